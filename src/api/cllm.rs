@@ -1,0 +1,180 @@
+//! The dialect of cLLM, the server that this one replaces, so that its clients
+//! go on working: `/generate`, `/generate_stream`, `/encode`.
+
+use std::io::Write;
+
+use super::error::ApiError;
+use super::json::{push_string, push_string_inside, read_object};
+use super::request::{
+    GenerationRequest, Prompt, read_max_tokens, read_sampling, read_seed, read_stops,
+};
+use super::{ReplyContext, Usage};
+use crate::clock::Micros;
+use crate::types::{Sampling, TokenId};
+
+/// cLLM's default for `max_tokens`.
+pub const MAX_TOKENS: u32 = 100;
+
+/// Reads a `/generate` or (`always_stream`) `/generate_stream` request.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationRequest, ApiError> {
+    // Temperature 0 is greedy; cLLM replaced it by 0.7.
+    let defaults = Sampling { temperature: 0.7, top_p: 0.9, ..Sampling::default() };
+    read_object(body, |fields| {
+        let Some(prompt) = fields.string("prompt")? else {
+            return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
+        };
+        Ok(GenerationRequest {
+            prompts: vec![Prompt::text(prompt)?],
+            max_tokens: read_max_tokens(fields)?,
+            sampling: read_sampling(fields, defaults)?,
+            seed: read_seed(fields)?,
+            stops: read_stops(fields)?,
+            stream: fields.boolean("stream")?.unwrap_or(false) || always_stream,
+            include_usage: false,
+        })
+    })
+}
+
+/// Reads an `/encode` request: its text.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
+    read_object(body, |fields| {
+        let text = fields.string("text")?;
+        text.ok_or_else(|| ApiError::field("text", "text is missing; it must be a string"))
+    })
+}
+
+/// The answer to `/encode`.
+pub fn push_encoded(out: &mut Vec<u8>, tokens: &[TokenId]) {
+    out.extend_from_slice(b"{\"success\":true,\"data\":{\"tokens\":");
+    serde_json::to_writer(&mut *out, tokens).expect("memory");
+    write!(out, ",\"length\":{}}}}}", tokens.len()).expect("memory");
+}
+
+/// The reply to `/generate` and `/generate_stream`.
+#[derive(Debug)]
+pub struct GenerateReply {
+    stream: bool,
+    id: String,
+    started: Micros,
+    text: String,
+}
+
+impl GenerateReply {
+    /// A reply without any text yet.
+    pub fn new(request: &GenerationRequest, context: ReplyContext) -> Self {
+        Self {
+            stream: request.stream,
+            id: context.id,
+            started: context.started,
+            text: String::new(),
+        }
+    }
+
+    /// True when it is an event stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream
+    }
+
+    /// More text.
+    pub fn push_delta(&mut self, text: &str, out: &mut Vec<u8>) {
+        if !self.stream {
+            self.text.push_str(text);
+        } else if !text.is_empty() {
+            self.push_event(text, false, out);
+        }
+    }
+
+    /// The text has ended.
+    pub fn push_end(&mut self, usage: Usage, now: Micros, out: &mut Vec<u8>) {
+        if self.stream {
+            self.push_event("", true, out);
+            return;
+        }
+        let seconds = now.seconds_since(self.started);
+        let tokens = usage.completion_tokens;
+        let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+        out.extend_from_slice(b"{\"success\":true,\"data\":{\"id\":");
+        push_string(out, &self.id);
+        out.extend_from_slice(b",\"text\":");
+        push_string(out, &self.text);
+        write!(
+            out,
+            ",\"response_time\":{seconds:.6},\"tokens_per_second\":{rate:.3},\
+             \"generated_tokens\":{tokens}}}}}"
+        )
+        .expect("memory");
+    }
+
+    fn push_event(&self, token: &str, done: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: {\"id\":");
+        push_string(out, &self.id);
+        out.extend_from_slice(b",\"token\":\"");
+        push_string_inside(out, token);
+        write!(out, "\",\"done\":{done}}}\n\n").expect("memory");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> GenerationRequest {
+        read_generate(&mut body.as_bytes().to_vec(), false).unwrap()
+    }
+
+    #[test]
+    fn defaults_are_cllms_and_zero_is_greedy() {
+        let request = read(r#"{"prompt":"a"}"#);
+        assert_eq!((request.sampling.temperature, request.sampling.top_p), (0.7, 0.9));
+        assert_eq!(read(r#"{"prompt":"a","temperature":0}"#).sampling.temperature, 0.0);
+    }
+
+    #[test]
+    fn an_empty_prompt_is_refused_at_once() {
+        for body in [r#"{}"#, r#"{"prompt":""}"#, r#"{"prompt":["a"]}"#] {
+            let error = read_generate(&mut body.as_bytes().to_vec(), false).unwrap_err();
+            assert_eq!((error.status, error.param), (400, Some("prompt")));
+        }
+    }
+
+    #[test]
+    fn replies_have_cllms_shape() {
+        let context = || ReplyContext {
+            id: "i".into(),
+            model: "m".into(),
+            created: 0,
+            started: Micros(1_000_000),
+        };
+        let mut out = Vec::new();
+        let mut reply = GenerateReply::new(&read(r#"{"prompt":"a"}"#), context());
+        reply.push_delta("hi", &mut out);
+        let usage = Usage { prompt_tokens: 1, completion_tokens: 4 };
+        reply.push_end(usage, Micros(3_000_000), &mut out);
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            value,
+            serde_json::json!({"success": true, "data": {"id": "i", "text": "hi",
+                "response_time": 2.0, "tokens_per_second": 2.0, "generated_tokens": 4}})
+        );
+
+        let mut out = Vec::new();
+        let mut reply = GenerateReply::new(&read(r#"{"prompt":"a","stream":true}"#), context());
+        reply.push_delta("h\"", &mut out);
+        reply.push_end(usage, Micros(3_000_000), &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "data: {\"id\":\"i\",\"token\":\"h\\\"\",\"done\":false}\n\n\
+             data: {\"id\":\"i\",\"token\":\"\",\"done\":true}\n\n"
+        );
+
+        let mut out = Vec::new();
+        push_encoded(&mut out, &[5, 6]);
+        assert_eq!(out, br#"{"success":true,"data":{"tokens":[5,6],"length":2}}"#);
+    }
+}

@@ -1,0 +1,146 @@
+//! An error as a client sees it: a status and a sentence, in its dialect.
+
+use std::io::Write;
+
+use super::Dialect;
+use super::json::push_string;
+
+/// What went wrong, and what would be right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: u16,
+    /// OpenAI's `type`: the class of the error.
+    pub kind: &'static str,
+    /// For a person.
+    pub message: String,
+    /// The field of the request that is wrong.
+    pub param: Option<&'static str>,
+    /// For a program.
+    pub code: Option<&'static str>,
+    /// When to come back, in seconds.
+    pub retry_after: Option<u64>,
+    /// The methods that the path has.
+    pub allow: Option<&'static str>,
+}
+
+impl ApiError {
+    fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind,
+            message: message.into(),
+            param: None,
+            code: None,
+            retry_after: None,
+            allow: None,
+        }
+    }
+
+    /// 400: the request cannot be served as it is.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(400, "invalid_request_error", message)
+    }
+
+    /// 400: a field is wrong.
+    pub fn field(param: &'static str, message: impl Into<String>) -> Self {
+        Self { param: Some(param), ..Self::invalid(message) }
+    }
+
+    /// 400: a field asks for something that this server does not do.
+    pub fn unsupported(param: &'static str, message: impl Into<String>) -> Self {
+        Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
+    }
+
+    /// 401: no key, or a wrong one.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self { code: Some("invalid_api_key"), ..Self::new(401, "authentication_error", message) }
+    }
+
+    /// 404: no such path.
+    pub fn not_found(path: &str) -> Self {
+        Self {
+            code: Some("not_found"),
+            ..Self::new(404, "not_found_error", format!("there is nothing at {path}"))
+        }
+    }
+
+    /// 405: the path has other methods.
+    pub fn wrong_method(path: &str, allow: &'static str) -> Self {
+        let message = format!("{path} does not have this method; it has {allow}");
+        Self { allow: Some(allow), ..Self::new(405, "invalid_request_error", message) }
+    }
+
+    /// 415: not JSON.
+    pub fn not_json(content_type: &str) -> Self {
+        Self::new(
+            415,
+            "invalid_request_error",
+            format!("the body must be application/json; Content-Type says {content_type:?}"),
+        )
+    }
+
+    /// 408: the request did not arrive in time.
+    pub fn request_timeout(what: &str, seconds: u64) -> Self {
+        let message = format!("the request's {what} did not arrive within {seconds} s");
+        Self::new(408, "timeout_error", message)
+    }
+
+    /// 429: no room now.
+    pub fn busy(message: impl Into<String>, retry_after: u64) -> Self {
+        Self {
+            code: Some("rate_limit_exceeded"),
+            retry_after: Some(retry_after),
+            ..Self::new(429, "rate_limit_error", message)
+        }
+    }
+
+    /// 503: not ready, or about to end.
+    pub fn unavailable(message: impl Into<String>, retry_after: u64) -> Self {
+        Self { retry_after: Some(retry_after), ..Self::new(503, "unavailable_error", message) }
+    }
+
+    /// 500: our fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "server_error", message)
+    }
+
+    /// A request that could not be read as HTTP.
+    pub fn http(error: &crate::http::HttpError) -> Self {
+        Self::new(error.status(), "invalid_request_error", error.to_string())
+    }
+
+    /// Appends the body of the response.
+    pub fn push_body(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        match dialect {
+            Dialect::OpenAi => {
+                out.extend_from_slice(b"{\"error\":{\"message\":");
+                push_string(out, &self.message);
+                out.extend_from_slice(b",\"type\":");
+                push_string(out, self.kind);
+                out.extend_from_slice(b",\"param\":");
+                push_optional(out, self.param);
+                out.extend_from_slice(b",\"code\":");
+                push_optional(out, self.code);
+                out.extend_from_slice(b"}}");
+            }
+            Dialect::Cllm => {
+                out.extend_from_slice(b"{\"success\":false,\"error\":");
+                push_string(out, self.kind);
+                out.extend_from_slice(b",\"message\":");
+                push_string(out, &self.message);
+                if let Some(seconds) = self.retry_after {
+                    write!(out, ",\"retry_after\":{seconds}").expect("memory");
+                }
+                out.push(b'}');
+            }
+        }
+    }
+}
+
+fn push_optional(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        Some(text) => push_string(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
+}

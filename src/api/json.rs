@@ -1,0 +1,246 @@
+//! A JSON body to typed fields, with errors that name the field, what it is
+//! and what it may be.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use simd_json::prelude::*;
+use simd_json::tape::{Object, Value};
+
+use super::error::ApiError;
+
+/// Bodies up to this size are copied before they are parsed, so that an error
+/// can be found again at its exact byte (simd-json rewrites strings in place).
+const EXACT_ERROR_BYTES_MAX: usize = 64 * 1024;
+
+/// Parses `body` and hands its fields to `read`.
+///
+/// # Errors
+/// 400 when it is not JSON (with the byte offset), not an object, or when
+/// `read` finds something wrong.
+pub fn read_object<T>(
+    body: &mut [u8],
+    read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let copy = (body.len() <= EXACT_ERROR_BYTES_MAX).then(|| body.to_vec());
+    let tape = match simd_json::to_tape(body) {
+        Ok(tape) => tape,
+        Err(error) => return Err(syntax_error(&error, copy.as_deref())),
+    };
+    let value = tape.as_value();
+    let Some(object) = value.as_object() else {
+        let kind = kind_of(&value);
+        return Err(ApiError::invalid(format!("the body must be a JSON object, not {kind}")));
+    };
+    read(&Fields { object })
+}
+
+fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
+    let exact = copy.and_then(|body| {
+        let exact = serde_json::from_slice::<serde_json::Value>(body).err()?;
+        let lines_before = body.split_inclusive(|byte| *byte == b'\n').take(exact.line() - 1);
+        let offset = lines_before.map(<[u8]>::len).sum::<usize>() + exact.column();
+        let reason = exact.to_string();
+        let reason = reason.split(" at line ").next().unwrap_or_default().to_owned();
+        // serde_json counts bytes from 1, and stops on the culprit or at the end.
+        let offset = if exact.is_eof() { body.len() } else { offset.saturating_sub(1) };
+        Some((offset.min(body.len()), reason))
+    });
+    let (offset, reason) = exact.unwrap_or_else(|| (error.index(), format!("{:?}", error.error())));
+    ApiError::invalid(format!("the body is not valid JSON: {reason} at byte {offset}"))
+}
+
+/// The fields of a request. Unknown ones are ignored, `null` counts as absent.
+pub struct Fields<'tape, 'input> {
+    object: Object<'tape, 'input>,
+}
+
+impl<'tape, 'input> Fields<'tape, 'input> {
+    /// The value of a field that is given and not `null`.
+    ///
+    /// # Errors
+    /// 400 when it is given twice.
+    pub fn get(&self, name: &'static str) -> Result<Option<Value<'tape, 'input>>, ApiError> {
+        let mut found = None;
+        for (key, value) in self.object.iter() {
+            if key == name && found.replace(value).is_some() {
+                return Err(ApiError::field(name, format!("{name} is given twice")));
+            }
+        }
+        Ok(found.filter(|value| !value.is_null()))
+    }
+
+    /// A number within `range`.
+    ///
+    /// # Errors
+    /// 400 with the range and what was given.
+    pub fn number(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f64>, ApiError> {
+        let Some(value) = self.get(name)? else { return Ok(None) };
+        match value.cast_f64() {
+            Some(number) if number.is_finite() && range.contains(&number) => Ok(Some(number)),
+            _ => {
+                let (low, high) = (range.start(), range.end());
+                Err(wrong(name, &format!("a number from {low} to {high}"), &value))
+            }
+        }
+    }
+
+    /// A whole number within `range`.
+    ///
+    /// # Errors
+    /// 400 with the range and what was given.
+    pub fn integer(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ApiError> {
+        let Some(value) = self.get(name)? else { return Ok(None) };
+        // Clients that know only floats send 5.0.
+        let whole = value.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15).map(|f| f as i64);
+        match value.as_i64().or(whole) {
+            Some(number) if range.contains(&number) => Ok(Some(number)),
+            _ => {
+                let (low, high) = (range.start(), range.end());
+                Err(wrong(name, &format!("a whole number from {low} to {high}"), &value))
+            }
+        }
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// 400 with what was given.
+    pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, ApiError> {
+        let Some(value) = self.get(name)? else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| wrong(name, "true or false", &value))
+    }
+
+    /// A string.
+    ///
+    /// # Errors
+    /// 400 with what was given.
+    pub fn string(&self, name: &'static str) -> Result<Option<String>, ApiError> {
+        let Some(value) = self.get(name)? else { return Ok(None) };
+        let text = value.as_str().ok_or_else(|| wrong(name, "a string", &value))?;
+        Ok(Some(text.to_owned()))
+    }
+
+    /// An object.
+    ///
+    /// # Errors
+    /// 400 with what was given.
+    pub fn object(&self, name: &'static str) -> Result<Option<Fields<'tape, 'input>>, ApiError> {
+        let Some(value) = self.get(name)? else { return Ok(None) };
+        let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;
+        Ok(Some(Fields { object }))
+    }
+
+    /// Refuses a field that is known and not supported, unless it is given the
+    /// value that means "do not do this".
+    ///
+    /// # Errors
+    /// 400 that says so.
+    pub fn refuse(
+        &self,
+        name: &'static str,
+        harmless: impl Fn(&Value<'tape, 'input>) -> bool,
+    ) -> Result<(), ApiError> {
+        match self.get(name)? {
+            Some(value) if !harmless(&value) => {
+                Err(ApiError::unsupported(name, format!("{name} is not supported by this server")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// "`name` must be X, not Y".
+pub fn wrong(name: &'static str, expected: &str, value: &Value<'_, '_>) -> ApiError {
+    ApiError::field(name, format!("{name} must be {expected}, not {}", kind_of(value)))
+}
+
+/// A value as an error message shows it.
+pub fn kind_of(value: &Value<'_, '_>) -> Cow<'static, str> {
+    if let Some(number) = value.cast_f64() {
+        return number.to_string().into();
+    }
+    match value.as_str() {
+        Some(text) if text.len() <= 40 => format!("the string {text:?}").into(),
+        Some(text) => format!("a string of {} bytes", text.len()).into(),
+        None if value.is_null() => "null".into(),
+        None if value.is_bool() => value.as_bool().unwrap_or_default().to_string().into(),
+        None if value.is_array() => "an array".into(),
+        None => "an object".into(),
+    }
+}
+
+/// Appends a JSON string.
+pub fn push_string(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("writing a string to memory cannot fail");
+}
+
+/// Appends the inside of a JSON string, without its quotes.
+pub fn push_string_inside(out: &mut Vec<u8>, text: &str) {
+    let start = out.len();
+    push_string(out, text);
+    out.pop();
+    out.remove(start);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(body: &str) -> String {
+        let mut body = body.as_bytes().to_vec();
+        let error = read_object(&mut body, |_| Ok(())).expect_err("not an object");
+        assert_eq!(error.status, 400);
+        error.message
+    }
+
+    #[test]
+    fn a_syntax_error_names_its_byte() {
+        assert_eq!(message(r#"{"a": 1,}"#), "the body is not valid JSON: trailing comma at byte 8");
+        assert_eq!(
+            message("{\"a\":\n \"\\q\"}"),
+            "the body is not valid JSON: invalid escape at byte 9"
+        );
+        assert!(message("").ends_with("EOF while parsing a value at byte 0"));
+        assert!(
+            message(&format!("{{\"a\": \"{}\" x", "y".repeat(100_000))).contains("at byte 1000")
+        );
+        assert!(message(&"[".repeat(1_000_000)).contains("at byte"));
+        assert_eq!(message("[1]"), "the body must be a JSON object, not an array");
+    }
+
+    #[test]
+    fn wrong_fields_say_what_would_be_right() {
+        let mut body =
+            br#"{"t": "hot", "n": 5.0, "m": 2.5, "b": 1, "d": 1, "d": 2, "z": null}"#.to_vec();
+        read_object(&mut body, |fields| {
+            let error = fields.number("t", 0.0..=2.0).unwrap_err();
+            assert_eq!(error.message, "t must be a number from 0 to 2, not the string \"hot\"");
+            assert_eq!(error.param, Some("t"));
+            assert_eq!(fields.integer("n", 0..=9).unwrap(), Some(5));
+            let error = fields.integer("n", 6..=9).unwrap_err();
+            assert_eq!(error.message, "n must be a whole number from 6 to 9, not 5");
+            assert!(fields.integer("m", 0..=9).is_err());
+            assert_eq!(fields.boolean("b").unwrap_err().message, "b must be true or false, not 1");
+            assert_eq!(fields.get("d").unwrap_err().message, "d is given twice");
+            assert_eq!(fields.string("z").unwrap(), None);
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn strings_are_escaped() {
+        let mut out = b"[".to_vec();
+        push_string_inside(&mut out, "a\"b\\\n\u{1}é");
+        assert_eq!(out, "[a\\\"b\\\\\\n\\u0001é".as_bytes());
+    }
+}

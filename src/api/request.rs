@@ -1,0 +1,174 @@
+//! What a generation request asks for, whatever its dialect, and the fields
+//! that the dialects share.
+
+use simd_json::prelude::*;
+
+use super::error::ApiError;
+use super::json::{Fields, wrong};
+use crate::limits::{PROMPTS_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX};
+use crate::types::{Sampling, TokenId};
+
+/// A request to generate text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationRequest {
+    /// One choice is generated for each; at least one.
+    pub prompts: Vec<Prompt>,
+    /// Tokens to generate at most; `None` leaves it to the server.
+    pub max_tokens: Option<u32>,
+    /// How to choose tokens. Its seed is filled in from `seed`.
+    pub sampling: Sampling,
+    /// The seed; `None` draws one.
+    pub seed: Option<u64>,
+    /// Texts that end a choice and are not part of it.
+    pub stops: Vec<String>,
+    /// Send text as it comes.
+    pub stream: bool,
+    /// Send the token counts at the end of a stream.
+    pub include_usage: bool,
+}
+
+/// A prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text, to be tokenised.
+    Text(String),
+    /// Tokens, taken as they are.
+    Tokens(Vec<TokenId>),
+}
+
+impl Prompt {
+    /// The same as [`Prompt::Text`], if it is not empty.
+    ///
+    /// # Errors
+    /// 400 for an empty prompt.
+    pub fn text(text: String) -> Result<Self, ApiError> {
+        if text.is_empty() {
+            return Err(empty_prompt());
+        }
+        Ok(Prompt::Text(text))
+    }
+}
+
+fn empty_prompt() -> ApiError {
+    ApiError::field("prompt", "prompt is empty; it must have at least one token")
+}
+
+/// Reads `prompt`: a string, an array of strings, an array of token ids, or an
+/// array of arrays of token ids.
+///
+/// # Errors
+/// 400 when it is missing, empty or of another form.
+pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+    const FORMS: &str = "a string, an array of strings, or an array of token ids";
+    let Some(value) = fields.get("prompt")? else {
+        return Err(ApiError::field("prompt", format!("prompt is missing; it must be {FORMS}")));
+    };
+    if let Some(text) = value.as_str() {
+        return Ok(vec![Prompt::text(text.to_owned())?]);
+    }
+    let array = value.as_array().ok_or_else(|| wrong("prompt", FORMS, &value))?;
+    let first = array.get(0).ok_or_else(empty_prompt)?;
+    if first.is_number() {
+        return Ok(vec![read_tokens(&value)?]);
+    }
+    if array.len() > PROMPTS_MAX {
+        let message = format!("{} prompts in one request; at most {PROMPTS_MAX}", array.len());
+        return Err(ApiError::field("prompt", message));
+    }
+    let prompts = array.iter().map(|element| match element.as_str() {
+        Some(text) => Prompt::text(text.to_owned()),
+        None if element.is_array() => read_tokens(&element),
+        None => Err(wrong("prompt", FORMS, &element)),
+    });
+    prompts.collect()
+}
+
+fn read_tokens(value: &simd_json::tape::Value<'_, '_>) -> Result<Prompt, ApiError> {
+    let array = value.as_array().expect("the caller has looked");
+    if array.is_empty() {
+        return Err(empty_prompt());
+    }
+    let tokens = array.iter().map(|element| {
+        element.as_i32().ok_or_else(|| wrong("prompt", "an array of token ids", &element))
+    });
+    Ok(Prompt::Tokens(tokens.collect::<Result<_, _>>()?))
+}
+
+/// Reads the sampling fields that OpenAI's API, llama-server and vLLM share,
+/// on top of the dialect's own defaults.
+///
+/// # Errors
+/// 400 for a value of the wrong type or out of range.
+pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Sampling, ApiError> {
+    let number = |name, range, default: f32| {
+        Ok(fields.number(name, range)?.map_or(default, |value| value as f32))
+    };
+    // -1 means "all" to vLLM, 0 to llama-server; the bound is any vocabulary's.
+    let top_k = fields.integer("top_k", -1..=i64::from(i32::MAX))?;
+    let repeat_last_n = fields.integer("repeat_last_n", -1..=i64::from(i32::MAX))?;
+    Ok(Sampling {
+        temperature: number("temperature", 0.0..=2.0, defaults.temperature)?,
+        top_k: top_k.map_or(defaults.top_k, |k| k.max(0) as u32),
+        top_p: number("top_p", 0.0..=1.0, defaults.top_p)?,
+        min_p: number("min_p", 0.0..=1.0, defaults.min_p)?,
+        repeat_penalty: match fields.get("repeat_penalty")? {
+            Some(_) => number("repeat_penalty", 0.01..=10.0, 1.0)?,
+            None => number("repetition_penalty", 0.01..=10.0, defaults.repeat_penalty)?,
+        },
+        repeat_last_n: repeat_last_n.map_or(defaults.repeat_last_n, |n| {
+            if n < 0 { SEQUENCE_TOKENS_MAX as u32 } else { n as u32 } // checked above
+        }),
+        presence_penalty: number("presence_penalty", -2.0..=2.0, defaults.presence_penalty)?,
+        frequency_penalty: number("frequency_penalty", -2.0..=2.0, defaults.frequency_penalty)?,
+        seed: 0,
+        ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(defaults.ignore_eos),
+    })
+}
+
+/// Reads `max_tokens`: at least 1.
+///
+/// # Errors
+/// 400 for a value of the wrong type or out of range.
+pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+    let range = 1..=SEQUENCE_TOKENS_MAX as i64;
+    Ok(fields.integer("max_tokens", range)?.map(|n| n as u32)) // in range, so it fits
+}
+
+/// Reads `seed`: any whole number. Negative ones (llama-server's -1) draw one.
+///
+/// # Errors
+/// 400 for a value of the wrong type.
+pub fn read_seed(fields: &Fields<'_, '_>) -> Result<Option<u64>, ApiError> {
+    Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.and_then(|seed| u64::try_from(seed).ok()))
+}
+
+/// Reads `stop`: a string or an array of strings.
+///
+/// # Errors
+/// 400 for another form, an empty string, or more or longer ones than allowed.
+pub fn read_stops(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
+    let Some(value) = fields.get("stop")? else { return Ok(Vec::new()) };
+    let stops: Vec<String> = match (value.as_str(), value.as_array()) {
+        (Some(text), _) => vec![text.to_owned()],
+        (None, Some(array)) if array.len() <= STOPS_MAX => {
+            let texts = array.iter().map(|element| {
+                let text = element.as_str().map(str::to_owned);
+                text.ok_or_else(|| wrong("stop", "an array of strings", &element))
+            });
+            texts.collect::<Result<_, _>>()?
+        }
+        (None, Some(array)) => {
+            let message = format!("{} stop strings; at most {STOPS_MAX}", array.len());
+            return Err(ApiError::field("stop", message));
+        }
+        _ => return Err(wrong("stop", "a string or an array of strings", &value)),
+    };
+    for stop in &stops {
+        if stop.is_empty() || stop.len() > STOP_BYTES_MAX {
+            let message =
+                format!("a stop string has 1 to {STOP_BYTES_MAX} bytes; one has {}", stop.len());
+            return Err(ApiError::field("stop", message));
+        }
+    }
+    Ok(stops)
+}

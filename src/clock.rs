@@ -1,0 +1,42 @@
+//! Time, as a number that can be passed in.
+//!
+//! The lanes read the clock here and hand the value down; the scheduler, the
+//! parsers and the dialects never read it themselves, so a simulation can
+//! give them any time it likes.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Microseconds since the clock was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// Seconds from `earlier` to this moment; 0 when `earlier` is later.
+    pub fn seconds_since(self, earlier: Micros) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 / 1e6
+    }
+}
+
+/// A monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock that reads 0 now.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// The time since [`Clock::start`].
+    pub fn now(&self) -> Micros {
+        // A u64 of microseconds lasts 584,000 years.
+        Micros(self.start.elapsed().as_micros() as u64)
+    }
+}
+
+/// Seconds since 1970, for the `created` field of responses.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

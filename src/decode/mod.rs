@@ -1,0 +1,235 @@
+//! The decode lane: owns the model's context, runs one batch after another.
+//!
+//! In: a [`Batch`] of clears, starts and rows. Out: the same batch with a
+//! sample for each row that asked for one. Between: fill in the carries, check
+//! the positions, run the model, choose the tokens.
+//!
+//! **Invariant:** a step makes no Rust heap allocation.
+//! **Invariant:** this lane never waits for the front lane while there is
+//! work: a sequence that ends here (an end-of-generation token) is dropped
+//! from the batch that was already planned for it.
+
+pub mod sampler;
+
+use std::time::Instant;
+
+use crate::limits::STEP_ROWS_MAX;
+use crate::model::{Backend, DecodeRow};
+use crate::ring::DecodeLink;
+use crate::ring::message::{Batch, Input, Row, Sample, Start};
+use crate::types::{Generation, Owner, Position, Sampling, TokenId};
+use sampler::{History, Sampler};
+
+/// Runs batches until the front lane closes the link.
+pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: DecodeLink) {
+    while let Some(mut batch) = link.receive() {
+        lane.step(&mut batch);
+        link.send(batch);
+    }
+}
+
+/// The model's context and what this lane knows of each slot.
+pub struct DecodeLane<B> {
+    backend: B,
+    sampler: Sampler,
+    slots: Box<[Slot]>,
+    rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
+}
+
+/// One slot of the KV cache, seen from this lane.
+struct Slot {
+    generation: Generation,
+    state: SlotState,
+    /// The position that the next row must have. Moves only after a step
+    /// that used it succeeded.
+    next: Position,
+    /// `next`, counting the rows of the step being prepared.
+    planned: Position,
+    /// The token sampled last: the carry.
+    carry: Option<TokenId>,
+    prompt_tokens: u32,
+    sampling: Sampling,
+    history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    /// No cells.
+    Free,
+    /// Runs every row sent for it.
+    Running,
+    /// Drops every row sent for it, until it is cleared.
+    Ended,
+}
+
+impl<B: Backend> DecodeLane<B> {
+    /// A lane with `slots` slots, for sequences of at most `sequence_tokens`
+    /// tokens. `end_tokens` are the vocabulary's end-of-generation tokens.
+    pub fn new(
+        backend: B,
+        slots: usize,
+        sequence_tokens: usize,
+        end_tokens: Box<[TokenId]>,
+    ) -> Self {
+        let sampler = Sampler::new(backend.n_vocab(), end_tokens);
+        let slot = || Slot {
+            generation: Generation::default(),
+            state: SlotState::Free,
+            next: Position(0),
+            planned: Position(0),
+            carry: None,
+            prompt_tokens: 0,
+            sampling: Sampling::default(),
+            history: vec![0; sequence_tokens].into_boxed_slice(),
+        };
+        Self {
+            backend,
+            sampler,
+            slots: (0..slots).map(|_| slot()).collect(),
+            rows: heapless::Vec::new(),
+        }
+    }
+
+    /// The model behind the lane; the simulation looks at it and breaks it.
+    pub fn backend(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
+    /// Runs one batch and fills in its answers.
+    ///
+    /// # Panics
+    /// When the batch breaks an invariant: a row of a sequence that does not
+    /// hold its slot, or at a position other than the next. Both are bugs of
+    /// ours, and the message has both numbers.
+    pub fn step(&mut self, batch: &mut Batch) {
+        for owner in &batch.clears {
+            self.clear(*owner);
+        }
+        for start in &batch.starts {
+            self.start(start);
+        }
+        self.prepare(batch);
+        if self.rows.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        let result = self.backend.decode(&self.rows);
+        let decoded = Instant::now();
+        match result {
+            Ok(()) => self.choose(batch),
+            Err(error) => self.roll_back(batch, &error),
+        }
+        batch.decode_us = micros(decoded - began);
+        batch.sample_us = micros(decoded.elapsed());
+    }
+
+    fn clear(&mut self, owner: Owner) {
+        let slot = &mut self.slots[owner.slot.index()];
+        assert_eq!(
+            slot.generation, owner.generation,
+            "clear of slot {:?} by a stranger",
+            owner.slot
+        );
+        self.backend.clear(owner.slot);
+        slot.state = SlotState::Free;
+        slot.next = Position(0);
+        slot.planned = Position(0);
+        slot.carry = None;
+    }
+
+    fn start(&mut self, start: &Start) {
+        let slot = &mut self.slots[start.owner.slot.index()];
+        // Invariant: a slot is reused only after its KV cells are cleared.
+        assert_eq!(slot.state, SlotState::Free, "slot {:?} reused uncleared", start.owner.slot);
+        slot.state = SlotState::Running;
+        slot.generation = start.owner.generation;
+        slot.prompt_tokens = start.prompt_tokens;
+        slot.sampling = start.sampling;
+    }
+
+    /// Turns the batch's rows into the model's: fills in carries, checks
+    /// positions, drops the rows of sequences that have ended.
+    fn prepare(&mut self, batch: &mut Batch) {
+        self.rows.clear();
+        for row in &batch.rows {
+            let slot = &mut self.slots[row.owner.slot.index()];
+            assert_eq!(
+                slot.generation, row.owner.generation,
+                "a row for an earlier holder of slot {:?}",
+                row.owner.slot
+            );
+            match slot.state {
+                SlotState::Free => panic!("a row for slot {:?}, which is free", row.owner.slot),
+                SlotState::Ended => batch.rows_dropped += 1,
+                SlotState::Running => {
+                    let row = slot.take(row);
+                    self.rows.push(row).expect("a batch and this list have the same bound");
+                }
+            }
+        }
+    }
+
+    /// After a step that succeeded: moves the positions and samples.
+    fn choose(&mut self, batch: &mut Batch) {
+        for (index, row) in self.rows.iter().enumerate() {
+            let slot = &mut self.slots[row.slot.index()];
+            slot.next = slot.planned;
+            if !row.sample {
+                continue;
+            }
+            let history = History {
+                tokens: &slot.history[..row.position.index() + 1],
+                prompt_tokens: slot.prompt_tokens as usize,
+            };
+            let logits = self.backend.logits(index);
+            let token = self.sampler.sample(logits, &slot.sampling, history);
+            let end = self.sampler.is_end(token) && !slot.sampling.ignore_eos;
+            slot.carry = Some(token);
+            if end {
+                slot.state = SlotState::Ended;
+            }
+            let owner = Owner { slot: row.slot, generation: slot.generation };
+            batch.samples.push(Sample { owner, token, end }).expect("one sample for each slot");
+        }
+    }
+
+    /// After a step that failed: positions stay where they were, cells that
+    /// the step may have written are removed, its sequences end.
+    fn roll_back(&mut self, batch: &mut Batch, error: &crate::model::StepError) {
+        tracing::error!(step = batch.step, rows = self.rows.len(), %error, "step failed");
+        for row in &self.rows {
+            let slot = &mut self.slots[row.slot.index()];
+            if slot.state == SlotState::Ended {
+                continue; // an earlier row of the same sequence did all this
+            }
+            slot.planned = slot.next;
+            slot.state = SlotState::Ended;
+            self.backend.truncate(row.slot, slot.next);
+            let owner = Owner { slot: row.slot, generation: slot.generation };
+            batch.failed.push(owner).expect("one failure for each slot");
+        }
+    }
+}
+
+impl Slot {
+    /// The model's row for a row of the batch; notes its token and position.
+    fn take(&mut self, row: &Row) -> DecodeRow {
+        // Invariant: positions are checked on both sides of the ring.
+        assert_eq!(
+            row.position, self.planned,
+            "slot {:?}: the batch is at position {:?}, the decode lane at {:?}",
+            row.owner.slot, row.position, self.planned
+        );
+        let token = match row.input {
+            Input::Token(token) => token,
+            Input::Carry => self.carry.expect("a carry follows a sample"),
+        };
+        self.history[row.position.index()] = token;
+        self.planned = self.planned.next();
+        DecodeRow { token, position: row.position, slot: row.owner.slot, sample: row.sample }
+    }
+}
+
+fn micros(duration: std::time::Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

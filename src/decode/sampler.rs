@@ -1,0 +1,578 @@
+//! Logits to a token, without sorting the vocabulary.
+//!
+//! The chain is llama.cpp's default one: penalties, top-k, top-p, min-p,
+//! temperature, draw. Two routes through it:
+//!
+//! - **narrow**, for `top_k` up to [`NARROW_K_MAX`]: one pass over the logits
+//!   keeps the k largest, and only those are sorted;
+//! - **wide**, for all else: one pass turns the logits into weights
+//!   `exp(logit - max)`, and a radix descent over the bits of the weights finds
+//!   the smallest weight that top-p keeps. Nothing is sorted.
+//!
+//! The draw is a hash of the seed and the position, so the same seed gives the
+//! same text whatever else runs beside it, and nothing has to be saved when a
+//! sequence is moved.
+//!
+//! **Invariant:** [`Sampler::sample`] makes no heap allocation.
+
+use crate::types::{Sampling, TokenId};
+
+/// The largest `top_k` that takes the narrow route.
+pub const NARROW_K_MAX: usize = 1024;
+
+/// Lanes of the vectorised loops: one AVX-512 register of `f32`.
+const LANES: usize = 16;
+
+/// What a sequence consists of so far.
+#[derive(Clone, Copy, Debug)]
+pub struct History<'a> {
+    /// All its tokens, prompt first.
+    pub tokens: &'a [TokenId],
+    /// How many of them are the prompt's.
+    pub prompt_tokens: usize,
+}
+
+/// Buffers for choosing tokens, for one vocabulary.
+pub struct Sampler {
+    end_tokens: Box<[TokenId]>,
+    weights: Box<[f32]>,        // [n_vocab]
+    candidates: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
+    counts: Box<[u32]>,         // [n_vocab], all 0 between calls
+    mass: Box<[f64]>,           // [RADIX_BUCKETS]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    logit: f32,
+    token: u32,
+}
+
+impl Sampler {
+    /// A sampler for a vocabulary of `n_vocab` tokens, of which `end_tokens`
+    /// end a generation.
+    pub fn new(n_vocab: usize, end_tokens: Box<[TokenId]>) -> Self {
+        Self {
+            end_tokens,
+            weights: vec![0.0; n_vocab].into_boxed_slice(),
+            candidates: Vec::with_capacity(4 * NARROW_K_MAX),
+            counts: vec![0; n_vocab].into_boxed_slice(),
+            mass: vec![0.0; RADIX_BUCKETS].into_boxed_slice(),
+        }
+    }
+
+    /// True for end-of-generation tokens.
+    pub fn is_end(&self, token: TokenId) -> bool {
+        self.end_tokens.contains(&token)
+    }
+
+    /// Chooses the token that follows `history`. Changes `logits` (`[n_vocab]`)
+    /// in place where penalties apply. Logits that are not numbers never win.
+    pub fn sample(
+        &mut self,
+        logits: &mut [f32],
+        sampling: &Sampling,
+        history: History<'_>,
+    ) -> TokenId {
+        debug_assert_eq!(logits.len(), self.weights.len());
+        if sampling.ignore_eos {
+            for token in &self.end_tokens {
+                logits[*token as usize] = f32::NEG_INFINITY;
+            }
+        }
+        self.apply_penalties(logits, sampling, history);
+        let token = if sampling.temperature <= 0.0 || sampling.top_k == 1 {
+            argmax(logits)
+        } else {
+            let draw = uniform(sampling.seed, history.tokens.len() as u64);
+            let k = sampling.top_k as usize;
+            if k == 0 || k >= logits.len() {
+                self.sample_wide(logits, sampling, f32::NEG_INFINITY, draw)
+            } else if k <= NARROW_K_MAX {
+                self.sample_narrow(logits, sampling, k, draw)
+            } else {
+                let floor = kth_largest(&mut self.weights, logits, k);
+                self.sample_wide(logits, sampling, floor, draw)
+            }
+        };
+        token as TokenId // below n_vocab, which is an i32 in llama.cpp
+    }
+
+    /// Repetition penalty over the last `repeat_last_n` tokens (Keskar et al.,
+    /// 2019); presence and frequency penalties over the generated tokens, as
+    /// OpenAI defines them: `logit -= frequency * count + presence`.
+    fn apply_penalties(&mut self, logits: &mut [f32], s: &Sampling, history: History<'_>) {
+        let Self { counts, .. } = self;
+        if s.repeat_penalty != 1.0 {
+            let window = s.repeat_last_n as usize;
+            let seen = &history.tokens[history.tokens.len().saturating_sub(window)..];
+            for_each_distinct(counts, seen, |token, _| {
+                let logit = &mut logits[token];
+                *logit = if *logit > 0.0 {
+                    *logit / s.repeat_penalty
+                } else {
+                    *logit * s.repeat_penalty
+                };
+            });
+        }
+        if s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 {
+            let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
+            for_each_distinct(counts, generated, |token, count| {
+                logits[token] -= s.frequency_penalty * count as f32 + s.presence_penalty;
+            });
+        }
+    }
+
+    fn sample_narrow(&mut self, logits: &[f32], s: &Sampling, k: usize, draw: f64) -> usize {
+        let candidates = &mut self.candidates;
+        keep_largest(candidates, logits, k);
+        let Some(best) = candidates.first() else { return 0 };
+        let max = best.logit;
+        if s.top_p < 1.0 {
+            let total: f32 = candidates.iter().map(|c| (c.logit - max).exp()).sum();
+            let mut reached = 0.0;
+            let kept = candidates.iter().position(|c| {
+                reached += (c.logit - max).exp();
+                reached >= s.top_p * total
+            });
+            candidates.truncate(kept.map_or(candidates.len(), |index| index + 1));
+        }
+        if s.min_p > 0.0 {
+            let floor = max + s.min_p.ln();
+            let kept = candidates.iter().take_while(|c| c.logit >= floor).count();
+            candidates.truncate(kept.max(1));
+        }
+        let weight = |c: &Candidate| f64::from(((c.logit - max) / s.temperature).exp());
+        let total: f64 = candidates.iter().map(weight).sum();
+        let mut rest = draw * total;
+        let chosen = candidates.iter().find(|c| {
+            rest -= weight(c);
+            rest < 0.0
+        });
+        chosen.unwrap_or(&candidates[0]).token as usize
+    }
+
+    /// Only logits of at least `floor` take part.
+    fn sample_wide(&mut self, logits: &[f32], s: &Sampling, floor: f32, draw: f64) -> usize {
+        let max = max(logits);
+        if !max.is_finite() {
+            return argmax(logits);
+        }
+        let weights = &mut self.weights;
+        let total = exp_into(weights, logits, max, 1.0, floor);
+        let mut smallest = f32::MIN_POSITIVE;
+        if s.top_p < 1.0 {
+            smallest = nucleus_floor(weights, &mut self.mass, f64::from(s.top_p) * total);
+        }
+        smallest = smallest.max(s.min_p.min(1.0));
+        // The logit floor that these weights mean, so that one comparison
+        // serves the second pass whatever the temperature.
+        for weight in weights.iter_mut() {
+            *weight = if *weight >= smallest { *weight } else { 0.0 };
+        }
+        if s.temperature != 1.0 {
+            reheat(weights, logits, max, s.temperature);
+        }
+        draw_from(weights, draw)
+    }
+}
+
+/// Calls `apply(token, count)` once for each distinct token, in linear time,
+/// with a table of counts that is all zeroes before and after.
+fn for_each_distinct(counts: &mut [u32], tokens: &[TokenId], mut apply: impl FnMut(usize, u32)) {
+    for token in tokens {
+        counts[*token as usize] += 1;
+    }
+    for token in tokens {
+        let count = std::mem::take(&mut counts[*token as usize]);
+        if count > 0 {
+            apply(*token as usize, count);
+        }
+    }
+}
+
+/// The largest logit; negative infinity when there is none.
+fn max(logits: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = logits.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, logit) in lanes.iter_mut().zip(chunk) {
+            *lane = if *logit > *lane { *logit } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m })
+}
+
+/// The first token with the largest logit.
+fn argmax(logits: &[f32]) -> usize {
+    let max = max(logits);
+    logits.iter().position(|logit| *logit == max).unwrap_or(0)
+}
+
+/// The `k` largest logits, largest first, equal ones in order of token.
+fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: usize) {
+    let capacity = (4 * k).clamp(256, 4 * NARROW_K_MAX);
+    let mut floor = f32::NEG_INFINITY;
+    candidates.clear();
+    for (block_index, block) in logits.chunks(4 * LANES).enumerate() {
+        // Nearly all blocks end here: nothing in them beats the k-th so far.
+        let mut any = false;
+        for logit in block {
+            any |= *logit > floor;
+        }
+        if !any {
+            continue;
+        }
+        for (offset, logit) in block.iter().enumerate() {
+            if *logit > floor {
+                if candidates.len() == capacity {
+                    floor = cut(candidates, k);
+                    if *logit <= floor {
+                        continue;
+                    }
+                }
+                // A vocabulary's size fits into 32 bits (llama.cpp's is an i32).
+                let token = (block_index * 4 * LANES + offset) as u32;
+                candidates.push(Candidate { logit: *logit, token });
+            }
+        }
+    }
+    if candidates.len() > k {
+        cut(candidates, k);
+    }
+    candidates.sort_unstable_by(largest_first);
+}
+
+/// Drops all but the `k` largest and returns the smallest that is left.
+fn cut(candidates: &mut Vec<Candidate>, k: usize) -> f32 {
+    candidates.select_nth_unstable_by(k - 1, largest_first);
+    candidates.truncate(k);
+    candidates[k - 1].logit
+}
+
+fn largest_first(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+}
+
+/// The `k`-th largest logit, by selection in a copy.
+fn kth_largest(scratch: &mut [f32], logits: &[f32], k: usize) -> f32 {
+    scratch.copy_from_slice(logits);
+    let (_, kth, _) = scratch.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+    *kth
+}
+
+/// `weights[i] = exp((logits[i] - max) / temperature)`, or 0 below `floor`.
+/// Returns their sum.
+fn exp_into(weights: &mut [f32], logits: &[f32], max: f32, temperature: f32, floor: f32) -> f64 {
+    let scale = 1.0 / temperature;
+    let mut total = 0.0;
+    // Blocks, so that the sum stays exact enough and the inner loop vectorises.
+    for (weights, logits) in weights.chunks_mut(1024).zip(logits.chunks(1024)) {
+        let mut lanes = [0.0f32; LANES];
+        for (index, (weight, logit)) in weights.iter_mut().zip(logits).enumerate() {
+            let value = exp_not_positive((*logit - max) * scale);
+            *weight = if *logit >= floor { value } else { 0.0 };
+            lanes[index % LANES] += *weight;
+        }
+        total += lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>();
+    }
+    total
+}
+
+/// Recomputes the weights that are not 0 at another temperature.
+fn reheat(weights: &mut [f32], logits: &[f32], max: f32, temperature: f32) {
+    let scale = 1.0 / temperature;
+    for (weight, logit) in weights.iter_mut().zip(logits) {
+        let value = exp_not_positive((*logit - max) * scale);
+        *weight = if *weight > 0.0 { value } else { 0.0 };
+    }
+}
+
+/// `exp(x)` for `x <= 0`, to 2 units in the last place, in a form that
+/// compilers vectorise: `2^n * p(f)` with `n + f = x / ln 2` and a polynomial
+/// of degree 6 (Taylor) on `|f| <= 1/2`. NaN and anything below -87 give 0.
+fn exp_not_positive(x: f32) -> f32 {
+    let y = x * std::f32::consts::LOG2_E;
+    let n = y.round_ties_even();
+    let f = (y - n) * std::f32::consts::LN_2;
+    let p = 1.0 / 720.0;
+    let p = p * f + 1.0 / 120.0;
+    let p = p * f + 1.0 / 24.0;
+    let p = p * f + 1.0 / 6.0;
+    let p = p * f + 0.5;
+    let p = p * f + 1.0;
+    let p = p * f + 1.0;
+    // In range after the comparison below: -126 <= n <= 0.
+    let power = f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23);
+    if x > -87.0 { p * power } else { 0.0 }
+}
+
+/// Buckets of one level of [`nucleus_floor`]'s descent.
+const RADIX_BUCKETS: usize = 1 << 12;
+
+/// The smallest weight of the smallest set of weights whose sum reaches
+/// `target`. (Of several equal smallest weights, all are kept.)
+///
+/// A positive `f32`'s bits are ordered as its value is. The descent sums the
+/// mass in 4,096 buckets of the upper bits, finds the one in which the target
+/// is reached, and repeats inside it with the bits below, three times.
+fn nucleus_floor(weights: &[f32], mass: &mut [f64], target: f64) -> f32 {
+    // Weights are at most 1.0 = 0x3F80_0000, so 30 bits hold them: 12 + 9 + 9.
+    let mut prefix = 0u32;
+    let mut prefix_shift = 30;
+    let mut above = 0.0;
+    for bits in [12, 9, 9] {
+        let shift = prefix_shift - bits;
+        let buckets = &mut mass[..1 << bits];
+        buckets.fill(0.0);
+        for weight in weights {
+            let word = weight.to_bits();
+            // A weight under 2^-40 cannot matter: all of them together are
+            // below the resolution of the sum.
+            if *weight > 1e-12 && word >> prefix_shift == prefix {
+                buckets[(word >> shift) as usize & ((1 << bits) - 1)] += f64::from(*weight);
+            }
+        }
+        let mut bucket = buckets.len() - 1;
+        while bucket > 0 && above + buckets[bucket] < target {
+            above += buckets[bucket];
+            bucket -= 1;
+        }
+        prefix = (prefix << bits) | bucket as u32; // below 2^12
+        prefix_shift = shift;
+    }
+    f32::from_bits(prefix).max(f32::MIN_POSITIVE)
+}
+
+/// The index at which the running sum of the weights passes `draw` of the total.
+fn draw_from(weights: &[f32], draw: f64) -> usize {
+    const BLOCK: usize = 1024;
+    let sum = |block: &[f32]| {
+        let mut lanes = [0.0f32; LANES];
+        for (index, weight) in block.iter().enumerate() {
+            lanes[index % LANES] += *weight;
+        }
+        lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>()
+    };
+    let total: f64 = weights.chunks(BLOCK).map(sum).sum();
+    let mut rest = draw * total;
+    let mut last = 0; // the last token with any weight, should rounding leave a rest
+    for (block_index, block) in weights.chunks(BLOCK).enumerate() {
+        let block_sum = sum(block);
+        if block_sum == 0.0 {
+            continue;
+        }
+        if rest >= block_sum {
+            rest -= block_sum;
+            last = block_index * BLOCK + block.iter().rposition(|w| *w > 0.0).unwrap_or(0);
+            continue;
+        }
+        for (offset, weight) in block.iter().enumerate() {
+            if *weight > 0.0 {
+                last = block_index * BLOCK + offset;
+                rest -= f64::from(*weight);
+                if rest < 0.0 {
+                    return last;
+                }
+            }
+        }
+    }
+    last
+}
+
+/// A number in `[0, 1)` from a seed and a position: SplitMix64 (Steele et al.,
+/// 2014) applied to both.
+fn uniform(seed: u64, position: u64) -> f64 {
+    let mix = |mut z: u64| {
+        z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    };
+    (mix(mix(seed) ^ position) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_HISTORY: History<'static> = History { tokens: &[], prompt_tokens: 0 };
+
+    /// Pseudo-random logits with a heavy head, as a model's have.
+    fn logits(n: usize, seed: u64) -> Vec<f32> {
+        (0..n as u64)
+            .map(|i| {
+                let u = uniform(seed, i);
+                (8.0 * u * u * u * u * u - 3.0 * uniform(seed ^ 1, i)) as f32
+            })
+            .collect()
+    }
+
+    /// The chain as its definition reads, with a full sort: token -> probability.
+    fn reference(logits: &[f32], s: &Sampling) -> Vec<f64> {
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        if s.top_k > 0 {
+            order.truncate(s.top_k as usize);
+        }
+        let max = f64::from(logits[order[0]]);
+        let weight = |i: &usize| (f64::from(logits[*i]) - max).exp();
+        let total: f64 = order.iter().map(weight).sum();
+        if s.top_p < 1.0 {
+            let mut reached = 0.0;
+            let kept = order.iter().position(|i| {
+                reached += weight(i);
+                reached >= f64::from(s.top_p) * total
+            });
+            order.truncate(kept.map_or(order.len(), |k| k + 1));
+        }
+        order.retain(|i| weight(i) >= f64::from(s.min_p));
+        let hot = |i: &usize| ((f64::from(logits[*i]) - max) / f64::from(s.temperature)).exp();
+        let total: f64 = order.iter().map(hot).sum();
+        let mut probabilities = vec![0.0; logits.len()];
+        for i in &order {
+            probabilities[*i] = hot(i) / total;
+        }
+        probabilities
+    }
+
+    /// Draws many times and compares the frequencies with the definition.
+    fn check(n: usize, s: Sampling) {
+        let logits = logits(n, 7);
+        let expected = reference(&logits, &s);
+        let mut sampler = Sampler::new(n, Box::new([]));
+        let draws = 20_000;
+        let mut seen = vec![0u32; n];
+        for seed in 0..draws {
+            let sampling = Sampling { seed, ..s };
+            let token = sampler.sample(&mut logits.clone(), &sampling, NO_HISTORY);
+            seen[token as usize] += 1;
+        }
+        for (token, (count, p)) in seen.iter().zip(&expected).enumerate() {
+            assert!(*p > 0.0 || *count == 0, "token {token} was cut off, and drawn {count} times");
+            let mean = p * draws as f64;
+            let tolerance = 5.0 * (mean * (1.0 - p)).sqrt() + 3.0;
+            let off = (f64::from(*count) - mean).abs();
+            assert!(off <= tolerance, "token {token}: {count} draws, {mean:.1} expected ({s:?})");
+        }
+    }
+
+    #[test]
+    fn draws_follow_the_definition_of_the_chain() {
+        let base = Sampling::default();
+        check(300, base);
+        check(300, Sampling { temperature: 0.5, ..base });
+        check(300, Sampling { top_k: 40, top_p: 0.95, temperature: 0.8, ..base });
+        check(300, Sampling { top_k: 5, ..base });
+        check(300, Sampling { top_p: 0.7, ..base });
+        check(300, Sampling { top_p: 0.9, min_p: 0.05, temperature: 1.7, ..base });
+        check(300, Sampling { min_p: 0.2, ..base });
+        check(3000, Sampling { top_k: 2000, top_p: 0.5, ..base });
+        check(3000, Sampling { top_k: 1000, temperature: 0.3, ..base });
+    }
+
+    #[test]
+    fn the_nucleus_is_the_smallest_set() {
+        for seed in 0..200 {
+            let logits = logits(5000, seed);
+            let s =
+                Sampling { top_p: (uniform(seed, 99) * 0.98 + 0.01) as f32, ..Sampling::default() };
+            let kept = reference(&logits, &s).iter().filter(|p| **p > 0.0).count();
+            let mut weights = vec![0.0; logits.len()];
+            let total = exp_into(&mut weights, &logits, max(&logits), 1.0, f32::NEG_INFINITY);
+            let mut mass = vec![0.0; RADIX_BUCKETS];
+            let floor = nucleus_floor(&weights, &mut mass, f64::from(s.top_p) * total);
+            let ours = weights.iter().filter(|w| **w >= floor).count();
+            // One token's difference is rounding at the very edge.
+            assert!(ours.abs_diff(kept) <= 1, "seed {seed}: kept {ours} tokens, should be {kept}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_token() {
+        let logits = logits(1000, 3);
+        let s = Sampling { seed: 42, temperature: 1.5, ..Sampling::default() };
+        let mut sampler = Sampler::new(1000, Box::new([]));
+        let first = sampler.sample(&mut logits.clone(), &s, NO_HISTORY);
+        let again = Sampler::new(1000, Box::new([])).sample(&mut logits.clone(), &s, NO_HISTORY);
+        assert_eq!(first, again);
+    }
+
+    #[test]
+    fn temperature_zero_is_greedy() {
+        let mut values = logits(1000, 5);
+        values[321] = 50.0;
+        values[322] = 50.0;
+        let mut sampler = Sampler::new(1000, Box::new([]));
+        for seed in 0..10 {
+            let s = Sampling { seed, ..Sampling::greedy() };
+            assert_eq!(sampler.sample(&mut values.clone(), &s, NO_HISTORY), 321);
+        }
+    }
+
+    #[test]
+    fn penalties_count_what_they_should() {
+        let mut sampler = Sampler::new(10, Box::new([]));
+        let history = History { tokens: &[1, 2, 3, 3, 4], prompt_tokens: 2 };
+        let s = Sampling {
+            repeat_penalty: 2.0,
+            repeat_last_n: 2, // tokens 3 and 4
+            presence_penalty: 0.5,
+            frequency_penalty: 0.25, // tokens 3 (twice) and 4
+            ..Sampling::greedy()
+        };
+        let mut logits = [1.0f32, 1.0, 1.0, 1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        sampler.sample(&mut logits, &s, history);
+        assert_eq!(logits[..5], [1.0, 1.0, 1.0, 0.5 - 0.5 - 0.5, -2.0 - 0.25 - 0.5]);
+        assert!(sampler.counts.iter().all(|c| *c == 0), "the table is clean again");
+    }
+
+    #[test]
+    fn ignore_eos_never_ends() {
+        let mut sampler = Sampler::new(10, Box::new([3]));
+        let mut logits = [0.0f32; 10];
+        logits[3] = 9.0;
+        logits[7] = 1.0;
+        let s = Sampling { ignore_eos: true, ..Sampling::greedy() };
+        assert_eq!(sampler.sample(&mut logits, &s, NO_HISTORY), 7);
+        assert!(sampler.is_end(3) && !sampler.is_end(7));
+    }
+
+    #[test]
+    fn logits_that_are_not_numbers_never_win_or_panic() {
+        let nan = f32::NAN;
+        let inf = f32::INFINITY;
+        let cases = [[nan; 40], [f32::NEG_INFINITY; 40], [inf; 40]];
+        let samplings = [
+            Sampling::greedy(),
+            Sampling::default(),
+            Sampling { top_p: 0.5, ..Sampling::default() },
+            Sampling { top_k: 5, top_p: 0.5, min_p: 0.1, ..Sampling::default() },
+        ];
+        let mut sampler = Sampler::new(40, Box::new([]));
+        for s in &samplings {
+            for case in &cases {
+                let token = sampler.sample(&mut case.clone(), s, NO_HISTORY);
+                assert!((0..40).contains(&token));
+            }
+            let mut one = [nan; 40];
+            one[17] = -3.0;
+            assert_eq!(sampler.sample(&mut one, s, NO_HISTORY), 17, "{s:?}");
+        }
+    }
+
+    #[test]
+    fn exp_is_exp() {
+        for i in 0..100_000 {
+            let x = -(i as f32) * 0.0009;
+            let (ours, exact) = (exp_not_positive(x), f64::from(x).exp());
+            if x > -86.0 {
+                let error = (f64::from(ours) / exact - 1.0).abs();
+                assert!(error < 1e-5, "exp({x}) = {ours}, exactly {exact}");
+            }
+        }
+        assert_eq!(exp_not_positive(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp_not_positive(f32::NAN), 0.0);
+        assert_eq!(exp_not_positive(0.0), 1.0);
+    }
+}

@@ -1,0 +1,253 @@
+//! The engine of the front lane: takes requests in, keeps the decode lane fed,
+//! turns the tokens that come back into text.
+//!
+//! **Invariant:** while there is work, the decode lane has the next step before
+//! it ends the one it runs.
+//! **Invariant:** a step that changes nothing but tokens makes no heap
+//! allocation here, once the buffers of its requests have grown.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::exchange::{Exchange, SharedExchange};
+use super::prepare::{PreparedGeneration, Serving};
+use crate::api::error::ApiError;
+use crate::api::{FinishReason, Reply};
+use crate::clock::Micros;
+use crate::limits::{BATCHES, RETRY_AFTER_S_MAX, SEQUENCES_MAX, SLOTS_MAX, STEPS_IN_FLIGHT};
+use crate::ring::FrontLink;
+use crate::ring::message::Batch;
+use crate::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
+use crate::text::stop::StopStrings;
+use crate::text::{Pushed, TextStream};
+use crate::types::Sampling;
+
+/// See the module's description.
+pub struct Engine {
+    serving: Arc<Serving>,
+    scheduler: Scheduler,
+    link: FrontLink,
+    spare: heapless::Vec<Box<Batch>, BATCHES>,
+    in_flight: usize,
+    streams: Vec<Option<Stream>>, // [SEQUENCES_MAX], by SequenceId::index
+    events: Vec<Event>,           // of one step; capacity for two a slot
+    text: String,                 // of one token
+    to_wake: Vec<SharedExchange>, // touched by one step
+    pace: Pace,
+}
+
+/// The text side of a live sequence.
+struct Stream {
+    id: SequenceId,
+    exchange: SharedExchange,
+    choice: usize,
+    text: TextStream,
+}
+
+impl Engine {
+    /// An engine with nothing to do. Allocates every batch there will be.
+    pub fn new(serving: Arc<Serving>, capacity: Capacity, link: FrontLink) -> Self {
+        Self {
+            serving,
+            scheduler: Scheduler::new(capacity),
+            link,
+            spare: (0..BATCHES).map(|_| Box::default()).collect(),
+            in_flight: 0,
+            streams: (0..SEQUENCES_MAX).map(|_| None).collect(),
+            events: Vec::with_capacity(2 * SLOTS_MAX),
+            text: String::with_capacity(256),
+            to_wake: Vec::with_capacity(SLOTS_MAX),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Takes a request in: all of its sequences, or none.
+    ///
+    /// # Errors
+    /// 429 when the queue has no room, with the time after which it may.
+    pub fn submit(
+        &mut self,
+        generation: PreparedGeneration,
+        reply: Reply,
+        seed: u64,
+    ) -> Result<SharedExchange, ApiError> {
+        let PreparedGeneration { request, prompts, max_tokens } = generation;
+        let prompt_tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+        let exchange = Exchange::new(reply, prompts.len(), prompt_tokens);
+        let exchange = Rc::new(std::cell::RefCell::new(exchange));
+        let stops = StopStrings::new(request.stops);
+        let seed = request.seed.unwrap_or(seed);
+        let sequences = prompts.into_iter().zip(max_tokens).enumerate().map(
+            |(choice, (prompt, max_tokens))| {
+                // Several prompts of one request draw differently.
+                let seed = seed.wrapping_add(choice as u64);
+                let sampling = Sampling { seed, ..request.sampling };
+                NewSequence { prompt, max_tokens, sampling }
+            },
+        );
+        let sequences: Vec<NewSequence> = sequences.collect();
+        let streams = &mut self.streams;
+        let admitted = self.scheduler.admit(sequences, |choice, id| {
+            exchange.borrow_mut().sequences.push(id);
+            let text = TextStream::new(stops.clone());
+            streams[id.index()] = Some(Stream { id, exchange: exchange.clone(), choice, text });
+        });
+        admitted.map_err(|refusal| self.explain(refusal))?;
+        Ok(exchange)
+    }
+
+    fn explain(&self, refusal: Refusal) -> ApiError {
+        match refusal {
+            Refusal::QueueFull { waiting, limit } => ApiError::busy(
+                format!("the queue is full: {waiting} requests are waiting, {limit} may"),
+                self.pace.seconds_until_free(waiting),
+            ),
+            Refusal::TooLong { prompt_tokens, max_tokens, limit } => ApiError::invalid(format!(
+                "the prompt has {prompt_tokens} tokens and {max_tokens} are to be generated; \
+                 a request may have {limit} in all"
+            )),
+        }
+    }
+
+    /// Ends a request whose client has left.
+    pub fn cancel(&mut self, exchange: &Exchange) {
+        for id in &exchange.sequences {
+            self.scheduler.cancel(*id);
+            self.streams[id.index()].take_if(|stream| stream.id == *id);
+        }
+    }
+
+    /// Takes what came back and plans what goes out next.
+    pub fn pump(&mut self, now: Micros) {
+        while let Some(mut batch) = self.link.receive() {
+            self.in_flight -= 1;
+            self.receive(&batch, now);
+            batch.clear();
+            self.spare.push(batch).expect("there are no more batches than this");
+        }
+        while self.in_flight < STEPS_IN_FLIGHT {
+            let Some(mut batch) = self.spare.pop() else { break };
+            if !self.scheduler.schedule(&mut batch) {
+                self.spare.push(batch).expect("it was taken from there");
+                break;
+            }
+            self.link.send(batch);
+            self.in_flight += 1;
+        }
+    }
+
+    /// True when [`Engine::pump`] has something to take.
+    pub fn is_ready(&self) -> bool {
+        self.link.is_ready()
+    }
+
+    /// True while the decode lane owes a step.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Sequences waiting and running.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.scheduler.waiting_count(), self.scheduler.running_count())
+    }
+
+    fn receive(&mut self, batch: &Batch, now: Micros) {
+        let mut events = std::mem::take(&mut self.events);
+        self.scheduler.complete(batch, |event| events.push(event));
+        let mut rest = events.iter().peekable();
+        while let Some(event) = rest.next() {
+            match *event {
+                Event::Token(id, token) => {
+                    let last = Event::Finished(id, Finish::Length);
+                    let is_last = rest.next_if_eq(&&last).is_some();
+                    self.on_token(id, token, is_last, now);
+                }
+                Event::Finished(id, finish) => self.on_finished(id, finish, now),
+            }
+        }
+        events.clear();
+        self.events = events;
+        for exchange in self.to_wake.drain(..) {
+            exchange.borrow_mut().wake();
+        }
+    }
+
+    fn on_token(&mut self, id: SequenceId, token: i32, is_last: bool, now: Micros) {
+        let Some(stream) = &mut self.streams[id.index()] else { return };
+        self.text.clear();
+        let pushed = stream.text.push(self.serving.vocab.bytes_of(token), &mut self.text);
+        let finish = match pushed {
+            Pushed::Stopped => Some(FinishReason::Stop),
+            Pushed::Open if is_last => {
+                stream.text.finish(&mut self.text);
+                Some(FinishReason::Length)
+            }
+            Pushed::Open => None,
+        };
+        let mut exchange = stream.exchange.borrow_mut();
+        exchange.usage.completion_tokens += 1;
+        exchange.first_token.get_or_insert(now);
+        exchange.push_delta(stream.choice, &self.text, finish, now);
+        drop(exchange);
+        self.touched(id, finish.is_some(), now);
+    }
+
+    fn on_finished(&mut self, id: SequenceId, finish: Finish, now: Micros) {
+        let Some(stream) = &mut self.streams[id.index()] else { return };
+        let mut exchange = stream.exchange.borrow_mut();
+        match finish {
+            Finish::End => {
+                self.text.clear();
+                stream.text.finish(&mut self.text);
+                exchange.usage.completion_tokens += 1;
+                exchange.first_token.get_or_insert(now);
+                exchange.push_delta(stream.choice, &self.text, Some(FinishReason::Stop), now);
+            }
+            Finish::Failed => {
+                exchange.fail(ApiError::internal("the model failed to run a step; try again"));
+            }
+            Finish::Length => unreachable!("taken together with the last token"),
+        }
+        drop(exchange);
+        self.touched(id, true, now);
+    }
+
+    /// After a change to a sequence's exchange: remembers to wake it, and ends
+    /// what has ended.
+    fn touched(&mut self, id: SequenceId, ended: bool, now: Micros) {
+        let Some(stream) = &self.streams[id.index()] else { return };
+        let exchange = stream.exchange.clone();
+        if ended {
+            self.scheduler.cancel(id); // a stop string, which only this lane can see
+            self.streams[id.index()] = None;
+            self.pace.finished(now);
+        }
+        if matches!(exchange.borrow().outcome, Some(Err(_))) {
+            self.cancel(&exchange.borrow()); // its other sequences
+        }
+        self.to_wake.push(exchange);
+    }
+}
+
+/// How fast sequences finish: an exponential mean of the time between two.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Micros>,
+    mean_s: Option<f64>,
+}
+
+impl Pace {
+    fn finished(&mut self, now: Micros) {
+        if let Some(last) = self.last.replace(now) {
+            let gap = now.seconds_since(last);
+            let mean = self.mean_s.get_or_insert(gap);
+            *mean += 0.1 * (gap - *mean);
+        }
+    }
+
+    /// When `waiting` sequences will have left the queue, in whole seconds.
+    fn seconds_until_free(&self, waiting: usize) -> u64 {
+        let seconds = self.mean_s.unwrap_or(1.0) * waiting as f64;
+        (seconds.ceil() as u64).clamp(1, RETRY_AFTER_S_MAX)
+    }
+}

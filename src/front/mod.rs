@@ -1,0 +1,344 @@
+//! The front lane: a glommio executor that owns every socket, and composes
+//! the stages: HTTP, dialects, scheduler, text.
+//!
+//! One task accepts, one task for each connection reads and writes, one task
+//! runs the engine, and one looks for passed timeouts while there are
+//! connections. They share [`Front`] through `Rc`; nothing in it is locked.
+//!
+//! **Invariant:** nothing here blocks, and no tick is longer than about 1 ms.
+
+pub mod connection;
+pub mod engine;
+pub mod exchange;
+pub mod listener;
+pub mod prepare;
+mod timers;
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_lite::{AsyncRead, future};
+use glommio::net::TcpStream;
+use glommio::timer::sleep;
+
+use crate::api::error::ApiError;
+use crate::clock::{Clock, Micros};
+use crate::limits::{READ_BYTES, SWEEP_INTERVAL};
+use crate::ring::FrontLink;
+use crate::ring::bell::SocketBell;
+use crate::scheduler::Capacity;
+use engine::Engine;
+use prepare::{Job, PrepareLink, Prepared, Serving};
+use timers::Timers;
+
+/// What the front lane is told at its start.
+pub struct FrontConfig {
+    /// Keys that clients must give one of; none lets everybody in.
+    pub api_keys: Vec<String>,
+    /// How long running requests may take to finish after a drain began.
+    pub drain: Duration,
+    /// Poll the rings while there is work, instead of sleeping between events.
+    pub polls: bool,
+    /// Where request ids and default seeds begin.
+    pub entropy: u64,
+}
+
+/// What other lanes tell the front lane.
+pub struct Control {
+    /// Wakes the front lane.
+    pub bell: Arc<SocketBell>,
+    draining: AtomicBool,
+}
+
+impl Control {
+    /// A control over the front lane that `bell` wakes.
+    pub fn new(bell: Arc<SocketBell>) -> Self {
+        Self { bell, draining: AtomicBool::new(false) }
+    }
+
+    /// Stop accepting; finish what runs; end.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// True after [`Control::drain`].
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// The model is loaded: everything that the front lane needs to serve it.
+pub struct Ready {
+    /// What is served.
+    pub serving: Arc<Serving>,
+    /// The room there is.
+    pub capacity: Capacity,
+    /// The link to the decode lane.
+    pub link: FrontLink,
+    /// The link to the prepare lane.
+    pub prepare: PrepareLink,
+}
+
+/// What the tasks of the front lane share.
+pub struct Front {
+    config: FrontConfig,
+    control: Arc<Control>,
+    clock: Clock,
+    loaded: RefCell<Option<Loaded>>,
+    timers: Timers,
+    /// Scratch that every connection reads into.
+    read_buffer: RefCell<Box<[u8]>>,
+    draining: Cell<bool>,
+    drain_began: Cell<Micros>,
+    /// The drain is over: connections end wherever they are.
+    closing: Cell<bool>,
+    connections: Cell<usize>,
+    /// Requests between their head and the last byte of their response.
+    exchanges: Cell<usize>,
+    body_bytes: Cell<usize>,
+    entropy: Cell<u64>,
+    /// Somebody changed what the engine should do.
+    kicked: Cell<bool>,
+    engine_waker: RefCell<Option<Waker>>,
+}
+
+/// What exists once the model is loaded.
+struct Loaded {
+    serving: Arc<Serving>,
+    engine: Engine,
+    prepare: PrepareLink,
+    preparing: Vec<Preparing>,
+    next_ticket: u64,
+}
+
+/// A connection that waits for the prepare lane.
+struct Preparing {
+    ticket: u64,
+    slot: PrepareSlot,
+}
+
+/// Where the answer of the prepare lane is left for its connection.
+type PrepareSlot = Rc<RefCell<PrepareState>>;
+
+#[derive(Default)]
+struct PrepareState {
+    result: Option<Result<Prepared, ApiError>>,
+    waker: Option<Waker>,
+}
+
+/// Runs the front lane on the calling thread's executor, until drained.
+pub async fn run(
+    config: FrontConfig,
+    control: Arc<Control>,
+    listener: std::net::TcpListener,
+    bell_socket: StdUnixStream,
+    mut ready: rtrb::Consumer<Ready>,
+) {
+    let front = Rc::new(Front {
+        entropy: Cell::new(config.entropy),
+        config,
+        control,
+        clock: Clock::start(),
+        loaded: RefCell::new(None),
+        timers: Timers::default(),
+        read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+        draining: Cell::new(false),
+        drain_began: Cell::new(Micros(0)),
+        closing: Cell::new(false),
+        connections: Cell::new(0),
+        exchanges: Cell::new(0),
+        body_bytes: Cell::new(0),
+        kicked: Cell::new(false),
+        engine_waker: RefCell::new(None),
+    });
+    // A stream socket is a stream socket: glommio makes only its TcpStream from
+    // one that exists already.
+    let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
+    let mut accepting = Some(listener::start(&front, listener));
+    glommio::spawn_local(sweep(front.clone())).detach();
+    loop {
+        front.tick(&mut ready);
+        if front.draining.get() {
+            drop(accepting.take()); // closes the listening socket
+            if front.is_drained() {
+                break;
+            }
+        }
+        front.wait(&mut bell_socket, &ready).await;
+    }
+    front.end().await;
+}
+
+impl Front {
+    /// Cuts off what is still open, and lets go of the other lanes, which end
+    /// when they have nobody to work for.
+    async fn end(&self) {
+        self.closing.set(true);
+        self.timers.wake_all();
+        let began = self.clock.now();
+        while self.connections.get() > 0 && self.clock.now().seconds_since(began) < 0.5 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        self.loaded.take();
+    }
+
+    /// Does all that can be done now without waiting.
+    fn tick(&self, ready: &mut rtrb::Consumer<Ready>) {
+        self.control.bell.withdraw();
+        self.kicked.set(false);
+        if let Ok(ready) = ready.pop() {
+            self.loaded.replace(Some(Loaded {
+                engine: Engine::new(ready.serving.clone(), ready.capacity, ready.link),
+                serving: ready.serving,
+                prepare: ready.prepare,
+                preparing: Vec::new(),
+                next_ticket: 0,
+            }));
+        }
+        if let Some(loaded) = &mut *self.loaded.borrow_mut() {
+            loaded.receive_prepared();
+            loaded.engine.pump(self.clock.now());
+        }
+        if self.control.is_draining() && !self.draining.replace(true) {
+            tracing::info!("draining: no new requests");
+            self.drain_began.set(self.clock.now());
+            self.timers.wake_all(); // idle connections close
+        }
+    }
+
+    /// Waits until [`Front::tick`] has something to do.
+    async fn wait(&self, socket: &mut TcpStream, ready: &rtrb::Consumer<Ready>) {
+        if self.config.polls {
+            // On a core of its own the lane never sleeps while the decode lane
+            // works; it lets the other tasks and the sockets have their turn.
+            while self.is_busy() {
+                if self.has_news(ready) {
+                    return;
+                }
+                glommio::executor().yield_task_queue_now().await;
+            }
+        }
+        future::poll_fn(|cx| {
+            self.control.bell.announce();
+            if self.has_news(ready) {
+                return Poll::Ready(());
+            }
+            remember(&mut self.engine_waker.borrow_mut(), cx);
+            // Any byte is a wake-up; an end would be our own doing.
+            let mut bytes = [0; 64];
+            Pin::new(&mut *socket).poll_read(cx, &mut bytes).map(|_| ())
+        })
+        .await;
+    }
+
+    fn has_news(&self, ready: &rtrb::Consumer<Ready>) -> bool {
+        let loaded = self.loaded.borrow();
+        self.kicked.get()
+            || !ready.is_empty()
+            || (self.control.is_draining() && !self.draining.get())
+            || loaded.as_ref().is_some_and(|l| l.engine.is_ready() || l.prepare.is_ready())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.loaded.borrow().as_ref().is_some_and(|loaded| loaded.engine.is_busy())
+    }
+
+    /// The engine has something to look at.
+    fn kick(&self) {
+        self.kicked.set(true);
+        if let Some(waker) = self.engine_waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// A drain has ended: nothing runs any more, or the time is over.
+    fn is_drained(&self) -> bool {
+        let elapsed = self.clock.now().seconds_since(self.drain_began.get());
+        let over = elapsed >= self.config.drain.as_secs_f64();
+        if over && self.exchanges.get() > 0 {
+            tracing::warn!(
+                "drained for {elapsed:.1} s: {} requests are cut off",
+                self.exchanges.get()
+            );
+        }
+        over || self.exchanges.get() == 0
+    }
+
+    /// The next pseudo-random number: SplitMix64 over the lane's entropy.
+    fn random(&self) -> u64 {
+        let state = self.entropy.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.entropy.set(state);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Why no request is served now, if so.
+    fn unavailable(&self) -> Option<ApiError> {
+        if self.draining.get() {
+            return Some(ApiError::unavailable("the server is about to end", 5));
+        }
+        let loading = self.loaded.borrow().is_none();
+        loading.then(|| ApiError::unavailable("the model is being loaded", 2))
+    }
+}
+
+impl Loaded {
+    fn receive_prepared(&mut self) {
+        while let Some(job) = self.prepare.receive() {
+            let waiting = self.preparing.iter().position(|p| p.ticket == job.ticket);
+            let Some(index) = waiting else { continue }; // its client has left
+            let slot = self.preparing.swap_remove(index).slot;
+            let mut state = slot.borrow_mut();
+            state.result = job.result;
+            if let Some(waker) = state.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Sends a body to the prepare lane.
+    fn send_to_prepare(
+        &mut self,
+        route: crate::api::Route,
+        body: Vec<u8>,
+    ) -> Result<PrepareSlot, ApiError> {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.prepare.send(Box::new(Job { ticket, route, body, result: None })).map_err(|_| {
+            ApiError::busy("too many long requests are being read; try again soon", 1)
+        })?;
+        let slot = PrepareSlot::default();
+        self.preparing.push(Preparing { ticket, slot: slot.clone() });
+        Ok(slot)
+    }
+}
+
+/// Looks for passed timeouts while there are connections, and for the end of a
+/// drain. Without either it costs a wake-up in a second.
+async fn sweep(front: Rc<Front>) {
+    while !front.closing.get() {
+        let idle = front.connections.get() == 0 && !front.draining.get();
+        sleep(if idle { Duration::from_secs(1) } else { SWEEP_INTERVAL }).await;
+        front.timers.expire(front.clock.now());
+        if front.draining.get() {
+            front.kick();
+        }
+    }
+}
+
+/// Stores the task's waker, without cloning it again when it is there already.
+fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *place = Some(cx.waker().clone()),
+    }
+}

@@ -1,0 +1,84 @@
+//! One timer for each connection, all looked at by one task: setting a timeout
+//! is a store, and an idle server sets none.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use super::remember;
+use crate::clock::Micros;
+
+/// A connection's timer.
+#[derive(Default)]
+pub(super) struct Timer {
+    deadline: Cell<Option<Micros>>,
+    expired: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Timer {
+    /// Starts the timer anew.
+    pub fn set(&self, now: Micros, timeout: Duration) {
+        self.expired.set(false);
+        // A timeout of ours is minutes at most.
+        self.deadline.set(Some(Micros(now.0 + timeout.as_micros() as u64)));
+    }
+
+    /// True once the time is over.
+    pub fn is_expired(&self) -> bool {
+        self.expired.get()
+    }
+
+    /// The task to wake when the time is over.
+    pub fn register(&self, cx: &Context<'_>) {
+        remember(&mut self.waker.borrow_mut(), cx);
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// All connections' timers.
+#[derive(Default)]
+pub(super) struct Timers {
+    timers: RefCell<Vec<Weak<Timer>>>,
+}
+
+impl Timers {
+    /// A timer for a new connection. It leaves when it is dropped.
+    pub fn add(&self) -> Rc<Timer> {
+        let timer = Rc::new(Timer::default());
+        self.timers.borrow_mut().push(Rc::downgrade(&timer));
+        timer
+    }
+
+    /// Wakes every task whose time is over.
+    pub fn expire(&self, now: Micros) {
+        self.for_each(|timer| {
+            if timer.deadline.get().is_some_and(|deadline| deadline <= now) {
+                timer.deadline.set(None);
+                timer.expired.set(true);
+                timer.wake();
+            }
+        });
+    }
+
+    /// Wakes every task.
+    pub fn wake_all(&self) {
+        self.for_each(Timer::wake);
+    }
+
+    fn for_each(&self, act: impl Fn(&Timer)) {
+        self.timers.borrow_mut().retain(|timer| {
+            let timer = timer.upgrade();
+            if let Some(timer) = &timer {
+                act(timer);
+            }
+            timer.is_some()
+        });
+    }
+}

@@ -1,0 +1,260 @@
+//! A request's body: framed bytes in, the body out.
+
+use super::HttpError;
+use super::head::Framing;
+use crate::limits::{BODY_BYTES_MAX, CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+
+/// Collects one body.
+#[derive(Debug)]
+pub struct BodyReader {
+    state: State,
+    body: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// This many bytes of a body of known length are missing.
+    Length(usize),
+    /// A chunk-size line comes next.
+    ChunkSize,
+    /// This many bytes of a chunk are missing.
+    ChunkData(usize),
+    /// The CR LF after a chunk's data.
+    ChunkEnd,
+    /// Trailer fields, of which this many bytes have been dropped.
+    Trailer(usize),
+    Done,
+}
+
+impl BodyReader {
+    /// A reader for a body framed like this.
+    pub fn new(framing: Framing) -> Self {
+        let state = match framing {
+            Framing::Length(0) => State::Done,
+            Framing::Length(length) => State::Length(length),
+            Framing::Chunked => State::ChunkSize,
+        };
+        Self { state, body: Vec::new() }
+    }
+
+    /// True when the body is complete.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Bytes of the body that have arrived.
+    pub fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// True when no byte of the body has arrived.
+    pub fn is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// The body.
+    pub fn into_body(self) -> Vec<u8> {
+        debug_assert_eq!(self.state, State::Done);
+        self.body
+    }
+
+    /// Takes bytes from the beginning of `input`; returns how many. The rest
+    /// belongs to the next request once [`BodyReader::is_done`], and otherwise
+    /// must be shown again with more behind it.
+    ///
+    /// # Errors
+    /// When the framing is broken or the body too large.
+    pub fn feed(&mut self, input: &[u8]) -> Result<usize, HttpError> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            match self.state {
+                State::Done => return Ok(at),
+                State::Length(missing) | State::ChunkData(missing) => {
+                    let take = missing.min(rest.len());
+                    self.body.extend_from_slice(&rest[..take]);
+                    at += take;
+                    self.state = match (self.state, missing - take) {
+                        (State::Length(_), 0) => State::Done,
+                        (State::Length(_), missing) => State::Length(missing),
+                        (_, 0) => State::ChunkEnd,
+                        (_, missing) => State::ChunkData(missing),
+                    };
+                    if take < missing {
+                        return Ok(at);
+                    }
+                }
+                State::ChunkEnd => match rest {
+                    [b'\r', b'\n', ..] => {
+                        at += 2;
+                        self.state = State::ChunkSize;
+                    }
+                    [] | [b'\r'] => return Ok(at),
+                    _ => return Err(HttpError::malformed("a chunk is longer than its size says")),
+                },
+                State::ChunkSize => {
+                    let Some(line) = take_line(rest, CHUNK_LINE_BYTES_MAX, "chunk-size line")?
+                    else {
+                        return Ok(at);
+                    };
+                    at += line.len() + 2;
+                    let size = parse_chunk_size(line)?;
+                    if size > BODY_BYTES_MAX - self.body.len() {
+                        return Err(HttpError::BodyTooLarge);
+                    }
+                    self.state = if size == 0 { State::Trailer(0) } else { State::ChunkData(size) };
+                }
+                State::Trailer(dropped) => {
+                    let Some(line) = take_line(rest, TRAILER_BYTES_MAX, "trailer")? else {
+                        return Ok(at);
+                    };
+                    at += line.len() + 2;
+                    let dropped = dropped + line.len();
+                    if dropped > TRAILER_BYTES_MAX {
+                        return Err(HttpError::HeadTooLarge);
+                    }
+                    self.state =
+                        if line.is_empty() { State::Done } else { State::Trailer(dropped) };
+                }
+            }
+        }
+    }
+}
+
+/// The bytes before the first CR LF, or `None` when it has not arrived.
+fn take_line<'a>(
+    input: &'a [u8],
+    bytes_max: usize,
+    what: &str,
+) -> Result<Option<&'a [u8]>, HttpError> {
+    match memchr::memchr2(b'\r', b'\n', input) {
+        Some(end) if input[end] == b'\n' => {
+            Err(HttpError::malformed(format!("a bare LF in a {what}; lines end with CR LF")))
+        }
+        Some(end) if end <= bytes_max => match input.get(end + 1) {
+            Some(b'\n') => Ok(Some(&input[..end])),
+            Some(_) => Err(HttpError::malformed(format!("a bare CR in a {what}"))),
+            None => Ok(None),
+        },
+        None if input.len() <= bytes_max => Ok(None),
+        _ => Err(HttpError::malformed(format!("a {what} of more than {bytes_max} bytes"))),
+    }
+}
+
+/// Hexadecimal digits, then perhaps an extension, which is ignored.
+fn parse_chunk_size(line: &[u8]) -> Result<usize, HttpError> {
+    let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (digits, extension) = line.split_at(end);
+    let extension_ok = match extension.trim_ascii_start() {
+        [] => extension.is_empty(),
+        [first, rest @ ..] => *first == b';' && !rest.iter().any(|b| b.is_ascii_control()),
+    };
+    if digits.is_empty() || !extension_ok {
+        let line = String::from_utf8_lossy(line);
+        return Err(HttpError::malformed(format!(
+            "{line:?} is not a chunk size; a chunk size is a hexadecimal number"
+        )));
+    }
+    if digits.len() > 8 {
+        return Err(HttpError::BodyTooLarge);
+    }
+    let digit = |byte: &u8| (*byte as char).to_digit(16).unwrap_or(0) as usize;
+    Ok(digits.iter().fold(0, |size, byte| size * 16 + digit(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(framing: Framing, input: &[u8]) -> Result<(Vec<u8>, usize), HttpError> {
+        let mut reader = BodyReader::new(framing);
+        let used = reader.feed(input)?;
+        assert!(reader.is_done(), "the body is complete");
+        Ok((reader.into_body(), used))
+    }
+
+    #[test]
+    fn a_length_ends_the_body() {
+        assert_eq!(read(Framing::Length(3), b"abcdef").unwrap(), (b"abc".to_vec(), 3));
+        assert_eq!(read(Framing::Length(0), b"abc").unwrap(), (vec![], 0));
+    }
+
+    #[test]
+    fn chunks_are_joined() {
+        let input = b"3\r\nabc\r\n0000A;name=value\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nNEXT";
+        let (body, used) = read(Framing::Chunked, input).unwrap();
+        assert_eq!(body, b"abc0123456789");
+        assert_eq!(&input[used..], b"NEXT");
+    }
+
+    #[test]
+    fn broken_chunks_are_refused() {
+        for bad in [
+            &b"\r\n"[..],
+            b"-1\r\n",
+            b"0x3\r\nabc\r\n",
+            b"3 \r\nabc\r\n",
+            b" 3\r\nabc\r\n",
+            b"3\nabc\n",
+            b"3\rabc",
+            b"3\r\nabcd\r\n",
+            b"3\r\nabc\n0\r\n\r\n",
+            b"g\r\n",
+            b"3;\x01\r\nabc",
+        ] {
+            let mut reader = BodyReader::new(Framing::Chunked);
+            let error = reader.feed(bad).expect_err(&String::from_utf8_lossy(bad));
+            assert_eq!(error.status(), 400);
+        }
+    }
+
+    #[test]
+    fn bodies_are_bounded() {
+        for line in ["FFFFFFFFFFFFFFFFFF\r\n".to_owned(), format!("{:x}\r\n", BODY_BYTES_MAX + 1)] {
+            let mut reader = BodyReader::new(Framing::Chunked);
+            assert_eq!(reader.feed(line.as_bytes()).unwrap_err(), HttpError::BodyTooLarge);
+        }
+        let mut reader = BodyReader::new(Framing::Chunked);
+        let endless = vec![b'1'; CHUNK_LINE_BYTES_MAX + 1];
+        assert_eq!(reader.feed(&endless).unwrap_err().status(), 400);
+        let mut reader = BodyReader::new(Framing::Chunked);
+        reader.feed(b"0\r\n").unwrap();
+        let field = format!("X: {}\r\n", "y".repeat(1000)).repeat(5);
+        assert_eq!(reader.feed(field.as_bytes()).unwrap_err().status(), 431);
+    }
+
+    proptest! {
+        #[test]
+        fn a_body_arrives_in_any_pieces(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
+            cuts in proptest::collection::vec(1usize..9, 1..200),
+        ) {
+            let mut wire = Vec::new();
+            for chunk in &chunks {
+                wire.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                wire.extend_from_slice(chunk);
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(b"0\r\n\r\n");
+            let mut reader = BodyReader::new(Framing::Chunked);
+            let mut pending: Vec<u8> = Vec::new();
+            let mut cuts = cuts.into_iter().cycle();
+            let mut rest = &wire[..];
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                pending.extend_from_slice(piece);
+                let used = reader.feed(&pending).unwrap();
+                pending.drain(..used);
+                rest = after;
+            }
+            prop_assert!(reader.is_done() && pending.is_empty());
+            prop_assert_eq!(reader.into_body(), chunks.concat());
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = BodyReader::new(Framing::Chunked).feed(&bytes);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! A request's head: bytes in, the few facts the server acts on out.
+
+use httparse::{Header, Request, Status};
+
+use super::HttpError;
+use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, REQUEST_ID_BYTES_MAX};
+
+/// What the server needs of a request's head. Unknown headers are dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The method, as it was written.
+    pub method: Method,
+    /// The path, without the query.
+    pub path: String,
+    /// What follows the `?`, or nothing.
+    pub query: String,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// The connection may serve another request after this one.
+    pub keep_alive: bool,
+    /// The client speaks HTTP/1.1, and so reads chunks.
+    pub chunks_allowed: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// The media type of the body, lower case, without parameters.
+    pub content_type: Option<String>,
+    /// The key from `Authorization: Bearer` or `X-Api-Key`.
+    pub api_key: Option<Vec<u8>>,
+    /// The client's own request id, when it is short and printable.
+    pub request_id: Option<String>,
+}
+
+/// Request methods that have a meaning here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// GET
+    Get,
+    /// HEAD
+    Head,
+    /// POST
+    Post,
+    /// OPTIONS
+    Options,
+    /// Any other: known to be refused.
+    Other,
+}
+
+/// How long the body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// This many bytes; 0 when there is no body.
+    Length(usize),
+    /// Chunks, until one of size 0.
+    Chunked,
+}
+
+/// Reads a head from the beginning of `bytes`: the head and its length in
+/// bytes, or `None` when it is not complete yet.
+///
+/// # Errors
+/// When it is malformed, too large or ambiguous. See [`HttpError`].
+pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
+    let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = Request::new(&mut headers);
+    let length = match request.parse(window) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) if bytes.len() >= HEAD_BYTES_MAX => {
+            return Err(HttpError::HeadTooLarge);
+        }
+        Ok(Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(HttpError::TooManyHeaders),
+        Err(httparse::Error::Version) => return Err(HttpError::Version),
+        Err(error) => return Err(HttpError::malformed(format!("malformed request: {error}"))),
+    };
+    refuse_bare_line_ends(&window[..length])?;
+    let head = interpret(&request)?;
+    Ok(Some((head, length)))
+}
+
+/// `httparse` takes a lone LF for a line end, and so did many servers; proxies
+/// in front of us may not.
+fn refuse_bare_line_ends(head: &[u8]) -> Result<(), HttpError> {
+    for at in memchr::memchr2_iter(b'\r', b'\n', head) {
+        let paired = match head[at] {
+            b'\r' => head.get(at + 1) == Some(&b'\n'),
+            _ => at > 0 && head[at - 1] == b'\r',
+        };
+        if !paired {
+            return Err(HttpError::malformed(format!(
+                "malformed request: a bare CR or LF at byte {at}; lines end with CR LF"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn interpret(request: &Request<'_, '_>) -> Result<Head, HttpError> {
+    let target = request.path.unwrap_or_default();
+    let (path, query) = split_target(target)?;
+    let version_1_1 = request.version == Some(1);
+    let mut fields = Fields::default();
+    for header in request.headers.iter() {
+        fields.take(header)?;
+    }
+    if version_1_1 && fields.hosts != 1 {
+        return Err(HttpError::malformed(format!(
+            "an HTTP/1.1 request has exactly one Host header; this one has {}",
+            fields.hosts
+        )));
+    }
+    let framing = match (fields.chunked, fields.content_length) {
+        (true, Some(_)) => {
+            return Err(HttpError::malformed(
+                "both Content-Length and Transfer-Encoding are given; only one may be",
+            ));
+        }
+        (true, None) if !version_1_1 => {
+            return Err(HttpError::malformed("Transfer-Encoding in an HTTP/1.0 request"));
+        }
+        (true, None) => Framing::Chunked,
+        (false, Some(length)) if length > BODY_BYTES_MAX as u64 => {
+            return Err(HttpError::BodyTooLarge);
+        }
+        (false, length) => Framing::Length(length.unwrap_or(0) as usize), // at most BODY_BYTES_MAX
+    };
+    Ok(Head {
+        method: match request.method.unwrap_or_default() {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "POST" => Method::Post,
+            "OPTIONS" => Method::Options,
+            _ => Method::Other,
+        },
+        path: path.to_owned(),
+        query: query.to_owned(),
+        framing,
+        keep_alive: if version_1_1 { !fields.close } else { fields.keep_alive && !fields.close },
+        chunks_allowed: version_1_1,
+        expects_continue: fields.expects_continue && version_1_1,
+        content_type: fields.content_type,
+        api_key: fields.bearer.or(fields.api_key),
+        request_id: fields.request_id,
+    })
+}
+
+/// The path and query of a request target: `/path?query`, `*`, or the absolute
+/// form that proxies send.
+fn split_target(target: &str) -> Result<(&str, &str), HttpError> {
+    let local = match target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    if !local.starts_with('/') && local != "*" {
+        return Err(HttpError::malformed(format!("the request target {target:?} is not a path")));
+    }
+    let local = local.split('#').next().unwrap_or_default();
+    Ok(local.split_once('?').unwrap_or((local, "")))
+}
+
+/// The header fields that matter, as they are collected.
+#[derive(Default)]
+struct Fields {
+    content_length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+    expects_continue: bool,
+    hosts: usize,
+    content_type: Option<String>,
+    bearer: Option<Vec<u8>>,
+    api_key: Option<Vec<u8>>,
+    request_id: Option<String>,
+}
+
+impl Fields {
+    fn take(&mut self, header: &Header<'_>) -> Result<(), HttpError> {
+        let (name, value) = (header.name, header.value.trim_ascii());
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("content-length") {
+            let length = parse_length(value)?;
+            if self.content_length.replace(length).is_some() {
+                return Err(HttpError::malformed("Content-Length is given twice"));
+            }
+        } else if is("transfer-encoding") {
+            if self.chunked {
+                return Err(HttpError::malformed("Transfer-Encoding is given twice"));
+            }
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(HttpError::TransferCoding);
+            }
+            self.chunked = true;
+        } else if is("connection") {
+            for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                self.close |= option.eq_ignore_ascii_case(b"close");
+                self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
+        } else if is("expect") {
+            if !value.eq_ignore_ascii_case(b"100-continue") {
+                return Err(HttpError::Expectation);
+            }
+            self.expects_continue = true;
+        } else if is("host") {
+            self.hosts += 1;
+        } else if is("content-type") {
+            let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
+            let media = String::from_utf8_lossy(media.trim_ascii()).to_ascii_lowercase();
+            self.content_type = Some(media);
+        } else if is("authorization") {
+            self.bearer = match value.split_at_checked(7) {
+                Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
+                    Some(key.trim_ascii().to_vec())
+                }
+                _ => None,
+            };
+        } else if is("x-api-key") {
+            self.api_key = Some(value.to_vec());
+        } else if is("x-request-id") {
+            let printable = value.iter().all(|byte| byte.is_ascii_graphic());
+            if printable && !value.is_empty() && value.len() <= REQUEST_ID_BYTES_MAX {
+                self.request_id = Some(String::from_utf8_lossy(value).into_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Digits alone: no sign, no space, no list, nothing that overflows.
+fn parse_length(value: &[u8]) -> Result<u64, HttpError> {
+    let malformed = || {
+        let value = String::from_utf8_lossy(value);
+        HttpError::malformed(format!("Content-Length is {value:?}, which is not a number of bytes"))
+    };
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(malformed());
+    }
+    if value.len() > 19 {
+        return Err(HttpError::BodyTooLarge);
+    }
+    std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).ok_or_else(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(text: &str) -> Result<Option<(Head, usize)>, HttpError> {
+        parse(text.as_bytes())
+    }
+
+    fn head(text: &str) -> Head {
+        parsed(text).unwrap().unwrap().0
+    }
+
+    fn status(text: &str) -> u16 {
+        parsed(text).expect_err(text).status()
+    }
+
+    #[test]
+    fn a_plain_request() {
+        let text = "POST /v1/completions?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\
+                    Content-Type: Application/JSON; charset=utf-8\r\nAuthorization: Bearer  k3y \r\n\
+                    X-Request-Id: abc-1\r\n\r\nhello";
+        let (head, length) = parsed(text).unwrap().unwrap();
+        assert_eq!(&text[length..], "hello");
+        assert_eq!(head.method, Method::Post);
+        assert_eq!((head.path.as_str(), head.query.as_str()), ("/v1/completions", "x=1"));
+        assert_eq!(head.framing, Framing::Length(5));
+        assert!(head.keep_alive && head.chunks_allowed && !head.expects_continue);
+        assert_eq!(head.content_type.as_deref(), Some("application/json"));
+        assert_eq!(head.api_key.as_deref(), Some(&b"k3y"[..]));
+        assert_eq!(head.request_id.as_deref(), Some("abc-1"));
+    }
+
+    #[test]
+    fn keep_alive_follows_the_version() {
+        assert!(head("GET / HTTP/1.1\r\nHost: a\r\n\r\n").keep_alive);
+        assert!(!head("GET / HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n").keep_alive);
+        assert!(!head("GET / HTTP/1.0\r\n\r\n").keep_alive);
+        assert!(head("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").keep_alive);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for bad in [
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 5\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+            "GET / HTTP/1.1\nHost: a\n\n",
+            "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET foo HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "\0\x01\x02garbage\r\n\r\n",
+        ] {
+            assert_eq!(status(bad), 400, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_named_by_their_status() {
+        let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(HEAD_BYTES_MAX));
+        assert_eq!(status(&long), 431);
+        let many = "X: y\r\n".repeat(HEADERS_MAX + 1);
+        assert_eq!(status(&format!("GET / HTTP/1.1\r\n{many}\r\n")), 431);
+        for length in [format!("{}", BODY_BYTES_MAX + 1), "9".repeat(19), "9".repeat(40)] {
+            let text = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            assert_eq!(status(&text), 413, "{length}");
+        }
+        assert_eq!(status("GET / HTTP/2.0\r\nHost: a\r\n\r\n"), 505);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nExpect: a cake\r\n\r\n"), 417);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n"), 501);
+    }
+
+    #[test]
+    fn a_request_id_that_could_break_a_header_is_not_echoed() {
+        let long = "a".repeat(REQUEST_ID_BYTES_MAX + 1);
+        for id in ["a b", "", "caf\u{e9}", &long] {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: {id}\r\n\r\n");
+            assert_eq!(parse(text.as_bytes()).unwrap().unwrap().0.request_id, None, "{id:?}");
+        }
+    }
+
+    proptest! {
+        /// Any bytes are a head, a part of one, or an error; never a panic. And
+        /// a head that is complete was incomplete at every byte before.
+        #[test]
+        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn a_head_arrives_in_any_pieces(cut in 0usize..200) {
+            let text = b"POST /generate HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
+            let cut = cut.min(text.len() - 1);
+            prop_assert_eq!(parse(&text[..cut]).unwrap(), None);
+            prop_assert!(parse(text).unwrap().is_some());
+        }
+
+        #[test]
+        fn mutated_requests_never_panic(
+            at in 0usize..90, byte in any::<u8>(), at2 in 0usize..90, byte2 in any::<u8>()
+        ) {
+            let mut text = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\
+                Transfer-Encoding: x\r\n\r\n".to_vec();
+            let n = text.len();
+            text[at % n] = byte;
+            text[at2 % n] = byte2;
+            let _ = parse(&text);
+        }
+    }
+}

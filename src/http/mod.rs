@@ -1,0 +1,56 @@
+//! HTTP/1.1 as bytes: request heads and bodies in, response heads and frames out.
+//!
+//! Nothing here does I/O or reads a clock: the connection feeds bytes in and
+//! writes bytes out. Whatever is ambiguous in a request (two lengths, a length
+//! and chunks, a bare carriage return) is refused, because two parsers that
+//! read it differently are how requests are smuggled.
+
+pub mod body;
+pub mod head;
+pub mod response;
+
+/// Why a request cannot be read. Each is answered with its status, and the
+/// connection is closed, since what follows cannot be trusted to be a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    /// The request is not HTTP/1.1, or could be read in two ways.
+    #[error("{0}")]
+    Malformed(String),
+    /// The version is not 1.0 or 1.1.
+    #[error("HTTP version not supported: this server speaks HTTP/1.1 and HTTP/1.0")]
+    Version,
+    /// The request line and headers are too large.
+    #[error("the request line and headers are larger than {} bytes", crate::limits::HEAD_BYTES_MAX)]
+    HeadTooLarge,
+    /// There are too many header fields.
+    #[error("the request has more than {} header fields", crate::limits::HEADERS_MAX)]
+    TooManyHeaders,
+    /// The body is too large.
+    #[error("the request body is larger than {} bytes", crate::limits::BODY_BYTES_MAX)]
+    BodyTooLarge,
+    /// `Expect` asks for something other than `100-continue`.
+    #[error("the only expectation this server meets is 100-continue")]
+    Expectation,
+    /// A transfer coding other than `chunked`.
+    #[error("the only transfer coding this server reads is chunked")]
+    TransferCoding,
+}
+
+impl HttpError {
+    /// The status that answers it.
+    pub fn status(&self) -> u16 {
+        match self {
+            HttpError::Malformed(_) => 400,
+            HttpError::Version => 505,
+            HttpError::HeadTooLarge | HttpError::TooManyHeaders => 431,
+            HttpError::BodyTooLarge => 413,
+            HttpError::Expectation => 417,
+            HttpError::TransferCoding => 501,
+        }
+    }
+
+    /// A request that could be read in two ways.
+    fn malformed(what: impl Into<String>) -> Self {
+        HttpError::Malformed(what.into())
+    }
+}

@@ -1,0 +1,43 @@
+//! corelane serves a GGUF model over HTTP on one Linux machine.
+//!
+//! It is a thread-per-core engine. A **lane** is one thread, pinned, running
+//! one loop; lanes share no memory but SPSC rings and atomics, and nothing
+//! between them is locked.
+//!
+//! ```text
+//! socket -> http -> api -> prepare -> scheduler -> [ring: Batch] -> decode lane
+//! socket <- http <- api <-  text   <- scheduler <- [ring: Batch] <- (model, sampler)
+//!           '------------ front lane ------------'
+//! ```
+//!
+//! One way down, one way up, through the same rooms; no stage calls back into
+//! the one before it. The modules, in the order data flows:
+//!
+//! - [`front`]: the front lane. Owns every socket and composes what follows.
+//! - [`http`]: bytes to a request's head and body, and back.
+//! - [`api`]: the dialects, JSON to typed requests and back.
+//! - [`scheduler`]: which tokens run in the next step. Pure.
+//! - [`ring`]: the batches that travel between the lanes.
+//! - [`decode`]: the decode lane: runs a batch, samples.
+//! - [`model`]: llama.cpp, the fake model, the built-in model.
+//! - [`text`]: tokens back to text, with stop strings.
+//!
+//! Below all of them: [`types`], [`limits`], [`clock`], [`memory`]. Above them:
+//! [`config`], [`placement`] and [`lanes`], which start it all.
+#![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
+
+pub mod api;
+pub mod clock;
+pub mod config;
+pub mod decode;
+pub mod front;
+pub mod http;
+pub mod lanes;
+pub mod limits;
+pub mod memory;
+pub mod model;
+pub mod placement;
+pub mod ring;
+pub mod scheduler;
+pub mod text;
+pub mod types;

@@ -1,0 +1,108 @@
+//! Every bound in the program, by name, and the asserts that relate them.
+//!
+//! A queue, buffer, pool or loop that could grow has its limit here. What a
+//! bound refuses is refused with a status and a sentence, never dropped.
+
+use std::time::Duration;
+
+/// Sequences that can hold KV cells at once: llama.cpp's own bound on
+/// sequence ids (`LLAMA_MAX_SEQ`).
+pub const SLOTS_MAX: usize = 256;
+
+/// Rows (tokens) of one step.
+pub const STEP_ROWS_MAX: usize = 2048;
+
+/// Steps that the front lane may have handed to the decode lane and not yet
+/// got back.
+pub const STEPS_IN_FLIGHT: usize = 1 // being decoded
+    + 1; // planned while that one runs
+
+/// Batches alive at once.
+pub const BATCHES: usize = STEPS_IN_FLIGHT + 1; // being filled or read by the front lane
+
+/// Messages that each ring between two lanes holds.
+pub const RING_CAPACITY: usize = 4;
+
+/// Tokens that one sequence may hold, prompt and generated together. Bounds
+/// the decode lane's token history; a model's context is cut to this.
+pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
+
+/// Sequences waiting for a slot, all requests together.
+pub const QUEUE_SEQUENCES: usize = 1024;
+
+/// Sequences known to the scheduler at once.
+pub const SEQUENCES_MAX: usize = SLOTS_MAX // running
+    + QUEUE_SEQUENCES; // waiting
+
+/// Prompts in one request.
+pub const PROMPTS_MAX: usize = 128;
+
+/// Stop strings in one request, and the bytes of each. OpenAI allows 4.
+pub const STOPS_MAX: usize = 16;
+/// Bytes of one stop string. Also bounds the text held back from a stream.
+pub const STOP_BYTES_MAX: usize = 256;
+
+/// Open client connections; the next one is answered 503 and closed.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Connections that the kernel queues before `accept`.
+pub const LISTEN_BACKLOG: i32 = 1024;
+
+/// Bytes of a request line and its headers together.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Header fields of one request.
+pub const HEADERS_MAX: usize = 64;
+/// Bytes of one request body.
+pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of all request bodies held at once.
+pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of the trailer fields after a chunked body.
+pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of one chunk-size line, extensions included.
+pub const CHUNK_LINE_BYTES_MAX: usize = 256;
+/// Bytes that a client may send ahead of the answer to its running request.
+pub const PIPELINE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a client's own `x-request-id` that are echoed.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Bytes read from a socket at once.
+pub const READ_BYTES: usize = 64 * 1024;
+/// Bytes of a stream that its client has not read; beyond, it is cancelled.
+pub const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of capacity that an idle connection's buffers keep.
+pub const IDLE_BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Bodies of at most this many bytes are parsed and tokenised on the front
+/// lane (well under a millisecond); longer ones go to the prepare lane.
+pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
+/// Bodies at the prepare lane, waiting or done.
+pub const PREPARE_JOBS_MAX: usize = 256;
+
+/// A request's head must be complete this long after its first byte.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A request's body must be complete this long after its head.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection without a request is closed after this.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// A client must take some of what is written to it within this.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A stream that has been silent for this long sends a comment line.
+pub const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// How often the front lane looks for passed timeouts while it has connections.
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// A connection refused in mid-request is read from for at most this long, so
+/// that the client sees the answer and not a reset.
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a lane on a core of its own polls an empty ring before it parks.
+pub const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
+
+/// The longest `Retry-After` that is sent, in seconds.
+pub const RETRY_AFTER_S_MAX: u64 = 60;
+
+const _: () = assert!(BATCHES <= RING_CAPACITY, "all batches fit into one ring");
+const _: () = assert!(SLOTS_MAX <= STEP_ROWS_MAX, "every running sequence can decode in one step");
+const _: () = assert!(SLOTS_MAX <= u16::MAX as usize, "SlotId is 16 bits wide");
+const _: () = assert!(SEQUENCE_TOKENS_MAX <= i32::MAX as usize, "llama_pos is an i32");
+const _: () = assert!(PROMPTS_MAX <= QUEUE_SEQUENCES, "one request always fits an empty queue");
+const _: () = assert!(HEAD_BYTES_MAX <= READ_BYTES, "a head arrives in one read");
+const _: () = assert!(PREPARE_INLINE_BYTES_MAX < BODY_BYTES_MAX);
+const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

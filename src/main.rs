@@ -1,0 +1,164 @@
+//! The command line: parse, check, start the lanes, wait for a signal.
+#![deny(unsafe_code)]
+
+mod cli;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::CommandFactory;
+use corelane::config::ServeConfig;
+use corelane::front::Control;
+use corelane::lanes::{Served, Server};
+use corelane::model::load::Source;
+use corelane::placement::format_list;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+/// Counts each lane's allocations; see `corelane::memory`.
+#[global_allocator]
+static ALLOCATOR: corelane::memory::CountingAllocator = corelane::memory::CountingAllocator;
+
+fn main() -> ExitCode {
+    end_on_panic();
+    let result = cli::parse().and_then(|cli| match cli.command {
+        cli::Command::Serve(args) => serve(&args),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("corelane: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A lane that breaks an invariant ends the process, loudly: a server that
+/// accepts and does not answer is worse than none. (A hook and not
+/// `panic = "abort"`, which would build every dependency a second time for the
+/// tests.)
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
+fn serve(args: &cli::ServeArgs) -> Result<(), String> {
+    let _log = start_log(args)?;
+    let config = args.config()?;
+    allow_many_descriptors();
+    let mut server = Server::start(config.clone())?;
+    drain_on_signal(server.control())?;
+    let source = args.source();
+    let served = server.load(&source, progress_bar(&source))?;
+    announce(&server, &config, &served);
+    server.join();
+    Ok(())
+}
+
+/// Logs go to standard error through a thread of their own: a slow terminal
+/// loses lines, and never stops a lane.
+fn start_log(args: &cli::ServeArgs) -> Result<tracing_appender::non_blocking::WorkerGuard, String> {
+    let filter = EnvFilter::try_new(&args.log).map_err(|error| {
+        format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
+    })?;
+    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_span_events(FmtSpan::NONE)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(writer);
+    if args.log_json {
+        log.json().init()
+    } else {
+        log.init()
+    }
+    Ok(guard)
+}
+
+/// Each connection is a descriptor; the soft limit is often 1,024.
+fn allow_many_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Refused, the limit stays; the listener copes with running out.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The first SIGTERM or SIGINT drains, the second ends the process at once.
+fn drain_on_signal(control: Arc<Control>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
+    let wait = move || {
+        for signal in signals.forever() {
+            if control.is_draining() {
+                // Without destructors: they would wait for the running step.
+                signal_hook::low_level::exit(128 + signal);
+            }
+            control.drain();
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
+    Ok(())
+}
+
+/// A bar for models that take a while, where somebody may be looking.
+fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
+    const SHOWN_FROM_BYTES: u64 = 64 * 1024 * 1024;
+    let bytes = match source {
+        Source::File(path) => std::fs::metadata(path).map_or(0, |meta| meta.len()),
+        Source::BuiltIn => 0,
+    };
+    let bar = (bytes >= SHOWN_FROM_BYTES).then(|| {
+        let bar = indicatif::ProgressBar::new(bytes);
+        let template = "loading {wide_bar} {bytes} of {total_bytes}";
+        if let Ok(style) = indicatif::ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar
+    });
+    move |done| {
+        if let Some(bar) = &bar {
+            bar.set_position((f64::from(done) * bytes as f64) as u64);
+            if done >= 1.0 {
+                bar.finish_and_clear();
+            }
+        }
+    }
+}
+
+/// What a person wants to know of a server that has started.
+fn announce(server: &Server, config: &ServeConfig, served: &Served) {
+    let (address, placement, info) = (server.address(), &config.placement, &served.info);
+    let front = if placement.is_shared() { "shared" } else { "its own" };
+    let key = if config.api_keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
+    let text = format!(
+        "corelane {version}
+  address  http://{address}
+  model    {name}: {params:.1} M parameters, {size:.1} MB
+  context  {context} tokens for {parallel} requests at once, at most {each} each
+  lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}
+
+Try it:
+  curl http://{address}/v1/completions{key} \\
+    -H 'content-type: application/json' \\
+    -d '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 60}}'
+",
+        version = cli::Cli::command().get_version().unwrap_or_default(),
+        name = served.name,
+        params = info.n_params as f64 / 1e6,
+        size = info.size_bytes as f64 / 1e6,
+        context = served.context_tokens,
+        parallel = config.parallel,
+        each = served.sequence_tokens,
+        front_core = placement.front_core,
+        decode_word = if placement.decode_cores.len() == 1 { "core" } else { "cores" },
+        decode = format_list(&placement.decode_cores),
+    );
+    // A closed standard output is no reason to stop serving.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

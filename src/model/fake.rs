@@ -1,0 +1,116 @@
+//! A model without weights, for tests: deterministic, microseconds a step,
+//! and strict about how it is used.
+//!
+//! The next token is a hash of all tokens before it, so a sequence's text
+//! depends on its own prompt alone. [`continuation`] computes the same text
+//! without slots, batches or positions; whatever the scheduler does to a
+//! sequence, the two must agree.
+
+use super::{Backend, DecodeRow, StepError};
+use crate::types::{Position, SlotId, TokenId};
+
+/// Tokens of the fake vocabulary: one for each byte, and [`END`].
+pub const N_VOCAB: usize = 257;
+/// The end-of-generation token.
+pub const END: TokenId = 256;
+
+/// The fake model. One row in `end_one_in` is followed by [`END`].
+pub struct FakeModel {
+    end_one_in: u64,
+    slots: Box<[Vec<u64>]>, // [slots][tokens]: the hash after each token
+    logits: Box<[f32]>,     // [rows_max, N_VOCAB]
+    steps_to_failure: Option<u32>,
+}
+
+impl FakeModel {
+    /// A model with `slots` slots of `sequence_tokens` tokens and steps of at
+    /// most `rows_max` rows. `end_one_in` 0 never ends.
+    pub fn new(slots: usize, sequence_tokens: usize, rows_max: usize, end_one_in: u64) -> Self {
+        Self {
+            end_one_in,
+            slots: (0..slots).map(|_| Vec::with_capacity(sequence_tokens)).collect(),
+            logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
+            steps_to_failure: None,
+        }
+    }
+
+    /// The `steps`-th step from now fails, after some of its rows were stored,
+    /// as a real one may.
+    pub fn fail_after(&mut self, steps: u32) {
+        self.steps_to_failure = Some(steps);
+    }
+
+    /// Tokens held by all slots together.
+    pub fn tokens_held(&self) -> usize {
+        self.slots.iter().map(Vec::len).sum()
+    }
+}
+
+impl Backend for FakeModel {
+    fn n_vocab(&self) -> usize {
+        N_VOCAB
+    }
+
+    fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
+        let fails = self.steps_to_failure == Some(0);
+        self.steps_to_failure = self.steps_to_failure.and_then(|n| n.checked_sub(1));
+        let stored = if fails { rows.len() / 2 } else { rows.len() };
+        for (index, row) in rows[..stored].iter().enumerate() {
+            let slot = &mut self.slots[row.slot.index()];
+            assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
+            assert!(slot.len() < slot.capacity(), "a sequence fits its slot");
+            let hash = absorb(slot.last().copied().unwrap_or(0), row.token);
+            slot.push(hash);
+            if row.sample {
+                let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
+                logits.fill(0.0);
+                logits[next_token(hash, self.end_one_in) as usize] = 20.0;
+            }
+        }
+        if fails { Err(StepError::Failed(-1)) } else { Ok(()) }
+    }
+
+    fn logits(&mut self, row: usize) -> &mut [f32] {
+        &mut self.logits[row * N_VOCAB..][..N_VOCAB]
+    }
+
+    fn clear(&mut self, slot: SlotId) {
+        self.slots[slot.index()].clear();
+    }
+
+    fn truncate(&mut self, slot: SlotId, from: Position) {
+        self.slots[slot.index()].truncate(from.index());
+    }
+}
+
+/// What a [`FakeModel`] continues `prompt` with, greedily: at most `max`
+/// tokens, the last of them [`END`] if it ends by itself.
+pub fn continuation(prompt: &[TokenId], max: usize, end_one_in: u64) -> Vec<TokenId> {
+    let mut hash = prompt.iter().fold(0, |hash, token| absorb(hash, *token));
+    let mut tokens = Vec::new();
+    while tokens.len() < max {
+        let token = next_token(hash, end_one_in);
+        tokens.push(token);
+        if token == END {
+            break;
+        }
+        hash = absorb(hash, token);
+    }
+    tokens
+}
+
+/// Printable ASCII, or END.
+fn next_token(hash: u64, end_one_in: u64) -> TokenId {
+    if end_one_in != 0 && (hash >> 32).is_multiple_of(end_one_in) {
+        return END;
+    }
+    TokenId::from(b' ') + (hash % 95) as TokenId // at most 126
+}
+
+/// SplitMix64's finaliser over the running hash and the token.
+fn absorb(hash: u64, token: TokenId) -> u64 {
+    let mut z = (hash ^ u64::from(token.cast_unsigned())).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,220 @@
+//! llama.cpp as a [`Backend`]: one context, its pinned thread pool, and the
+//! arrays of its batch, allocated once.
+//!
+//! The context is made through `llama-cpp-sys-2`, because `llama-cpp-2` wraps
+//! neither the thread pool nor the bound on outputs.
+
+use std::ptr;
+use std::sync::Arc;
+
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_sys_2 as sys;
+
+use super::{Backend, DecodeRow, StepError};
+use crate::types::{Position, SlotId};
+
+/// How to make a context.
+#[derive(Clone, Debug)]
+pub struct ContextConfig {
+    /// KV cells, shared by all slots.
+    pub context_tokens: u32,
+    /// Sequences at once.
+    pub slots: u32,
+    /// Rows of one step.
+    pub step_rows: u32,
+    /// Rows that llama.cpp computes at once (`n_ubatch`).
+    pub ubatch_rows: u32,
+    /// One compute thread is pinned to each. The thread that makes the context
+    /// is pinned to the last of them.
+    pub decode_cores: Vec<usize>,
+    /// How eagerly idle compute threads poll for work, 0 to 100.
+    pub poll: u32,
+}
+
+/// A llama.cpp context.
+pub struct LlamaBackend {
+    context: *mut sys::llama_context,
+    memory: sys::llama_memory_t,
+    threadpool: *mut sys::ggml_threadpool,
+    n_vocab: usize,
+    rows: RowArrays,
+    /// The context points into the model.
+    _model: Arc<LlamaModel>,
+}
+
+/// The arrays that a `llama_batch` points to.
+struct RowArrays {
+    token: Box<[sys::llama_token]>,            // [step_rows]
+    pos: Box<[sys::llama_pos]>,                // [step_rows]
+    n_seq_id: Box<[i32]>,                      // [step_rows], all 1
+    seq_id: Box<[sys::llama_seq_id]>,          // [step_rows]
+    seq_id_ptr: Box<[*mut sys::llama_seq_id]>, // [step_rows], each into `seq_id`
+    logits: Box<[i8]>,                         // [step_rows]
+}
+
+impl LlamaBackend {
+    /// Makes the context and its thread pool, and pins the calling thread,
+    /// which must be the one that will decode.
+    ///
+    /// # Errors
+    /// A sentence that says what could not be had.
+    pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
+        let n_threads = config.decode_cores.len();
+        // SAFETY: plain data out, no preconditions.
+        let mut params = unsafe { sys::llama_context_default_params() };
+        params.n_ctx = config.context_tokens;
+        params.n_batch = config.step_rows;
+        params.n_ubatch = config.ubatch_rows;
+        params.n_seq_max = config.slots;
+        // Only one row of each sequence is ever sampled. Without this bound
+        // llama.cpp reserves logits for every row: 300 MB at 512 rows of
+        // 151,936 tokens.
+        params.n_outputs_max = config.slots;
+        params.n_threads = n_threads as i32; // at most 512, checked in placement.rs
+        params.n_threads_batch = n_threads as i32;
+        // One cache for all sequences. With a stream for each, llama.cpp splits
+        // a step wherever the ids of its sequences have a gap or their row
+        // counts differ, which is every step of continuous batching.
+        params.kv_unified = true;
+        params.no_perf = true;
+        // SAFETY: LlamaModel is a transparent wrapper around the pointer (both
+        // types are `repr(transparent)`, and the size is asserted below). The
+        // model outlives the context: `_model` holds it. Contexts of one model
+        // are not made in parallel, since only this call does, on one thread.
+        let context = unsafe {
+            const _: () = assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>());
+            let model: *mut sys::llama_model =
+                *ptr::from_ref::<LlamaModel>(&model).cast::<*mut sys::llama_model>();
+            sys::llama_init_from_model(model, params)
+        };
+        if context.is_null() {
+            return Err(format!(
+                "llama.cpp could not make a context of {} tokens for {} sequences{}",
+                config.context_tokens,
+                config.slots,
+                super::load::last_llama_error(),
+            ));
+        }
+        let threadpool = new_threadpool(config)?;
+        // SAFETY: both pointers were checked; the pool is freed after the context.
+        let memory = unsafe {
+            sys::llama_attach_threadpool(context, threadpool, threadpool);
+            sys::llama_get_memory(context)
+        };
+        let n_vocab = model.n_vocab() as usize; // never negative
+        let rows = RowArrays::new(config.step_rows as usize);
+        Ok(Self { context, memory, threadpool, n_vocab, rows, _model: model })
+    }
+}
+
+fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_threadpool, String> {
+    let n_threads = config.decode_cores.len();
+    // SAFETY: plain data out; the count is at most GGML_MAX_N_THREADS.
+    let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
+    for core in &config.decode_cores {
+        params.cpumask[*core] = true; // below 512, checked in placement.rs
+    }
+    params.strict_cpu = true; // one thread on each core
+    params.poll = config.poll;
+    // SAFETY: the parameters are initialised and read only during the call.
+    let threadpool = unsafe { sys::ggml_threadpool_new(&raw mut params) };
+    if threadpool.is_null() {
+        return Err(format!("could not start {n_threads} compute threads"));
+    }
+    Ok(threadpool)
+}
+
+impl Backend for LlamaBackend {
+    fn n_vocab(&self) -> usize {
+        self.n_vocab
+    }
+
+    fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
+        let batch = self.rows.fill(rows);
+        // SAFETY: the context is live and used by this thread alone; the batch
+        // points into arrays of `self`, of which `n_tokens` entries are filled.
+        match unsafe { sys::llama_decode(self.context, batch) } {
+            0 => Ok(()),
+            1 => Err(StepError::NoRoom),
+            code => Err(StepError::Failed(code)),
+        }
+    }
+
+    fn logits(&mut self, row: usize) -> &mut [f32] {
+        // SAFETY: the context is live; a row that asked for logits in the last
+        // successful step has `n_vocab` of them, which stay where they are
+        // until the next step, which needs `&mut self`.
+        unsafe {
+            let logits = sys::llama_get_logits_ith(self.context, row as i32); // below STEP_ROWS_MAX
+            assert!(!logits.is_null(), "row {row} asked for logits");
+            std::slice::from_raw_parts_mut(logits, self.n_vocab)
+        }
+    }
+
+    fn clear(&mut self, slot: SlotId) {
+        self.truncate(slot, Position(0));
+    }
+
+    fn truncate(&mut self, slot: SlotId, from: Position) {
+        let slot = i32::from(slot.0);
+        let from = from.0 as i32; // below SEQUENCE_TOKENS_MAX
+        // SAFETY: the memory belongs to the live context. Removing the end of
+        // a sequence is allowed for every slot below n_seq_max.
+        let removed = unsafe { sys::llama_memory_seq_rm(self.memory, slot, from, -1) };
+        if !removed {
+            // Recurrent models cannot forget a part; the whole always works.
+            // SAFETY: as above.
+            unsafe { sys::llama_memory_seq_rm(self.memory, slot, -1, -1) };
+        }
+    }
+}
+
+impl Drop for LlamaBackend {
+    fn drop(&mut self) {
+        // SAFETY: both were made in `new` and are freed once, users first.
+        unsafe {
+            sys::llama_free(self.context);
+            sys::ggml_threadpool_free(self.threadpool);
+        }
+    }
+}
+
+impl RowArrays {
+    fn new(rows: usize) -> Self {
+        let mut seq_id = vec![0; rows].into_boxed_slice();
+        let seq_id_ptr = seq_id.iter_mut().map(ptr::from_mut).collect();
+        Self {
+            token: vec![0; rows].into(),
+            pos: vec![0; rows].into(),
+            n_seq_id: vec![1; rows].into(),
+            seq_id,
+            seq_id_ptr,
+            logits: vec![0; rows].into(),
+        }
+    }
+
+    /// The batch for `rows`, pointing into these arrays.
+    fn fill(&mut self, rows: &[DecodeRow]) -> sys::llama_batch {
+        assert!(
+            rows.len() <= self.token.len(),
+            "{} rows, room for {}",
+            rows.len(),
+            self.token.len()
+        );
+        for (index, row) in rows.iter().enumerate() {
+            self.token[index] = row.token;
+            self.pos[index] = row.position.0 as i32; // below SEQUENCE_TOKENS_MAX
+            self.seq_id[index] = i32::from(row.slot.0);
+            self.logits[index] = i8::from(row.sample);
+        }
+        sys::llama_batch {
+            n_tokens: rows.len() as i32, // at most STEP_ROWS_MAX
+            token: self.token.as_mut_ptr(),
+            embd: ptr::null_mut(),
+            pos: self.pos.as_mut_ptr(),
+            n_seq_id: self.n_seq_id.as_mut_ptr(),
+            seq_id: self.seq_id_ptr.as_mut_ptr(),
+            logits: self.logits.as_mut_ptr(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A GGUF file to a loaded model, or one sentence that says what is wrong.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_sys_2 as sys;
+
+use super::builtin;
+use super::vocab::Vocab;
+use crate::types::ModelInfo;
+
+/// Which model to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The one inside the binary.
+    BuiltIn,
+    /// A GGUF file.
+    File(PathBuf),
+}
+
+/// A model in memory, without a context yet.
+pub struct Loaded {
+    /// The weights.
+    pub model: Arc<LlamaModel>,
+    /// Its vocabulary.
+    pub vocab: Arc<Vocab>,
+    /// What is known of it.
+    pub info: ModelInfo,
+}
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("cannot read the model file {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The path is not a file's.
+    #[error("the model {0} is not a file; --model takes the path of a GGUF file")]
+    NotAFile(PathBuf),
+    /// The file is something else.
+    #[error(
+        "{path} is not a GGUF file: it begins with {found:?} instead of \"GGUF\"; \
+         --model takes a model in GGUF format"
+    )]
+    NotGguf {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes.
+        found: String,
+    },
+    /// llama.cpp refused it.
+    #[error("llama.cpp cannot load {path}{reason}")]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// llama.cpp's last error message, with a colon before it.
+        reason: String,
+    },
+    /// The model has no vocabulary to speak with.
+    #[error("{0} has no tokenizer in it, so it cannot be prompted with text")]
+    NoVocabulary(PathBuf),
+    /// Memory for the built-in model.
+    #[error("cannot place the built-in model in memory: {0}")]
+    BuiltIn(std::io::Error),
+}
+
+/// Loads a model, telling `progress` how far it is, from 0 to 1.
+///
+/// # Errors
+/// See [`LoadError`]; each is one sentence for a user.
+pub fn load(source: &Source, progress: impl FnMut(f32) + 'static) -> Result<Loaded, LoadError> {
+    let backend = start_llama();
+    match source {
+        Source::File(path) => {
+            check_is_gguf(path)?;
+            load_path(backend, path, path, progress)
+        }
+        Source::BuiltIn => {
+            let image = builtin::Image::new().map_err(LoadError::BuiltIn)?;
+            load_path(backend, &image.path(), Path::new("the built-in model"), progress)
+        }
+    }
+}
+
+fn check_is_gguf(path: &Path) -> Result<(), LoadError> {
+    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(LoadError::NotAFile(path.to_owned()));
+    }
+    let mut magic = Vec::new();
+    file.by_ref().take(4).read_to_end(&mut magic).map_err(unreadable)?;
+    if magic != b"GGUF" {
+        let found = String::from_utf8_lossy(&magic).into_owned();
+        return Err(LoadError::NotGguf { path: path.to_owned(), found });
+    }
+    Ok(())
+}
+
+fn load_path(
+    backend: &LlamaBackend,
+    path: &Path,
+    shown: &Path,
+    mut progress: impl FnMut(f32) + 'static,
+) -> Result<Loaded, LoadError> {
+    LAST_ERROR.take();
+    let params = LlamaModelParams::default().with_progress_callback(move |done| {
+        progress(done);
+        true
+    });
+    let model = LlamaModel::load_from_file(backend, path, &params)
+        .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: last_llama_error() })?;
+    if model.n_vocab() <= 0 {
+        return Err(LoadError::NoVocabulary(shown.to_owned()));
+    }
+    let info = describe(&model, shown);
+    let model = Arc::new(model);
+    let vocab = Arc::new(Vocab::of_llama(model.clone()));
+    Ok(Loaded { model, vocab, info })
+}
+
+fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
+    let file_name = || path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
+    let n_embd = usize::try_from(model.n_embd()).unwrap_or(0);
+    ModelInfo {
+        name: model.meta_val_str("general.name").unwrap_or_else(|_| file_name()),
+        n_params: model.n_params(),
+        size_bytes: model.size(),
+        n_vocab: usize::try_from(model.n_vocab()).unwrap_or(0),
+        n_embd,
+        context_trained: model.n_ctx_train(),
+        kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
+    }
+}
+
+/// Keys and values of one token over all layers, 2 bytes a number.
+fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize) -> u64 {
+    let meta = |key: &str| {
+        let architecture = model.meta_val_str("general.architecture").ok()?;
+        model.meta_val_str(&format!("{architecture}.{key}")).ok()?.parse::<u64>().ok()
+    };
+    let head = n_embd as u64 / u64::from(model.n_head().max(1));
+    let key = meta("attention.key_length").unwrap_or(head);
+    let value = meta("attention.value_length").unwrap_or(head);
+    u64::from(model.n_layer()) * u64::from(model.n_head_kv()) * (key + value) * 2
+}
+
+/// Starts llama.cpp, once in a process, with its log sent to `tracing`.
+fn start_llama() -> &'static LlamaBackend {
+    static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
+    BACKEND.get_or_init(|| {
+        // SAFETY: the callback has the type that llama.cpp asks for, uses no
+        // user data, and lives as long as the process.
+        unsafe { sys::llama_log_set(Some(on_llama_log), std::ptr::null_mut()) };
+        LlamaBackend::init().expect("nothing else in this process starts llama.cpp")
+    })
+}
+
+thread_local! {
+    /// The last error line that llama.cpp logged on this thread.
+    static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// `": <what llama.cpp said last>"`, or nothing when it said nothing.
+pub(super) fn last_llama_error() -> String {
+    let message = LAST_ERROR.take();
+    if message.is_empty() { message } else { format!(": {message}") }
+}
+
+/// llama.cpp's log goes to `tracing` at debug level: what matters of it is
+/// reported by whoever called it, as an error.
+unsafe extern "C" fn on_llama_log(
+    level: sys::ggml_log_level,
+    text: *const c_char,
+    _user_data: *mut c_void,
+) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: llama.cpp passes a NUL-terminated string that lives during the call.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let text = text.trim();
+    if text.is_empty() {
+        return;
+    }
+    if level == sys::GGML_LOG_LEVEL_ERROR {
+        LAST_ERROR.replace(text.to_owned());
+    }
+    tracing::debug!(target: "llama.cpp", "{text}");
+}

@@ -1,0 +1,61 @@
+//! The model behind one small interface: llama.cpp, or a fake that takes
+//! microseconds and knows when it is used wrongly.
+//!
+//! **Invariant:** nothing outside this folder imports `llama-cpp-2` or
+//! `llama-cpp-sys-2`.
+
+pub mod builtin;
+pub mod fake;
+pub mod llama;
+pub mod load;
+pub mod vocab;
+
+use crate::types::{Position, SlotId, TokenId};
+
+/// What the decode lane needs of a model: run rows, read logits, forget.
+pub trait Backend {
+    /// Tokens in the vocabulary.
+    fn n_vocab(&self) -> usize;
+
+    /// Runs one step. On success the KV cache holds the rows.
+    ///
+    /// # Errors
+    /// When the model could not run it. The KV cache may then hold some of the
+    /// rows; the caller truncates.
+    fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError>;
+
+    /// The logits of row `row` of the last step, which must have asked for a
+    /// sample. Mutable, because penalties are applied in place.
+    fn logits(&mut self, row: usize) -> &mut [f32]; // [n_vocab]
+
+    /// Forgets every token of a slot.
+    fn clear(&mut self, slot: SlotId);
+
+    /// Forgets the tokens of a slot from position `from` on.
+    fn truncate(&mut self, slot: SlotId, from: Position);
+}
+
+/// One token to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeRow {
+    /// The token.
+    pub token: TokenId,
+    /// Its place in its sequence.
+    pub position: Position,
+    /// The sequence's slot.
+    pub slot: SlotId,
+    /// Its logits will be read.
+    pub sample: bool,
+}
+
+/// A step that the model could not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// The KV cache has no room for the rows. The scheduler's accounting
+    /// should have prevented this.
+    #[error("no room in the KV cache for the step")]
+    NoRoom,
+    /// Any other failure, with llama.cpp's code.
+    #[error("llama_decode failed with code {0}")]
+    Failed(i32),
+}

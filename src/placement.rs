@@ -1,0 +1,278 @@
+//! Which lane runs on which core.
+//!
+//! From four physical cores on, the front lane has one for itself, and the
+//! decode lane's compute threads have one each of the others. Below that the
+//! model needs every core (on two, a quarter to a half of its speed), so the
+//! front lane shares the first with a compute thread, and sleeps between
+//! events instead of polling.
+//!
+//! ggml puts the decode lane's own thread on the last of its cores, so on a
+//! shared machine the front lane shares with a helper thread.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// ggml's bound on threads, and so on core numbers (`GGML_MAX_N_THREADS`).
+pub const CORES_MAX: usize = 512;
+
+/// The cores of each lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The front lane's core.
+    pub front_core: usize,
+    /// The decode lane's cores, ascending, one compute thread on each.
+    pub decode_cores: Vec<usize>,
+}
+
+impl Placement {
+    /// True when the front lane shares its core with a compute thread.
+    pub fn is_shared(&self) -> bool {
+        self.decode_cores.contains(&self.front_core)
+    }
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// `--front-core`
+    pub front_core: Option<usize>,
+    /// `--decode-cores`
+    pub decode_cores: Option<Vec<usize>>,
+    /// `--threads`
+    pub threads: Option<usize>,
+}
+
+/// The machine: the processors that this process may use, by physical core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Each physical core's usable processors, ascending.
+    cores: Vec<Vec<usize>>,
+}
+
+impl Topology {
+    /// Reads the machine this process runs on.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn read() -> Result<Self, String> {
+        let allowed = sched_getaffinity(None)
+            .map_err(|error| format!("cannot read which cores may be used: {error}"))?;
+        let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+        Ok(Self::group(&allowed, Path::new("/sys/devices/system/cpu")))
+    }
+
+    /// Groups processors by the physical core they are threads of, as `sysfs`
+    /// tells; those it says nothing of are cores of their own.
+    pub fn group(allowed: &[usize], sysfs: &Path) -> Self {
+        let mut cores: BTreeMap<(String, usize), Vec<usize>> = BTreeMap::new();
+        for cpu in allowed {
+            let siblings = sysfs.join(format!("cpu{cpu}/topology/thread_siblings_list"));
+            let key = match fs::read_to_string(siblings) {
+                Ok(siblings) => (siblings.trim().to_owned(), 0),
+                Err(_) => (String::new(), *cpu),
+            };
+            cores.entry(key).or_default().push(*cpu);
+        }
+        let mut cores: Vec<Vec<usize>> = cores.into_values().collect();
+        cores.sort();
+        Self { cores }
+    }
+
+    fn has(&self, cpu: usize) -> bool {
+        self.cores.iter().any(|threads| threads.contains(&cpu))
+    }
+
+    fn all(&self) -> Vec<usize> {
+        let mut all = self.cores.concat();
+        all.sort_unstable();
+        all
+    }
+
+    /// Places the lanes.
+    ///
+    /// # Errors
+    /// A sentence for the user, when a wish cannot be met.
+    pub fn place(&self, wishes: &Wishes) -> Result<Placement, String> {
+        let wished = wishes.front_core.iter().map(|core| ("--front-core", *core));
+        let decode = wishes.decode_cores.iter().flatten().map(|core| ("--decode-cores", *core));
+        for (flag, core) in wished.chain(decode) {
+            if !self.has(core) || core >= CORES_MAX {
+                return Err(format!(
+                    "{flag} {core}: there is no such core, or this process may not use it; \
+                     it may use {}",
+                    format_list(&self.all())
+                ));
+            }
+        }
+        // One processor for each physical core: two threads of a core share
+        // the units that the model keeps busy.
+        let mut representatives: Vec<usize> =
+            self.cores.iter().map(|threads| threads[0]).filter(|cpu| *cpu < CORES_MAX).collect();
+        let front_core = match (wishes.front_core, &wishes.decode_cores) {
+            (Some(core), _) => core,
+            // A core that the user left free, if there is one.
+            (None, Some(decode)) => {
+                let free = representatives.iter().find(|cpu| !decode.contains(cpu));
+                *free.or(decode.first()).ok_or("--decode-cores is empty; it names cores: 1-3,6")?
+            }
+            (None, None) => *representatives.first().ok_or("no core may be used")?,
+        };
+        let mut decode_cores = match &wishes.decode_cores {
+            Some(cores) => cores.clone(),
+            None => {
+                if representatives.len() >= 4 {
+                    let beside = |threads: &&Vec<usize>| !threads.contains(&front_core);
+                    representatives = self.cores.iter().filter(beside).map(|t| t[0]).collect();
+                }
+                representatives
+            }
+        };
+        decode_cores.sort_unstable();
+        decode_cores.dedup();
+        if let Some(threads) = wishes.threads {
+            if threads == 0 || threads > decode_cores.len() {
+                return Err(format!(
+                    "--threads {threads}: from 1 to {} compute threads fit, one on each of \
+                     the cores {}; name other cores with --decode-cores",
+                    decode_cores.len(),
+                    format_list(&decode_cores)
+                ));
+            }
+            // The last ones: the first may be the front lane's.
+            decode_cores.drain(..decode_cores.len() - threads);
+        }
+        Ok(Placement { front_core, decode_cores })
+    }
+}
+
+/// Pins the calling thread.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    for core in cores {
+        set.set(*core);
+    }
+    sched_setaffinity(None, &set)
+        .map_err(|error| format!("cannot run on the cores {}: {error}", format_list(cores)))
+}
+
+/// Reads a list of cores as Linux writes them: `1-3,6`.
+///
+/// # Errors
+/// When it is not such a list.
+pub fn parse_list(list: &str) -> Result<Vec<usize>, String> {
+    let wrong = || format!("{list:?} is not a list of cores; one looks like 1-3,6");
+    let mut cores = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let first: usize = first.trim().parse().map_err(|_| wrong())?;
+        let last: usize = last.trim().parse().map_err(|_| wrong())?;
+        if first > last || last >= CORES_MAX {
+            return Err(wrong());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(cores)
+}
+
+/// Writes a list of cores as [`parse_list`] reads it.
+pub fn format_list(cores: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for core in cores {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *core => *last = *core,
+            _ => ranges.push((*core, *core)),
+        }
+    }
+    let range = |(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(cores: &[&[usize]]) -> Topology {
+        Topology { cores: cores.iter().map(|threads| threads.to_vec()).collect() }
+    }
+
+    fn place(topology: &Topology, wishes: &Wishes) -> (usize, Vec<usize>, bool) {
+        let placement = topology.place(wishes).unwrap();
+        let shared = placement.is_shared();
+        (placement.front_core, placement.decode_cores, shared)
+    }
+
+    #[test]
+    fn below_four_cores_the_front_lane_shares() {
+        let default = Wishes::default();
+        assert_eq!(place(&topology(&[&[0]]), &default), (0, vec![0], true));
+        assert_eq!(place(&topology(&[&[0], &[1]]), &default), (0, vec![0, 1], true));
+        assert_eq!(place(&topology(&[&[0, 1], &[2, 3]]), &default), (0, vec![0, 2], true));
+        assert_eq!(place(&topology(&[&[0], &[1], &[2]]), &default), (0, vec![0, 1, 2], true));
+    }
+
+    #[test]
+    fn from_four_cores_on_it_has_its_own() {
+        let default = Wishes::default();
+        let four = topology(&[&[0], &[1], &[2], &[3]]);
+        assert_eq!(place(&four, &default), (0, vec![1, 2, 3], false));
+        let smt = topology(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]);
+        assert_eq!(place(&smt, &default), (0, vec![1, 2, 3], false));
+        // Its own means the whole physical core.
+        let wishes = Wishes { front_core: Some(6), ..Wishes::default() };
+        assert_eq!(place(&smt, &wishes), (6, vec![0, 1, 3], false));
+    }
+
+    #[test]
+    fn wishes_are_met() {
+        let two = topology(&[&[0], &[1]]);
+        let wishes = Wishes { threads: Some(1), ..Wishes::default() };
+        assert_eq!(place(&two, &wishes), (0, vec![1], false));
+        let wishes = Wishes { decode_cores: Some(vec![0]), ..Wishes::default() };
+        assert_eq!(place(&two, &wishes), (1, vec![0], false));
+        let wishes = Wishes { front_core: Some(1), decode_cores: Some(vec![1]), threads: None };
+        assert_eq!(place(&two, &wishes), (1, vec![1], true));
+    }
+
+    #[test]
+    fn impossible_wishes_are_refused_with_what_is_possible() {
+        let two = topology(&[&[0], &[1]]);
+        let wishes = Wishes { front_core: Some(7), ..Wishes::default() };
+        assert_eq!(
+            two.place(&wishes).unwrap_err(),
+            "--front-core 7: there is no such core, or this process may not use it; \
+             it may use 0-1"
+        );
+        let wishes = Wishes { threads: Some(3), ..Wishes::default() };
+        assert!(two.place(&wishes).unwrap_err().starts_with("--threads 3: from 1 to 2"));
+    }
+
+    #[test]
+    fn siblings_are_read_from_sysfs() {
+        let dir = std::env::temp_dir().join(format!("corelane-topology-{}", std::process::id()));
+        for (cpu, siblings) in [(0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")] {
+            let folder = dir.join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("thread_siblings_list"), format!("{siblings}\n")).unwrap();
+        }
+        let grouped = Topology::group(&[0, 1, 2, 3, 4], &dir);
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(grouped, topology(&[&[0, 2], &[1, 3], &[4]]));
+    }
+
+    #[test]
+    fn lists_are_read_and_written() {
+        assert_eq!(parse_list("1-3,6").unwrap(), [1, 2, 3, 6]);
+        assert_eq!(format_list(&[1, 2, 3, 6]), "1-3,6");
+        for bad in ["", "a", "3-1", "1-", "1,,2", "-1", "9999"] {
+            assert!(parse_list(bad).is_err(), "{bad:?}");
+        }
+    }
+}

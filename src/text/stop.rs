@@ -1,0 +1,48 @@
+//! Stop strings: where one matches, and how much of a text's end may yet
+//! become one.
+
+/// The stop strings of one request, none of them empty.
+#[derive(Clone, Debug, Default)]
+pub struct StopStrings {
+    stops: Vec<String>,
+}
+
+impl StopStrings {
+    /// Stop strings that a request gave. Their number and lengths are bounded
+    /// where the request is read (`limits::STOPS_MAX`, `STOP_BYTES_MAX`).
+    pub fn new(stops: Vec<String>) -> Self {
+        debug_assert!(stops.iter().all(|stop| !stop.is_empty()));
+        Self { stops }
+    }
+
+    /// True when nothing stops the text.
+    pub fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
+    /// Where the earliest stop string begins in `text`. The first `searched`
+    /// bytes are known to contain none as a whole.
+    pub fn find(&self, text: &str, searched: usize) -> Option<usize> {
+        let start_of = |stop: &String| {
+            // A match must end in the new part.
+            let mut from = (searched + 1).saturating_sub(stop.len());
+            while !text.is_char_boundary(from) {
+                from -= 1;
+            }
+            Some(from + text[from..].find(stop.as_str())?)
+        };
+        self.stops.iter().filter_map(start_of).min()
+    }
+
+    /// The length of the longest end of `text` that is a proper beginning of
+    /// some stop string.
+    pub fn longest_partial(&self, text: &str) -> usize {
+        let partial_of = |stop: &String| {
+            let longest = (stop.len() - 1).min(text.len());
+            (1..=longest)
+                .rev()
+                .find(|length| stop.is_char_boundary(*length) && text.ends_with(&stop[..*length]))
+        };
+        self.stops.iter().filter_map(partial_of).max().unwrap_or(0)
+    }
+}

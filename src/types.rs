@@ -1,0 +1,128 @@
+//! The words that every lane shares: ids that cannot be mixed up, and the
+//! sampling parameters of one sequence, the facts of a model.
+//!
+//! Plain data. Nothing here allocates, reads a clock or does I/O.
+
+/// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
+pub type TokenId = i32;
+
+/// The sequence id that a running sequence holds in the KV cache, `0..parallel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SlotId(pub u16);
+
+impl SlotId {
+    /// The slot as an index into per-slot tables.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// How many times a slot has been handed out. A message for an earlier owner
+/// carries an older generation, and is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Generation(pub u32);
+
+impl Generation {
+    /// The generation after this one.
+    pub fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// The holder of a slot at one point in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Owner {
+    /// The slot held.
+    pub slot: SlotId,
+    /// Which of the slot's successive holders this is.
+    pub generation: Generation,
+}
+
+/// A token's place in its sequence, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position(pub u32);
+
+impl Position {
+    /// The position after this one.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The position as an index into a token history.
+    pub fn index(self) -> usize {
+        self.0 as usize // u32 always fits: this is a 64-bit program (asserted in limits.rs)
+    }
+}
+
+/// How the next token of a sequence is chosen from its logits.
+///
+/// The chain runs in llama.cpp's default order: penalties, top-k, top-p,
+/// min-p, temperature, draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits before the draw. 0 means greedy: the largest logit wins.
+    pub temperature: f32,
+    /// Keep the `top_k` largest logits; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set of tokens whose probabilities reach this; 1 keeps all.
+    pub top_p: f32,
+    /// Keep tokens at least this probable relative to the most probable one; 0 keeps all.
+    pub min_p: f32,
+    /// Divides (or, when negative, multiplies) the logits of tokens seen in
+    /// the last `repeat_last_n` tokens, prompt included; 1 is off.
+    pub repeat_penalty: f32,
+    /// The window of `repeat_penalty`, in tokens.
+    pub repeat_last_n: u32,
+    /// Subtracted from the logit of each token generated before; 0 is off.
+    pub presence_penalty: f32,
+    /// Subtracted once for each time the token was generated before; 0 is off.
+    pub frequency_penalty: f32,
+    /// The draw for the token at position `p` depends on this and `p` alone.
+    pub seed: u64,
+    /// Never choose an end-of-generation token.
+    pub ignore_eos: bool,
+}
+
+impl Default for Sampling {
+    /// OpenAI's defaults: the model's own distribution, untouched.
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repeat_penalty: 1.0,
+            repeat_last_n: 64,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            seed: 0,
+            ignore_eos: false,
+        }
+    }
+}
+
+impl Sampling {
+    /// The largest logit wins, always.
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, ..Self::default() }
+    }
+}
+
+/// What a user sees of a model.
+#[derive(Clone, Debug, Default)]
+pub struct ModelInfo {
+    /// The GGUF's `general.name`, or the file's name.
+    pub name: String,
+    /// Parameters.
+    pub n_params: u64,
+    /// Bytes of its tensors.
+    pub size_bytes: u64,
+    /// Tokens in its vocabulary.
+    pub n_vocab: usize,
+    /// Width of its hidden state.
+    pub n_embd: usize,
+    /// Tokens of context it was trained for.
+    pub context_trained: u32,
+    /// Bytes of KV cache for one token, in f16.
+    pub kv_bytes_per_token: u64,
+}

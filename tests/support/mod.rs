@@ -1,0 +1,239 @@
+//! What the integration tests share: seeded randomness, servers in this
+//! process, and an HTTP client that hides nothing.
+#![allow(dead_code)] // each test binary uses its own part of it
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use corelane::config::ServeConfig;
+use corelane::lanes::{Served, Server};
+use corelane::placement::{Topology, Wishes};
+
+/// SplitMix64: the same seed, the same test.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `low..=high`.
+    pub fn within(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() % (high - low + 1) as u64) as usize
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.next().is_multiple_of(n)
+    }
+}
+
+/// A configuration on a free port of the loopback address.
+pub fn config() -> ServeConfig {
+    ServeConfig {
+        host: "127.0.0.1".into(),
+        port: 0,
+        alias: None,
+        api_keys: Vec::new(),
+        context_tokens: None,
+        parallel: 8,
+        batch_rows: 512,
+        ubatch_rows: 512,
+        prefill_rows: 64,
+        n_predict: None,
+        entropy: 1,
+        drain: Duration::from_secs(10),
+        placement: Topology::read().unwrap().place(&Wishes::default()).unwrap(),
+        poll: 0,
+    }
+}
+
+/// A server in this process, drained when it is dropped.
+pub struct TestServer {
+    server: Option<Server>,
+    pub address: SocketAddr,
+    pub served: Served,
+}
+
+impl TestServer {
+    /// The fake model; one token in `end_one_in` ends a text.
+    pub fn fake(config: ServeConfig, end_one_in: u64) -> Self {
+        let mut server = Server::start(config).unwrap();
+        let served = server.load_fake(end_one_in).unwrap();
+        Self { address: server.address(), server: Some(server), served }
+    }
+
+    /// The built-in model.
+    pub fn builtin(config: ServeConfig) -> Self {
+        let mut server = Server::start(config).unwrap();
+        let source = corelane::model::load::Source::BuiltIn;
+        let served = server.load(&source, |_| ()).unwrap();
+        Self { address: server.address(), server: Some(server), served }
+    }
+
+    pub fn drain(&self) {
+        self.server.as_ref().unwrap().control().drain();
+    }
+
+    pub fn join(mut self) {
+        self.server.take().unwrap().join();
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// One POST on a connection of its own.
+    pub fn post(&self, path: &str, body: &str) -> Response {
+        self.connect().post(path, body)
+    }
+
+    /// One GET on a connection of its own.
+    pub fn get(&self, path: &str) -> Response {
+        self.connect().get(path)
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.control().drain();
+            server.join();
+        }
+    }
+}
+
+/// A keep-alive connection.
+pub struct Client {
+    pub stream: BufReader<TcpStream>,
+}
+
+/// A response as it came over the wire.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Response {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+    }
+
+    /// The payloads of an event stream.
+    pub fn events(&self) -> Vec<String> {
+        let lines = self.body.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn get(&mut self, path: &str) -> Response {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+        self.response()
+    }
+
+    pub fn post(&mut self, path: &str, body: &str) -> Response {
+        self.send(post_bytes(path, body).as_bytes());
+        self.response()
+    }
+
+    /// Reads one response whole.
+    pub fn response(&mut self) -> Response {
+        self.try_response().expect("a whole response")
+    }
+
+    /// Reads one response, or `None` when the connection ends before it.
+    pub fn try_response(&mut self) -> Option<Response> {
+        let (status, headers) = self.head()?;
+        let mut response = Response { status, headers, body: String::new() };
+        let mut body = Vec::new();
+        if response.header("transfer-encoding") == Some("chunked") {
+            while let Some(chunk) = self.chunk() {
+                body.extend(chunk);
+            }
+        } else if let Some(length) = response.header("content-length") {
+            body.resize(length.parse().unwrap(), 0);
+            self.stream.read_exact(&mut body).unwrap();
+        } else if response.status != 204 && response.status != 100 {
+            self.stream.read_to_end(&mut body).unwrap();
+        }
+        response.body = String::from_utf8(body).expect("a body is UTF-8");
+        Some(response)
+    }
+
+    /// Reads a status line and headers.
+    pub fn head(&mut self) -> Option<(u16, Vec<(String, String)>)> {
+        let line = self.line()?;
+        let status = line.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line().unwrap();
+            if line.is_empty() {
+                return Some((status, headers));
+            }
+            let (name, value) = line.split_once(": ").unwrap();
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+
+    /// Reads one chunk; `None` at the last.
+    pub fn chunk(&mut self) -> Option<Vec<u8>> {
+        let size = usize::from_str_radix(&self.line().unwrap(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        self.stream.read_exact(&mut chunk).unwrap();
+        assert_eq!(&chunk[size..], b"\r\n");
+        chunk.truncate(size);
+        (size > 0).then_some(chunk)
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let n = self.stream.read_line(&mut line).ok()?;
+        (n > 0).then(|| line.strip_suffix("\r\n").expect("lines end with CR LF").to_owned())
+    }
+
+    /// True when the server has closed its half.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+}
+
+pub fn post_bytes(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Waits for something that happens soon.
+pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < Duration::from_secs(20), "still not: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
