@@ -16,7 +16,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
-use crate::front::{self, Control, FrontConfig, Ready, listener};
+use crate::front::{self, Control, FrontConfig, Ready, Report, listener};
 use crate::limits::{SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK};
 use crate::model::fake::FakeModel;
 use crate::model::llama::{ContextConfig, LlamaBackend};
@@ -34,7 +34,7 @@ pub struct Server {
     control: Arc<Control>,
     config: ServeConfig,
     ready: Producer<Ready>,
-    front: JoinHandle<()>,
+    front: JoinHandle<Report>,
     others: Vec<JoinHandle<()>>,
 }
 
@@ -192,14 +192,16 @@ impl Server {
         self.control.clone()
     }
 
-    /// Waits until it has drained and every lane has ended.
-    pub fn join(self) {
+    /// Waits until it has drained and every lane has ended; tells what the
+    /// front lane did.
+    pub fn join(self) -> Report {
         let Self { ready, front, others, .. } = self;
         drop(ready);
-        front.join().expect("a lane that panics ends the process");
+        let report = front.join().expect("a lane that panics ends the process");
         for lane in others {
             lane.join().expect("a lane that panics ends the process");
         }
+        report
     }
 }
 
@@ -209,7 +211,7 @@ fn start_front(
     listener: TcpListener,
     bell_socket: std::os::unix::net::UnixStream,
     ready: Consumer<Ready>,
-) -> Result<JoinHandle<()>, String> {
+) -> Result<JoinHandle<Report>, String> {
     let front_config = FrontConfig {
         api_keys: config.api_keys.clone(),
         drain: config.drain,
@@ -226,10 +228,11 @@ fn start_front(
             Ok(executor) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);
-                executor.run(front::run(front_config, control, listener, bell_socket, ready));
+                executor.run(front::run(front_config, control, listener, bell_socket, ready))
             }
             Err(error) => {
-                let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));
+                let _ = outcome_tx.push(Err(no_executor(&error)));
+                Report::default()
             }
         }
     })?;
@@ -263,7 +266,18 @@ fn start_decode<B: crate::model::Backend>(
     Ok(handle)
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
+fn no_executor(error: &dyn std::error::Error) -> String {
+    format!(
+        "the front lane cannot use io_uring: {error}; containers often forbid it: allow the \
+         io_uring system calls in the seccomp profile, and see that the sysctl \
+         kernel.io_uring_disabled is 0"
+    )
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, String> {
     let builder = std::thread::Builder::new().name(name.to_owned());
     builder.spawn(run).map_err(|error| format!("cannot start the {name} lane: {error}"))
 }

@@ -14,6 +14,7 @@ pub mod sampler;
 use std::time::Instant;
 
 use crate::limits::STEP_ROWS_MAX;
+use crate::memory::allocations_on_this_thread;
 use crate::model::{Backend, DecodeRow};
 use crate::ring::DecodeLink;
 use crate::ring::message::{Batch, Input, Row, Sample, Start};
@@ -22,8 +23,11 @@ use sampler::{History, Sampler};
 
 /// Runs batches until the front lane closes the link.
 pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: DecodeLink) {
+    let mut allocations = allocations_on_this_thread();
     while let Some(mut batch) = link.receive() {
         lane.step(&mut batch);
+        let before = std::mem::replace(&mut allocations, allocations_on_this_thread());
+        batch.allocations = u32::try_from(allocations - before).unwrap_or(u32::MAX);
         link.send(batch);
     }
 }

@@ -646,6 +646,7 @@ struct ExchangeGuard {
 impl ExchangeGuard {
     fn new(front: &Rc<Front>) -> Self {
         front.exchanges.set(front.exchanges.get() + 1);
+        front.requests.set(front.requests.get() + 1);
         Self { front: front.clone() }
     }
 }

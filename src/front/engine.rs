@@ -34,6 +34,7 @@ pub struct Engine {
     text: String,                 // of one token
     to_wake: Vec<SharedExchange>, // touched by one step
     pace: Pace,
+    tokens: u64,
 }
 
 /// The text side of a live sequence.
@@ -58,6 +59,7 @@ impl Engine {
             text: String::with_capacity(256),
             to_wake: Vec::with_capacity(SLOTS_MAX),
             pace: Pace::default(),
+            tokens: 0,
         }
     }
 
@@ -146,9 +148,9 @@ impl Engine {
         self.in_flight > 0
     }
 
-    /// Sequences waiting and running.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.scheduler.waiting_count(), self.scheduler.running_count())
+    /// Tokens turned into text so far.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
     }
 
     fn receive(&mut self, batch: &Batch, now: Micros) {
@@ -184,6 +186,7 @@ impl Engine {
             }
             Pushed::Open => None,
         };
+        self.tokens += 1;
         let mut exchange = stream.exchange.borrow_mut();
         exchange.usage.completion_tokens += 1;
         exchange.first_token.get_or_insert(now);

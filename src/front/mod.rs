@@ -30,6 +30,7 @@ use glommio::timer::sleep;
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::limits::{READ_BYTES, SWEEP_INTERVAL};
+use crate::memory::allocations_on_this_thread;
 use crate::ring::FrontLink;
 use crate::ring::bell::SocketBell;
 use crate::scheduler::Capacity;
@@ -102,6 +103,7 @@ pub struct Front {
     connections: Cell<usize>,
     /// Requests between their head and the last byte of their response.
     exchanges: Cell<usize>,
+    requests: Cell<u64>,
     body_bytes: Cell<usize>,
     entropy: Cell<u64>,
     /// Somebody changed what the engine should do.
@@ -116,6 +118,7 @@ struct Loaded {
     prepare: PrepareLink,
     preparing: Vec<Preparing>,
     next_ticket: u64,
+    allocations_before: u64,
 }
 
 /// A connection that waits for the prepare lane.
@@ -133,6 +136,17 @@ struct PrepareState {
     waker: Option<Waker>,
 }
 
+/// What a front lane did, from the moment the model was ready to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Requests answered, with whatever status.
+    pub requests: u64,
+    /// Tokens turned into text.
+    pub tokens: u64,
+    /// Rust heap allocations of the lane; 0 without the counting allocator.
+    pub allocations: u64,
+}
+
 /// Runs the front lane on the calling thread's executor, until drained.
 pub async fn run(
     config: FrontConfig,
@@ -140,7 +154,7 @@ pub async fn run(
     listener: std::net::TcpListener,
     bell_socket: StdUnixStream,
     mut ready: rtrb::Consumer<Ready>,
-) {
+) -> Report {
     let front = Rc::new(Front {
         entropy: Cell::new(config.entropy),
         config,
@@ -154,6 +168,7 @@ pub async fn run(
         closing: Cell::new(false),
         connections: Cell::new(0),
         exchanges: Cell::new(0),
+        requests: Cell::new(0),
         body_bytes: Cell::new(0),
         kicked: Cell::new(false),
         engine_waker: RefCell::new(None),
@@ -173,20 +188,23 @@ pub async fn run(
         }
         front.wait(&mut bell_socket, &ready).await;
     }
-    front.end().await;
+    front.end().await
 }
 
 impl Front {
     /// Cuts off what is still open, and lets go of the other lanes, which end
     /// when they have nobody to work for.
-    async fn end(&self) {
+    async fn end(&self) -> Report {
         self.closing.set(true);
         self.timers.wake_all();
         let began = self.clock.now();
         while self.connections.get() > 0 && self.clock.now().seconds_since(began) < 0.5 {
             sleep(Duration::from_millis(1)).await;
         }
-        self.loaded.take();
+        let loaded = self.loaded.take();
+        let (tokens, before) = loaded.map_or((0, 0), |l| (l.engine.tokens(), l.allocations_before));
+        let allocations = allocations_on_this_thread() - before;
+        Report { requests: self.requests.get(), tokens, allocations }
     }
 
     /// Does all that can be done now without waiting.
@@ -200,6 +218,7 @@ impl Front {
                 prepare: ready.prepare,
                 preparing: Vec::new(),
                 next_ticket: 0,
+                allocations_before: allocations_on_this_thread(),
             }));
         }
         if let Some(loaded) = &mut *self.loaded.borrow_mut() {

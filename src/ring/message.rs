@@ -30,6 +30,8 @@ pub struct Batch {
     pub decode_us: u32,
     /// Answer: time in the sampler, in microseconds.
     pub sample_us: u32,
+    /// Answer: Rust heap allocations of the decode lane since the step before.
+    pub allocations: u32,
 }
 
 impl Batch {
@@ -43,6 +45,7 @@ impl Batch {
         self.rows_dropped = 0;
         self.decode_us = 0;
         self.sample_us = 0;
+        self.allocations = 0;
     }
 
     /// True when the decode lane has nothing to do for it.

@@ -135,10 +135,8 @@ mod tests {
                 }
                 prop_assert!(expected.starts_with(&out), "{out:?} is not a start of {expected:?}");
             }
-            if !stopped {
-                if stream.push(rest, &mut out) == Pushed::Open {
-                    stream.finish(&mut out);
-                }
+            if !stopped && stream.push(rest, &mut out) == Pushed::Open {
+                stream.finish(&mut out);
             }
             prop_assert_eq!(out, expected);
         }

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use corelane::config::ServeConfig;
+use corelane::front::Report;
 use corelane::lanes::{Served, Server};
 use corelane::placement::{Topology, Wishes};
 
@@ -80,8 +81,9 @@ impl TestServer {
         self.server.as_ref().unwrap().control().drain();
     }
 
-    pub fn join(mut self) {
-        self.server.take().unwrap().join();
+    /// Waits for a drained server to end.
+    pub fn join(mut self) -> Report {
+        self.server.take().unwrap().join()
     }
 
     pub fn connect(&self) -> Client {

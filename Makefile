@@ -1,0 +1,43 @@
+# make run    build and serve the built-in model
+# make test   all checks and all tests
+# Both install what is missing first.
+
+CARGO ?= cargo
+ARGS ?=
+
+.PHONY: run test build setup setup-test fmt clippy doc unit e2e clean
+
+run: build
+	target/release/corelane serve $(ARGS)
+
+build: setup
+	$(CARGO) build --release
+
+test: fmt clippy doc unit e2e
+
+setup:
+	@.ci/setup cmake clang libclang-dev pkg-config
+
+setup-test: setup
+	@.ci/setup curl python3 python3-venv
+
+fmt: setup
+	$(CARGO) fmt --check
+
+clippy: setup
+	$(CARGO) clippy --release --all-targets -- -D warnings
+
+doc: setup
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --document-private-items
+
+unit: setup-test
+	$(CARGO) test --release
+
+# The official client, against the real binary.
+e2e: setup-test build
+	test -x target/venv/bin/python || python3 -m venv target/venv
+	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	target/venv/bin/python -m pytest -q tests/python
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,200 @@
+//! Invariant 3: the steady state allocates nothing. Counted by the allocator,
+//! on the lanes themselves.
+
+mod support;
+
+use std::sync::Arc;
+
+use corelane::api::{Reply, ReplyContext, Route};
+use corelane::clock::Micros;
+use corelane::decode::{self, DecodeLane};
+use corelane::front::engine::Engine;
+use corelane::front::prepare::{Prepared, Serving, prepare};
+use corelane::memory::{CountingAllocator, allocations_on_this_thread};
+use corelane::model::fake::FakeModel;
+use corelane::model::llama::{ContextConfig, LlamaBackend};
+use corelane::model::load::{Source, load};
+use corelane::model::vocab::Vocab;
+use corelane::ring::bell::SocketBell;
+use corelane::ring::{self, message::Batch};
+use corelane::scheduler::{Capacity, NewSequence, Scheduler};
+use corelane::types::{ModelInfo, Sampling};
+use support::{Client, TestServer, config};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// The real model, on a decode lane of its own, fed as the front lane feeds it.
+#[test]
+fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
+    const SEQUENCES: usize = 8;
+    let loaded = load(&Source::BuiltIn, |_| ()).unwrap();
+    let capacity = Capacity {
+        slots: SEQUENCES,
+        step_rows: 64,
+        prefill_tokens_beside_decode: 64,
+        context_tokens: 16 * 1024,
+        sequence_tokens: 2048,
+        queue_sequences: 8,
+    };
+    let context = ContextConfig {
+        context_tokens: capacity.context_tokens,
+        slots: SEQUENCES as u32,
+        step_rows: 64,
+        ubatch_rows: 64,
+        decode_cores: config().placement.decode_cores,
+        poll: 0,
+    };
+    let (bell, _socket) = SocketBell::new().unwrap();
+    let (mut front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
+    let model = loaded.model.clone();
+    let end_tokens: Box<[i32]> = loaded.vocab.end_tokens().into();
+    let lane = std::thread::spawn(move || {
+        let backend = LlamaBackend::new(model, &context).unwrap();
+        decode::run(DecodeLane::new(backend, SEQUENCES, 2048, end_tokens), link);
+    });
+
+    let mut scheduler = Scheduler::new(capacity);
+    // Every way to choose a token has its turn.
+    let base = Sampling { ignore_eos: true, repeat_penalty: 1.1, ..Sampling::default() };
+    let samplings = [
+        Sampling { temperature: 0.0, ..base },
+        Sampling { top_k: 40, top_p: 0.95, ..base },
+        Sampling { top_p: 0.9, presence_penalty: 0.1, frequency_penalty: 0.1, ..base },
+        Sampling { top_k: 1500, min_p: 0.01, ..base },
+    ];
+    let sequences = (0..SEQUENCES).map(|i| NewSequence {
+        prompt: loaded.vocab.tokenize(&format!("Story {i}: Once upon a time"), true, true).into(),
+        max_tokens: 1300,
+        sampling: Sampling { seed: i as u64, ..samplings[i % samplings.len()] },
+    });
+    scheduler.admit(sequences.collect(), |_, _| ()).unwrap();
+    let mut batch = Box::<Batch>::default();
+    let mut counted = 0;
+    for step in 0..1_200 {
+        batch.clear();
+        assert!(scheduler.schedule(&mut batch));
+        front.send(batch);
+        batch = loop {
+            match front.receive() {
+                Some(batch) => break batch,
+                None => std::thread::yield_now(),
+            }
+        };
+        scheduler.complete(&batch, |_| ());
+        if step >= 200 {
+            assert_eq!(batch.samples.len(), SEQUENCES);
+            assert_eq!(batch.allocations, 0, "step {step} allocated");
+            counted += 1;
+        }
+    }
+    assert_eq!(counted, 1000);
+    drop(front);
+    lane.join().unwrap();
+}
+
+/// The front lane's own code, without its executor: tokens in, events out.
+#[test]
+fn a_token_allocates_nothing_on_its_way_to_an_event() {
+    const STREAMS: usize = 8;
+    let serving = Arc::new(Serving {
+        vocab: Arc::new(Vocab::of_fake()),
+        info: ModelInfo::default(),
+        name: "fake".into(),
+        sequence_tokens: 2048,
+        n_predict: None,
+    });
+    let capacity = Capacity {
+        slots: STREAMS,
+        step_rows: 64,
+        prefill_tokens_beside_decode: 64,
+        context_tokens: 64 * 1024,
+        sequence_tokens: 2048,
+        queue_sequences: 8,
+    };
+    let (bell, _socket) = SocketBell::new().unwrap();
+    let (front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
+    let lane = std::thread::spawn(move || {
+        let model = FakeModel::new(STREAMS, 2048, 64, 0);
+        decode::run(DecodeLane::new(model, STREAMS, 2048, Box::new([])), link);
+    });
+    let mut engine = Engine::new(serving.clone(), capacity, front);
+    let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
+    let exchanges: Vec<_> = (0..STREAMS)
+        .map(|i| {
+            let Ok(Prepared::Generation(generation)) =
+                prepare(Route::Completions, body.to_vec(), &serving)
+            else {
+                panic!("a good request");
+            };
+            let context = ReplyContext {
+                id: format!("cmpl-{i}"),
+                model: "fake".into(),
+                created: 0,
+                started: Micros(0),
+            };
+            let reply = Reply::new(Route::Completions, &generation.request, context);
+            engine.submit(generation, reply, i as u64).unwrap()
+        })
+        .collect();
+    let mut pump_until = |tokens: u64| {
+        while engine.tokens() < tokens {
+            engine.pump(Micros(1));
+            for exchange in &exchanges {
+                exchange.borrow_mut().out.clear(); // as the connection takes it
+            }
+            std::thread::yield_now();
+        }
+    };
+    pump_until(1_000);
+    let before = allocations_on_this_thread();
+    pump_until(9_000);
+    assert_eq!(allocations_on_this_thread() - before, 0, "in 8,000 tokens");
+    drop(engine);
+    lane.join().unwrap();
+}
+
+/// The whole front lane with its executor, whose sockets and timers allocate
+/// when it goes to sleep and wakes: once a step, not once a token.
+#[test]
+fn the_front_lane_allocates_within_its_budget() {
+    for (clients, per_token_max) in [(1, 8.0), (8, 4.0)] {
+        for stream in [false, true] {
+            let short = requests_allocate(clients, 10, stream);
+            let long = requests_allocate(clients, 510, stream);
+            let per_token = (long - short) / 500.0;
+            let per_request = short - 10.0 * per_token;
+            println!(
+                "{clients} clients, stream {stream}: {per_request:.1} allocations per request, \
+                 {per_token:.2} per token"
+            );
+            assert!(per_token < per_token_max, "{per_token:.2} allocations per token");
+            assert!(per_request < 120.0, "{per_request:.1} allocations per request");
+        }
+    }
+}
+
+/// Allocations of the front lane for one request, the mean of many.
+fn requests_allocate(clients: usize, max_tokens: usize, stream: bool) -> f64 {
+    const REQUESTS: usize = 100;
+    let server = TestServer::fake(config(), 0);
+    let address = server.address;
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                for i in 0..REQUESTS {
+                    let body = format!(
+                        r#"{{"prompt":"request {i}","max_tokens":{max_tokens},"stream":{stream}}}"#
+                    );
+                    assert_eq!(client.post("/v1/completions", &body).status, 200);
+                }
+            });
+        }
+    });
+    server.drain();
+    let report = server.join();
+    let requests = (clients * REQUESTS) as u64;
+    assert_eq!((report.requests, report.tokens), (requests, requests * max_tokens as u64));
+    report.allocations as f64 / requests as f64
+}

@@ -1,0 +1,180 @@
+//! The built-in model, through the whole server: what it says is what a plain
+//! loop over the model says.
+
+mod support;
+
+use corelane::config::ServeConfig;
+use corelane::model::llama::{ContextConfig, LlamaBackend};
+use corelane::model::load::{Loaded, Source, load};
+use corelane::model::{Backend, DecodeRow};
+use corelane::types::{Position, SlotId, TokenId};
+use support::{Client, TestServer, config};
+
+/// Two logits closer than this may change places. A batch of 32 rows takes
+/// other kernels than a batch of 1, which add in another order, and the 8-bit
+/// rounding of activations between the layers makes that visible: the same
+/// sequence's logits were seen 0.21 apart, so the difference of two may move by 0.42.
+const EPSILON: f32 = 0.42;
+
+/// A greedy text, token by token: each token's text, and the best logit's lead
+/// over the second best. The last is the end token's, if it ended.
+type Reference = Vec<(String, f32)>;
+
+/// The plainest way to generate: one sequence, one token after another.
+fn plain_loop(loaded: &Loaded, backend: &mut LlamaBackend, prompt: &str, max: usize) -> Reference {
+    let slot = SlotId(0);
+    backend.clear(slot);
+    let mut next = loaded.vocab.tokenize(prompt, true, true);
+    let mut position = 0;
+    let mut reference = Reference::new();
+    while reference.len() < max {
+        let last = next.len() - 1;
+        let row = |(i, token): (usize, &TokenId)| {
+            let position = Position(position + i as u32);
+            DecodeRow { token: *token, position, slot, sample: i == last }
+        };
+        let rows: Vec<DecodeRow> = next.iter().enumerate().map(row).collect();
+        backend.decode(&rows).unwrap();
+        position += rows.len() as u32;
+        let logits = backend.logits(last);
+        let (mut best, mut second) = ((0, f32::MIN), f32::MIN);
+        for (token, logit) in logits.iter().enumerate() {
+            if *logit > best.1 {
+                second = best.1;
+                best = (token, *logit);
+            } else if *logit > second {
+                second = *logit;
+            }
+        }
+        let token = best.0 as TokenId;
+        let text = String::from_utf8_lossy(loaded.vocab.bytes_of(token)).into_owned();
+        reference.push((text, best.1 - second));
+        if loaded.vocab.end_tokens().contains(&token) {
+            break;
+        }
+        next = vec![token];
+    }
+    reference
+}
+
+#[test]
+fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
+    const MAX_TOKENS: usize = 80;
+    let prompts: Vec<String> = (0..32)
+        .map(|i| match i % 4 {
+            0 => "Once upon a time".to_owned() + &" there was a fox".repeat(i / 8),
+            1 => format!("<|im_start|>user\nWhat is {i} plus 4?<|im_end|>\n<|im_start|>assistant\n"),
+            2 => format!("<|im_start|>user\nTell me a story about a dog number {i}<|im_end|>\n<|im_start|>assistant\n"),
+            _ => "Mia had a red kite. She loved it very much. ".repeat(i / 3 + 1),
+        })
+        .collect();
+    let server = TestServer::builtin(ServeConfig { parallel: 32, ..config() });
+    let address = server.address;
+    // Streamed, so that each token's text is seen: two texts may be the same and
+    // their tokens not.
+    let texts: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let ask = |prompt: &String| {
+            let body = serde_json::json!({
+                "prompt": prompt, "max_tokens": MAX_TOKENS, "temperature": 0, "stream": true
+            });
+            let mut client = Client::connect(address);
+            scope.spawn(move || token_texts(&client.post("/v1/completions", &body.to_string())))
+        };
+        let asked: Vec<_> = prompts.iter().map(ask).collect();
+        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+
+    let loaded = load(&Source::BuiltIn, |_| ()).unwrap();
+    let context = ContextConfig {
+        context_tokens: 1024,
+        slots: 1,
+        step_rows: 512,
+        ubatch_rows: 512,
+        decode_cores: vec![0],
+        poll: 0,
+    };
+    let loaded_model = loaded.model.clone();
+    // The thread that makes a context is pinned: not this one, which others use.
+    let (compared, ties) = std::thread::spawn(move || {
+        let mut backend = LlamaBackend::new(loaded_model, &context).unwrap();
+        let mut ties = 0;
+        let mut compared = 0;
+        for (prompt, text) in prompts.iter().zip(&texts) {
+            let reference = plain_loop(&loaded, &mut backend, prompt, MAX_TOKENS);
+            compared += reference.len();
+            let differs = |((theirs, _), ours): (&(String, f32), &String)| theirs != ours;
+            let Some(at) = reference.iter().zip(text).position(differs) else {
+                assert_eq!(reference.len(), text.len(), "{prompt:?}");
+                continue;
+            };
+            let lead = reference[at].1;
+            assert!(
+                lead < EPSILON,
+                "{prompt:?}: the texts part at token {at}, where the best logit leads by {lead}\n  \
+                 server: {text:?}\n  loop:   {reference:?}"
+            );
+            ties += 1;
+        }
+        (compared, ties)
+    })
+    .join()
+    .unwrap();
+    println!("32 texts, {compared} tokens compared, {ties} part at a tie under {EPSILON}");
+    assert!(compared > 500);
+    assert!(ties <= 8, "{ties} of 32 texts part at a tie: too many to be chance");
+}
+
+/// The text of each token of a streamed completion, one event a token.
+fn token_texts(response: &support::Response) -> Vec<String> {
+    let events = response.events();
+    let text = |event: &String| {
+        let event: serde_json::Value = serde_json::from_str(event).unwrap();
+        event["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    events[..events.len() - 1].iter().map(text).collect()
+}
+
+#[test]
+fn three_plus_four_is_seven() {
+    let server = TestServer::builtin(config());
+    let prompt = "<|im_start|>user\nWhat is 3 plus 4?<|im_end|>\n<|im_start|>assistant\n";
+    let body = serde_json::json!({"prompt": prompt, "max_tokens": 30, "temperature": 0});
+    let answer = server.post("/v1/completions", &body.to_string()).json();
+    let text = answer["choices"][0]["text"].as_str().unwrap();
+    assert!(text.contains('7'), "{text:?}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text_beside_others_and_alone() {
+    let server = TestServer::builtin(config());
+    let body = |seed: u64| {
+        format!(r#"{{"prompt":"Once upon a time","max_tokens":30,"temperature":1,"seed":{seed}}}"#)
+    };
+    let text = |seed| {
+        let answer = server.post("/v1/completions", &body(seed)).json();
+        answer["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let first = text(7);
+    assert_eq!(first, text(7));
+    let others: Vec<String> = (0..10).map(text).collect();
+    assert_eq!(first, others[7]);
+    assert!(others.iter().any(|other| *other != first), "other seeds, other texts");
+}
+
+#[test]
+fn any_text_survives_the_vocabulary() {
+    let loaded = load(&Source::BuiltIn, |_| ()).unwrap();
+    let vocab = &loaded.vocab;
+    for text in ["plain", " two  spaces\n\n\ttab", "é漢字🦀\u{0}\u{7f}", "12345 67", "don't I'LL"]
+    {
+        let tokens = vocab.tokenize(text, false, false);
+        let bytes: Vec<u8> = tokens.iter().flat_map(|t| vocab.bytes_of(*t).to_vec()).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), text);
+    }
+    // Control tokens are read as such only in prompts.
+    assert_eq!(vocab.tokenize("<|im_end|>", false, true).len(), 1);
+    assert!(vocab.tokenize("<|im_end|>", false, false).len() > 1);
+    assert_eq!(vocab.bytes_of(vocab.tokenize("<|im_end|>", false, true)[0]), b"");
+    assert!(vocab.end_tokens().len() >= 2, "both end tokens are known");
+}

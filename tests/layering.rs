@@ -1,0 +1,161 @@
+//! The design's rules that can be read off the source: who imports whom, where
+//! `unsafe` may stand, who reads the clock, and that nothing is locked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The floor: plain data, bounds, time and memory, which everybody may use.
+const FLOOR: &[&str] = &["types", "limits", "clock", "memory"];
+
+/// What each module may import of ours, besides the floor and itself.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("limits", &[]),
+    ("clock", &[]),
+    ("memory", &[]),
+    ("placement", &[]),
+    ("config", &["placement"]),
+    ("http", &[]),
+    ("api", &["http", "model::vocab"]),
+    ("scheduler", &["ring::message"]),
+    ("ring", &[]),
+    ("text", &["model::vocab"]),
+    ("model", &[]),
+    ("decode", &["ring::message", "ring::DecodeLink", "model"]),
+    ("front", &["http", "api", "scheduler", "ring", "text", "model::vocab"]),
+    ("lanes", &["config", "placement", "front", "decode", "ring", "scheduler", "model"]),
+];
+
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push((path.clone(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    walk(&root, &mut found);
+    assert!(found.len() > 25, "the sources are there");
+    let strip =
+        |(path, text): (PathBuf, String)| (path.strip_prefix(&root).unwrap().to_owned(), text);
+    found.into_iter().map(strip).collect()
+}
+
+/// The module of a file: its folder under `src`, or its own name.
+fn module(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.strip_suffix(".rs").unwrap_or(first).to_owned()
+}
+
+/// The code of a file: without its tests and its comments.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let end = text.find("#[cfg(test)]").unwrap_or(text.len());
+    let lines = text[..end].lines().enumerate();
+    lines.map(|(i, line)| (i + 1, line.split("//").next().unwrap_or_default()))
+}
+
+/// The paths after `crate::` in one line: `crate::a::{b, c}` gives `a::b`, `a::c`.
+fn imports(line: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for part in line.split("crate::").skip(1) {
+        let end = part.find(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
+        let path = &part[..end.unwrap_or(part.len())];
+        match part[path.len()..].strip_prefix('{') {
+            Some(list) => {
+                let list = list.split('}').next().unwrap_or_default();
+                let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+                found.extend(names.map(|name| match name {
+                    "self" => path.trim_end_matches("::").to_owned(),
+                    name => format!("{path}{name}"),
+                }));
+            }
+            None => found.push(path.to_owned()),
+        }
+    }
+    found
+}
+
+#[test]
+fn modules_import_only_what_the_design_lets_them() {
+    for (path, text) in sources() {
+        let module = module(&path);
+        if matches!(module.as_str(), "lib" | "main" | "cli") {
+            continue;
+        }
+        let rule = MAY_IMPORT.iter().find(|(name, _)| *name == module);
+        let (_, allowed) = rule.unwrap_or_else(|| panic!("{module} is not in the table"));
+        // Imports may be broken over lines.
+        let joined: String = code(&text).map(|(_, line)| line).collect::<Vec<_>>().join(" ");
+        for statement in joined.split(';') {
+            for import in imports(statement) {
+                let first = import.split("::").next().unwrap_or_default();
+                let ok = first == module
+                    || FLOOR.contains(&first)
+                    || allowed
+                        .iter()
+                        .any(|a| import == *a || import.starts_with(&format!("{a}::")));
+                assert!(ok, "{}: {module} may not import {import}", path.display());
+            }
+        }
+    }
+}
+
+/// `needle` stands in code only where `allowed` says.
+fn only_in(needle: &str, allowed: impl Fn(&str) -> bool) {
+    for (path, text) in sources() {
+        let path = path.to_str().unwrap();
+        for (number, line) in code(&text) {
+            let found = line.contains(needle);
+            assert!(!found || allowed(path), "{path}:{number}: {needle} may not stand here");
+        }
+    }
+}
+
+#[test]
+fn outside_libraries_stay_where_they_belong() {
+    only_in("glommio", |path| path.starts_with("front/") || path == "lanes.rs");
+    only_in("llama_cpp", |path| path.starts_with("model/"));
+    only_in("httparse", |path| path.starts_with("http/"));
+    only_in("simd_json", |path| path.starts_with("api/"));
+}
+
+#[test]
+fn unsafe_stands_in_few_places() {
+    // `front/listener.rs` hands one descriptor over.
+    let allowed = |path: &str| {
+        path.starts_with("model/") || path.starts_with("memory/") || path == "front/listener.rs"
+    };
+    only_in("unsafe {", allowed);
+    only_in("unsafe fn", allowed);
+    only_in("unsafe impl", allowed);
+}
+
+/// Invariant 9: these do no I/O and read no clock.
+#[test]
+fn the_pure_modules_are_pure() {
+    for word in ["Instant", "SystemTime", "std::io::Read", "std::net", "std::fs", "std::thread"] {
+        only_in(word, |path| {
+            !["scheduler/", "http/", "api/", "text/"].iter().any(|pure| path.starts_with(pure))
+        });
+    }
+}
+
+/// Invariant 1: no locks. (`clippy.toml` refuses the types; this, the words.)
+#[test]
+fn nothing_is_locked() {
+    for word in ["Mutex", "RwLock", "Condvar", "mpsc", "parking_lot", "crossbeam", "LazyLock"] {
+        only_in(word, |_| false);
+    }
+}
+
+#[test]
+fn imports_are_understood() {
+    assert_eq!(imports("use crate::a::{b, c::D, self}"), ["a::b", "a::c::D", "a"]);
+    assert_eq!(imports("x: &crate::model::StepError,"), ["model::StepError"]);
+    assert_eq!(imports("use crate::{a, b::c}"), ["a", "b::c"]);
+}
