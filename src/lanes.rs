@@ -16,9 +16,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
-use crate::front::{self, Control, FrontConfig, Ready, Report, listener};
+use crate::front::{self, Control, FrontConfig, Ready, Report, kernel, listener};
 use crate::limits::{SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK};
-use crate::model::fake::FakeModel;
+use crate::model::fake::{FakeModel, FakeOptions};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
@@ -58,7 +58,7 @@ impl Server {
     /// A sentence for the user.
     pub fn start(config: ServeConfig) -> Result<Self, String> {
         config.check()?;
-        check_kernel()?;
+        kernel::check()?;
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let (bell, bell_socket) =
@@ -95,18 +95,17 @@ impl Server {
         })
     }
 
-    /// Serves the fake model, for tests: one row in `end_one_in` is followed
-    /// by the end token.
+    /// Serves the fake model, for tests.
     ///
     /// # Errors
     /// A sentence, as for a real model.
-    pub fn load_fake(&mut self, end_one_in: u64) -> Result<Served, String> {
+    pub fn load_fake(&mut self, options: FakeOptions) -> Result<Served, String> {
         let info = ModelInfo { name: "fake".into(), context_trained: 4096, ..ModelInfo::default() };
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         self.serve(Arc::new(Vocab::of_fake()), info, context_tokens, sequence_tokens, move || {
-            Ok(FakeModel::new(slots, sequence_tokens as usize, rows, end_one_in))
+            Ok(FakeModel::new(slots, sequence_tokens as usize, rows, options))
         })
     }
 
@@ -231,7 +230,7 @@ fn start_front(
                 executor.run(front::run(front_config, control, listener, bell_socket, ready))
             }
             Err(error) => {
-                let _ = outcome_tx.push(Err(no_executor(&error)));
+                let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));
                 Report::default()
             }
         }
@@ -266,14 +265,6 @@ fn start_decode<B: crate::model::Backend>(
     Ok(handle)
 }
 
-fn no_executor(error: &dyn std::error::Error) -> String {
-    format!(
-        "the front lane cannot use io_uring: {error}; containers often forbid it: allow the \
-         io_uring system calls in the seccomp profile, and see that the sysctl \
-         kernel.io_uring_disabled is 0"
-    )
-}
-
 fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -293,22 +284,6 @@ fn wait_for(outcome: &mut Consumer<Result<(), String>>, lane: &str) -> Result<()
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-}
-
-/// What glommio needs of the kernel, looked at before it fails.
-fn check_kernel() -> Result<(), String> {
-    const MEMLOCK_BYTES: u64 = 512 * 1024; // what glommio asks for
-    let memlock = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-    if memlock.is_some_and(|bytes| bytes < MEMLOCK_BYTES) {
-        return Err(format!(
-            "the limit on locked memory is {} KiB, and io_uring needs {}; raise it with \
-             \"ulimit -l {}\", LimitMEMLOCK= in a systemd unit, or --ulimit memlock= for a container",
-            memlock.unwrap_or(0) / 1024,
-            MEMLOCK_BYTES / 1024,
-            MEMLOCK_BYTES / 1024,
-        ));
-    }
-    Ok(())
 }
 
 /// `MemAvailable`, or no bound when the kernel does not tell.

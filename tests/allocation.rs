@@ -11,7 +11,7 @@ use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
 use corelane::front::prepare::{Prepared, Serving, prepare};
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
-use corelane::model::fake::FakeModel;
+use corelane::model::fake::{FakeModel, FakeOptions};
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
@@ -115,7 +115,7 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let (bell, _socket) = SocketBell::new().unwrap();
     let (front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
     let lane = std::thread::spawn(move || {
-        let model = FakeModel::new(STREAMS, 2048, 64, 0);
+        let model = FakeModel::new(STREAMS, 2048, 64, FakeOptions::default());
         decode::run(DecodeLane::new(model, STREAMS, 2048, Box::new([])), link);
     });
     let mut engine = Engine::new(serving.clone(), capacity, front);

@@ -148,6 +148,41 @@ fn too_small_a_memlock_limit_is_one_clear_line() {
     assert!(line.contains("64 KiB") && line.contains("ulimit -l 512"), "{line}");
 }
 
+/// A seccomp filter such as containers have.
+#[test]
+fn no_io_uring_is_one_clear_line() {
+    for (errno, part) in [(1, "io_uring is forbidden"), (38, "this kernel has no io_uring")] {
+        let mut command = corelane(&["serve", "--port", "0"]);
+        // SAFETY: the closure makes two system calls and does not allocate.
+        unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
+        let line = line_of_failure(&command.output().unwrap(), &["io_uring"]);
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+/// Makes `io_uring_setup` fail with `errno` in this process and what it becomes.
+fn forbid_io_uring(errno: u32) -> std::io::Result<()> {
+    // Classic BPF (linux/filter.h): load the call's number; if it is
+    // io_uring_setup (425 everywhere), return the error, else allow.
+    const LOAD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        step(LOAD, 0, 0, 0),
+        step(JUMP_IF_EQUAL, 0, 1, 425),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the program lives during the calls, and its length is right.
+    let failed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+    };
+    if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[test]
 fn a_configuration_file_stands_behind_environment_and_flags() {
     let file = scratch(

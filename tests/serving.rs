@@ -6,8 +6,9 @@ mod support;
 use std::time::Duration;
 
 use corelane::config::ServeConfig;
-use corelane::limits::QUEUE_SEQUENCES;
-use corelane::model::fake::{END, continuation};
+use corelane::limits::{PING_INTERVAL, QUEUE_SEQUENCES};
+use corelane::model::fake::{END, FakeOptions, continuation};
+use corelane::placement::Placement;
 use corelane::types::TokenId;
 use support::{TestServer, config, eventually, post_bytes};
 
@@ -241,6 +242,98 @@ fn a_client_that_leaves_frees_its_slot() {
     }
 }
 
+/// With cores of their own the lanes poll; what they say is the same.
+#[test]
+fn lanes_on_cores_of_their_own_serve_the_same() {
+    let Some(placement) = two_cores() else {
+        println!("one core: not run");
+        return;
+    };
+    let server = TestServer::fake(ServeConfig { placement, ..config() }, 30);
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let address = server.address;
+            scope.spawn(move || {
+                let mut connection = support::Client::connect(address);
+                for i in 0..10 {
+                    let prompt = format!("client {client} request {i}");
+                    let response = connection.post("/generate", &body(&prompt, 40, ""));
+                    assert_eq!(response.json()["data"]["text"], expected(&prompt, 40, 30).0);
+                }
+            });
+        }
+    });
+    server.drain();
+    assert_eq!(server.join().requests, 80);
+}
+
+fn two_cores() -> Option<Placement> {
+    let all = config().placement;
+    let (last, first) = (*all.decode_cores.last()?, all.front_core);
+    (last != first).then(|| Placement { front_core: first, decode_cores: vec![last] })
+}
+
+/// Defect 4 of the old server: a step that fails left its positions advanced.
+/// Here its requests are told, and everybody else is served as before.
+#[test]
+fn a_failed_step_fails_its_requests_alone() {
+    let options = FakeOptions { fail_one_in: 50, ..FakeOptions::default() };
+    let server = TestServer::fake_with(config(), options);
+    let (mut failed, mut served) = (0, 0);
+    for i in 0..60 {
+        let prompt = format!("attempt {i}");
+        let response = server.post("/v1/completions", &body(&prompt, 20, ""));
+        match response.status {
+            200 => {
+                served += 1;
+                assert_eq!(response.json()["choices"][0]["text"], expected(&prompt, 20, 0).0);
+            }
+            500 => {
+                failed += 1;
+                assert_eq!(response.json()["error"]["type"], "server_error");
+            }
+            status => panic!("{status}"),
+        }
+    }
+    assert!(failed > 5 && served > 5, "{failed} failed, {served} were served");
+    // A stream that has begun ends with an error event, and without [DONE].
+    let mut broken = 0;
+    for i in 0..20 {
+        let more = "\"stream\":true,";
+        let response = server.post("/v1/completions", &body(&format!("stream {i}"), 40, more));
+        if response.status == 500 {
+            continue; // before its first token: a plain status
+        }
+        let events = response.events();
+        if events.last().unwrap() != "[DONE]" {
+            assert!(events.last().unwrap().starts_with("{\"error\":{"));
+            broken += 1;
+        }
+    }
+    assert!(broken > 0);
+}
+
+/// A stream is silent for long only when its client is told that it lives.
+#[test]
+fn a_silent_stream_is_pinged_from_the_queue_on() {
+    let step = Duration::from_millis(20);
+    let options = FakeOptions { step, ..FakeOptions::default() };
+    let server = TestServer::fake_with(ServeConfig { parallel: 1, ..config() }, options);
+    let mut holder = server.connect();
+    holder.send(post_bytes("/generate_stream", &body("hold", 1000, "")).as_bytes());
+    holder.head().unwrap();
+    let mut waiting = server.connect();
+    waiting.send(post_bytes("/generate_stream", &body("wait", 5, "")).as_bytes());
+    let start = std::time::Instant::now();
+    assert_eq!(waiting.head().unwrap().0, 200);
+    assert_eq!(waiting.chunk().unwrap(), b": ping\n\n");
+    let silence = start.elapsed();
+    assert!(silence >= PING_INTERVAL && silence < PING_INTERVAL * 2, "{silence:?}");
+    drop(holder);
+    let first = String::from_utf8(waiting.chunk().unwrap()).unwrap();
+    assert!(first.starts_with("data: {\"id\""), "{first}");
+}
+
 #[test]
 fn a_drain_finishes_what_runs_and_takes_nothing_new() {
     let server = TestServer::fake(config(), 0);
@@ -287,7 +380,7 @@ fn while_the_model_loads_everybody_is_told_to_wait() {
     assert!(response.header("retry-after").is_some());
     assert!(response.json()["error"]["message"].as_str().unwrap().contains("loaded"));
     assert_eq!(client.post("/generate", &body("x", 5, "")).status, 503);
-    server.load_fake(0).unwrap();
+    server.load_fake(FakeOptions::default()).unwrap();
     eventually("it is ready", || client.get("/health").status == 200);
     assert_eq!(client.post("/generate", &body("x", 5, "")).status, 200);
     server.control().drain();

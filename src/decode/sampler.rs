@@ -164,10 +164,10 @@ impl Sampler {
             smallest = nucleus_floor(weights, &mut self.mass, f64::from(s.top_p) * total);
         }
         smallest = smallest.max(s.min_p.min(1.0));
-        // The logit floor that these weights mean, so that one comparison
-        // serves the second pass whatever the temperature.
-        for weight in weights.iter_mut() {
-            *weight = if *weight >= smallest { *weight } else { 0.0 };
+        if smallest > f32::MIN_POSITIVE {
+            for weight in weights.iter_mut() {
+                *weight = if *weight >= smallest { *weight } else { 0.0 };
+            }
         }
         if s.temperature != 1.0 {
             reheat(weights, logits, max, s.temperature);
@@ -216,11 +216,7 @@ fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: usize) {
     candidates.clear();
     for (block_index, block) in logits.chunks(4 * LANES).enumerate() {
         // Nearly all blocks end here: nothing in them beats the k-th so far.
-        let mut any = false;
-        for logit in block {
-            any |= *logit > floor;
-        }
-        if !any {
+        if !any_above(block, floor) {
             continue;
         }
         for (offset, logit) in block.iter().enumerate() {
@@ -265,19 +261,32 @@ fn kth_largest(scratch: &mut [f32], logits: &[f32], k: usize) -> f32 {
 /// Returns their sum.
 fn exp_into(weights: &mut [f32], logits: &[f32], max: f32, temperature: f32, floor: f32) -> f64 {
     let scale = 1.0 / temperature;
-    let mut total = 0.0;
-    // Blocks, so that the sum stays exact enough and the inner loop vectorises.
-    for (weights, logits) in weights.chunks_mut(1024).zip(logits.chunks(1024)) {
-        let mut lanes = [0.0f32; LANES];
-        for (index, (weight, logit)) in weights.iter_mut().zip(logits).enumerate() {
-            let value = exp_not_positive((*logit - max) * scale);
-            *weight = if *logit >= floor { value } else { 0.0 };
-            lanes[index % LANES] += *weight;
-        }
-        total += lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>();
+    for (weight, logit) in weights.iter_mut().zip(logits) {
+        let value = exp_not_positive((*logit - max) * scale);
+        *weight = if *logit >= floor { value } else { 0.0 };
     }
-    total
+    sum_above(weights, 0.0)
 }
+
+/// The sum of the weights over `floor`: in vector lanes, and in `f64` from one
+/// block to the next, so that no small weight is lost in a large sum.
+fn sum_above(weights: &[f32], floor: f32) -> f64 {
+    let sum_block = |block: &[f32]| {
+        let mut lanes = [0.0f32; LANES];
+        let chunks = block.chunks_exact(LANES);
+        let rest: f32 = chunks.remainder().iter().filter(|weight| **weight > floor).sum();
+        for chunk in chunks {
+            for (lane, weight) in lanes.iter_mut().zip(chunk) {
+                *lane += if *weight > floor { *weight } else { 0.0 };
+            }
+        }
+        lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>() + f64::from(rest)
+    };
+    weights.chunks(SUM_BLOCK).map(sum_block).sum()
+}
+
+/// Weights that are summed before the sum goes on in `f64`.
+const SUM_BLOCK: usize = 1024;
 
 /// Recomputes the weights that are not 0 at another temperature.
 fn reheat(weights: &mut [f32], logits: &[f32], max: f32, temperature: f32) {
@@ -288,13 +297,15 @@ fn reheat(weights: &mut [f32], logits: &[f32], max: f32, temperature: f32) {
     }
 }
 
-/// `exp(x)` for `x <= 0`, to 2 units in the last place, in a form that
-/// compilers vectorise: `2^n * p(f)` with `n + f = x / ln 2` and a polynomial
-/// of degree 6 (Taylor) on `|f| <= 1/2`. NaN and anything below -87 give 0.
+/// `exp(x)` for `x <= 0`, to a relative error under 1e-5, in a form that compilers
+/// vectorise: `2^n * p(f)` with `n + f = x / ln 2` and a polynomial of degree 6
+/// (Taylor) on `|f| <= 1/2`. NaN and anything below -87 give 0.
 fn exp_not_positive(x: f32) -> f32 {
+    // Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits.
+    const ROUND: f32 = 12_582_912.0;
     let y = x * std::f32::consts::LOG2_E;
-    let n = y.round_ties_even();
-    let f = (y - n) * std::f32::consts::LN_2;
+    let rounded = y + ROUND;
+    let f = (y - (rounded - ROUND)) * std::f32::consts::LN_2;
     let p = 1.0 / 720.0;
     let p = p * f + 1.0 / 120.0;
     let p = p * f + 1.0 / 24.0;
@@ -302,8 +313,8 @@ fn exp_not_positive(x: f32) -> f32 {
     let p = p * f + 0.5;
     let p = p * f + 1.0;
     let p = p * f + 1.0;
-    // In range after the comparison below: -126 <= n <= 0.
-    let power = f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23);
+    // n's low 9 bits become sign and exponent; -126 <= n <= 0 where it counts.
+    let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
     if x > -87.0 { p * power } else { 0.0 }
 }
 
@@ -317,6 +328,10 @@ const RADIX_BUCKETS: usize = 1 << 12;
 /// mass in 4,096 buckets of the upper bits, finds the one in which the target
 /// is reached, and repeats inside it with the bits below, three times.
 fn nucleus_floor(weights: &[f32], mass: &mut [f64], target: f64) -> f32 {
+    // Mostly few weights hold the target between them: look only at those.
+    let floors = [1.0 / 256.0, 1.0 / 65_536.0, 0.0];
+    let floor = floors.into_iter().find(|floor| sum_above(weights, *floor) >= target);
+    let floor = floor.unwrap_or(0.0);
     // Weights are at most 1.0 = 0x3F80_0000, so 30 bits hold them: 12 + 9 + 9.
     let mut prefix = 0u32;
     let mut prefix_shift = 30;
@@ -325,12 +340,15 @@ fn nucleus_floor(weights: &[f32], mass: &mut [f64], target: f64) -> f32 {
         let shift = prefix_shift - bits;
         let buckets = &mut mass[..1 << bits];
         buckets.fill(0.0);
-        for weight in weights {
-            let word = weight.to_bits();
-            // A weight under 2^-40 cannot matter: all of them together are
-            // below the resolution of the sum.
-            if *weight > 1e-12 && word >> prefix_shift == prefix {
-                buckets[(word >> shift) as usize & ((1 << bits) - 1)] += f64::from(*weight);
+        for block in weights.chunks(4 * LANES) {
+            if !any_above(block, floor) {
+                continue;
+            }
+            for weight in block {
+                let word = weight.to_bits();
+                if *weight > floor && word >> prefix_shift == prefix {
+                    buckets[(word >> shift) as usize & ((1 << bits) - 1)] += f64::from(*weight);
+                }
             }
         }
         let mut bucket = buckets.len() - 1;
@@ -344,36 +362,32 @@ fn nucleus_floor(weights: &[f32], mass: &mut [f64], target: f64) -> f32 {
     f32::from_bits(prefix).max(f32::MIN_POSITIVE)
 }
 
+/// True when some value of a block is over `floor`: no branch, so it vectorises.
+fn any_above(block: &[f32], floor: f32) -> bool {
+    let mut any = false;
+    for value in block {
+        any |= *value > floor;
+    }
+    any
+}
+
 /// The index at which the running sum of the weights passes `draw` of the total.
 fn draw_from(weights: &[f32], draw: f64) -> usize {
-    const BLOCK: usize = 1024;
-    let sum = |block: &[f32]| {
-        let mut lanes = [0.0f32; LANES];
-        for (index, weight) in block.iter().enumerate() {
-            lanes[index % LANES] += *weight;
-        }
-        lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>()
-    };
-    let total: f64 = weights.chunks(BLOCK).map(sum).sum();
-    let mut rest = draw * total;
+    let mut rest = draw * sum_above(weights, 0.0);
     let mut last = 0; // the last token with any weight, should rounding leave a rest
-    for (block_index, block) in weights.chunks(BLOCK).enumerate() {
-        let block_sum = sum(block);
-        if block_sum == 0.0 {
+    for (block_index, block) in weights.chunks(SUM_BLOCK).enumerate() {
+        let sum = sum_above(block, 0.0);
+        if rest >= sum {
+            rest -= sum;
+            let end = block.iter().rposition(|weight| *weight > 0.0);
+            last = end.map_or(last, |offset| block_index * SUM_BLOCK + offset);
             continue;
         }
-        if rest >= block_sum {
-            rest -= block_sum;
-            last = block_index * BLOCK + block.iter().rposition(|w| *w > 0.0).unwrap_or(0);
-            continue;
-        }
-        for (offset, weight) in block.iter().enumerate() {
-            if *weight > 0.0 {
-                last = block_index * BLOCK + offset;
-                rest -= f64::from(*weight);
-                if rest < 0.0 {
-                    return last;
-                }
+        for (offset, weight) in block.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+            last = block_index * SUM_BLOCK + offset;
+            rest -= f64::from(*weight);
+            if rest < 0.0 {
+                return last;
             }
         }
     }

@@ -10,6 +10,7 @@
 pub mod connection;
 pub mod engine;
 pub mod exchange;
+pub mod kernel;
 pub mod listener;
 pub mod prepare;
 mod timers;

@@ -6,6 +6,8 @@
 //! without slots, batches or positions; whatever the scheduler does to a
 //! sequence, the two must agree.
 
+use std::time::Duration;
+
 use super::{Backend, DecodeRow, StepError};
 use crate::types::{Position, SlotId, TokenId};
 
@@ -14,30 +16,48 @@ pub const N_VOCAB: usize = 257;
 /// The end-of-generation token.
 pub const END: TokenId = 256;
 
-/// The fake model. One row in `end_one_in` is followed by [`END`].
+/// How a fake model behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FakeOptions {
+    /// One row in so many is followed by [`END`]; 0 never ends.
+    pub end_one_in: u64,
+    /// How long a step takes, at least.
+    pub step: Duration,
+    /// One step in so many fails; 0 never fails.
+    pub fail_one_in: u64,
+}
+
+/// The fake model.
 pub struct FakeModel {
-    end_one_in: u64,
+    options: FakeOptions,
+    steps: u64,
     slots: Box<[Vec<u64>]>, // [slots][tokens]: the hash after each token
     logits: Box<[f32]>,     // [rows_max, N_VOCAB]
-    steps_to_failure: Option<u32>,
+    fails_next: bool,
 }
 
 impl FakeModel {
     /// A model with `slots` slots of `sequence_tokens` tokens and steps of at
-    /// most `rows_max` rows. `end_one_in` 0 never ends.
-    pub fn new(slots: usize, sequence_tokens: usize, rows_max: usize, end_one_in: u64) -> Self {
+    /// most `rows_max` rows.
+    pub fn new(
+        slots: usize,
+        sequence_tokens: usize,
+        rows_max: usize,
+        options: FakeOptions,
+    ) -> Self {
         Self {
-            end_one_in,
+            options,
+            steps: 0,
             slots: (0..slots).map(|_| Vec::with_capacity(sequence_tokens)).collect(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
-            steps_to_failure: None,
+            fails_next: false,
         }
     }
 
-    /// The `steps`-th step from now fails, after some of its rows were stored,
-    /// as a real one may.
-    pub fn fail_after(&mut self, steps: u32) {
-        self.steps_to_failure = Some(steps);
+    /// The next step fails, after some of its rows were stored, as a real one
+    /// may.
+    pub fn fail_next(&mut self) {
+        self.fails_next = true;
     }
 
     /// Tokens held by all slots together.
@@ -52,8 +72,13 @@ impl Backend for FakeModel {
     }
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
-        let fails = self.steps_to_failure == Some(0);
-        self.steps_to_failure = self.steps_to_failure.and_then(|n| n.checked_sub(1));
+        self.steps += 1;
+        let FakeOptions { end_one_in, step, fail_one_in } = self.options;
+        if !step.is_zero() {
+            std::thread::sleep(step);
+        }
+        let fails = std::mem::take(&mut self.fails_next)
+            || (fail_one_in != 0 && self.steps.is_multiple_of(fail_one_in));
         let stored = if fails { rows.len() / 2 } else { rows.len() };
         for (index, row) in rows[..stored].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
@@ -64,7 +89,7 @@ impl Backend for FakeModel {
             if row.sample {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
                 logits.fill(0.0);
-                logits[next_token(hash, self.end_one_in) as usize] = 20.0;
+                logits[next_token(hash, end_one_in) as usize] = 20.0;
             }
         }
         if fails { Err(StepError::Failed(-1)) } else { Ok(()) }

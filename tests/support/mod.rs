@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use corelane::config::ServeConfig;
 use corelane::front::Report;
 use corelane::lanes::{Served, Server};
+use corelane::model::fake::FakeOptions;
 use corelane::placement::{Topology, Wishes};
 
 /// SplitMix64: the same seed, the same test.
@@ -64,8 +65,13 @@ pub struct TestServer {
 impl TestServer {
     /// The fake model; one token in `end_one_in` ends a text.
     pub fn fake(config: ServeConfig, end_one_in: u64) -> Self {
+        Self::fake_with(config, FakeOptions { end_one_in, ..FakeOptions::default() })
+    }
+
+    /// The fake model, behaving as told.
+    pub fn fake_with(config: ServeConfig, options: FakeOptions) -> Self {
         let mut server = Server::start(config).unwrap();
-        let served = server.load_fake(end_one_in).unwrap();
+        let served = server.load_fake(options).unwrap();
         Self { address: server.address(), server: Some(server), served }
     }
 

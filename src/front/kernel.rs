@@ -1,0 +1,49 @@
+//! What the executor needs of the kernel, looked at before it is made: glommio
+//! panics where a sentence would do.
+
+use rustix::io::Errno;
+use rustix::io_uring::{io_uring_params, io_uring_setup};
+use rustix::process::{Resource, getrlimit};
+
+/// Checks for io_uring and for lockable memory.
+///
+/// # Errors
+/// A sentence that says what is missing and what to change.
+pub fn check() -> Result<(), String> {
+    check_memlock()?;
+    check_io_uring()
+}
+
+fn check_memlock() -> Result<(), String> {
+    const NEEDED_KIB: u64 = 512; // what glommio asks for
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) if bytes / 1024 < NEEDED_KIB => Err(format!(
+            "the limit on locked memory is {} KiB, and io_uring needs {NEEDED_KIB}; raise it with \
+             \"ulimit -l {NEEDED_KIB}\", LimitMEMLOCK= in a systemd unit, or --ulimit memlock= \
+             for a container",
+            bytes / 1024
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_io_uring() -> Result<(), String> {
+    let mut params = io_uring_params::default();
+    // SAFETY: no flags are set, so no other ring is attached to. The ring is
+    // closed when the descriptor is dropped.
+    match unsafe { io_uring_setup(2, &mut params) } {
+        Ok(_ring) => Ok(()),
+        Err(Errno::NOSYS) => Err("this kernel has no io_uring, or a seccomp profile hides it: \
+                                  corelane needs Linux 5.8 or later, and in a container a profile \
+                                  that allows the io_uring system calls"
+            .into()),
+        Err(Errno::PERM | Errno::ACCESS) => {
+            Err("io_uring is forbidden: in a container, allow the \
+                                                 io_uring system calls in the seccomp profile; \
+                                                 elsewhere, set the sysctl \
+                                                 kernel.io_uring_disabled to 0"
+                .into())
+        }
+        Err(error) => Err(format!("io_uring does not work here: {error}")),
+    }
+}
