@@ -1,9 +1,11 @@
 //! The command line: flags, environment variables and a configuration file, in
 //! that order of precedence, to a checked configuration.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use corelane::config::ServeConfig;
 use corelane::model::load::Source;
@@ -87,7 +89,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     parallel: usize,
-    /// Tokens of one step at most
+    /// Tokens of one step at most; --ubatch-size bounds it, too
     #[arg(
         short,
         long,
@@ -97,7 +99,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     batch_size: usize,
-    /// Tokens that llama.cpp computes at once (also -ub); a step has no more
+    /// Tokens that llama.cpp computes at once (also -ub)
     #[arg(
         long,
         env = "CORELANE_UBATCH_SIZE",
@@ -106,7 +108,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
-    /// Prompt tokens of a step in which others generate: lower is smoother for them
+    /// Prompt tokens of a step in which others generate; fewer is smoother for them
     #[arg(
         long,
         env = "CORELANE_PREFILL_ROWS",
@@ -172,7 +174,7 @@ pub struct ServeArgs {
     #[arg(long, env = "CORELANE_LOG", value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// Log in JSON, a line for each event
-    #[arg(long, env = "CORELANE_LOG_JSON")]
+    #[arg(long, env = "CORELANE_LOG_JSON", value_parser = BoolishValueParser::new())]
     pub log_json: bool,
 }
 
@@ -190,7 +192,7 @@ fn parse_cores(list: &str) -> Result<Cores, String> {
 /// # Errors
 /// A sentence, when the configuration file cannot be used.
 pub fn parse() -> Result<Cli, String> {
-    let args: Vec<String> = expand_short_names(std::env::args());
+    let args: Vec<OsString> = expand_short_names(std::env::args_os());
     let mut command = Cli::command();
     let file = config_file_of(&args);
     if let Some(path) = &file {
@@ -206,23 +208,23 @@ pub fn parse() -> Result<Cli, String> {
 }
 
 /// llama-server's two-letter short flags, which clap does not know.
-fn expand_short_names(args: impl Iterator<Item = String>) -> Vec<String> {
-    let expand = |arg: String| match arg.as_str() {
-        "-np" => "--parallel".to_owned(),
-        "-ub" => "--ubatch-size".to_owned(),
+fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let expand = |arg: OsString| match arg.to_str() {
+        Some("-np") => "--parallel".into(),
+        Some("-ub") => "--ubatch-size".into(),
         _ => arg,
     };
     args.map(expand).collect()
 }
 
 /// `--config`, needed before the rest can be parsed.
-fn config_file_of(args: &[String]) -> Option<PathBuf> {
-    let mut args_iter = args.iter();
-    while let Some(arg) = args_iter.next() {
+fn config_file_of(args: &[OsString]) -> Option<PathBuf> {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
         if arg == "--config" {
-            return args_iter.next().map(PathBuf::from);
+            return args.next().map(PathBuf::from);
         }
-        if let Some(path) = arg.strip_prefix("--config=") {
+        if let Some(path) = arg.to_str().and_then(|arg| arg.strip_prefix("--config=")) {
             return Some(PathBuf::from(path));
         }
     }

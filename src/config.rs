@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{SEQUENCE_TOKENS_MAX, SLOTS_MAX, STEP_ROWS_MAX};
+use crate::limits::{CONTEXT_TOKENS_MAX, SLOTS_MAX, STEP_ROWS_MAX};
 use crate::placement::Placement;
 
 /// Everything that `serve` needs to know, besides the model.
@@ -58,7 +58,7 @@ impl ServeConfig {
         if let Some(tokens) = self.context_tokens {
             // Each sequence needs a token of prompt and one of text.
             let least = 2 * self.parallel;
-            within("--ctx-size", tokens as usize, least, SEQUENCE_TOKENS_MAX)?;
+            within("--ctx-size", tokens as usize, least, CONTEXT_TOKENS_MAX)?;
         }
         Ok(())
     }

@@ -17,7 +17,10 @@ use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
 use crate::front::{self, Control, FrontConfig, Ready, Report, kernel, listener};
-use crate::limits::{SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK};
+use crate::limits::{
+    LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SPIN_BEFORE_PARK,
+};
+use crate::memory;
 use crate::model::fake::{FakeModel, FakeOptions};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
@@ -59,6 +62,7 @@ impl Server {
     pub fn start(config: ServeConfig) -> Result<Self, String> {
         config.check()?;
         kernel::check()?;
+        kernel::allow_many_descriptors();
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let (bell, bell_socket) =
@@ -70,20 +74,33 @@ impl Server {
     }
 
     /// Loads a model, and serves it. `progress` is told how far loading is,
-    /// from 0 to 1.
+    /// from 0 to 1. `None` when a drain began meanwhile.
     ///
     /// # Errors
     /// A sentence for the user.
     pub fn load(
         &mut self,
         source: &Source,
-        progress: impl FnMut(f32) + 'static,
-    ) -> Result<Served, String> {
-        let Loaded { model, vocab, info } = load(source, progress).map_err(|e| e.to_string())?;
-        let context_tokens = self.choose_context(&info)?;
+        mut progress: impl FnMut(f32) + 'static,
+    ) -> Result<Option<Served>, String> {
+        let control = self.control.clone();
+        let progress = move |done| {
+            progress(done);
+            !control.is_draining()
+        };
+        let loaded = match load(source, progress) {
+            Ok(loaded) if !self.control.is_draining() => loaded,
+            Err(error) if !self.control.is_draining() => return Err(error.to_string()),
+            _ => return Ok(None),
+        };
+        let Loaded { model, vocab, info } = loaded;
+        let slots = self.config.parallel as u32; // at most SLOTS_MAX
+        let available = memory::available_bytes();
+        let context_tokens =
+            memory::choose_context(self.config.context_tokens, slots, &info, available)?;
         let context = ContextConfig {
             context_tokens,
-            slots: self.config.parallel as u32, // at most SLOTS_MAX
+            slots,
             step_rows: self.config.batch_rows as u32, // at most STEP_ROWS_MAX
             ubatch_rows: self.config.ubatch_rows as u32,
             decode_cores: self.config.placement.decode_cores.clone(),
@@ -93,6 +110,7 @@ impl Server {
         self.serve(vocab, info, context_tokens, sequence_tokens, move || {
             LlamaBackend::new(model, &context)
         })
+        .map(Some)
     }
 
     /// Serves the fake model, for tests.
@@ -105,7 +123,7 @@ impl Server {
         let sequence_tokens = context_tokens.min(info.context_trained);
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         self.serve(Arc::new(Vocab::of_fake()), info, context_tokens, sequence_tokens, move || {
-            Ok(FakeModel::new(slots, sequence_tokens as usize, rows, options))
+            Ok(FakeModel::new(slots, context_tokens as usize, rows, options))
         })
     }
 
@@ -126,7 +144,8 @@ impl Server {
             prefill_tokens_beside_decode: config.prefill_rows,
             context_tokens,
             sequence_tokens,
-            queue_sequences: crate::limits::QUEUE_SEQUENCES,
+            queue_sequences: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
         };
         let spin = if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK };
         let (front_link, decode_link) = ring::link(self.control.bell.clone(), spin);
@@ -146,39 +165,11 @@ impl Server {
             n_predict: config.n_predict,
         });
         let (prepare, run) = prepare::lane(serving.clone(), self.control.bell.clone());
-        self.others.push(spawn("prepare", run)?);
+        self.others.push(spawn("prepare", PREPARE_STACK_BYTES, run)?);
         let ready = Ready { serving, capacity, link: front_link, prepare };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();
         Ok(Served { info, name, context_tokens, sequence_tokens })
-    }
-
-    /// The KV cache's size in tokens: what was asked for, or what eight
-    /// requests of usual length need; refused when memory does not hold it.
-    fn choose_context(&self, info: &ModelInfo) -> Result<u32, String> {
-        const USUAL_SEQUENCE_TOKENS: u32 = 2048;
-        let trained = info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
-        let slots = self.config.parallel as u32; // at most SLOTS_MAX
-        let usual = trained.min(USUAL_SEQUENCE_TOKENS).saturating_mul(slots);
-        let available = available_memory_bytes();
-        let fits = available / 10 * 9 / info.kv_bytes_per_token.max(1);
-        let usual = u64::from(usual.min(SEQUENCE_TOKENS_MAX as u32)).min(fits) as u32; // min of a u32
-        let tokens = self.config.context_tokens.unwrap_or(usual);
-        if u64::from(tokens) > fits {
-            return Err(format!(
-                "--ctx-size {tokens} needs {:.1} GiB of memory for the KV cache, and {:.1} GiB \
-                 are available; at most {fits} tokens fit",
-                gib(u64::from(tokens) * info.kv_bytes_per_token),
-                gib(available),
-            ));
-        }
-        if tokens < 2 * slots {
-            return Err(format!(
-                "{tokens} tokens of context are too few for {slots} sequences; memory holds no \
-                 more: lower --parallel"
-            ));
-        }
-        Ok(tokens)
     }
 
     /// Where it listens.
@@ -221,7 +212,7 @@ fn start_front(
     let control = control.clone();
     // The executor is made on its own thread; whether that worked is told back.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
-    let handle = spawn("front", move || {
+    let handle = spawn("front", LANE_STACK_BYTES, move || {
         let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core)).make();
         match executor {
             Ok(executor) => {
@@ -245,7 +236,7 @@ fn start_decode<B: crate::model::Backend>(
     make_lane: impl FnOnce() -> Result<DecodeLane<B>, String> + Send + 'static,
 ) -> Result<JoinHandle<()>, String> {
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
-    let handle = spawn("decode", move || {
+    let handle = spawn("decode", LANE_STACK_BYTES, move || {
         // Pinned first, so that the memory it touches is near its core. ggml
         // pins this thread, too, when it makes its pool: to the last core.
         let last = &cores[cores.len() - 1..];
@@ -267,9 +258,10 @@ fn start_decode<B: crate::model::Backend>(
 
 fn spawn<T: Send + 'static>(
     name: &str,
+    stack_bytes: usize,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, String> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
+    let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes);
     builder.spawn(run).map_err(|error| format!("cannot start the {name} lane: {error}"))
 }
 
@@ -284,18 +276,4 @@ fn wait_for(outcome: &mut Consumer<Result<(), String>>, lane: &str) -> Result<()
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-}
-
-/// `MemAvailable`, or no bound when the kernel does not tell.
-fn available_memory_bytes() -> u64 {
-    let read = || {
-        let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-        let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    read().map_or(u64::MAX / 2, |kib| kib * 1024)
-}
-
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / (1u64 << 30) as f64
 }

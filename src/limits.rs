@@ -14,6 +14,10 @@ pub const STEP_ROWS_MAX: usize = 2048;
 
 /// Steps that the front lane may have handed to the decode lane and not yet
 /// got back.
+///
+/// Two keep the decode lane busy whatever the front lane does, at a price: what
+/// arrives during step k was not known when step k+1 was planned, and joins
+/// step k+2.
 pub const STEPS_IN_FLIGHT: usize = 1 // being decoded
     + 1; // planned while that one runs
 
@@ -23,12 +27,18 @@ pub const BATCHES: usize = STEPS_IN_FLIGHT + 1; // being filled or read by the f
 /// Messages that each ring between two lanes holds.
 pub const RING_CAPACITY: usize = 4;
 
+/// KV cells of all sequences together.
+pub const CONTEXT_TOKENS_MAX: usize = 1 << 26;
+
 /// Tokens that one sequence may hold, prompt and generated together. Bounds
 /// the decode lane's token history; a model's context is cut to this.
 pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 
 /// Sequences waiting for a slot, all requests together.
 pub const QUEUE_SEQUENCES: usize = 1024;
+
+/// Prompt tokens of all waiting sequences.
+pub const QUEUE_TOKENS: usize = 4 * 1024 * 1024;
 
 /// Sequences known to the scheduler at once.
 pub const SEQUENCES_MAX: usize = SLOTS_MAX // running
@@ -44,6 +54,8 @@ pub const STOP_BYTES_MAX: usize = 256;
 
 /// Open client connections; the next one is answered 503 and closed.
 pub const CONNECTIONS_MAX: usize = 1024;
+/// Connections beyond that bound that are told so; any more are just closed.
+pub const REFUSED_CONNECTIONS_MAX: usize = 64;
 /// Connections that the kernel queues before `accept`.
 pub const LISTEN_BACKLOG: i32 = 1024;
 
@@ -73,6 +85,16 @@ pub const IDLE_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Bodies of at most this many bytes are parsed and tokenised on the front
 /// lane (well under a millisecond); longer ones go to the prepare lane.
 pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
+/// Bytes of one text to be tokenised.
+pub const TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Stack that tokenising may take for each byte of a text. llama.cpp splits
+/// texts for some vocabularies (bloom, gpt-4o, tekken) with `std::regex`, which
+/// recurses for each letter of a word: 20,000 letters overflow 2 MiB.
+const TOKENISE_STACK_PER_BYTE: usize = 512;
+/// Stack of the prepare lane. Mapped, and not touched before it is needed.
+pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
+/// Stack of every other lane; the front lane tokenises short texts.
+pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Bodies at the prepare lane, waiting or done.
 pub const PREPARE_JOBS_MAX: usize = 256;
 
@@ -92,6 +114,11 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// that the client sees the answer and not a reset.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Log lines waiting to be written; more are lost.
+pub const LOG_LINES_MAX: usize = 8 * 1024;
+/// Bytes of a request's path that are logged.
+pub const LOG_PATH_BYTES_MAX: usize = 128;
+
 /// How long a lane on a core of its own polls an empty ring before it parks.
 pub const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
 
@@ -101,8 +128,11 @@ pub const RETRY_AFTER_S_MAX: u64 = 60;
 const _: () = assert!(BATCHES <= RING_CAPACITY, "all batches fit into one ring");
 const _: () = assert!(SLOTS_MAX <= STEP_ROWS_MAX, "every running sequence can decode in one step");
 const _: () = assert!(SLOTS_MAX <= u16::MAX as usize, "SlotId is 16 bits wide");
-const _: () = assert!(SEQUENCE_TOKENS_MAX <= i32::MAX as usize, "llama_pos is an i32");
+const _: () = assert!(SEQUENCE_TOKENS_MAX <= CONTEXT_TOKENS_MAX);
+const _: () = assert!(CONTEXT_TOKENS_MAX <= i32::MAX as usize, "llama_pos is an i32");
 const _: () = assert!(PROMPTS_MAX <= QUEUE_SEQUENCES, "one request always fits an empty queue");
 const _: () = assert!(HEAD_BYTES_MAX <= READ_BYTES, "a head arrives in one read");
-const _: () = assert!(PREPARE_INLINE_BYTES_MAX < BODY_BYTES_MAX);
+const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
+const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);
+const _: () = assert!(TEXT_BYTES_MAX < BODY_BYTES_MAX, "a text fits into a body");
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

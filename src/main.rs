@@ -11,10 +11,12 @@ use clap::CommandFactory;
 use corelane::config::ServeConfig;
 use corelane::front::Control;
 use corelane::lanes::{Served, Server};
+use corelane::limits::LOG_LINES_MAX;
 use corelane::model::load::Source;
 use corelane::placement::format_list;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -51,23 +53,33 @@ fn end_on_panic() {
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let _log = start_log(args)?;
     let config = args.config()?;
-    allow_many_descriptors();
     let mut server = Server::start(config.clone())?;
     drain_on_signal(server.control())?;
     let source = args.source();
-    let served = server.load(&source, progress_bar(&source))?;
-    announce(&server, &config, &served);
-    server.join();
+    if let Some(served) = server.load(&source, progress_bar(&source))? {
+        announce(&server, &config, &served);
+    }
+    let report = server.join();
+    tracing::info!(
+        requests = report.requests,
+        tokens = report.tokens,
+        steps = report.steps,
+        decode_s = report.decode_us as f64 / 1e6,
+        sample_s = report.sample_us as f64 / 1e6,
+        rows_dropped = report.rows_dropped,
+        "ended"
+    );
     Ok(())
 }
 
 /// Logs go to standard error through a thread of their own: a slow terminal
 /// loses lines, and never stops a lane.
-fn start_log(args: &cli::ServeArgs) -> Result<tracing_appender::non_blocking::WorkerGuard, String> {
+fn start_log(args: &cli::ServeArgs) -> Result<WorkerGuard, String> {
     let filter = EnvFilter::try_new(&args.log).map_err(|error| {
         format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
     })?;
-    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+    let (writer, guard) =
+        NonBlockingBuilder::default().buffered_lines_limit(LOG_LINES_MAX).finish(std::io::stderr());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_span_events(FmtSpan::NONE)
@@ -79,14 +91,6 @@ fn start_log(args: &cli::ServeArgs) -> Result<tracing_appender::non_blocking::Wo
         log.init()
     }
     Ok(guard)
-}
-
-/// Each connection is a descriptor; the soft limit is often 1,024.
-fn allow_many_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // Refused, the limit stays; the listener copes with running out.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// The first SIGTERM or SIGINT drains, the second ends the process at once.

@@ -28,7 +28,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 #[test]
 fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     const SEQUENCES: usize = 8;
-    let loaded = load(&Source::BuiltIn, |_| ()).unwrap();
+    let loaded = load(&Source::BuiltIn, |_| true).unwrap();
     let capacity = Capacity {
         slots: SEQUENCES,
         step_rows: 64,
@@ -36,6 +36,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         context_tokens: 16 * 1024,
         sequence_tokens: 2048,
         queue_sequences: 8,
+        queue_tokens: 1 << 20,
     };
     let context = ContextConfig {
         context_tokens: capacity.context_tokens,
@@ -111,11 +112,12 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
         context_tokens: 64 * 1024,
         sequence_tokens: 2048,
         queue_sequences: 8,
+        queue_tokens: 1 << 20,
     };
     let (bell, _socket) = SocketBell::new().unwrap();
     let (front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
     let lane = std::thread::spawn(move || {
-        let model = FakeModel::new(STREAMS, 2048, 64, FakeOptions::default());
+        let model = FakeModel::new(STREAMS, 64 * 1024, 64, FakeOptions::default());
         decode::run(DecodeLane::new(model, STREAMS, 2048, Box::new([])), link);
     });
     let mut engine = Engine::new(serving.clone(), capacity, front);
@@ -138,7 +140,7 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
         })
         .collect();
     let mut pump_until = |tokens: u64| {
-        while engine.tokens() < tokens {
+        while engine.report().tokens < tokens {
             engine.pump(Micros(1));
             for exchange in &exchanges {
                 exchange.borrow_mut().out.clear(); // as the connection takes it

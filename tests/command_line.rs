@@ -106,8 +106,8 @@ fn what_the_machine_does_not_have_is_one_clear_line() {
     assert!(refused(&["--front-core", "499"]).contains("--front-core 499: there is no such core"));
     assert!(refused(&["--decode-cores", "0,498"]).contains("--decode-cores 498"));
     assert!(refused(&["--threads", "400"]).contains("--threads 400: from 1 to"));
-    // 1,048,576 tokens of the built-in model fit into a large machine; a narrow address
-    // space is not tested here, see `choose_context`.
+    let line = refused(&["--ctx-size", "67108864", "-np", "256"]);
+    assert!(line.contains("GiB of memory for the KV cache"), "{line}");
     assert!(refused(&["--host", "203.0.113.1"]).contains("not an address of this machine"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -116,6 +116,42 @@ fn what_the_machine_does_not_have_is_one_clear_line() {
     let running = Running::start(&[]);
     let port = running.address.port().to_string();
     assert!(refused(&["--port", &port]).contains("is in use by another program"));
+}
+
+/// A vocabulary that llama.cpp splits with `std::regex`, which recurses for
+/// each letter of a word: one long word must not end the process.
+#[test]
+fn a_long_word_does_not_overflow_a_stack() {
+    let mut gguf = corelane::model::builtin::GGUF.to_vec();
+    let at = gguf.windows(5).position(|bytes| bytes == b"qwen2").expect("tokenizer.ggml.pre");
+    gguf[at..at + 5].copy_from_slice(b"bloom");
+    let model = scratch("bloom.gguf", &gguf);
+    let running = Running::start(&["-m", model.to_str().unwrap()]);
+    let mut client = Client::connect(running.address);
+    let most = corelane::limits::TEXT_BYTES_MAX;
+    for length in [900, 20_000, most] {
+        let body = format!("{{\"text\":\"{}\"}}", "a".repeat(length));
+        let answer = client.post("/encode", &body);
+        assert_eq!(answer.status, 200, "{length} letters");
+        assert!(answer.json()["data"]["length"].as_u64().unwrap() > 100);
+    }
+    let body = format!("{{\"text\":\"{}\"}}", "a".repeat(most + 1));
+    let refused = client.post("/encode", &body);
+    assert_eq!(refused.status, 400);
+    assert!(refused.json()["message"].as_str().unwrap().contains("it may have 1048576"));
+    // A prompt that cannot fit is refused before it is tokenised.
+    let body = format!("{{\"prompt\":\"{}\"}}", "a".repeat(most));
+    let refused = client.post("/generate", &body).json();
+    assert!(refused["message"].as_str().unwrap().contains("at least"), "{refused}");
+}
+
+#[test]
+fn arguments_that_are_not_unicode_are_one_clear_line() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut command = corelane(&["serve", "--port", "0", "-m"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"/nonexistent-\xff.gguf"));
+    let line = line_of_failure(&command.output().unwrap(), &["not unicode"]);
+    assert!(line.contains("cannot read the model file"), "{line}");
 }
 
 #[test]

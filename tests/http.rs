@@ -96,6 +96,29 @@ fn head_and_preflight_have_no_body() {
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
     assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "fake");
+    // Errors, too: whatever comes next is the next response.
+    client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().unwrap().0, 404);
+    assert_eq!(client.response().status, 200);
+    client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(client.head().unwrap().0, 404);
+    assert!(client.is_closed(), "and no body before that");
+}
+
+/// More sent ahead than anybody sends: without reading on, the server would not
+/// notice that the client leaves.
+#[test]
+fn a_flood_behind_a_running_request_ends_the_connection() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let body = r#"{"prompt":"abc","max_tokens":4000}"#;
+    let mut bytes = post_bytes("/v1/completions", body).into_bytes();
+    bytes.resize(bytes.len() + 4 * corelane::limits::PIPELINE_BYTES_MAX, b'G');
+    let _ = client.stream.get_mut().write_all(&bytes);
+    let answered = client.try_response();
+    // Ended in the middle, or answered first and the flood refused.
+    assert!(answered.is_none_or(|response| response.status == 200));
+    assert_eq!(server.post("/v1/completions", GREEDY).status, 200);
 }
 
 #[test]
@@ -266,7 +289,10 @@ fn connections_beyond_the_bound_are_told_so() {
     let mut clients: Vec<Client> = (0..CONNECTIONS_MAX).map(|_| server.connect()).collect();
     assert_eq!(clients[CONNECTIONS_MAX - 1].get("/health").status, 200);
     let mut refused = server.connect();
-    assert_eq!(refused.response().status, 503);
+    let answer = refused.response();
+    assert_eq!(answer.status, 503);
+    assert!(answer.header("x-request-id").is_some() && answer.header("retry-after").is_some());
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("1024 connections"));
     assert!(refused.is_closed());
     clients.truncate(CONNECTIONS_MAX / 2);
     eventually("a place is free again", || {

@@ -371,6 +371,16 @@ fn a_drain_has_an_end() {
     assert!(stuck.is_closed());
 }
 
+/// A drain that begins while the model loads ends the loading.
+#[test]
+fn a_drain_while_loading_serves_nothing() {
+    let mut server = corelane::lanes::Server::start(config()).unwrap();
+    server.control().drain();
+    let source = corelane::model::load::Source::BuiltIn;
+    assert!(server.load(&source, |_| ()).unwrap().is_none());
+    assert_eq!(server.join(), corelane::front::Report::default());
+}
+
 #[test]
 fn while_the_model_loads_everybody_is_told_to_wait() {
     let mut server = corelane::lanes::Server::start(config()).unwrap();

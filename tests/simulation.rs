@@ -11,7 +11,7 @@ use corelane::limits::STEPS_IN_FLIGHT;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Input};
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
-use corelane::types::{Owner, Sampling, TokenId};
+use corelane::types::{Owner, Sampling, SlotId, TokenId};
 use support::Random;
 
 struct Simulation {
@@ -23,6 +23,8 @@ struct Simulation {
     lane: DecodeLane<FakeModel>,
     /// Planned and not yet run.
     down: VecDeque<Box<Batch>>,
+    /// Taken, to be used again.
+    spare: Vec<Box<Batch>>,
     /// Run and not yet taken.
     up: VecDeque<Box<Batch>>,
     live: HashMap<SequenceId, Expected>,
@@ -59,11 +61,12 @@ impl Simulation {
             context_tokens: sequence_tokens * random.within(1, 6) as u32,
             sequence_tokens,
             queue_sequences: random.within(0, 30),
+            queue_tokens: random.within(100, 3000),
         };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let model = FakeModel::new(
             slots,
-            sequence_tokens as usize,
+            capacity.context_tokens as usize,
             capacity.step_rows,
             FakeOptions { end_one_in, ..FakeOptions::default() },
         );
@@ -75,6 +78,7 @@ impl Simulation {
             scheduler: Scheduler::new(capacity),
             lane: DecodeLane::new(model, slots, sequence_tokens as usize, Box::new([END])),
             down: VecDeque::new(),
+            spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
             live: HashMap::new(),
             tally: Tally::default(),
@@ -96,8 +100,6 @@ impl Simulation {
     fn arrive(&mut self) {
         let count = if self.random.one_in(6) { self.random.within(2, 4) } else { 1 };
         let sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
-        let limit = self.capacity.sequence_tokens;
-        let too_long = sequences.iter().any(|s| s.prompt.len() as u32 + s.max_tokens > limit);
         let expected: Vec<Vec<TokenId>> = sequences
             .iter()
             .map(|s| continuation(&s.prompt, s.max_tokens as usize, self.end_one_in))
@@ -110,16 +112,9 @@ impl Simulation {
             assert!(previous.is_none(), "an id names one sequence");
         });
         match result {
-            Ok(()) => {
-                assert!(!too_long);
-                self.tally.admitted += count as u32;
-            }
-            Err(refusal) => {
+            Ok(()) => self.tally.admitted += count as u32,
+            Err(Refusal::QueueFull { .. } | Refusal::TokensFull { .. }) => {
                 assert_eq!(self.live.len(), before, "all or none");
-                assert_eq!(
-                    matches!(refusal, Refusal::TooLong { .. }),
-                    too_long && { !matches!(refusal, Refusal::QueueFull { .. }) }
-                );
                 self.tally.refused += 1;
             }
         }
@@ -128,8 +123,7 @@ impl Simulation {
     fn new_sequence(&mut self) -> NewSequence {
         let limit = self.capacity.sequence_tokens as usize;
         let prompt_tokens = self.random.within(1, limit - 1);
-        let too_long = usize::from(self.random.one_in(20));
-        let max_tokens = self.random.within(1, limit - prompt_tokens + too_long);
+        let max_tokens = self.random.within(1, limit - prompt_tokens);
         let prompt = (0..prompt_tokens).map(|_| self.random.within(32, 126) as TokenId).collect();
         let seed = self.random.next();
         let sampling = Sampling { seed, ..Sampling::greedy() };
@@ -150,12 +144,10 @@ impl Simulation {
     }
 
     fn plan_step(&mut self) {
-        if self.down.len() + self.up.len() >= STEPS_IN_FLIGHT {
-            return;
-        }
-        let mut batch = Box::<Batch>::default();
+        let Some(mut batch) = self.spare.pop() else { return };
         if !self.scheduler.schedule(&mut batch) {
             assert!(batch.is_empty());
+            self.spare.push(batch);
             return;
         }
         self.check_plan(&batch);
@@ -188,20 +180,33 @@ impl Simulation {
             self.lane.backend().fail_next();
         }
         self.lane.step(&mut batch);
-        assert!(batch.failed.is_empty() || self.failures);
+        assert!(batch.failed.is_empty() || self.failures, "no step lacks room");
+        self.check_cells();
         self.tally.rows += batch.rows.len() as u64;
         self.tally.rows_dropped += u64::from(batch.rows_dropped);
         self.up.push_back(batch);
     }
 
+    /// After each step, failed or not: the model holds for each slot what the
+    /// decode lane thinks it holds, and no more in all than there is room for.
+    fn check_cells(&mut self) {
+        for slot in (0..self.capacity.slots as u16).map(SlotId) {
+            let next = self.lane.next_position(slot);
+            assert_eq!(self.lane.backend().tokens_in(slot), next.index(), "{slot:?}");
+        }
+        assert!(self.lane.backend().tokens_held() <= self.capacity.context_tokens as usize);
+    }
+
     fn take_step(&mut self) {
-        let Some(batch) = self.up.pop_front() else { return };
+        let Some(mut batch) = self.up.pop_front() else { return };
         let mut events = Vec::new();
         self.scheduler.complete(&batch, |event| events.push(event));
         let told = events.iter().filter(|event| matches!(event, Event::Token(..))).count();
         let ends = batch.samples.iter().filter(|sample| sample.end).count();
         self.tally.rows_wasted_on_cancelled +=
             (batch.samples.len() - ends).saturating_sub(told) as u64;
+        batch.clear();
+        self.spare.push(batch);
         for event in events {
             match event {
                 Event::Token(id, token) => {
@@ -252,7 +257,7 @@ impl Simulation {
         assert_eq!(tally.admitted, ended, "{tally:?}");
         // Invariant 4: an end that the decode lane sees costs one dropped row
         // at most (a failed step drops what was planned behind it: a step's
-        // worth), and a cancellation at most one sample that nobody reads.
+        // worth), and a cancellation at most the samples of the steps in flight, which nobody reads.
         let step = self.capacity.step_rows as u64;
         // (A cancelled sequence may have met its end in the step that ran.)
         let ends = u64::from(tally.ended) + u64::from(tally.cancelled);
@@ -308,6 +313,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         context_tokens: 1000,
         sequence_tokens: 500,
         queue_sequences: 10,
+        queue_tokens: 1000,
     };
     let mut scheduler = Scheduler::new(capacity);
     let mut lane = DecodeLane::new(fake(4, 500), 4, 500, Box::new([END]));
@@ -356,6 +362,7 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
         context_tokens: 100,
         sequence_tokens: 100,
         queue_sequences: 1,
+        queue_tokens: 1000,
     });
     let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]));
     let prompt = [65, 66, 67, 68].into();
@@ -377,10 +384,7 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
 fn a_slot_reused_uncleared_ends_the_process() {
     let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]));
     let start = |generation| corelane::ring::message::Start {
-        owner: Owner {
-            slot: corelane::types::SlotId(0),
-            generation: corelane::types::Generation(generation),
-        },
+        owner: Owner { slot: SlotId(0), generation: corelane::types::Generation(generation) },
         prompt_tokens: 1,
         sampling: Sampling::greedy(),
     };

@@ -7,6 +7,7 @@ use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
 use super::request::{
     GenerationRequest, Prompt, read_max_tokens, read_sampling, read_seed, read_stops,
+    refuse_unsupported,
 };
 use super::{ReplyContext, Usage};
 use crate::clock::Micros;
@@ -23,6 +24,7 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
     // Temperature 0 is greedy; cLLM replaced it by 0.7.
     let defaults = Sampling { temperature: 0.7, top_p: 0.9, ..Sampling::default() };
     read_object(body, |fields| {
+        refuse_unsupported(fields)?;
         let Some(prompt) = fields.string("prompt")? else {
             return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
         };

@@ -138,24 +138,6 @@ impl<'tape, 'input> Fields<'tape, 'input> {
         let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;
         Ok(Some(Fields { object }))
     }
-
-    /// Refuses a field that is known and not supported, unless it is given the
-    /// value that means "do not do this".
-    ///
-    /// # Errors
-    /// 400 that says so.
-    pub fn refuse(
-        &self,
-        name: &'static str,
-        harmless: impl Fn(&Value<'tape, 'input>) -> bool,
-    ) -> Result<(), ApiError> {
-        match self.get(name)? {
-            Some(value) if !harmless(&value) => {
-                Err(ApiError::unsupported(name, format!("{name} is not supported by this server")))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// "`name` must be X, not Y".

@@ -2,12 +2,11 @@
 
 use std::io::Write;
 
-use simd_json::prelude::*;
-
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
 use super::request::{
     GenerationRequest, read_max_tokens, read_prompts, read_sampling, read_seed, read_stops,
+    refuse_unsupported,
 };
 use super::{FinishReason, ReplyContext, Usage};
 use crate::types::{ModelInfo, Sampling};
@@ -21,20 +20,7 @@ pub const COMPLETION_MAX_TOKENS: u32 = 16;
 /// 400 that names the field.
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
-        let is_1 = |value: &simd_json::tape::Value<'_, '_>| value.as_i64() == Some(1);
-        let is_false = |value: &simd_json::tape::Value<'_, '_>| value.as_bool() == Some(false);
-        fields.refuse("n", is_1)?;
-        fields.refuse("best_of", is_1)?;
-        fields.refuse("echo", is_false)?;
-        fields.refuse("suffix", |value| value.as_str() == Some(""))?;
-        fields.refuse("logprobs", |_| false)?;
-        let is_empty = |value: &simd_json::tape::Value<'_, '_>| {
-            value.as_object().is_some_and(|object| object.is_empty())
-        };
-        fields.refuse("logit_bias", is_empty)?;
-        for name in ["grammar", "json_schema", "response_format", "guided_json", "guided_regex"] {
-            fields.refuse(name, |_| false)?;
-        }
+        refuse_unsupported(fields)?;
         fields.string("model")?; // one model is served, whatever it is called
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let include_usage = match fields.object("stream_options")? {
@@ -258,6 +244,18 @@ mod tests {
             (r#"{"prompt":"a","logprobs":1}"#, "logprobs is not supported by this server"),
             (r#"{"prompt":"a","echo":true}"#, "echo is not supported by this server"),
             (
+                r#"{"prompt":"a","stop_token_ids":[1]}"#,
+                "stop_token_ids is not supported by this server",
+            ),
+            (
+                r#"{"prompt":"a","n_predict":5}"#,
+                "n_predict is not supported by this server; use max_tokens",
+            ),
+            (
+                r#"{"prompt":"a","response_format":{"type":"json_object"}}"#,
+                "response_format is not supported by this server",
+            ),
+            (
                 r#"{"prompt":"a","stream_options":{"include_usage":1}}"#,
                 "include_usage must be true or false, not 1",
             ),
@@ -269,7 +267,9 @@ mod tests {
     #[test]
     fn temperature_zero_stays_zero_and_defaults_are_openais() {
         assert_eq!(read(r#"{"prompt":"a","temperature":0}"#).unwrap().sampling.temperature, 0.0);
-        let request = read(r#"{"prompt":"a","unknown":{"x":[1]},"n":1,"suffix":null}"#).unwrap();
+        let harmless = r#"{"prompt":"a","unknown":{"x":[1]},"n":1.0,"suffix":null,"best_of":1,
+            "logprobs":false,"response_format":{"type":"text"},"logit_bias":{},"echo":false}"#;
+        let request = read(harmless).unwrap();
         assert_eq!(request.sampling, Sampling::default());
         assert_eq!((request.max_tokens, request.seed, request.stream), (None, None, false));
     }

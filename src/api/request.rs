@@ -125,6 +125,64 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
     })
 }
 
+/// Fields that OpenAI's, llama-server's or vLLM's API has and this server has
+/// not, each with the value, in JSON, that asks for nothing.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("n", "1"),
+    ("best_of", "1"),
+    ("echo", "false"),
+    ("suffix", "\"\""),
+    ("logprobs", "false"),
+    ("top_logprobs", "0"),
+    ("n_probs", "0"),
+    ("prompt_logprobs", "0"),
+    ("logit_bias", "{}"),
+    ("response_format", "{\"type\":\"text\"}"),
+    ("grammar", "\"\""),
+    ("json_schema", "{}"),
+    ("guided_json", "null"),
+    ("guided_regex", "null"),
+    ("guided_grammar", "null"),
+    ("guided_choice", "null"),
+    ("tools", "[]"),
+    ("min_tokens", "0"),
+    ("stop_token_ids", "[]"),
+    ("bad_words", "[]"),
+    ("typical_p", "1"),
+    ("top_n_sigma", "-1"),
+    ("mirostat", "0"),
+    ("xtc_probability", "0"),
+    ("dry_multiplier", "0"),
+    ("dynatemp_range", "0"),
+    ("length_penalty", "1"),
+    ("use_beam_search", "false"),
+    ("n_predict", "null"),
+    ("max_completion_tokens", "null"),
+];
+
+/// Refuses what would otherwise be ignored in silence: a field that is known,
+/// not supported, and asks for something.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
+    for (name, harmless) in UNSUPPORTED {
+        let Some(value) = fields.get(name)? else { continue };
+        let given = value.encode();
+        // Numbers compare as numbers: 1.0 is 1.
+        let same_number = value.cast_f64().is_some_and(|n| harmless.parse() == Ok(n));
+        if given != *harmless && !same_number {
+            let instead = match *name {
+                "n_predict" | "max_completion_tokens" => "; use max_tokens",
+                _ => "",
+            };
+            let message = format!("{name} is not supported by this server{instead}");
+            return Err(ApiError::unsupported(name, message));
+        }
+    }
+    Ok(())
+}
+
 /// Reads `max_tokens`: at least 1.
 ///
 /// # Errors

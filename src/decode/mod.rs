@@ -18,7 +18,7 @@ use crate::memory::allocations_on_this_thread;
 use crate::model::{Backend, DecodeRow};
 use crate::ring::DecodeLink;
 use crate::ring::message::{Batch, Input, Row, Sample, Start};
-use crate::types::{Generation, Owner, Position, Sampling, TokenId};
+use crate::types::{Generation, Owner, Position, Sampling, SlotId, TokenId};
 use sampler::{History, Sampler};
 
 /// Runs batches until the front lane closes the link.
@@ -97,6 +97,11 @@ impl<B: Backend> DecodeLane<B> {
     /// The model behind the lane; the simulation looks at it and breaks it.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
+    }
+
+    /// The next position of a slot, as this lane holds it.
+    pub fn next_position(&self, slot: SlotId) -> Position {
+        self.slots[slot.index()].next
     }
 
     /// Runs one batch and fills in its answers.

@@ -20,6 +20,10 @@ use crate::types::{Sampling, TokenId};
 /// The largest `top_k` that takes the narrow route.
 pub const NARROW_K_MAX: usize = 1024;
 
+/// Temperatures under this are greedy: no second-best logit has a chance, and
+/// dividing by them would overflow.
+const GREEDY_BELOW: f32 = 1e-3;
+
 /// Lanes of the vectorised loops: one AVX-512 register of `f32`.
 const LANES: usize = 16;
 
@@ -80,7 +84,7 @@ impl Sampler {
             }
         }
         self.apply_penalties(logits, sampling, history);
-        let token = if sampling.temperature <= 0.0 || sampling.top_k == 1 {
+        let token = if sampling.temperature < GREEDY_BELOW || sampling.top_k == 1 {
             argmax(logits)
         } else {
             let draw = uniform(sampling.seed, history.tokens.len() as u64);
@@ -163,7 +167,8 @@ impl Sampler {
         if s.top_p < 1.0 {
             smallest = nucleus_floor(weights, &mut self.mass, f64::from(s.top_p) * total);
         }
-        smallest = smallest.max(s.min_p.min(1.0));
+        // At most the largest weight, 1, which stays whatever top_p and min_p say.
+        smallest = smallest.max(s.min_p).min(1.0);
         if smallest > f32::MIN_POSITIVE {
             for weight in weights.iter_mut() {
                 *weight = if *weight >= smallest { *weight } else { 0.0 };
@@ -481,6 +486,14 @@ mod tests {
         check(300, Sampling { top_p: 0.7, ..base });
         check(300, Sampling { top_p: 0.9, min_p: 0.05, temperature: 1.7, ..base });
         check(300, Sampling { min_p: 0.2, ..base });
+        // The edges of every range.
+        check(300, Sampling { top_p: 0.0, ..base });
+        check(300, Sampling { top_p: 1e-30, ..base });
+        check(300, Sampling { min_p: 1.0, ..base });
+        check(300, Sampling { top_p: 0.0, top_k: 40, ..base });
+        check(300, Sampling { top_k: 300, top_p: 0.3, ..base });
+        check(300, Sampling { top_k: u32::MAX, ..base });
+        check(300, Sampling { temperature: 0.01, ..base });
         check(3000, Sampling { top_k: 2000, top_p: 0.5, ..base });
         check(3000, Sampling { top_k: 1000, temperature: 0.3, ..base });
     }
@@ -519,8 +532,10 @@ mod tests {
         values[322] = 50.0;
         let mut sampler = Sampler::new(1000, Box::new([]));
         for seed in 0..10 {
-            let s = Sampling { seed, ..Sampling::greedy() };
-            assert_eq!(sampler.sample(&mut values.clone(), &s, NO_HISTORY), 321);
+            for temperature in [0.0, f32::MIN_POSITIVE, 1e-39, 1e-4] {
+                let s = Sampling { seed, temperature, ..Sampling::default() };
+                assert_eq!(sampler.sample(&mut values.clone(), &s, NO_HISTORY), 321);
+            }
         }
     }
 

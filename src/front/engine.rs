@@ -9,6 +9,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::Report;
 use super::exchange::{Exchange, SharedExchange};
 use super::prepare::{PreparedGeneration, Serving};
 use crate::api::error::ApiError;
@@ -34,7 +35,7 @@ pub struct Engine {
     text: String,                 // of one token
     to_wake: Vec<SharedExchange>, // touched by one step
     pace: Pace,
-    tokens: u64,
+    report: Report,
 }
 
 /// The text side of a live sequence.
@@ -59,7 +60,7 @@ impl Engine {
             text: String::with_capacity(256),
             to_wake: Vec::with_capacity(SLOTS_MAX),
             pace: Pace::default(),
-            tokens: 0,
+            report: Report::default(),
         }
     }
 
@@ -101,13 +102,13 @@ impl Engine {
     fn explain(&self, refusal: Refusal) -> ApiError {
         match refusal {
             Refusal::QueueFull { waiting, limit } => ApiError::busy(
-                format!("the queue is full: {waiting} requests are waiting, {limit} may"),
+                format!("the queue is full: {waiting} prompts are waiting, {limit} may"),
                 self.pace.seconds_until_free(waiting),
             ),
-            Refusal::TooLong { prompt_tokens, max_tokens, limit } => ApiError::invalid(format!(
-                "the prompt has {prompt_tokens} tokens and {max_tokens} are to be generated; \
-                 a request may have {limit} in all"
-            )),
+            Refusal::TokensFull { waiting, limit } => ApiError::busy(
+                format!("the queue is full: prompts of {waiting} tokens are waiting, {limit} may"),
+                self.pace.seconds_until_free(self.scheduler.waiting_count()),
+            ),
         }
     }
 
@@ -123,7 +124,14 @@ impl Engine {
     pub fn pump(&mut self, now: Micros) {
         while let Some(mut batch) = self.link.receive() {
             self.in_flight -= 1;
+            self.report.steps += 1;
+            self.report.decode_us += u64::from(batch.decode_us);
+            self.report.sample_us += u64::from(batch.sample_us);
+            self.report.rows_dropped += u64::from(batch.rows_dropped);
             self.receive(&batch, now);
+            if self.scheduler.is_idle() {
+                self.pace.pause();
+            }
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
@@ -148,9 +156,9 @@ impl Engine {
         self.in_flight > 0
     }
 
-    /// Tokens turned into text so far.
-    pub fn tokens(&self) -> u64 {
-        self.tokens
+    /// What was done so far: the engine's part of it.
+    pub fn report(&self) -> Report {
+        self.report
     }
 
     fn receive(&mut self, batch: &Batch, now: Micros) {
@@ -186,7 +194,7 @@ impl Engine {
             }
             Pushed::Open => None,
         };
-        self.tokens += 1;
+        self.report.tokens += 1;
         let mut exchange = stream.exchange.borrow_mut();
         exchange.usage.completion_tokens += 1;
         exchange.first_token.get_or_insert(now);
@@ -232,7 +240,8 @@ impl Engine {
     }
 }
 
-/// How fast sequences finish: an exponential mean of the time between two.
+/// How fast sequences finish while there is work: an exponential mean of the
+/// time between two.
 #[derive(Debug, Default)]
 struct Pace {
     last: Option<Micros>,
@@ -248,9 +257,34 @@ impl Pace {
         }
     }
 
+    /// Nothing runs: the time until something does says nothing of the pace.
+    fn pause(&mut self) {
+        self.last = None;
+    }
+
     /// When `waiting` sequences will have left the queue, in whole seconds.
     fn seconds_until_free(&self, waiting: usize) -> u64 {
         let seconds = self.mean_s.unwrap_or(1.0) * waiting as f64;
         (seconds.ceil() as u64).clamp(1, RETRY_AFTER_S_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_follows_the_measured_rate_and_not_the_idle_time() {
+        let mut pace = Pace::default();
+        for i in 0..50 {
+            pace.finished(Micros(i * 500_000));
+        }
+        assert_eq!(pace.seconds_until_free(10), 5);
+        pace.pause();
+        pace.finished(Micros(3_600_000_000));
+        pace.finished(Micros(3_600_500_000));
+        assert_eq!(pace.seconds_until_free(10), 5);
+        assert_eq!(pace.seconds_until_free(0), 1);
+        assert_eq!(pace.seconds_until_free(100_000), RETRY_AFTER_S_MAX);
     }
 }

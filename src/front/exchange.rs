@@ -29,6 +29,8 @@ pub struct Exchange {
     pub out: Vec<u8>,
     /// How it ended, once it has.
     pub outcome: Option<Result<(), ApiError>>,
+    /// It ended with an error of ours.
+    pub failed: bool,
     /// The connection's task.
     pub waker: Option<Waker>,
 }
@@ -44,6 +46,7 @@ impl Exchange {
             first_token: None,
             out: Vec::new(),
             outcome: None,
+            failed: false,
             waker: None,
         }
     }
@@ -85,6 +88,7 @@ impl Exchange {
 
     /// It ends here, with an error.
     pub fn fail(&mut self, error: ApiError) {
+        self.failed = true;
         self.outcome.get_or_insert(Err(error));
     }
 

@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 use rustix::io_uring::{io_uring_params, io_uring_setup};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Checks for io_uring and for lockable memory.
 ///
@@ -12,6 +12,14 @@ use rustix::process::{Resource, getrlimit};
 pub fn check() -> Result<(), String> {
     check_memlock()?;
     check_io_uring()
+}
+
+/// Raises the soft limit on open files, often 1,024, to the hard one: each
+/// connection is a file. Refused, the limit stays; the listener copes with
+/// running out.
+pub fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn check_memlock() -> Result<(), String> {

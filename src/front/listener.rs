@@ -7,13 +7,12 @@ use std::os::fd::{FromRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_lite::AsyncWriteExt;
 use glommio::Task;
-use glommio::net::{TcpListener, TcpStream};
+use glommio::net::TcpListener;
 use glommio::timer::sleep;
 
 use super::{Front, connection};
-use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG};
+use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG, REFUSED_CONNECTIONS_MAX};
 
 /// Binds the address that clients connect to.
 ///
@@ -24,13 +23,13 @@ use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG};
 /// # Errors
 /// A sentence for the user.
 pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
-    let addresses = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| format!("--host {host} is not an address of this machine: {error}"))?;
-    let address: SocketAddr = addresses
-        .into_iter()
-        .next()
-        .ok_or_else(|| format!("--host {host} is not an address of this machine"))?;
+    let unknown = || format!("--host {host} is not an address of this machine");
+    let resolved =
+        (host, port).to_socket_addrs().map_err(|error| format!("{}: {error}", unknown()))?;
+    // A name like localhost may have several; IPv4 is what its clients try most.
+    let mut addresses: Vec<SocketAddr> = resolved.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    let address = *addresses.first().ok_or_else(unknown)?;
     bind_socket(address).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!(
             "port {port} of {host} is in use by another program; choose another with --port, \
@@ -40,9 +39,7 @@ pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
             "no permission to listen on port {port}; ports below 1024 need the capability \
              CAP_NET_BIND_SERVICE"
         ),
-        ErrorKind::AddrNotAvailable => {
-            format!("--host {host} is not an address of this machine")
-        }
+        ErrorKind::AddrNotAvailable => unknown(),
         _ => format!("cannot listen on {host}:{port}: {error}"),
     })
 }
@@ -71,10 +68,11 @@ async fn accept(front: Rc<Front>, listener: TcpListener) {
                 front.connections.set(front.connections.get() + 1);
                 glommio::spawn_local(connection::serve(front.clone(), stream)).detach();
             }
-            Ok(stream) => {
-                tracing::warn!("refused a connection: {CONNECTIONS_MAX} are open");
-                glommio::spawn_local(turn_away(stream)).detach();
+            Ok(stream) if front.connections.get() < CONNECTIONS_MAX + REFUSED_CONNECTIONS_MAX => {
+                front.connections.set(front.connections.get() + 1);
+                glommio::spawn_local(connection::turn_away(front.clone(), stream)).detach();
             }
+            Ok(_) => {} // closed at once
             Err(error) => {
                 // Out of descriptors, most likely: wait for some to be closed.
                 tracing::warn!(%error, "cannot accept connections");
@@ -82,15 +80,4 @@ async fn accept(front: Rc<Front>, listener: TcpListener) {
             }
         }
     }
-}
-
-async fn turn_away(mut stream: TcpStream) {
-    const BODY: &str = "{\"error\":{\"message\":\"too many connections are open\",\
-                        \"type\":\"unavailable_error\",\"param\":null,\"code\":null}}";
-    let response = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-         retry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{BODY}",
-        BODY.len()
-    );
-    let _ = stream.write_all(response.as_bytes()).await; // it is gone, or it is not
 }

@@ -146,6 +146,14 @@ pub struct Report {
     pub tokens: u64,
     /// Rust heap allocations of the lane; 0 without the counting allocator.
     pub allocations: u64,
+    /// Steps that the decode lane ran.
+    pub steps: u64,
+    /// Its time inside the model, in microseconds.
+    pub decode_us: u64,
+    /// Its time in the sampler, in microseconds.
+    pub sample_us: u64,
+    /// Rows that it dropped, because their sequence had ended in the step before.
+    pub rows_dropped: u64,
 }
 
 /// Runs the front lane on the calling thread's executor, until drained.
@@ -203,9 +211,11 @@ impl Front {
             sleep(Duration::from_millis(1)).await;
         }
         let loaded = self.loaded.take();
-        let (tokens, before) = loaded.map_or((0, 0), |l| (l.engine.tokens(), l.allocations_before));
-        let allocations = allocations_on_this_thread() - before;
-        Report { requests: self.requests.get(), tokens, allocations }
+        let requests = self.requests.get();
+        loaded.map_or(Report { requests, ..Report::default() }, |loaded| {
+            let allocations = allocations_on_this_thread() - loaded.allocations_before;
+            Report { requests, allocations, ..loaded.engine.report() }
+        })
     }
 
     /// Does all that can be done now without waiting.

@@ -11,7 +11,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::api::error::ApiError;
 use crate::api::{GenerationRequest, Prompt, Route, cllm, openai};
-use crate::limits::PREPARE_JOBS_MAX;
+use crate::limits::{PREPARE_JOBS_MAX, TEXT_BYTES_MAX};
 use crate::model::vocab::Vocab;
 use crate::ring::bell::{SocketBell, ThreadBell};
 use crate::types::{ModelInfo, TokenId};
@@ -34,8 +34,8 @@ pub struct Serving {
 pub enum Prepared {
     /// Text is to be generated.
     Generation(PreparedGeneration),
-    /// The tokens of an `/encode` request.
-    Encoded(Vec<TokenId>),
+    /// The answer to an `/encode` request, in bytes.
+    Encoded(Vec<u8>),
 }
 
 /// A generation request with its prompts as tokens.
@@ -56,7 +56,11 @@ pub fn prepare(route: Route, mut body: Vec<u8>, serving: &Serving) -> Result<Pre
     let (request, default_max_tokens) = match route {
         Route::Encode => {
             let text = cllm::read_encode(&mut body)?;
-            return Ok(Prepared::Encoded(serving.vocab.tokenize(&text, false, false)));
+            check_text("text", &text)?;
+            let tokens = serving.vocab.tokenize(&text, false, false);
+            let mut answer = Vec::with_capacity(64 + 6 * tokens.len());
+            cllm::push_encoded(&mut answer, &tokens);
+            return Ok(Prepared::Encoded(answer));
         }
         Route::Generate => (cllm::read_generate(&mut body, false)?, cllm::MAX_TOKENS),
         Route::GenerateStream => (cllm::read_generate(&mut body, true)?, cllm::MAX_TOKENS),
@@ -67,7 +71,7 @@ pub fn prepare(route: Route, mut body: Vec<u8>, serving: &Serving) -> Result<Pre
     let mut prompts = Vec::with_capacity(request.prompts.len());
     let mut max_tokens = Vec::with_capacity(request.prompts.len());
     for prompt in &request.prompts {
-        let tokens = tokens_of(prompt, &serving.vocab)?;
+        let tokens = tokens_of(prompt, serving)?;
         max_tokens.push(check_length(
             tokens.len(),
             request.max_tokens,
@@ -79,9 +83,26 @@ pub fn prepare(route: Route, mut body: Vec<u8>, serving: &Serving) -> Result<Pre
     Ok(Prepared::Generation(PreparedGeneration { request, prompts, max_tokens }))
 }
 
-fn tokens_of(prompt: &Prompt, vocab: &Vocab) -> Result<Vec<TokenId>, ApiError> {
+/// What cannot fit is refused before it costs anything to tokenise.
+fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
+    if text.len() <= TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("{param} has {} bytes; it may have {TEXT_BYTES_MAX}", text.len());
+    Err(ApiError::field(param, message))
+}
+
+fn tokens_of(prompt: &Prompt, serving: &Serving) -> Result<Vec<TokenId>, ApiError> {
+    let vocab = &serving.vocab;
     let tokens = match prompt {
-        Prompt::Text(text) => vocab.tokenize(text, true, true),
+        Prompt::Text(text) => {
+            check_text("prompt", text)?;
+            let least_tokens = text.len() / vocab.longest_token_bytes();
+            if least_tokens > serving.sequence_tokens as usize {
+                return Err(too_long(least_tokens, "at least ", None, 1, serving.sequence_tokens));
+            }
+            vocab.tokenize(text, true, true)
+        }
         Prompt::Tokens(tokens) => tokens.clone(),
     };
     if tokens.is_empty() {
@@ -112,19 +133,29 @@ fn check_length(
     let room = (limit as usize).saturating_sub(prompt_tokens);
     let max_tokens = asked.unwrap_or(default.min(room as u32).max(1)); // room is below limit
     if max_tokens as usize > room {
-        return Err(ApiError {
-            code: Some("context_length_exceeded"),
-            ..ApiError::field(
-                if asked.is_some() { "max_tokens" } else { "prompt" },
-                format!(
-                    "the prompt has {prompt_tokens} tokens and {max_tokens} are to be generated, \
-                     {} together; a request may have {limit}",
-                    prompt_tokens + max_tokens as usize
-                ),
-            )
-        });
+        return Err(too_long(prompt_tokens, "", asked, max_tokens, limit));
     }
     Ok(max_tokens)
+}
+
+fn too_long(
+    prompt_tokens: usize,
+    qualifier: &str,
+    asked: Option<u32>,
+    max_tokens: u32,
+    limit: u32,
+) -> ApiError {
+    ApiError {
+        code: Some("context_length_exceeded"),
+        ..ApiError::field(
+            if asked.is_some() { "max_tokens" } else { "prompt" },
+            format!(
+                "the prompt has {qualifier}{prompt_tokens} tokens and {max_tokens} are to be \
+                 generated, {} together; a request may have {limit}",
+                prompt_tokens + max_tokens as usize
+            ),
+        )
+    }
 }
 
 /// A body for the prepare lane, and afterwards what became of it.
@@ -192,9 +223,20 @@ pub fn lane(
     let bell = Arc::new(ThreadBell::default());
     let link = PrepareLink { jobs: jobs_tx, done: done_rx, bell: bell.clone(), in_flight: 0 };
     let run = move || {
+        // Shortest first: nobody waits for more than one long text of others.
+        let mut waiting = heapless::Vec::<Box<Job>, PREPARE_JOBS_MAX>::new();
         loop {
-            bell.wait(Duration::ZERO, || !jobs_rx.is_empty());
-            let Ok(mut job) = jobs_rx.pop() else { return };
+            let idle = waiting.is_empty();
+            bell.wait(Duration::ZERO, || !idle || !jobs_rx.is_empty());
+            if bell.is_closed() {
+                return; // whoever waited for these has been cut off
+            }
+            while let Ok(job) = jobs_rx.pop() {
+                assert!(waiting.push(job).is_ok(), "there are no more jobs in flight than this");
+            }
+            let shortest = (0..waiting.len()).min_by_key(|index| waiting[*index].body.len());
+            let Some(shortest) = shortest else { continue };
+            let mut job = waiting.remove(shortest);
             let body = std::mem::take(&mut job.body);
             job.result = Some(prepare(job.route, body, &serving));
             assert!(done_tx.push(job).is_ok(), "the ring holds every job in flight");

@@ -12,8 +12,6 @@ pub struct Head {
     pub method: Method,
     /// The path, without the query.
     pub path: String,
-    /// What follows the `?`, or nothing.
-    pub query: String,
     /// How the body is framed.
     pub framing: Framing,
     /// The connection may serve another request after this one.
@@ -97,7 +95,7 @@ fn refuse_bare_line_ends(head: &[u8]) -> Result<(), HttpError> {
 
 fn interpret(request: &Request<'_, '_>) -> Result<Head, HttpError> {
     let target = request.path.unwrap_or_default();
-    let (path, query) = split_target(target)?;
+    let path = path_of(target)?;
     let version_1_1 = request.version == Some(1);
     let mut fields = Fields::default();
     for header in request.headers.iter() {
@@ -133,7 +131,6 @@ fn interpret(request: &Request<'_, '_>) -> Result<Head, HttpError> {
             _ => Method::Other,
         },
         path: path.to_owned(),
-        query: query.to_owned(),
         framing,
         keep_alive: if version_1_1 { !fields.close } else { fields.keep_alive && !fields.close },
         chunks_allowed: version_1_1,
@@ -144,9 +141,9 @@ fn interpret(request: &Request<'_, '_>) -> Result<Head, HttpError> {
     })
 }
 
-/// The path and query of a request target: `/path?query`, `*`, or the absolute
-/// form that proxies send.
-fn split_target(target: &str) -> Result<(&str, &str), HttpError> {
+/// The path of a request target: `/path?query`, `*`, or the absolute form that
+/// proxies send.
+fn path_of(target: &str) -> Result<&str, HttpError> {
     let local = match target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => target,
@@ -154,8 +151,7 @@ fn split_target(target: &str) -> Result<(&str, &str), HttpError> {
     if !local.starts_with('/') && local != "*" {
         return Err(HttpError::malformed(format!("the request target {target:?} is not a path")));
     }
-    let local = local.split('#').next().unwrap_or_default();
-    Ok(local.split_once('?').unwrap_or((local, "")))
+    Ok(local.split(['?', '#']).next().unwrap_or_default())
 }
 
 /// The header fields that matter, as they are collected.
@@ -179,9 +175,7 @@ impl Fields {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is("content-length") {
             let length = parse_length(value)?;
-            if self.content_length.replace(length).is_some() {
-                return Err(HttpError::malformed("Content-Length is given twice"));
-            }
+            once(&mut self.content_length, length, "Content-Length")?;
         } else if is("transfer-encoding") {
             if self.chunked {
                 return Err(HttpError::malformed("Transfer-Encoding is given twice"));
@@ -205,16 +199,15 @@ impl Fields {
         } else if is("content-type") {
             let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
             let media = String::from_utf8_lossy(media.trim_ascii()).to_ascii_lowercase();
-            self.content_type = Some(media);
+            once(&mut self.content_type, media, "Content-Type")?;
         } else if is("authorization") {
-            self.bearer = match value.split_at_checked(7) {
-                Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
-                    Some(key.trim_ascii().to_vec())
-                }
-                _ => None,
+            let key = match value.split_at_checked(7) {
+                Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => key.trim_ascii(),
+                _ => b"", // another scheme: a key that nobody has
             };
+            once(&mut self.bearer, key.to_vec(), "Authorization")?;
         } else if is("x-api-key") {
-            self.api_key = Some(value.to_vec());
+            once(&mut self.api_key, value.to_vec(), "X-Api-Key")?;
         } else if is("x-request-id") {
             let printable = value.iter().all(|byte| byte.is_ascii_graphic());
             if printable && !value.is_empty() && value.len() <= REQUEST_ID_BYTES_MAX {
@@ -222,6 +215,14 @@ impl Fields {
             }
         }
         Ok(())
+    }
+}
+
+/// Stores a field that may be given only once.
+fn once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), HttpError> {
+    match place.replace(value) {
+        Some(_) => Err(HttpError::malformed(format!("{name} is given twice"))),
+        None => Ok(()),
     }
 }
 
@@ -265,7 +266,7 @@ mod tests {
         let (head, length) = parsed(text).unwrap().unwrap();
         assert_eq!(&text[length..], "hello");
         assert_eq!(head.method, Method::Post);
-        assert_eq!((head.path.as_str(), head.query.as_str()), ("/v1/completions", "x=1"));
+        assert_eq!(head.path, "/v1/completions");
         assert_eq!(head.framing, Framing::Length(5));
         assert!(head.keep_alive && head.chunks_allowed && !head.expects_continue);
         assert_eq!(head.content_type.as_deref(), Some("application/json"));
@@ -300,6 +301,7 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
             "GET / HTTP/1.1\r\n\r\n",
             "GET foo HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -1,8 +1,13 @@
-//! The counting allocator, which proves that the steady state allocates nothing.
+//! Memory: how much there is ([`available`]), and the counting allocator, which
+//! proves that the steady state allocates nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the
 //! global allocator. It adds one thread-local increment to each allocation,
 //! so each lane can read what it allocated itself.
+
+mod available;
+
+pub use available::{available_bytes, choose_context};
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

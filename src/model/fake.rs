@@ -31,24 +31,23 @@ pub struct FakeOptions {
 pub struct FakeModel {
     options: FakeOptions,
     steps: u64,
+    context_tokens: usize,
     slots: Box<[Vec<u64>]>, // [slots][tokens]: the hash after each token
     logits: Box<[f32]>,     // [rows_max, N_VOCAB]
+    sampled: Box<[bool]>,   // [rows_max]: which rows of the last step have logits
     fails_next: bool,
 }
 
 impl FakeModel {
-    /// A model with `slots` slots of `sequence_tokens` tokens and steps of at
-    /// most `rows_max` rows.
-    pub fn new(
-        slots: usize,
-        sequence_tokens: usize,
-        rows_max: usize,
-        options: FakeOptions,
-    ) -> Self {
+    /// A model with `slots` slots, `context_tokens` cells shared by them, and
+    /// steps of at most `rows_max` rows.
+    pub fn new(slots: usize, context_tokens: usize, rows_max: usize, options: FakeOptions) -> Self {
         Self {
             options,
             steps: 0,
-            slots: (0..slots).map(|_| Vec::with_capacity(sequence_tokens)).collect(),
+            context_tokens,
+            slots: (0..slots).map(|_| Vec::new()).collect(),
+            sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
             fails_next: false,
         }
@@ -58,6 +57,11 @@ impl FakeModel {
     /// may.
     pub fn fail_next(&mut self) {
         self.fails_next = true;
+    }
+
+    /// Tokens held by one slot.
+    pub fn tokens_in(&self, slot: SlotId) -> usize {
+        self.slots[slot.index()].len()
     }
 
     /// Tokens held by all slots together.
@@ -79,13 +83,17 @@ impl Backend for FakeModel {
         }
         let fails = std::mem::take(&mut self.fails_next)
             || (fail_one_in != 0 && self.steps.is_multiple_of(fail_one_in));
+        self.sampled.fill(false);
+        if self.tokens_held() + rows.len() > self.context_tokens {
+            return Err(StepError::NoRoom);
+        }
         let stored = if fails { rows.len() / 2 } else { rows.len() };
         for (index, row) in rows[..stored].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
-            assert!(slot.len() < slot.capacity(), "a sequence fits its slot");
             let hash = absorb(slot.last().copied().unwrap_or(0), row.token);
             slot.push(hash);
+            self.sampled[index] = row.sample;
             if row.sample {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
                 logits.fill(0.0);
@@ -96,6 +104,7 @@ impl Backend for FakeModel {
     }
 
     fn logits(&mut self, row: usize) -> &mut [f32] {
+        assert!(self.sampled[row], "row {row} of the last step asked for no logits");
         &mut self.logits[row * N_VOCAB..][..N_VOCAB]
     }
 

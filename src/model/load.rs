@@ -76,11 +76,15 @@ pub enum LoadError {
     BuiltIn(std::io::Error),
 }
 
-/// Loads a model, telling `progress` how far it is, from 0 to 1.
+/// Loads a model, telling `progress` how far it is, from 0 to 1. Loading ends
+/// with an error when that returns `false`.
 ///
 /// # Errors
 /// See [`LoadError`]; each is one sentence for a user.
-pub fn load(source: &Source, progress: impl FnMut(f32) + 'static) -> Result<Loaded, LoadError> {
+pub fn load(
+    source: &Source,
+    progress: impl FnMut(f32) -> bool + 'static,
+) -> Result<Loaded, LoadError> {
     let backend = start_llama();
     match source {
         Source::File(path) => {
@@ -113,13 +117,10 @@ fn load_path(
     backend: &LlamaBackend,
     path: &Path,
     shown: &Path,
-    mut progress: impl FnMut(f32) + 'static,
+    progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
     LAST_ERROR.take();
-    let params = LlamaModelParams::default().with_progress_callback(move |done| {
-        progress(done);
-        true
-    });
+    let params = LlamaModelParams::default().with_progress_callback(progress);
     let model = LlamaModel::load_from_file(backend, path, &params)
         .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: last_llama_error() })?;
     if model.n_vocab() <= 0 {

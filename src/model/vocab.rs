@@ -17,6 +17,7 @@ pub struct Vocab {
     bytes: Box<[u8]>,    // every token's bytes, one after another
     offsets: Box<[u32]>, // [n_tokens + 1] into `bytes`
     end_tokens: Box<[TokenId]>,
+    longest_token_bytes: usize,
 }
 
 enum Tokenizer {
@@ -34,6 +35,7 @@ impl Vocab {
         let mut offsets = Vec::with_capacity(n_tokens as usize + 1);
         let mut piece = Vec::with_capacity(256);
         let mut end_tokens = Vec::new();
+        let mut longest_token_bytes = 1;
         offsets.push(0);
         for id in 0..n_tokens {
             let token = LlamaToken::new(id);
@@ -41,6 +43,9 @@ impl Vocab {
             // Control tokens (`<|im_end|>`) have no text of their own.
             vocab.token_to_piece_into(token, &mut piece, false, None);
             bytes.extend_from_slice(&piece);
+            // A control token is read from a longer text than it shows.
+            let spelling = vocab.text(token).map_or(0, |text| text.to_bytes().len());
+            longest_token_bytes = longest_token_bytes.max(spelling).max(piece.len());
             offsets.push(u32::try_from(bytes.len()).expect("a vocabulary is under 4 GiB"));
             if vocab.is_eog(token) {
                 end_tokens.push(id);
@@ -50,6 +55,7 @@ impl Vocab {
             bytes: bytes.into(),
             offsets: offsets.into(),
             end_tokens: end_tokens.into(),
+            longest_token_bytes,
             tokenizer: Tokenizer::Llama(model),
         }
     }
@@ -58,7 +64,13 @@ impl Vocab {
     pub fn of_fake() -> Self {
         let bytes: Box<[u8]> = (0..=255).collect();
         let offsets = (0..=256).chain([256]).collect();
-        Self { bytes, offsets, end_tokens: Box::new([fake::END]), tokenizer: Tokenizer::Bytes }
+        Self {
+            bytes,
+            offsets,
+            end_tokens: Box::new([fake::END]),
+            longest_token_bytes: 1,
+            tokenizer: Tokenizer::Bytes,
+        }
     }
 
     /// Tokens in the vocabulary.
@@ -82,6 +94,11 @@ impl Vocab {
         }
     }
 
+    /// The bytes of the longest token, of its spelling where that is longer.
+    pub fn longest_token_bytes(&self) -> usize {
+        self.longest_token_bytes
+    }
+
     /// Text to tokens. `add_special` adds what the model wants around a prompt
     /// (often a begin-of-text token); `parse_special` reads `<|im_end|>` and its
     /// like as the control tokens they name.
@@ -89,7 +106,11 @@ impl Vocab {
         match &self.tokenizer {
             Tokenizer::Bytes => text.bytes().map(TokenId::from).collect(),
             Tokenizer::Llama(model) => {
-                let tokens = model.vocab().tokenize(text.as_bytes(), add_special, parse_special);
+                // A token has a byte at least, but for those around the text:
+                // with this room llama.cpp need not run twice.
+                let mut tokens = Vec::with_capacity(text.len() + 4);
+                let vocab = model.vocab();
+                vocab.tokenize_into(text.as_bytes(), &mut tokens, add_special, parse_special);
                 tokens.into_iter().map(|token| token.0).collect()
             }
         }

@@ -43,6 +43,8 @@ pub struct Capacity {
     pub sequence_tokens: u32,
     /// Sequences that wait.
     pub queue_sequences: usize,
+    /// Prompt tokens that wait.
+    pub queue_tokens: usize,
 }
 
 /// Why sequences were not admitted.
@@ -55,14 +57,12 @@ pub enum Refusal {
         /// The queue's bound.
         limit: usize,
     },
-    /// One can never fit.
-    TooLong {
-        /// Tokens of its prompt.
-        prompt_tokens: usize,
-        /// Tokens it asks for.
-        max_tokens: u32,
-        /// What a sequence may have in all.
-        limit: u32,
+    /// The queue has no room for all of their tokens now.
+    TokensFull {
+        /// Prompt tokens waiting.
+        waiting: usize,
+        /// The queue's bound.
+        limit: usize,
     },
 }
 
@@ -95,6 +95,8 @@ pub struct Scheduler {
     running: heapless::Vec<SequenceId, { crate::limits::SLOTS_MAX }>, // oldest first
     /// KV cells promised to running sequences.
     reserved_tokens: u32,
+    /// Prompt tokens of waiting sequences.
+    waiting_tokens: usize,
     step: u64,
 }
 
@@ -111,6 +113,7 @@ impl Scheduler {
             waiting: VecDeque::with_capacity(SEQUENCES_MAX),
             running: heapless::Vec::new(),
             reserved_tokens: 0,
+            waiting_tokens: 0,
             step: 0,
         }
     }
@@ -130,26 +133,28 @@ impl Scheduler {
         if self.waiting.len() + new.len() > limit + self.slots.free_count() {
             return Err(Refusal::QueueFull { waiting: self.waiting.len(), limit });
         }
-        for sequence in &new {
-            self.check_length(sequence)?;
+        let new_tokens: usize = new.iter().map(|sequence| sequence.prompt.len()).sum();
+        let limit = self.capacity.queue_tokens;
+        if self.waiting_tokens + new_tokens > limit {
+            return Err(Refusal::TokensFull { waiting: self.waiting_tokens, limit });
         }
         for (index, sequence) in new.into_iter().enumerate() {
+            self.assert_possible(&sequence);
             let id = self.sequences.insert(sequence);
             self.waiting.push_back(id);
             assign(index, id);
         }
+        self.waiting_tokens += new_tokens;
         Ok(())
     }
 
-    fn check_length(&self, sequence: &NewSequence) -> Result<(), Refusal> {
-        let (prompt_tokens, max_tokens) = (sequence.prompt.len(), sequence.max_tokens);
-        assert!(prompt_tokens > 0, "an empty prompt is refused where the request is read");
-        assert!(max_tokens > 0, "a request for no tokens is refused where the request is read");
-        let limit = self.capacity.sequence_tokens;
-        if prompt_tokens as u64 + u64::from(max_tokens) > u64::from(limit) {
-            return Err(Refusal::TooLong { prompt_tokens, max_tokens, limit });
-        }
-        Ok(())
+    /// What can never run was refused where the request was read.
+    fn assert_possible(&self, sequence: &NewSequence) {
+        let (prompt, max_tokens) = (sequence.prompt.len() as u64, u64::from(sequence.max_tokens));
+        let limit = u64::from(self.capacity.sequence_tokens);
+        assert!(prompt > 0, "an empty prompt was admitted");
+        assert!(max_tokens > 0, "a sequence of no tokens was admitted");
+        assert!(prompt + max_tokens <= limit, "{prompt} + {max_tokens} tokens; {limit} may be");
     }
 
     /// Plans the next step into an empty batch. False when there is nothing to
@@ -181,6 +186,7 @@ impl Scheduler {
             }
             let Some(owner) = self.slots.take(id) else { return };
             self.reserved_tokens += needed;
+            self.waiting_tokens -= sequence.prompt.len();
             sequence.state = State::Running(owner);
             batch
                 .starts
@@ -279,12 +285,21 @@ impl Scheduler {
     fn release(&mut self, id: SequenceId) {
         let sequence = self.sequences.remove(id);
         match sequence.state {
-            State::Waiting => self.waiting.retain(|waiting| *waiting != id),
+            State::Waiting => {
+                self.waiting.retain(|waiting| *waiting != id);
+                self.waiting_tokens -= sequence.prompt.len();
+            }
             State::Running(owner) => {
                 self.slots.release(owner);
                 self.running.retain(|running| *running != id);
                 self.reserved_tokens -= sequence.tokens_max();
             }
+        }
+        if self.is_idle() {
+            // The whole pool's accounting, whenever nothing holds any of it.
+            assert_eq!(self.reserved_tokens, 0, "KV cells reserved by nobody");
+            assert_eq!(self.waiting_tokens, 0, "tokens waiting for nobody");
+            assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
         }
     }
 

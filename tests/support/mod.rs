@@ -79,7 +79,7 @@ impl TestServer {
     pub fn builtin(config: ServeConfig) -> Self {
         let mut server = Server::start(config).unwrap();
         let source = corelane::model::load::Source::BuiltIn;
-        let served = server.load(&source, |_| ()).unwrap();
+        let served = server.load(&source, |_| ()).unwrap().unwrap();
         Self { address: server.address(), server: Some(server), served }
     }
 

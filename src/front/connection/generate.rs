@@ -1,0 +1,227 @@
+//! A request that generates text: tokenised, admitted, answered as its text
+//! comes.
+
+use std::pin::Pin;
+use std::task::Poll;
+
+use futures_lite::{AsyncRead, future};
+
+use super::guards::CancelGuard;
+use super::{Connection, Gone, Incoming};
+use crate::api::error::ApiError;
+use crate::api::{Reply, ReplyContext, Route};
+use crate::clock::unix_seconds;
+use crate::front::exchange::SharedExchange;
+use crate::front::prepare::{self, Prepared, PreparedGeneration};
+use crate::front::remember;
+use crate::http::response;
+use crate::limits::{PING_INTERVAL, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
+
+impl Connection {
+    /// Turns a body into tokens, here or on the prepare lane.
+    pub(super) async fn prepare(
+        &mut self,
+        route: Route,
+        body: Vec<u8>,
+    ) -> Result<Prepared, ApiError> {
+        let slot = {
+            let mut loaded = self.front.loaded.borrow_mut();
+            let Some(loaded) = &mut *loaded else {
+                return Err(ApiError::unavailable("the model is being loaded", 2));
+            };
+            if body.len() <= PREPARE_INLINE_BYTES_MAX {
+                return prepare::prepare(route, body, &loaded.serving);
+            }
+            loaded.send_to_prepare(route, body)?
+        };
+        future::poll_fn(|cx| {
+            let mut state = slot.borrow_mut();
+            match state.result.take() {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    remember(&mut state.waker, cx);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn generate(
+        &mut self,
+        incoming: &Incoming,
+        route: Route,
+        generation: PreparedGeneration,
+    ) -> Result<bool, Gone> {
+        let exchange = match self.submit(incoming, route, generation) {
+            Ok(exchange) => exchange,
+            Err(error) => return self.answer_error(incoming, &error).await,
+        };
+        self.front.kick();
+        let _cancel = CancelGuard { front: self.front.clone(), exchange: exchange.clone() };
+        let result = if exchange.borrow().is_stream() {
+            self.send_stream(incoming, &exchange).await
+        } else {
+            self.send_whole(incoming, &exchange).await
+        };
+        self.log(incoming, &exchange, result.is_err());
+        result
+    }
+
+    fn submit(
+        &self,
+        incoming: &Incoming,
+        route: Route,
+        generation: PreparedGeneration,
+    ) -> Result<SharedExchange, ApiError> {
+        let mut loaded = self.front.loaded.borrow_mut();
+        let loaded = loaded.as_mut().expect("a request was prepared, so a model is loaded");
+        let prefix = if route == Route::Completions { "cmpl" } else { "gen" };
+        let context = ReplyContext {
+            id: format!("{prefix}-{:016x}", self.front.random()),
+            model: loaded.serving.name.clone(),
+            created: unix_seconds(),
+            started: incoming.received,
+        };
+        let reply = Reply::new(route, &generation.request, context);
+        loaded.engine.submit(generation, reply, self.front.random())
+    }
+
+    /// Waits for the whole text and sends it.
+    async fn send_whole(
+        &mut self,
+        incoming: &Incoming,
+        exchange: &SharedExchange,
+    ) -> Result<bool, Gone> {
+        while exchange.borrow().outcome.is_none() {
+            self.wait_for(exchange).await?;
+        }
+        let outcome = exchange.borrow_mut().outcome.take();
+        match outcome {
+            Some(Err(error)) => self.answer_error(incoming, &error).await,
+            _ => {
+                let body = std::mem::take(&mut exchange.borrow_mut().out);
+                self.answer_json(incoming, body).await
+            }
+        }
+    }
+
+    /// Sends text as it comes, as server-sent events.
+    async fn send_stream(
+        &mut self,
+        incoming: &Incoming,
+        exchange: &SharedExchange,
+    ) -> Result<bool, Gone> {
+        let chunked = incoming.head.chunks_allowed;
+        let keep_alive = incoming.head.keep_alive && chunked;
+        let mut head_sent = false;
+        self.timer.set(self.front.clock.now(), PING_INTERVAL);
+        loop {
+            let event = self.wait_for(exchange).await?;
+            let outcome = exchange.borrow_mut().outcome.take();
+            if let (false, Some(Err(error))) = (head_sent, &outcome) {
+                return self.answer_error(incoming, error).await;
+            }
+            if !head_sent {
+                head_sent = true;
+                let options = self.options(incoming, "text/event-stream", keep_alive);
+                response::push_stream_head(&mut self.output, &options, chunked);
+            }
+            let start = self.output.len();
+            if chunked {
+                response::begin_chunk(&mut self.output);
+            }
+            let content = self.output.len();
+            self.take_events(exchange, &event, outcome.as_ref());
+            if self.output.len() == content {
+                self.output.truncate(start); // an empty chunk would end the body
+            } else if chunked {
+                response::end_chunk(&mut self.output, start);
+            }
+            if outcome.is_some() && chunked {
+                self.output.extend_from_slice(response::LAST_CHUNK);
+            }
+            self.flush().await?;
+            if outcome.is_some() {
+                return Ok(keep_alive);
+            }
+            self.timer.set(self.front.clock.now(), PING_INTERVAL);
+        }
+    }
+
+    fn take_events(
+        &mut self,
+        exchange: &SharedExchange,
+        event: &Progress,
+        outcome: Option<&Result<(), ApiError>>,
+    ) {
+        let mut exchange = exchange.borrow_mut();
+        self.output.append(&mut exchange.out);
+        match (outcome, event) {
+            (Some(Err(error)), _) => exchange.push_stream_error(error, &mut self.output),
+            (None, Progress::Silence) => self.output.extend_from_slice(response::PING),
+            _ => {}
+        }
+    }
+
+    /// Waits until the exchange has something to send, or has been silent for
+    /// too long. Meanwhile the client is listened to: it may leave, or send
+    /// its next request ahead.
+    async fn wait_for(&mut self, exchange: &SharedExchange) -> Result<Progress, Gone> {
+        let Self { front, stream, timer, input, .. } = self;
+        future::poll_fn(|cx| {
+            loop {
+                let mut exchange = exchange.borrow_mut();
+                if exchange.is_ready() {
+                    return Poll::Ready(Ok(Progress::News));
+                }
+                if front.closing.get() {
+                    return Poll::Ready(Err(Gone));
+                }
+                if timer.is_expired() && exchange.is_stream() {
+                    return Poll::Ready(Ok(Progress::Silence));
+                }
+                remember(&mut exchange.waker, cx);
+                timer.register(cx);
+                if input.len() >= PIPELINE_BYTES_MAX {
+                    // Nobody sends so much ahead, and without reading on we would
+                    // not notice when it leaves.
+                    return Poll::Ready(Err(Gone));
+                }
+                let mut buffer = front.read_buffer.borrow_mut();
+                match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Gone)),
+                    Poll::Ready(Ok(n)) => input.extend_from_slice(&buffer[..n]),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+        .await
+    }
+
+    fn log(&self, incoming: &Incoming, exchange: &SharedExchange, gone: bool) {
+        let exchange = exchange.borrow();
+        let now = self.front.clock.now();
+        let first_token = exchange.first_token.unwrap_or(now);
+        let outcome = match (gone, exchange.failed) {
+            (true, _) => "client left",
+            (false, true) => "failed",
+            (false, false) => "served",
+        };
+        tracing::info!(
+            request_id = %incoming.request_id,
+            path = %incoming.head.path,
+            prompt_tokens = exchange.usage.prompt_tokens,
+            completion_tokens = exchange.usage.completion_tokens,
+            ttft_ms = first_token.seconds_since(incoming.received) * 1e3,
+            total_ms = now.seconds_since(incoming.received) * 1e3,
+            "{outcome}"
+        );
+    }
+}
+
+/// What [`Connection::wait_for`] saw.
+enum Progress {
+    News,
+    Silence,
+}

@@ -1,0 +1,307 @@
+//! One client connection: requests in, responses out, one after another.
+
+mod generate;
+mod guards;
+mod respond;
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use futures_lite::{AsyncRead, future};
+use glommio::net::TcpStream;
+
+use super::Front;
+use super::prepare::Prepared;
+use super::timers::Timer;
+use crate::api::error::ApiError;
+use crate::api::{self, Route, llama};
+use crate::clock::Micros;
+use crate::http::HttpError;
+use crate::http::body::BodyReader;
+use crate::http::head::{self, Head, Method};
+use crate::http::response;
+use crate::limits::{
+    BODY_TIMEOUT, CONNECTIONS_MAX, HEAD_TIMEOUT, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT,
+};
+use guards::{BodyPermit, ExchangeGuard};
+
+/// Serves a connection until either side closes it.
+pub async fn serve(front: Rc<Front>, stream: TcpStream) {
+    // An error here is a client that left, and needs no words.
+    let _ = Connection::new(front, stream).run().await;
+}
+
+/// Tells a client that there are too many, and closes.
+pub async fn turn_away(front: Rc<Front>, stream: TcpStream) {
+    let message = format!("{CONNECTIONS_MAX} connections are open, as many as may be");
+    let error = ApiError::unavailable(message, 1);
+    let id = front.request_id();
+    let _ = Connection::new(front, stream).refuse("", &id, &error, true).await;
+}
+
+struct Connection {
+    front: Rc<Front>,
+    stream: TcpStream,
+    timer: Rc<Timer>,
+    /// Bytes that were read and not yet used.
+    input: Vec<u8>,
+    /// Bytes to be written.
+    output: Vec<u8>,
+}
+
+/// The client is gone, or as good as gone.
+struct Gone;
+
+impl From<io::Error> for Gone {
+    fn from(_: io::Error) -> Self {
+        Gone
+    }
+}
+
+/// What came of waiting for bytes.
+enum Read {
+    Some,
+    End,
+    TimedOut,
+}
+
+/// A request's head with what its response needs of it.
+struct Incoming {
+    head: Head,
+    request_id: String,
+    received: Micros,
+}
+
+/// Why a request could not be taken in.
+enum Refused {
+    Gone,
+    /// Answer, then close: what follows is not a request.
+    Fatal(ApiError),
+}
+
+impl From<Gone> for Refused {
+    fn from(_: Gone) -> Self {
+        Refused::Gone
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.front.connections.set(self.front.connections.get() - 1);
+    }
+}
+
+impl Connection {
+    /// A connection that the listener has counted.
+    fn new(front: Rc<Front>, stream: TcpStream) -> Self {
+        let timer = front.timers.add();
+        Self { front, stream, timer, input: Vec::new(), output: Vec::new() }
+    }
+
+    async fn run(&mut self) -> Result<(), Gone> {
+        loop {
+            let incoming = match self.read_head().await {
+                Ok(Some(head)) => self.receive(head),
+                Ok(None) | Err(Refused::Gone) => return Ok(()),
+                Err(Refused::Fatal(error)) => {
+                    let id = self.front.request_id();
+                    return self.refuse("", &id, &error, true).await;
+                }
+            };
+            let keep_alive = {
+                let _guard = ExchangeGuard::new(&self.front);
+                self.answer(&incoming).await?
+            };
+            if !keep_alive || self.front.draining.get() {
+                return self.close().await;
+            }
+            self.input.shrink_to(IDLE_BUFFER_BYTES_MAX);
+            self.output.shrink_to(IDLE_BUFFER_BYTES_MAX);
+        }
+    }
+
+    fn receive(&self, head: Head) -> Incoming {
+        let request_id = head.request_id.clone().unwrap_or_else(|| self.front.request_id());
+        Incoming { head, request_id, received: self.front.clock.now() }
+    }
+
+    /// The next request's head; `None` when the client closes between requests
+    /// or says nothing for too long.
+    async fn read_head(&mut self) -> Result<Option<Head>, Refused> {
+        let now = self.front.clock.now();
+        let fresh = self.input.is_empty();
+        self.timer.set(now, if fresh { IDLE_TIMEOUT } else { HEAD_TIMEOUT });
+        let mut begun = !fresh;
+        loop {
+            match head::parse(&self.input) {
+                Ok(Some((head, length))) => {
+                    self.input.drain(..length);
+                    return Ok(Some(head));
+                }
+                Ok(None) => {}
+                Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
+            }
+            match self.read(true).await? {
+                Read::Some if !begun => {
+                    begun = true;
+                    self.timer.set(self.front.clock.now(), HEAD_TIMEOUT);
+                }
+                Read::Some => {}
+                Read::End => return Ok(None),
+                Read::TimedOut if self.input.is_empty() => return Ok(None),
+                Read::TimedOut => {
+                    let seconds = HEAD_TIMEOUT.as_secs();
+                    return Err(Refused::Fatal(ApiError::request_timeout("head", seconds)));
+                }
+            }
+        }
+    }
+
+    /// Answers one request. True when the connection may serve another.
+    async fn answer(&mut self, incoming: &Incoming) -> Result<bool, Gone> {
+        let head = &incoming.head;
+        if head.method == Method::Options {
+            return self.answer_preflight(incoming).await;
+        }
+        let route = match self.check(head) {
+            Ok(route) => route,
+            Err(error) => return self.answer_unread(incoming, &error).await,
+        };
+        let (body, permit) = match self.read_body(head).await {
+            Ok(body) => body,
+            Err(Refused::Gone) => return Err(Gone),
+            Err(Refused::Fatal(error)) => {
+                return self.refuse_unread(incoming, &error).await;
+            }
+        };
+        match route {
+            Route::Health => self.answer_json(incoming, llama::HEALTHY.to_vec()).await,
+            Route::Models => {
+                let body = self.models();
+                self.answer_json(incoming, body).await
+            }
+            _ => {
+                let prepared = self.prepare(route, body).await;
+                drop(permit); // the body is tokens now
+                match prepared {
+                    Ok(Prepared::Encoded(answer)) => self.answer_json(incoming, answer).await,
+                    Ok(Prepared::Generation(generation)) => {
+                        self.generate(incoming, route, generation).await
+                    }
+                    Err(error) => self.answer_error(incoming, &error).await,
+                }
+            }
+        }
+    }
+
+    /// All that can be said against a request from its head alone.
+    fn check(&self, head: &Head) -> Result<Route, ApiError> {
+        let route = api::route(head.method, &head.path)?;
+        if !route.is_public() {
+            self.check_key(head)?;
+        }
+        if let Some(error) = self.front.unavailable() {
+            return Err(error);
+        }
+        if head.method == Method::Post {
+            match head.content_type.as_deref() {
+                // Many a script sends none, or curl's default.
+                None | Some("application/json" | "application/x-www-form-urlencoded" | "") => {}
+                Some(other) if other.ends_with("+json") => {}
+                Some(other) => return Err(ApiError::not_json(other)),
+            }
+        }
+        Ok(route)
+    }
+
+    fn check_key(&self, head: &Head) -> Result<(), ApiError> {
+        let keys = &self.front.config.api_keys;
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let Some(given) = &head.api_key else {
+            return Err(ApiError::unauthorized(
+                "no API key was given; send it as \"Authorization: Bearer KEY\"",
+            ));
+        };
+        // Every key is compared, and each in constant time.
+        let mut known = false;
+        for key in keys {
+            known |= equal_in_constant_time(key.as_bytes(), given);
+        }
+        if known { Ok(()) } else { Err(ApiError::unauthorized("the API key is not valid")) }
+    }
+
+    /// Reads a request's body.
+    async fn read_body(&mut self, head: &Head) -> Result<(Vec<u8>, BodyPermit), Refused> {
+        let mut reader = BodyReader::new(head.framing);
+        let fatal = |error: &HttpError| Refused::Fatal(ApiError::http(error));
+        let mut permit = BodyPermit { front: self.front.clone(), bytes: 0 };
+        self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
+        let mut asked = false;
+        loop {
+            let used = reader.feed(&self.input).map_err(|error| fatal(&error))?;
+            self.input.drain(..used);
+            permit.grow(reader.len()).map_err(Refused::Fatal)?;
+            if reader.is_done() {
+                return Ok((reader.into_body(), permit));
+            }
+            if head.expects_continue && !asked && reader.is_empty() && self.input.is_empty() {
+                asked = true;
+                self.output.extend_from_slice(response::CONTINUE);
+                self.flush().await?;
+                self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
+            }
+            match self.read(false).await? {
+                Read::Some => {}
+                Read::End => return Err(Refused::Gone),
+                Read::TimedOut => {
+                    let seconds = BODY_TIMEOUT.as_secs();
+                    return Err(Refused::Fatal(ApiError::request_timeout("body", seconds)));
+                }
+            }
+        }
+    }
+
+    /// Waits for more input; with `until_drain`, a drain ends the wait, for
+    /// connections between two requests.
+    async fn read(&mut self, until_drain: bool) -> Result<Read, Gone> {
+        let Self { front, stream, timer, input, .. } = self;
+        future::poll_fn(|cx| {
+            let mut buffer = front.read_buffer.borrow_mut();
+            match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(0)) => Poll::Ready(Ok(Read::End)),
+                Poll::Ready(Ok(n)) => {
+                    input.extend_from_slice(&buffer[..n]);
+                    Poll::Ready(Ok(Read::Some))
+                }
+                Poll::Ready(Err(_)) => Poll::Ready(Err(Gone)),
+                Poll::Pending if front.closing.get() => Poll::Ready(Err(Gone)),
+                Poll::Pending if until_drain && front.draining.get() && input.is_empty() => {
+                    Poll::Ready(Ok(Read::TimedOut))
+                }
+                Poll::Pending if timer.is_expired() => Poll::Ready(Ok(Read::TimedOut)),
+                Poll::Pending => {
+                    timer.register(cx);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Front {
+    fn request_id(&self) -> String {
+        format!("req-{:016x}", self.random())
+    }
+}
+
+/// Compares without stopping at the first difference, so that the time taken
+/// tells nothing of where it is. (The length is no secret.)
+fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |bits, (x, y)| bits | (x ^ y));
+    a.len() == b.len() && std::hint::black_box(difference) == 0
+}

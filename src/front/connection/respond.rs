@@ -1,0 +1,210 @@
+//! Responses: built in the connection's buffer, and written out.
+
+use std::pin::Pin;
+use std::task::Poll;
+
+use futures_lite::{AsyncWrite, future};
+
+use super::{Connection, Gone, Incoming, Read, Refused};
+use crate::api::error::ApiError;
+use crate::api::{self, openai};
+use crate::clock::unix_seconds;
+use crate::http::head::{Framing, Method};
+use crate::http::response::{self, HeadOptions};
+use crate::limits::{IDLE_BUFFER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, WRITE_TIMEOUT};
+
+impl Connection {
+    pub(super) fn models(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(512);
+        if let Some(loaded) = &*self.front.loaded.borrow() {
+            let serving = &loaded.serving;
+            openai::push_models(
+                &mut body,
+                &serving.name,
+                unix_seconds(),
+                serving.sequence_tokens,
+                &serving.info,
+            );
+        }
+        body
+    }
+
+    pub(super) async fn answer_json(
+        &mut self,
+        incoming: &Incoming,
+        body: Vec<u8>,
+    ) -> Result<bool, Gone> {
+        let keep_alive = incoming.head.keep_alive;
+        let options = self.options(incoming, "application/json", keep_alive);
+        response::push_head(&mut self.output, 200, &options, body.len());
+        if incoming.head.method != Method::Head {
+            self.output.extend_from_slice(&body);
+        }
+        self.flush().await?;
+        Ok(keep_alive)
+    }
+
+    pub(super) async fn answer_error(
+        &mut self,
+        incoming: &Incoming,
+        error: &ApiError,
+    ) -> Result<bool, Gone> {
+        let keep_alive = incoming.head.keep_alive;
+        let with_body = incoming.head.method != Method::Head;
+        log_error(&incoming.head.path, &incoming.request_id, error);
+        self.push_error(&incoming.head.path, &incoming.request_id, error, keep_alive, with_body);
+        self.flush().await?;
+        Ok(keep_alive)
+    }
+
+    /// Answers a request whose body has not been read: a short one is skipped,
+    /// for a longer one the connection is closed.
+    pub(super) async fn answer_unread(
+        &mut self,
+        incoming: &Incoming,
+        error: &ApiError,
+    ) -> Result<bool, Gone> {
+        let head = &incoming.head;
+        let short = matches!(head.framing, Framing::Length(n) if n <= IDLE_BUFFER_BYTES_MAX);
+        if short && !head.expects_continue {
+            match self.read_body(head).await {
+                Ok(_) => return self.answer_error(incoming, error).await,
+                Err(Refused::Gone) => return Err(Gone),
+                Err(Refused::Fatal(_)) => {} // the first error is the better answer
+            }
+        }
+        self.refuse_unread(incoming, error).await
+    }
+
+    /// Answers, and closes: the rest of the request is still to come.
+    pub(super) async fn refuse_unread(
+        &mut self,
+        incoming: &Incoming,
+        error: &ApiError,
+    ) -> Result<bool, Gone> {
+        let with_body = incoming.head.method != Method::Head;
+        self.refuse(&incoming.head.path, &incoming.request_id, error, with_body).await?;
+        Ok(false)
+    }
+
+    pub(super) async fn answer_preflight(&mut self, incoming: &Incoming) -> Result<bool, Gone> {
+        let keep_alive = incoming.head.keep_alive && incoming.head.framing == Framing::Length(0);
+        let options = self.options(incoming, "", keep_alive);
+        response::push_preflight(&mut self.output, &options);
+        self.flush().await?;
+        Ok(keep_alive)
+    }
+
+    /// Answers, and closes the connection.
+    pub(super) async fn refuse(
+        &mut self,
+        path: &str,
+        request_id: &str,
+        error: &ApiError,
+        with_body: bool,
+    ) -> Result<(), Gone> {
+        log_error(path, request_id, error);
+        self.push_error(path, request_id, error, false, with_body);
+        self.flush().await?;
+        self.close().await
+    }
+
+    fn push_error(
+        &mut self,
+        path: &str,
+        request_id: &str,
+        error: &ApiError,
+        keep_alive: bool,
+        with_body: bool,
+    ) {
+        let mut body = Vec::with_capacity(256);
+        error.push_body(api::dialect(path), &mut body);
+        let options = HeadOptions {
+            content_type: "application/json",
+            request_id,
+            keep_alive: keep_alive && !self.front.draining.get(),
+            retry_after: error.retry_after,
+            allow: error.allow,
+        };
+        response::push_head(&mut self.output, error.status, &options, body.len());
+        if with_body {
+            self.output.extend_from_slice(&body);
+        }
+    }
+
+    pub(super) fn options<'a>(
+        &self,
+        incoming: &'a Incoming,
+        content_type: &'a str,
+        keep_alive: bool,
+    ) -> HeadOptions<'a> {
+        HeadOptions {
+            content_type,
+            request_id: &incoming.request_id,
+            keep_alive: keep_alive && !self.front.draining.get(),
+            retry_after: None,
+            allow: None,
+        }
+    }
+
+    /// Writes all output. A client that takes nothing for too long is gone.
+    pub(super) async fn flush(&mut self) -> Result<(), Gone> {
+        let Self { front, stream, timer, output, .. } = self;
+        let mut written = 0;
+        let mut waited = false;
+        future::poll_fn(|cx| {
+            while written < output.len() {
+                match Pin::new(&mut *stream).poll_write(cx, &output[written..]) {
+                    Poll::Ready(Ok(n)) => {
+                        written += n;
+                        waited = false;
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Gone)),
+                    Poll::Pending if !waited => {
+                        waited = true;
+                        timer.set(front.clock.now(), WRITE_TIMEOUT);
+                        timer.register(cx);
+                        return Poll::Pending;
+                    }
+                    Poll::Pending if timer.is_expired() || front.closing.get() => {
+                        return Poll::Ready(Err(Gone));
+                    }
+                    Poll::Pending => {
+                        timer.register(cx);
+                        return Poll::Pending;
+                    }
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await?;
+        output.clear();
+        Ok(())
+    }
+
+    /// Closes our half, then reads what the client still sends for a moment:
+    /// closing with unread input would reset the connection and could take our
+    /// last response with it.
+    pub(super) async fn close(&mut self) -> Result<(), Gone> {
+        self.stream.shutdown(std::net::Shutdown::Write).await.map_err(|_| Gone)?;
+        self.timer.set(self.front.clock.now(), LINGER_TIMEOUT);
+        loop {
+            self.input.clear();
+            match self.read(false).await? {
+                Read::Some => {}
+                Read::End | Read::TimedOut => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A refusal is news; a failure of ours is an error, found by the request's id.
+fn log_error(path: &str, request_id: &str, error: &ApiError) {
+    let path = path.get(..LOG_PATH_BYTES_MAX).unwrap_or(path);
+    let (status, reason) = (error.status, &error.message);
+    if status == 500 {
+        tracing::error!(request_id, path, status, reason, "failed");
+    } else {
+        tracing::info!(request_id, path, status, reason, "refused");
+    }
+}

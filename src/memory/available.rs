@@ -1,0 +1,159 @@
+//! How much memory there is, and how large a KV cache fits into it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::limits::{CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
+use crate::types::ModelInfo;
+
+/// Tokens of context for each sequence where the user does not say.
+const USUAL_SEQUENCE_TOKENS: u32 = 2048;
+
+/// The KV cache's size in tokens: what was `asked` for, or what `slots` requests
+/// of usual length need, as far as `available_bytes` go.
+///
+/// Set aside first: the weights (a mapped file counts as available, and must
+/// stay in memory all the same), the logits and the token history of each slot,
+/// and a tenth for llama.cpp's compute buffers and the rest.
+///
+/// # Errors
+/// A sentence with what is needed, what there is, and what would fit.
+pub fn choose_context(
+    asked: Option<u32>,
+    slots: u32,
+    info: &ModelInfo,
+    available_bytes: u64,
+) -> Result<u32, String> {
+    let trained = info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
+    let slot_bytes = info.n_vocab as u64 * 4 + u64::from(trained) * 4;
+    let set_aside = info.size_bytes + u64::from(slots) * slot_bytes + available_bytes / 10;
+    let for_cache = available_bytes.saturating_sub(set_aside);
+    let fits = for_cache / info.kv_bytes_per_token.max(1);
+    let usual = trained.min(USUAL_SEQUENCE_TOKENS).saturating_mul(slots);
+    let usual = u64::from(usual).min(fits).min(CONTEXT_TOKENS_MAX as u64) as u32; // of a u32
+    let tokens = asked.unwrap_or(usual);
+    if u64::from(tokens) > fits {
+        return Err(format!(
+            "--ctx-size {tokens} needs {:.1} GiB of memory for the KV cache; of the {:.1} GiB \
+             available, {:.1} are left for it: at most {fits} tokens fit",
+            gib(u64::from(tokens) * info.kv_bytes_per_token),
+            gib(available_bytes),
+            gib(for_cache),
+        ));
+    }
+    if tokens < 2 * slots {
+        return Err(format!(
+            "memory has room for {tokens} tokens of context, too few for {slots} sequences; \
+             lower --parallel"
+        ));
+    }
+    Ok(tokens)
+}
+
+/// What this process may still use: `MemAvailable`, or less where a control
+/// group says so. No bound where the kernel does not tell.
+pub fn available_bytes() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = group_available(&groups, Path::new("/sys/fs/cgroup"));
+    machine.unwrap_or(u64::MAX / 2).min(group.unwrap_or(u64::MAX / 2))
+}
+
+fn mem_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The least that is left in this process's control group or one above it.
+/// Knows version 2 (`0::/path`) and the memory controller of version 1.
+fn group_available(groups: &str, root: &Path) -> Option<u64> {
+    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let (root, max, used) = match controllers {
+            "" => (root.to_owned(), "memory.max", "memory.current"),
+            "memory" => (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _ => continue,
+        };
+        let folder = root.join(path.trim_start_matches('/'));
+        // Inside a container the path may not be visible; the root then is ours.
+        for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
+            if let (Some(max), Some(used)) = (number(&folder.join(max)), number(&folder.join(used)))
+            {
+                let left = max.saturating_sub(used);
+                least = Some(least.map_or(left, |least: u64| least.min(left)));
+            }
+        }
+    }
+    least
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn info() -> ModelInfo {
+        ModelInfo {
+            size_bytes: GIB,
+            n_vocab: 1000,
+            context_trained: 40_960,
+            kv_bytes_per_token: 100_000,
+            ..ModelInfo::default()
+        }
+    }
+
+    #[test]
+    fn a_context_too_large_for_memory_is_refused_with_what_fits() {
+        assert_eq!(choose_context(Some(10_000), 8, &info(), 4 * GIB), Ok(10_000));
+        let error = choose_context(Some(1_000_000), 8, &info(), 4 * GIB).unwrap_err();
+        assert!(error.starts_with("--ctx-size 1000000 needs 93.1 GiB"), "{error}");
+        let fits: u32 =
+            error.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(choose_context(Some(fits), 8, &info(), 4 * GIB), Ok(fits));
+        assert!(choose_context(Some(fits + 1), 8, &info(), 4 * GIB).is_err());
+    }
+
+    #[test]
+    fn the_default_is_the_usual_length_as_far_as_memory_goes() {
+        assert_eq!(choose_context(None, 8, &info(), 64 * GIB), Ok(8 * 2048));
+        let less = choose_context(None, 8, &info(), 2 * GIB).unwrap();
+        assert!((1_000..16_000).contains(&less), "{less}");
+        let short = ModelInfo { context_trained: 512, ..info() };
+        assert_eq!(choose_context(None, 8, &short, 64 * GIB), Ok(8 * 512));
+        assert!(choose_context(None, 8, &info(), GIB).unwrap_err().contains("lower --parallel"));
+    }
+
+    #[test]
+    fn limits_of_control_groups_count() {
+        let root = std::env::temp_dir().join(format!("corelane-cgroup-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("a/memory.max", "max\n");
+        write("a/memory.current", "5\n");
+        write("a/b/memory.max", "1000\n");
+        write("a/b/memory.current", "300\n");
+        write("memory/c/memory.limit_in_bytes", "500\n");
+        write("memory/c/memory.usage_in_bytes", "100\n");
+        assert_eq!(group_available("0::/a/b\n", &root), Some(700));
+        assert_eq!(group_available("0::/a\n", &root), None);
+        assert_eq!(group_available("5:cpu:/x\n4:memory:/c\n", &root), Some(400));
+        assert_eq!(group_available("", &root), None);
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(
+            mem_available("MemFree: 1 kB\nMemAvailable:   2048 kB\n"),
+            Some(2 * 1024 * 1024)
+        );
+    }
+}
