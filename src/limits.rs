@@ -14,12 +14,12 @@ pub const STEP_ROWS_MAX: usize = 2048;
 
 /// Steps that the front lane may have handed to the decode lane and not yet
 /// got back.
-///
-/// Two keep the decode lane busy whatever the front lane does, at a price: what
-/// arrives during step k was not known when step k+1 was planned, and joins
-/// step k+2.
 pub const STEPS_IN_FLIGHT: usize = 1 // being decoded
     + 1; // planned while that one runs
+
+/// The next step is planned at least this long before the running one is
+/// expected to end: a timer's and a wake-up's delay, with room to spare.
+pub const PLAN_MARGIN: Duration = Duration::from_millis(2);
 
 /// Batches alive at once.
 pub const BATCHES: usize = STEPS_IN_FLIGHT + 1; // being filled or read by the front lane

@@ -2,7 +2,8 @@
 //! turns the tokens that come back into text.
 //!
 //! **Invariant:** while there is work, the decode lane has the next step before
-//! it ends the one it runs.
+//! it ends the one it runs; and not much before, so that what arrives meanwhile
+//! joins it.
 //! **Invariant:** a step that changes nothing but tokens makes no heap
 //! allocation here, once the buffers of its requests have grown.
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use super::Report;
 use super::exchange::{Exchange, SharedExchange};
+use super::forecast::Forecast;
 use super::prepare::{PreparedGeneration, Serving};
 use crate::api::error::ApiError;
 use crate::api::{FinishReason, Reply};
@@ -29,7 +31,9 @@ pub struct Engine {
     scheduler: Scheduler,
     link: FrontLink,
     spare: heapless::Vec<Box<Batch>, BATCHES>,
-    in_flight: usize,
+    forecast: Forecast,
+    /// The scheduler had nothing for a step, and nothing has changed since.
+    nothing_to_plan: bool,
     streams: Vec<Option<Stream>>, // [SEQUENCES_MAX], by SequenceId::index
     events: Vec<Event>,           // of one step; capacity for two a slot
     text: String,                 // of one token
@@ -54,7 +58,8 @@ impl Engine {
             scheduler: Scheduler::new(capacity),
             link,
             spare: (0..BATCHES).map(|_| Box::default()).collect(),
-            in_flight: 0,
+            forecast: Forecast::default(),
+            nothing_to_plan: true,
             streams: (0..SEQUENCES_MAX).map(|_| None).collect(),
             events: Vec::with_capacity(2 * SLOTS_MAX),
             text: String::with_capacity(256),
@@ -96,6 +101,7 @@ impl Engine {
             streams[id.index()] = Some(Stream { id, exchange: exchange.clone(), choice, text });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
+        self.nothing_to_plan = false;
         Ok(exchange)
     }
 
@@ -118,12 +124,14 @@ impl Engine {
             self.scheduler.cancel(*id);
             self.streams[id.index()].take_if(|stream| stream.id == *id);
         }
+        self.nothing_to_plan = false; // slots to clear
     }
 
     /// Takes what came back and plans what goes out next.
     pub fn pump(&mut self, now: Micros) {
         while let Some(mut batch) = self.link.receive() {
-            self.in_flight -= 1;
+            self.forecast.received(batch.decode_us.saturating_add(batch.sample_us), now);
+            self.nothing_to_plan = false;
             self.report.steps += 1;
             self.report.decode_us += u64::from(batch.decode_us);
             self.report.sample_us += u64::from(batch.sample_us);
@@ -135,15 +143,31 @@ impl Engine {
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
-        while self.in_flight < STEPS_IN_FLIGHT {
+        while self.may_plan(now) {
             let Some(mut batch) = self.spare.pop() else { break };
             if !self.scheduler.schedule(&mut batch) {
+                self.nothing_to_plan = true;
                 self.spare.push(batch).expect("it was taken from there");
                 break;
             }
+            self.forecast.sent(batch.rows.len() as u32, now); // at most STEP_ROWS_MAX
             self.link.send(batch);
-            self.in_flight += 1;
         }
+    }
+
+    fn may_plan(&self, now: Micros) -> bool {
+        match self.forecast.in_flight() {
+            0 => true,
+            steps => steps < STEPS_IN_FLIGHT && now >= self.forecast.plan_at(),
+        }
+    }
+
+    /// When [`Engine::pump`] should be called though nothing happened: the
+    /// moment to plan the step after the running one.
+    pub fn wake_at(&self) -> Option<Micros> {
+        let steps = self.forecast.in_flight();
+        let plans = (1..STEPS_IN_FLIGHT).contains(&steps) && !self.nothing_to_plan;
+        plans.then(|| self.forecast.plan_at())
     }
 
     /// True when [`Engine::pump`] has something to take.
@@ -153,7 +177,7 @@ impl Engine {
 
     /// True while the decode lane owes a step.
     pub fn is_busy(&self) -> bool {
-        self.in_flight > 0
+        self.forecast.in_flight() > 0
     }
 
     /// What was done so far: the engine's part of it.

@@ -10,12 +10,14 @@
 pub mod connection;
 pub mod engine;
 pub mod exchange;
+pub mod forecast;
 pub mod kernel;
 pub mod listener;
 pub mod prepare;
 mod timers;
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -26,7 +28,7 @@ use std::time::Duration;
 
 use futures_lite::{AsyncRead, future};
 use glommio::net::TcpStream;
-use glommio::timer::sleep;
+use glommio::timer::{Timer, sleep};
 
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
@@ -249,15 +251,21 @@ impl Front {
             // On a core of its own the lane never sleeps while the decode lane
             // works; it lets the other tasks and the sockets have their turn.
             while self.is_busy() {
-                if self.has_news(ready) {
+                if self.has_news(ready) || self.plan_is_due_in() == Some(Duration::ZERO) {
                     return;
                 }
                 glommio::executor().yield_task_queue_now().await;
             }
         }
+        let mut plan = self.plan_is_due_in().map(Timer::new);
         future::poll_fn(|cx| {
             self.control.bell.announce();
             if self.has_news(ready) {
+                return Poll::Ready(());
+            }
+            if let Some(timer) = &mut plan
+                && Pin::new(timer).poll(cx).is_ready()
+            {
                 return Poll::Ready(());
             }
             remember(&mut self.engine_waker.borrow_mut(), cx);
@@ -266,6 +274,12 @@ impl Front {
             Pin::new(&mut *socket).poll_read(cx, &mut bytes).map(|_| ())
         })
         .await;
+    }
+
+    /// How long until the next step should be planned, if one should.
+    fn plan_is_due_in(&self) -> Option<Duration> {
+        let at = self.loaded.borrow().as_ref()?.engine.wake_at()?;
+        Some(Duration::from_micros(at.0.saturating_sub(self.clock.now().0)))
     }
 
     fn has_news(&self, ready: &rtrb::Consumer<Ready>) -> bool {

@@ -4,7 +4,6 @@ mod generate;
 mod guards;
 mod respond;
 
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -53,12 +52,6 @@ struct Connection {
 
 /// The client is gone, or as good as gone.
 struct Gone;
-
-impl From<io::Error> for Gone {
-    fn from(_: io::Error) -> Self {
-        Gone
-    }
-}
 
 /// What came of waiting for bytes.
 enum Read {
