@@ -1,4 +1,4 @@
-//! Memory: how much there is ([`available`]), and the counting allocator, which
+//! Memory: how much there is ([`available_bytes`], [`choose_context`]), and the counting allocator, which
 //! proves that the steady state allocates nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the
