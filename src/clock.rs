@@ -4,7 +4,7 @@
 //! parsers and the dialects never read it themselves, so a simulation can
 //! give them any time it likes.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the clock was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -14,6 +14,14 @@ impl Micros {
     /// Seconds from `earlier` to this moment; 0 when `earlier` is later.
     pub fn seconds_since(self, earlier: Micros) -> f64 {
         self.0.saturating_sub(earlier.0) as f64 / 1e6
+    }
+}
+
+impl std::ops::Add<Duration> for Micros {
+    type Output = Micros;
+
+    fn add(self, duration: Duration) -> Micros {
+        Micros(self.0 + duration.as_micros() as u64) // durations of ours are hours at most
     }
 }
 

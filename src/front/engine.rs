@@ -4,6 +4,10 @@
 //! **Invariant:** while there is work, the decode lane has the next step before
 //! it ends the one it runs; and not much before, so that what arrives meanwhile
 //! joins it.
+//! When everybody has ended at once, those who just left tend to come back at
+//! once, and a step for the first of them alone would make the others wait for
+//! it: an idle engine gives them a moment, a fiftieth of a step.
+//!
 //! **Invariant:** a step that changes nothing but tokens makes no heap
 //! allocation here, once the buffers of its requests have grown.
 
@@ -17,7 +21,7 @@ use super::prepare::{PreparedGeneration, Serving};
 use crate::api::error::ApiError;
 use crate::api::{FinishReason, Reply};
 use crate::clock::Micros;
-use crate::limits::{BATCHES, RETRY_AFTER_S_MAX, SEQUENCES_MAX, SLOTS_MAX, STEPS_IN_FLIGHT};
+use crate::limits::{BATCHES, RETRY_AFTER_S_MAX, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::FrontLink;
 use crate::ring::message::Batch;
 use crate::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
@@ -39,7 +43,17 @@ pub struct Engine {
     text: String,                 // of one token
     to_wake: Vec<SharedExchange>, // touched by one step
     pace: Pace,
+    returning: Returning,
     report: Report,
+}
+
+/// Who may be about to come back.
+#[derive(Debug, Default)]
+struct Returning {
+    /// Sequences that ended in the last step, and have not come back.
+    expected: usize,
+    /// Waited for until then.
+    until: Micros,
 }
 
 /// The text side of a live sequence.
@@ -65,6 +79,7 @@ impl Engine {
             text: String::with_capacity(256),
             to_wake: Vec::with_capacity(SLOTS_MAX),
             pace: Pace::default(),
+            returning: Returning::default(),
             report: Report::default(),
         }
     }
@@ -94,6 +109,7 @@ impl Engine {
             },
         );
         let sequences: Vec<NewSequence> = sequences.collect();
+        let arrived = sequences.len();
         let streams = &mut self.streams;
         let admitted = self.scheduler.admit(sequences, |choice, id| {
             exchange.borrow_mut().sequences.push(id);
@@ -101,6 +117,7 @@ impl Engine {
             streams[id.index()] = Some(Stream { id, exchange: exchange.clone(), choice, text });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
+        self.returning.expected = self.returning.expected.saturating_sub(arrived);
         self.nothing_to_plan = false;
         Ok(exchange)
     }
@@ -136,6 +153,7 @@ impl Engine {
             self.report.decode_us += u64::from(batch.decode_us);
             self.report.sample_us += u64::from(batch.sample_us);
             self.report.rows_dropped += u64::from(batch.rows_dropped);
+            self.returning = Returning { expected: 0, until: now + self.forecast.moment() };
             self.receive(&batch, now);
             if self.scheduler.is_idle() {
                 self.pace.pause();
@@ -143,7 +161,7 @@ impl Engine {
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
-        while self.may_plan(now) {
+        while self.forecast.may_plan(now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
             if !self.scheduler.schedule(&mut batch) {
                 self.nothing_to_plan = true;
@@ -155,19 +173,20 @@ impl Engine {
         }
     }
 
-    fn may_plan(&self, now: Micros) -> bool {
-        match self.forecast.in_flight() {
-            0 => true,
-            steps => steps < STEPS_IN_FLIGHT && now >= self.forecast.plan_at(),
-        }
+    /// Nothing runs, and some of those who just left may be back in a moment.
+    fn is_gathering(&self, now: Micros) -> bool {
+        let Returning { expected, until } = self.returning;
+        expected > 0 && now < until && !self.is_busy()
     }
 
     /// When [`Engine::pump`] should be called though nothing happened: the
-    /// moment to plan the step after the running one.
+    /// moment to plan the step after the running one, or the first of all.
     pub fn wake_at(&self) -> Option<Micros> {
-        let steps = self.forecast.in_flight();
-        let plans = (1..STEPS_IN_FLIGHT).contains(&steps) && !self.nothing_to_plan;
-        plans.then(|| self.forecast.plan_at())
+        if self.nothing_to_plan {
+            return None;
+        }
+        let gathered = (self.returning.expected > 0).then_some(self.returning.until);
+        if self.is_busy() { self.forecast.wake_at() } else { gathered }
     }
 
     /// True when [`Engine::pump`] has something to take.
@@ -256,6 +275,7 @@ impl Engine {
             self.scheduler.cancel(id); // a stop string, which only this lane can see
             self.streams[id.index()] = None;
             self.pace.finished(now);
+            self.returning.expected += 1;
         }
         if matches!(exchange.borrow().outcome, Some(Err(_))) {
             self.cancel(&exchange.borrow()); // its other sequences

@@ -5,8 +5,10 @@
 //! So the running step's time is forecast, too short rather than too long, and
 //! the next is planned when most of it has passed.
 
+use std::time::Duration;
+
 use crate::clock::Micros;
-use crate::limits::{PLAN_MARGIN, STEPS_IN_FLIGHT};
+use crate::limits::{GATHER_MAX, PLAN_MARGIN, STEPS_IN_FLIGHT};
 
 /// Steps that the forecast looks back on.
 const STEPS: usize = 8;
@@ -48,6 +50,26 @@ impl Forecast {
     /// Steps sent and not yet received.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
+    }
+
+    /// A moment, beside the steps: a fiftieth of the shortest recent one.
+    pub fn moment(&self) -> Duration {
+        let shortest = self.recent.iter().map(|step| step.micros).min().unwrap_or(0);
+        Duration::from_micros(u64::from(shortest / 50)).min(GATHER_MAX)
+    }
+
+    /// True when the next step may be planned now.
+    pub fn may_plan(&self, now: Micros) -> bool {
+        match self.in_flight.len() {
+            0 => true,
+            steps => steps < STEPS_IN_FLIGHT && now >= self.plan_at(),
+        }
+    }
+
+    /// When the step after the running one may be planned, if one runs and
+    /// none is planned behind it.
+    pub fn wake_at(&self) -> Option<Micros> {
+        (1..STEPS_IN_FLIGHT).contains(&self.in_flight.len()).then(|| self.plan_at())
     }
 
     /// The moment from which the next step may be planned.
