@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use corelane::config::ServeConfig;
 use corelane::model::load::Source;
 use corelane::placement::{self, Topology, Wishes};
+use corelane::types::{CacheLayout, CacheType, FlashAttention};
 
 /// A lock-free, thread-per-core HTTP server for GGUF models.
 #[derive(Debug, Parser)]
@@ -118,6 +119,42 @@ pub struct ServeArgs {
     )]
     prefill_rows: usize,
 
+    /// Numbers of the cached keys: f32, f16, q8_0 or q4_0 (also -ctk)
+    #[arg(
+        long,
+        env = "CORELANE_CACHE_TYPE_K",
+        value_name = "TYPE",
+        default_value = "f16",
+        help_heading = "KV cache"
+    )]
+    cache_type_k: CacheType,
+    /// Numbers of the cached values, likewise (also -ctv)
+    #[arg(
+        long,
+        env = "CORELANE_CACHE_TYPE_V",
+        value_name = "TYPE",
+        default_value = "f16",
+        help_heading = "KV cache"
+    )]
+    cache_type_v: CacheType,
+    /// Flash attention: on, off or auto (also -fa)
+    #[arg(
+        long,
+        env = "CORELANE_FLASH_ATTN",
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "KV cache"
+    )]
+    flash_attn: FlashAttention,
+    /// Give each request a KV cache of its own instead of one for all
+    #[arg(
+        long,
+        env = "CORELANE_NO_KV_UNIFIED",
+        value_parser = BoolishValueParser::new(),
+        help_heading = "KV cache"
+    )]
+    no_kv_unified: bool,
+
     /// Tokens to generate where a request does not say; -1 leaves it to the API
     #[arg(
         short = 'n',
@@ -212,6 +249,9 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let expand = |arg: OsString| match arg.to_str() {
         Some("-np") => "--parallel".into(),
         Some("-ub") => "--ubatch-size".into(),
+        Some("-ctk") => "--cache-type-k".into(),
+        Some("-ctv") => "--cache-type-v".into(),
+        Some("-fa") => "--flash-attn".into(),
         _ => arg,
     };
     args.map(expand).collect()
@@ -318,6 +358,12 @@ impl ServeArgs {
             entropy: u64::try_from(self.seed).map_or_else(|_| random(), Ok)?,
             drain: Duration::from_secs(u64::from(self.drain_seconds)),
             placement: Topology::read()?.place(&wishes)?,
+            cache: CacheLayout {
+                unified: !self.no_kv_unified,
+                keys: self.cache_type_k,
+                values: self.cache_type_v,
+                flash_attention: self.flash_attn,
+            },
             poll: self.poll,
         };
         config.check()?;

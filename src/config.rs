@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::limits::{CONTEXT_TOKENS_MAX, SLOTS_MAX, STEP_ROWS_MAX};
 use crate::placement::Placement;
+use crate::types::{CacheLayout, CacheType, FlashAttention};
 
 /// Everything that `serve` needs to know, besides the model.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct ServeConfig {
     pub drain: Duration,
     /// Which lane runs where.
     pub placement: Placement,
+    /// How the KV cache is laid out.
+    pub cache: CacheLayout,
     /// How eagerly idle compute threads poll for work, 0 to 100.
     pub poll: u32,
 }
@@ -55,6 +58,10 @@ impl ServeConfig {
         within("--ubatch-size", self.ubatch_rows, 1, self.batch_rows)?;
         within("--prefill-rows", self.prefill_rows, 1, self.batch_rows)?;
         within("--poll", self.poll as usize, 0, 100)?;
+        let plain = matches!(self.cache.values, CacheType::F32 | CacheType::F16);
+        if !plain && self.cache.flash_attention == FlashAttention::Off {
+            return Err("--cache-type-v of less than 16 bits needs --flash-attn on or auto".into());
+        }
         if let Some(tokens) = self.context_tokens {
             // Each sequence needs a token of prompt and one of text.
             let least = 2 * self.parallel;

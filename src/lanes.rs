@@ -93,24 +93,30 @@ impl Server {
             Err(error) if !self.control.is_draining() => return Err(error.to_string()),
             _ => return Ok(None),
         };
-        let Loaded { model, vocab, info } = loaded;
+        self.serve_loaded(&loaded).map(Some)
+    }
+
+    /// Serves a model that is in memory already.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Served, String> {
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
         let available = memory::available_bytes();
-        let context_tokens =
-            memory::choose_context(self.config.context_tokens, slots, &info, available)?;
-        let context = ContextConfig {
-            context_tokens,
-            slots,
-            step_rows: self.config.batch_rows as u32, // at most STEP_ROWS_MAX
-            ubatch_rows: self.config.ubatch_rows as u32,
-            decode_cores: self.config.placement.decode_cores.clone(),
-            poll: self.config.poll,
-        };
-        let sequence_tokens = context_tokens.min(info.context_trained.max(1));
+        // Of a cell in 16 bits; the layout may have fewer.
+        let kv_bytes = loaded.info.kv_bytes_per_token as f64 * self.config.cache.relative_size();
+        let sized = ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..loaded.info.clone() };
+        let asked = self.config.context_tokens;
+        let context_tokens = memory::choose_context(asked, slots, &sized, available)?;
+        let context = context_config(&self.config, context_tokens);
+        // A cache for each sequence has its share of the cells.
+        let share = if self.config.cache.unified { 1 } else { slots };
+        let sequence_tokens = (context_tokens / share).min(loaded.info.context_trained.max(1));
+        let (model, vocab, info) =
+            (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         self.serve(vocab, info, context_tokens, sequence_tokens, move || {
             LlamaBackend::new(model, &context)
         })
-        .map(Some)
     }
 
     /// Serves the fake model, for tests.
@@ -137,18 +143,8 @@ impl Server {
     ) -> Result<Served, String> {
         let config = &self.config;
         let name = config.alias.clone().unwrap_or_else(|| info.name.clone());
-        let capacity = Capacity {
-            slots: config.parallel,
-            // More rows than llama.cpp computes at once would only be split.
-            step_rows: config.batch_rows.min(config.ubatch_rows).max(config.parallel),
-            prefill_tokens_beside_decode: config.prefill_rows,
-            context_tokens,
-            sequence_tokens,
-            queue_sequences: QUEUE_SEQUENCES,
-            queue_tokens: QUEUE_TOKENS,
-        };
-        let spin = if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK };
-        let (front_link, decode_link) = ring::link(self.control.bell.clone(), spin);
+        let capacity = capacity(config, context_tokens, sequence_tokens);
+        let (front_link, decode_link) = ring::link(self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
         let cores = config.placement.decode_cores.clone();
@@ -195,6 +191,42 @@ impl Server {
     }
 }
 
+/// The model's context for a server of `config`.
+pub(crate) fn context_config(config: &ServeConfig, context_tokens: u32) -> ContextConfig {
+    ContextConfig {
+        context_tokens,
+        slots: config.parallel as u32,       // at most SLOTS_MAX
+        step_rows: config.batch_rows as u32, // at most STEP_ROWS_MAX
+        ubatch_rows: config.ubatch_rows as u32,
+        decode_cores: config.placement.decode_cores.clone(),
+        poll: config.poll,
+        cache: config.cache,
+    }
+}
+
+/// The scheduler's room in a server of `config`.
+pub(crate) fn capacity(
+    config: &ServeConfig,
+    context_tokens: u32,
+    sequence_tokens: u32,
+) -> Capacity {
+    Capacity {
+        slots: config.parallel,
+        // More rows than llama.cpp computes at once would only be split.
+        step_rows: config.batch_rows.min(config.ubatch_rows).max(config.parallel),
+        prefill_tokens_beside_decode: config.prefill_rows,
+        context_tokens,
+        sequence_tokens,
+        queue_sequences: QUEUE_SEQUENCES,
+        queue_tokens: QUEUE_TOKENS,
+    }
+}
+
+/// How long the decode lane polls an empty ring before it parks.
+pub(crate) fn spin(config: &ServeConfig) -> Duration {
+    if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
+}
+
 fn start_front(
     config: &ServeConfig,
     control: &Arc<Control>,
@@ -230,7 +262,7 @@ fn start_front(
     Ok(handle)
 }
 
-fn start_decode<B: crate::model::Backend>(
+pub(crate) fn start_decode<B: crate::model::Backend>(
     link: DecodeLink,
     cores: Vec<usize>,
     make_lane: impl FnOnce() -> Result<DecodeLane<B>, String> + Send + 'static,

@@ -108,6 +108,99 @@ impl Sampling {
     }
 }
 
+/// The type of the numbers in the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CacheType {
+    /// 32 bits.
+    F32,
+    /// 16 bits.
+    #[default]
+    F16,
+    /// 8 bits, in blocks of 32 with a 16-bit scale.
+    Q8_0,
+    /// 4 bits, in blocks of 32 with a 16-bit scale.
+    Q4_0,
+}
+
+impl CacheType {
+    /// Bits that one number takes, its share of the block's scale included.
+    pub fn bits(self) -> f64 {
+        match self {
+            CacheType::F32 => 32.0,
+            CacheType::F16 => 16.0,
+            CacheType::Q8_0 => 8.5,
+            CacheType::Q4_0 => 4.5,
+        }
+    }
+}
+
+impl std::str::FromStr for CacheType {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "f32" => Ok(CacheType::F32),
+            "f16" => Ok(CacheType::F16),
+            "q8_0" => Ok(CacheType::Q8_0),
+            "q4_0" => Ok(CacheType::Q4_0),
+            _ => Err("it must be f32, f16, q8_0 or q4_0".into()),
+        }
+    }
+}
+
+/// Whether attention is computed block by block, without the whole matrix of
+/// scores (Dao et al., 2022).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FlashAttention {
+    /// Where llama.cpp can.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl std::str::FromStr for FlashAttention {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(FlashAttention::Auto),
+            "on" => Ok(FlashAttention::On),
+            "off" => Ok(FlashAttention::Off),
+            _ => Err("it must be auto, on or off".into()),
+        }
+    }
+}
+
+/// How the KV cache is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLayout {
+    /// One cache for all sequences, and not one for each.
+    pub unified: bool,
+    /// The type of the keys.
+    pub keys: CacheType,
+    /// The type of the values.
+    pub values: CacheType,
+    /// How attention reads it.
+    pub flash_attention: FlashAttention,
+}
+
+impl Default for CacheLayout {
+    fn default() -> Self {
+        let (keys, values) = (CacheType::F16, CacheType::F16);
+        Self { unified: true, keys, values, flash_attention: FlashAttention::Auto }
+    }
+}
+
+impl CacheLayout {
+    /// Its size, beside that of the same cache in 16 bits.
+    pub fn relative_size(&self) -> f64 {
+        (self.keys.bits() + self.values.bits()) / (2.0 * CacheType::F16.bits())
+    }
+}
+
 /// What a user sees of a model.
 #[derive(Clone, Debug, Default)]
 pub struct ModelInfo {

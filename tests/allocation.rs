@@ -44,6 +44,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         step_rows: 64,
         ubatch_rows: 64,
         decode_cores: config().placement.decode_cores,
+        cache: corelane::types::CacheLayout::default(),
         poll: 0,
     };
     let (bell, _socket) = SocketBell::new().unwrap();

@@ -78,6 +78,7 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
         step_rows: 512,
         ubatch_rows: 512,
         decode_cores: vec![0],
+        cache: corelane::types::CacheLayout::default(),
         poll: 0,
     };
     // Every token has other bytes, so its text tells which it is.

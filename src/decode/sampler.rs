@@ -209,7 +209,7 @@ fn max(logits: &[f32]) -> f32 {
 }
 
 /// The first token with the largest logit.
-fn argmax(logits: &[f32]) -> usize {
+pub fn argmax(logits: &[f32]) -> usize {
     let max = max(logits);
     logits.iter().position(|logit| *logit == max).unwrap_or(0)
 }

@@ -11,7 +11,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
 use super::{Backend, DecodeRow, StepError};
-use crate::types::{Position, SlotId};
+use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
 
 /// How to make a context.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct ContextConfig {
     pub decode_cores: Vec<usize>,
     /// How eagerly idle compute threads poll for work, 0 to 100.
     pub poll: u32,
+    /// How the KV cache is laid out.
+    pub cache: CacheLayout,
 }
 
 /// A llama.cpp context.
@@ -72,10 +74,17 @@ impl LlamaBackend {
         params.n_outputs_max = config.slots;
         params.n_threads = n_threads as i32; // at most 512, checked in placement.rs
         params.n_threads_batch = n_threads as i32;
-        // One cache for all sequences. With a stream for each, llama.cpp splits
-        // a step wherever the ids of its sequences have a gap or their row
-        // counts differ, which is every step of continuous batching.
-        params.kv_unified = true;
+        // One cache for all sequences is the default: with one for each,
+        // llama.cpp splits a step wherever the ids of its sequences have a gap or
+        // their row counts differ, which is every step of continuous batching.
+        params.kv_unified = config.cache.unified;
+        params.type_k = ggml_type(config.cache.keys);
+        params.type_v = ggml_type(config.cache.values);
+        params.flash_attn_type = match config.cache.flash_attention {
+            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+            FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        };
         params.no_perf = true;
         // SAFETY: LlamaModel is a transparent wrapper around the pointer (both
         // types are `repr(transparent)`, and the size is asserted below). The
@@ -104,6 +113,15 @@ impl LlamaBackend {
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
         Ok(Self { context, memory, threadpool, n_vocab, rows, _model: model })
+    }
+}
+
+fn ggml_type(cache: CacheType) -> sys::ggml_type {
+    match cache {
+        CacheType::F32 => sys::GGML_TYPE_F32,
+        CacheType::F16 => sys::GGML_TYPE_F16,
+        CacheType::Q8_0 => sys::GGML_TYPE_Q8_0,
+        CacheType::Q4_0 => sys::GGML_TYPE_Q4_0,
     }
 }
 
