@@ -32,6 +32,7 @@ doc: setup
 
 unit: setup-test
 	$(CARGO) test --release
+	$(CARGO) test --release --benches
 
 # The official client, against the real binary.
 e2e: setup-test build

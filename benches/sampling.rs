@@ -1,6 +1,7 @@
 //! Choosing a token from 151,936 logits (Qwen3's vocabulary): what one row costs.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use corelane::decode::sampler::{History, Sampler};
 use corelane::types::{Sampling, TokenId};
@@ -50,6 +51,7 @@ fn sampling(c: &mut Criterion) {
     ];
     let mut sampler = Sampler::new(N_VOCAB, Box::new([0]));
     let mut group = c.benchmark_group("sample a row of 151,936 logits");
+    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
     for (name, sampling) in cases {
         group.bench_function(name, |b| {
             b.iter_batched_ref(

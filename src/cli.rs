@@ -1,6 +1,8 @@
 //! The command line: flags, environment variables and a configuration file, in
 //! that order of precedence, to a checked configuration.
 
+pub mod model;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +26,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model over HTTP.
     Serve(Box<ServeArgs>),
+    /// Make model files.
+    Model(model::ModelArgs),
 }
 
 const SERVE_EXAMPLES: &str = "\

@@ -125,6 +125,23 @@ pub const LOG_PATH_BYTES_MAX: usize = 128;
 /// How long a lane on a core of its own polls an empty ring before it parks.
 pub const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
 
+/// Blocks of a synthetic model: llama.cpp's own bound (`LLAMA_MAX_LAYERS`).
+pub const SYNTH_LAYERS_MAX: u32 = 512;
+/// Numbers in a synthetic model's hidden state.
+pub const SYNTH_WIDTH_MAX: u32 = 1 << 16;
+/// Numbers in a synthetic model's feed-forward layer.
+pub const SYNTH_FFN_MAX: u32 = 1 << 18;
+/// Heads of a synthetic model.
+pub const SYNTH_HEADS_MAX: u32 = 512;
+/// Numbers in a head of a synthetic model.
+pub const SYNTH_HEAD_SIZE_MAX: u32 = 1024;
+/// Tokens of a synthetic model's vocabulary.
+pub const SYNTH_VOCAB_MAX: u32 = 1 << 20;
+/// Numbers of a synthetic model that a thread draws and writes at once.
+pub const SYNTH_PIECE_ELEMENTS: u64 = 1 << 20;
+/// Bytes of a tensor that the quantiser holds at once.
+pub const SYNTH_QUANT_BUFFER_BYTES: usize = 256 * 1024 * 1024;
+
 /// The longest `Retry-After` that is sent, in seconds.
 pub const RETRY_AFTER_S_MAX: u64 = 60;
 
@@ -138,4 +155,6 @@ const _: () = assert!(HEAD_BYTES_MAX <= READ_BYTES, "a head arrives in one read"
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);
 const _: () = assert!(TEXT_BYTES_MAX < BODY_BYTES_MAX, "a text fits into a body");
+const _: () = assert!(SYNTH_HEADS_MAX * SYNTH_HEAD_SIZE_MAX <= 1 << 20, "rows stay small");
+const _: () = assert!(SYNTH_PIECE_ELEMENTS.is_multiple_of(2), "weights are drawn in pairs");
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     end_on_panic();
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),
+        cli::Command::Model(args) => cli::model::run(&args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -159,7 +159,7 @@ fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize) -> u64 {
 }
 
 /// Starts llama.cpp, once in a process, with its log sent to `tracing`.
-fn start_llama() -> &'static LlamaBackend {
+pub(super) fn start_llama() -> &'static LlamaBackend {
     static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
     BACKEND.get_or_init(|| {
         // SAFETY: the callback has the type that llama.cpp asks for, uses no
@@ -172,6 +172,20 @@ fn start_llama() -> &'static LlamaBackend {
 thread_local! {
     /// The last error line that llama.cpp logged on this thread.
     static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Who else is told what llama.cpp logs on this thread.
+    static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
+}
+
+type Listener = Box<dyn FnMut(&str)>;
+
+/// Runs `work`, which calls llama.cpp, and tells `listener` every line that it
+/// logs meanwhile on this thread: of some calls there is no other progress.
+pub(super) fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOnce() -> T) -> T {
+    LAST_ERROR.take();
+    LISTENER.set(Some(Box::new(listener)));
+    let result = work();
+    LISTENER.take();
+    result
 }
 
 /// `": <what llama.cpp said last>"`, or nothing when it said nothing.
@@ -199,5 +213,10 @@ unsafe extern "C" fn on_llama_log(
     if level == sys::GGML_LOG_LEVEL_ERROR {
         LAST_ERROR.replace(text.to_owned());
     }
+    LISTENER.with_borrow_mut(|listener| {
+        if let Some(listener) = listener {
+            listener(text);
+        }
+    });
     tracing::debug!(target: "llama.cpp", "{text}");
 }

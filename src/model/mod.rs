@@ -8,6 +8,7 @@ pub mod builtin;
 pub mod fake;
 pub mod llama;
 pub mod load;
+pub mod synth;
 pub mod vocab;
 
 use crate::types::{Position, SlotId, TokenId};

@@ -1,0 +1,94 @@
+//! Planning a step and taking its answers, while every sequence decodes.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_ROWS_MAX};
+use corelane::ring::message::{Batch, Sample};
+use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
+use corelane::types::Sampling;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+/// Tokens that a sequence generates before another takes its place: the cost
+/// of the change, spread over so many steps, does not show.
+const MAX_TOKENS: u32 = 20_000;
+
+/// A scheduler with sequences that all decode, and answers for their steps.
+struct Steady {
+    scheduler: Scheduler,
+    sequences: usize,
+    batch: Box<Batch>,
+    /// What the decode lane says to a step: as long as the sequences are the
+    /// same, so is this.
+    answers: Box<Batch>,
+}
+
+impl Steady {
+    fn new(sequences: usize) -> Self {
+        let capacity = Capacity {
+            slots: sequences,
+            step_rows: STEP_ROWS_MAX,
+            prefill_tokens_beside_decode: 64,
+            context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
+            sequence_tokens: 2 * MAX_TOKENS,
+            queue_sequences: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
+        };
+        let mut steady = Self {
+            scheduler: Scheduler::new(capacity),
+            sequences,
+            batch: Box::default(),
+            answers: Box::default(),
+        };
+        steady.start();
+        steady
+    }
+
+    /// New sequences, up to and with the first token of each.
+    fn start(&mut self) {
+        let new = || NewSequence {
+            prompt: Box::new([1, 2, 3, 4]),
+            max_tokens: MAX_TOKENS,
+            sampling: Sampling::greedy(),
+        };
+        let new = (0..self.sequences).map(|_| new()).collect();
+        self.scheduler.admit(new, |_, _| ()).expect("an empty queue has room");
+        self.batch.clear();
+        assert!(self.scheduler.schedule(&mut self.batch));
+        self.answers.clear();
+        for row in self.batch.rows.iter().filter(|row| row.sample) {
+            let sample = Sample { owner: row.owner, token: 7, end: false };
+            self.answers.samples.push(sample).expect("one for each slot");
+        }
+        assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");
+        self.scheduler.complete(&self.answers, |_| ());
+    }
+
+    /// One step: a row for each sequence, and a token for each.
+    fn step(&mut self) {
+        self.batch.clear();
+        self.scheduler.schedule(&mut self.batch);
+        debug_assert_eq!(self.batch.rows.len(), self.sequences);
+        let mut ended = false;
+        self.scheduler.complete(black_box(&self.answers), |event| {
+            ended |= matches!(black_box(event), Event::Finished(..));
+        });
+        if ended {
+            self.start();
+        }
+    }
+}
+
+fn schedule(c: &mut Criterion) {
+    let mut group = c.benchmark_group("plan and complete a step");
+    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    for sequences in [1, 8, 64, 256] {
+        let mut steady = Steady::new(sequences);
+        group.throughput(Throughput::Elements(sequences as u64));
+        group.bench_function(format!("{sequences} decoding"), |b| b.iter(|| steady.step()));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, schedule);
+criterion_main!(benches);

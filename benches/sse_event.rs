@@ -1,0 +1,60 @@
+//! A token's text to the bytes of its event, in a chunk of the response.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use corelane::api::openai::{CompletionReply, read_completion};
+use corelane::api::{FinishReason, ReplyContext};
+use corelane::clock::Micros;
+use corelane::http::response::{begin_chunk, end_chunk};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+fn reply() -> CompletionReply {
+    let mut body =
+        br#"{"prompt":"a","stream":true,"stream_options":{"include_usage":true}}"#.to_vec();
+    let request = read_completion(&mut body).expect("a good request");
+    let context = ReplyContext {
+        id: "cmpl-0123456789abcdef".into(),
+        model: "qwen3-0.6b-q4_k_m".into(),
+        created: 1_763_700_000,
+        started: Micros(0),
+    };
+    CompletionReply::new(&request, context)
+}
+
+/// One event, as the connection's task frames it.
+fn event(reply: &mut CompletionReply, text: &str, end: Option<FinishReason>, out: &mut Vec<u8>) {
+    let start = out.len();
+    begin_chunk(out);
+    reply.push_delta(0, text, end, out);
+    end_chunk(out, start);
+}
+
+fn sse_event(c: &mut Criterion) {
+    let mut reply = reply();
+    let mut out = Vec::with_capacity(4096);
+    let mut group = c.benchmark_group("a token's event");
+    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    for (name, text, end) in [
+        ("a word", " river", None),
+        ("a word, the last", " river", Some(FinishReason::Length)),
+        ("to be escaped", "\"\n\t", None),
+        ("an emoji", "🦊", None),
+        ("500 bytes of held back text", &"0123456789".repeat(50), None),
+    ] {
+        out.clear();
+        event(&mut reply, text, end, &mut out);
+        group.throughput(Throughput::Bytes(out.len() as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                out.clear(); // the buffer is the connection's, and stays
+                event(&mut reply, black_box(text), end, &mut out);
+                black_box(&out);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sse_event);
+criterion_main!(benches);

@@ -1,0 +1,286 @@
+//! Synthetic models: a GGUF file with the shape, the types and the vocabulary
+//! size of a known model, and random weights. It is as fast as the real one
+//! and needs no download; what it says means nothing.
+//!
+//! In: a [`Request`]. Out: a file that every llama.cpp program loads, the same
+//! bytes for the same request on every run.
+//!
+//! The weights are drawn as f16 into a file without a name, from which
+//! llama.cpp's own quantiser makes the model, tensor types chosen as for the
+//! real one. Nothing of it is whole in memory, and the file takes its name only
+//! when it is complete.
+
+mod gguf;
+mod quant;
+mod shape;
+mod vocabulary;
+mod weights;
+mod write;
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use self::gguf::Gguf;
+pub use self::gguf::TensorInfo;
+pub use self::quant::{QUANTS, Quant};
+pub use self::shape::{Architecture, SHAPES, Shape};
+use self::write::{Plan, Temporary};
+use super::{builtin, load};
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The model's dimensions.
+    pub shape: Shape,
+    /// The types of its tensors.
+    pub quant: &'static Quant,
+    /// Where the weights come from; the same seed, the same file.
+    pub seed: u64,
+    /// The file to write.
+    pub out: PathBuf,
+    /// Replace `out` if it exists.
+    pub force: bool,
+    /// Compute threads, at least 1. The file does not depend on it.
+    pub threads: usize,
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Its tensors, as they were read back from it.
+    pub tensors: Vec<TensorInfo>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Weights done in this stage.
+    pub done: u64,
+    /// Weights in all.
+    pub total: u64,
+}
+
+/// The two halves of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Random weights are drawn.
+    Drawing,
+    /// llama.cpp packs them.
+    Quantising,
+}
+
+/// Why no model was made. Each is one sentence for a user.
+#[derive(Debug, thiserror::Error)]
+pub enum SynthError {
+    /// The shape is no model's, or the quantisation cannot pack it.
+    #[error("{0}")]
+    Impossible(String),
+    /// The file exists.
+    #[error("{0} exists already; --force replaces it")]
+    Exists(PathBuf),
+    /// The path is a folder's.
+    #[error("cannot write {0}: it is a folder; name a file, such as model.gguf")]
+    Folder(PathBuf),
+    /// The file cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The disk is too full to begin.
+    #[error(
+        "cannot write {path}: making it takes {} MB of disk, and {} MB are free there",
+        .needed.div_ceil(1_000_000),
+        .free / 1_000_000
+    )]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Bytes needed at most.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// llama.cpp could not quantise.
+    #[error("llama.cpp could not quantise the weights{0}")]
+    Quantise(String),
+    /// What was written does not read back.
+    #[error("cannot write {0}: what was written does not read back whole; is the disk full?")]
+    Torn(PathBuf),
+}
+
+/// Makes a synthetic model, telling `progress` how far it is.
+///
+/// # Errors
+/// See [`SynthError`]. A file that was at `request.out` is then still there,
+/// and nothing else is left.
+pub fn synth(
+    request: &Request,
+    mut progress: impl FnMut(Progress) + 'static,
+) -> Result<Made, SynthError> {
+    load::start_llama();
+    let Request { shape, quant, out, .. } = request;
+    let builtin = Gguf::from_bytes(builtin::GGUF).expect("the built-in model is a GGUF file");
+    let known = vocabulary::Known::of(&builtin);
+    shape.check(quant, known.n_tokens()).map_err(SynthError::Impossible)?;
+    check_out(out, request.force)?;
+    check_space(out, shape, quant)?;
+    let plan = Plan::new(shape, request.seed, header(request, &builtin, &known));
+
+    let unwritable = |source| SynthError::Unwritable { path: out.clone(), source };
+    let temporary = Temporary::beside(out);
+    let drawn = temporary.create().map_err(unwritable)?;
+    if !quant.is_plain() {
+        // From here on only the open file holds the space: however the process
+        // ends, nothing of the gigabytes stays behind.
+        temporary.remove().map_err(unwritable)?;
+    }
+    let total = shape.elements();
+    plan.draw(&drawn, request.threads, |done| {
+        progress(Progress { stage: Stage::Drawing, done, total });
+    })
+    .map_err(unwritable)?;
+    if !quant.is_plain() {
+        let source = open_path(&drawn);
+        write::quantise(&source, temporary.path(), quant, request.threads, &plan, move |done| {
+            progress(Progress { stage: Stage::Quantising, done, total });
+        })
+        .map_err(|reason| match free_space(out) {
+            // llama.cpp only says that writing failed, and not why.
+            Ok(free) if free < 1 << 20 => unwritable(ErrorKind::StorageFull.into()),
+            _ => SynthError::Quantise(reason),
+        })?;
+    }
+    drop(drawn);
+    let made = read_back(temporary.path()).ok_or_else(|| SynthError::Torn(out.clone()))?;
+    if !request.force && out.symlink_metadata().is_ok() {
+        return Err(SynthError::Exists(out.clone())); // it came meanwhile
+    }
+    temporary.rename(out).map_err(unwritable)?;
+    Ok(made)
+}
+
+/// Where [`synth`] keeps what is not complete yet: to be removed by whoever
+/// ends the process in its midst.
+pub fn temporary_path(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Refuses what the renaming at the end would, before the work.
+fn check_out(out: &Path, force: bool) -> Result<(), SynthError> {
+    match out.symlink_metadata() {
+        Ok(_) if out.is_dir() => Err(SynthError::Folder(out.to_owned())),
+        Ok(_) if !force => Err(SynthError::Exists(out.to_owned())),
+        _ if out.file_name().is_none() => Err(SynthError::Folder(out.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to fill the disk. An estimate: others may fill it meanwhile.
+fn check_space(out: &Path, shape: &Shape, quant: &Quant) -> Result<(), SynthError> {
+    let free = free_space(out)
+        .map_err(|source| SynthError::Unwritable { path: out.to_owned(), source })?;
+    let elements = shape.elements();
+    let packed = if quant.is_plain() { 0 } else { quant.bytes_max(elements) };
+    let needed = 2 * elements + packed;
+    if needed > free {
+        return Err(SynthError::NoSpace { path: out.to_owned(), needed, free });
+    }
+    Ok(())
+}
+
+/// Bytes free beside `out`.
+fn free_space(out: &Path) -> io::Result<u64> {
+    let folder = match out.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let space = rustix::fs::statvfs(folder)?;
+    Ok(space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+/// The facts of the model, without its tensors.
+fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf {
+    let Request { shape, seed, .. } = request;
+    let mut header = Gguf::empty();
+    header.adopt(builtin, "tokenizer.");
+    known.extend(shape.vocab, &mut header);
+    let architecture = match shape.architecture {
+        Architecture::Qwen3 => "qwen3",
+        Architecture::Llama => "llama",
+    };
+    header.set_text("general.architecture", architecture);
+    header.set_text("general.name", &shape.title());
+    let description =
+        format!("Random weights (seed {seed}), to measure speed with: what it says means nothing.");
+    header.set_text("general.description", &description);
+    // Of the f16 file; the quantiser puts its own.
+    header.set_number("general.file_type", quant::F16.ftype);
+    header.set_number("general.quantization_version", 2);
+    let key = |name: &str| format!("{architecture}.{name}");
+    for (name, value) in [
+        ("block_count", shape.layers),
+        ("context_length", shape.context),
+        ("embedding_length", shape.width),
+        ("feed_forward_length", shape.ffn),
+        ("attention.head_count", shape.heads),
+        ("attention.head_count_kv", shape.kv_heads),
+        ("attention.key_length", shape.head_size),
+        ("attention.value_length", shape.head_size),
+    ] {
+        header.set_number(&key(name), value);
+    }
+    header.set_float(&key("attention.layer_norm_rms_epsilon"), shape.rms_epsilon);
+    header.set_float(&key("rope.freq_base"), shape.rope_base);
+    if shape.architecture == Architecture::Llama {
+        header.set_number(&key("rope.dimension_count"), shape.head_size);
+        header.set_number(&key("vocab_size"), shape.vocab);
+    }
+    header
+}
+
+/// A path to an open file, which may have no name. Valid while it is open.
+fn open_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// What is in the file; `None` when it is not whole. (llama.cpp's quantiser
+/// does not look whether its last writes succeeded.)
+fn read_back(path: &Path) -> Option<Made> {
+    let header = Gguf::open(path)?;
+    let bytes = path.metadata().ok()?.len();
+    (bytes >= header.file_bytes_min()).then(|| Made { bytes, tensors: header.tensors() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_cut_is_noticed() {
+        let path = std::env::temp_dir().join(format!("corelane-torn-{}", std::process::id()));
+        let verdict = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let verdict = read_back(&path).is_some();
+            std::fs::remove_file(&path).unwrap();
+            verdict
+        };
+        let whole = builtin::GGUF;
+        assert!(verdict(whole));
+        for length in [0, 100, whole.len() / 2, whole.len() - 64] {
+            assert!(!verdict(&whole[..length]), "{length} bytes");
+        }
+        // What a disk that filled up in mid-way leaves: no header yet.
+        assert!(!verdict(&vec![0; whole.len()]));
+    }
+}

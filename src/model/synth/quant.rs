@@ -1,0 +1,69 @@
+//! The quantisations that a synthetic model may have: llama.cpp's mixtures,
+//! under the names that model files carry.
+
+use llama_cpp_sys_2 as sys;
+
+/// A mixture of tensor types, as `llama_model_quantize` makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quant {
+    /// Its name, lower case.
+    pub name: &'static str,
+    pub(super) ftype: sys::llama_ftype,
+    /// Rows of matrices are packed in blocks of so many numbers: the largest
+    /// block of any type in the mixture.
+    pub(super) block: u32,
+    /// The same for the token embedding and the output, which are Q6_K in
+    /// every mixture below 8 bits.
+    pub(super) embedding_block: u32,
+}
+
+/// 16-bit floats: the weights as they are drawn.
+pub const F16: Quant = quant("f16", sys::LLAMA_FTYPE_MOSTLY_F16, 1, 1);
+
+/// Every quantisation on offer. Those below 3 bits that want an importance
+/// matrix are not.
+pub const QUANTS: &[Quant] = &[
+    F16,
+    quant("q8_0", sys::LLAMA_FTYPE_MOSTLY_Q8_0, 32, 32),
+    quant("q6_k", sys::LLAMA_FTYPE_MOSTLY_Q6_K, 256, 256),
+    quant("q5_k_m", sys::LLAMA_FTYPE_MOSTLY_Q5_K_M, 256, 256),
+    quant("q5_k_s", sys::LLAMA_FTYPE_MOSTLY_Q5_K_S, 256, 256),
+    quant("q5_0", sys::LLAMA_FTYPE_MOSTLY_Q5_0, 32, 256),
+    quant("q4_k_m", sys::LLAMA_FTYPE_MOSTLY_Q4_K_M, 256, 256),
+    quant("q4_k_s", sys::LLAMA_FTYPE_MOSTLY_Q4_K_S, 256, 256),
+    quant("q4_0", sys::LLAMA_FTYPE_MOSTLY_Q4_0, 32, 256),
+    quant("iq4_xs", sys::LLAMA_FTYPE_MOSTLY_IQ4_XS, 256, 256),
+    quant("q3_k_m", sys::LLAMA_FTYPE_MOSTLY_Q3_K_M, 256, 256),
+    quant("q2_k", sys::LLAMA_FTYPE_MOSTLY_Q2_K, 256, 256),
+];
+
+const fn quant(
+    name: &'static str,
+    ftype: sys::llama_ftype,
+    block: u32,
+    embedding_block: u32,
+) -> Quant {
+    Quant { name, ftype, block, embedding_block }
+}
+
+impl Quant {
+    /// The quantisation of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        QUANTS.iter().find(|quant| quant.name == name)
+    }
+
+    /// True when the weights are not packed at all.
+    pub(super) fn is_plain(&self) -> bool {
+        *self == F16
+    }
+
+    /// Bytes that so many numbers take at most: what Q8_0 takes (34 for 32),
+    /// or Q6_K (210 for 256), the widest type of every mixture below it.
+    pub(super) fn bytes_max(&self, elements: u64) -> u64 {
+        match self.block {
+            1 => elements * 2,
+            32 if self.embedding_block == 32 => elements / 32 * 34,
+            _ => elements / 256 * 210,
+        }
+    }
+}
