@@ -13,14 +13,16 @@ use std::time::Duration;
 use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use crate::api;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
-use crate::front::{self, Control, FrontConfig, Ready, Report, kernel, listener};
+use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
     LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SPIN_BEFORE_PARK,
 };
 use crate::memory;
+use crate::metrics::Metrics;
 use crate::model::fake::{FakeModel, FakeOptions};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
@@ -36,8 +38,9 @@ pub struct Server {
     address: SocketAddr,
     control: Arc<Control>,
     config: ServeConfig,
+    metrics: Arc<Metrics>,
     ready: Producer<Ready>,
-    front: JoinHandle<Report>,
+    front: JoinHandle<()>,
     others: Vec<JoinHandle<()>>,
 }
 
@@ -65,12 +68,13 @@ impl Server {
         kernel::allow_many_descriptors();
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let metrics = Arc::new(Metrics::new(api::paths()));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell)));
         let (ready, ready_rx) = RingBuffer::new(1);
-        let front = start_front(&config, &control, listener, bell_socket, ready_rx)?;
-        Ok(Self { address, control, config, ready, front, others: Vec::new() })
+        let front = start_front(&config, &control, &metrics, listener, bell_socket, ready_rx)?;
+        Ok(Self { address, control, config, metrics, ready, front, others: Vec::new() })
     }
 
     /// Loads a model, and serves it. `progress` is told how far loading is,
@@ -148,8 +152,9 @@ impl Server {
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
         let cores = config.placement.decode_cores.clone();
+        let metrics = self.metrics.clone();
         let decode = start_decode(decode_link, cores, move || {
-            Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens))
+            Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics))
         })?;
         self.others.push(decode);
 
@@ -160,8 +165,10 @@ impl Server {
             sequence_tokens,
             n_predict: config.n_predict,
         });
-        let (prepare, run) = prepare::lane(serving.clone(), self.control.bell.clone());
+        let bell = self.control.bell.clone();
+        let (prepare, run) = prepare::lane(serving.clone(), bell, self.metrics.clone());
         self.others.push(spawn("prepare", PREPARE_STACK_BYTES, run)?);
+        self.metrics.set_model(&name);
         let ready = Ready { serving, capacity, link: front_link, prepare };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();
@@ -178,16 +185,19 @@ impl Server {
         self.control.clone()
     }
 
-    /// Waits until it has drained and every lane has ended; tells what the
-    /// front lane did.
-    pub fn join(self) -> Report {
+    /// What the lanes count.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Waits until it has drained and every lane has ended.
+    pub fn join(self) {
         let Self { ready, front, others, .. } = self;
         drop(ready);
-        let report = front.join().expect("a lane that panics ends the process");
+        front.join().expect("a lane that panics ends the process");
         for lane in others {
             lane.join().expect("a lane that panics ends the process");
         }
-        report
     }
 }
 
@@ -230,15 +240,17 @@ pub(crate) fn spin(config: &ServeConfig) -> Duration {
 fn start_front(
     config: &ServeConfig,
     control: &Arc<Control>,
+    metrics: &Arc<Metrics>,
     listener: TcpListener,
     bell_socket: std::os::unix::net::UnixStream,
     ready: Consumer<Ready>,
-) -> Result<JoinHandle<Report>, String> {
+) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
         api_keys: config.api_keys.clone(),
         drain: config.drain,
         polls: !config.placement.is_shared(),
         entropy: config.entropy,
+        metrics: metrics.clone(),
     };
     let core = config.placement.front_core;
     let control = control.clone();
@@ -254,7 +266,6 @@ fn start_front(
             }
             Err(error) => {
                 let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));
-                Report::default()
             }
         }
     })?;

@@ -22,8 +22,9 @@
 //! - [`model`]: llama.cpp, the fake model, the built-in model.
 //! - [`text`]: tokens back to text, with stop strings.
 //!
-//! Below all of them: [`types`], [`limits`], [`clock`], [`memory`]. Above them:
-//! [`config`], [`placement`] and [`lanes`], which start it all.
+//! Below all of them: [`types`], [`limits`], [`clock`], [`memory`] and
+//! [`metrics`], which every lane writes into. Above them: [`config`],
+//! [`placement`] and [`lanes`], which start it all.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod api;
@@ -35,6 +36,7 @@ pub mod http;
 pub mod lanes;
 pub mod limits;
 pub mod memory;
+pub mod metrics;
 pub mod model;
 pub mod placement;
 pub mod ring;

@@ -12,6 +12,7 @@ use corelane::config::ServeConfig;
 use corelane::front::Control;
 use corelane::lanes::{Served, Server};
 use corelane::limits::LOG_LINES_MAX;
+use corelane::metrics::Metrics;
 use corelane::model::load::Source;
 use corelane::placement::format_list;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -54,22 +55,32 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let _log = start_log(args)?;
     let config = args.config()?;
     let mut server = Server::start(config.clone())?;
+    let metrics = server.metrics();
     drain_on_signal(server.control())?;
     let source = args.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
         announce(&server, &config, &served);
     }
-    let report = server.join();
+    server.join();
+    log_end(&metrics);
+    Ok(())
+}
+
+/// What was done, in one line.
+fn log_end(metrics: &Metrics) {
+    let (front, decode) = (&metrics.front, &metrics.decode);
+    let bubble = decode.bubble_us.snapshot();
     tracing::info!(
-        requests = report.requests,
-        tokens = report.tokens,
-        steps = report.steps,
-        decode_s = report.decode_us as f64 / 1e6,
-        sample_s = report.sample_us as f64 / 1e6,
-        rows_dropped = report.rows_dropped,
+        requests = front.responses.total(),
+        tokens = front.generation_tokens.get(),
+        steps = decode.step_us.count(),
+        decode_s = decode.step_us.sum() as f64 / 1e6,
+        sample_s = decode.sample_us.sum() as f64 / 1e6,
+        bubble_us_p50 = bubble.quantile(0.5).unwrap_or_default(),
+        bubble_us_p99 = bubble.quantile(0.99).unwrap_or_default(),
+        rows_dropped = decode.rows_dropped.get(),
         "ended"
     );
-    Ok(())
 }
 
 /// Logs go to standard error through a thread of their own: a slow terminal

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The floor: plain data, bounds, time and memory, which everybody may use.
-const FLOOR: &[&str] = &["types", "limits", "clock", "memory"];
+/// The floor: plain data, bounds, time, memory and counters, which everybody may use.
+const FLOOR: &[&str] = &["types", "limits", "clock", "memory", "metrics"];
 
 /// What each module may import of ours, besides the floor and itself.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -13,6 +13,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limits", &[]),
     ("clock", &[]),
     ("memory", &[]),
+    ("metrics", &[]),
     ("placement", &[]),
     ("config", &["placement"]),
     ("http", &[]),
@@ -23,7 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("decode", &["ring::message", "ring::DecodeLink", "model"]),
     ("front", &["http", "api", "scheduler", "ring", "text", "model::vocab"]),
-    ("lanes", &["config", "placement", "front", "decode", "ring", "scheduler", "model"]),
+    ("lanes", &["config", "placement", "front", "decode", "ring", "scheduler", "model", "api"]),
 ];
 
 fn sources() -> Vec<(PathBuf, String)> {
