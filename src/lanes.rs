@@ -1,12 +1,13 @@
 //! Starts the lanes and wires the rings between them.
 //!
-//! The listening socket is bound first, so a port in use is known at once; the
-//! front lane starts next, and answers 503 while the model loads; then the
-//! model is loaded on the calling thread, and the decode lane and the prepare
+//! The listening sockets are bound first, so a port in use is known at once; the
+//! front lane and the ops lane start next, and answer while the model loads; then
+//! the model is loaded on the calling thread, and the decode lane and the prepare
 //! lane start.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ use crate::model::fake::{FakeModel, FakeOptions};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
-use crate::placement::pin_this_thread;
+use crate::ops;
+use crate::placement::{Topology, pin_this_thread, yield_to_others};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, DecodeLink};
 use crate::scheduler::Capacity;
@@ -42,6 +44,14 @@ pub struct Server {
     ready: Producer<Ready>,
     front: JoinHandle<()>,
     others: Vec<JoinHandle<()>>,
+    ops: Option<OpsLane>,
+}
+
+/// The ops lane, which runs until it is told to stop.
+struct OpsLane {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 /// What became of loading.
@@ -58,7 +68,7 @@ pub struct Served {
 }
 
 impl Server {
-    /// Binds the address and starts the front lane.
+    /// Binds the addresses and starts the front lane and the ops lane.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -68,13 +78,16 @@ impl Server {
         kernel::allow_many_descriptors();
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
         let metrics = Arc::new(Metrics::new(api::paths()));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell)));
         let (ready, ready_rx) = RingBuffer::new(1);
         let front = start_front(&config, &control, &metrics, listener, bell_socket, ready_rx)?;
-        Ok(Self { address, control, config, metrics, ready, front, others: Vec::new() })
+        let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
+        let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
+        Ok(Self { address, control, config, metrics, ready, front, others: Vec::new(), ops })
     }
 
     /// Loads a model, and serves it. `progress` is told how far loading is,
@@ -185,18 +198,28 @@ impl Server {
         self.control.clone()
     }
 
+    /// Where metrics are shown, if they are.
+    pub fn ops_address(&self) -> Option<SocketAddr> {
+        self.ops.as_ref().map(|ops| ops.address)
+    }
+
     /// What the lanes count.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
 
-    /// Waits until it has drained and every lane has ended.
+    /// Waits until it has drained and every lane has ended, the ops lane last.
     pub fn join(self) {
-        let Self { ready, front, others, .. } = self;
+        let Self { ready, front, others, ops, .. } = self;
         drop(ready);
         front.join().expect("a lane that panics ends the process");
         for lane in others {
             lane.join().expect("a lane that panics ends the process");
+        }
+        if let Some(ops) = ops {
+            ops.stop.store(true, Ordering::Release);
+            ops.thread.thread().unpark();
+            ops.thread.join().expect("a lane that panics ends the process");
         }
     }
 }
@@ -271,6 +294,39 @@ fn start_front(
     })?;
     wait_for(&mut outcome, "the front lane")?;
     Ok(handle)
+}
+
+fn start_ops(
+    config: &ServeConfig,
+    bound: ops::Bound,
+    metrics: &Arc<Metrics>,
+) -> Result<OpsLane, String> {
+    let cores = Topology::read()?.housekeeping(&config.placement);
+    let (address, metrics) = (bound.address(), metrics.clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
+    let thread = spawn("ops", LANE_STACK_BYTES, {
+        let stop = stop.clone();
+        move || {
+            // What this thread starts inherits both.
+            let started = pin_this_thread(&cores).and_then(|()| {
+                yield_to_others();
+                ops::start(bound, metrics)
+            });
+            match started {
+                Ok(lane) => {
+                    let _ = outcome_tx.push(Ok(()));
+                    drop(outcome_tx);
+                    lane.run(&stop);
+                }
+                Err(error) => {
+                    let _ = outcome_tx.push(Err(error));
+                }
+            }
+        }
+    })?;
+    wait_for(&mut outcome, "the ops lane")?;
+    Ok(OpsLane { address, stop, thread })
 }
 
 pub(crate) fn start_decode<B: crate::model::Backend>(

@@ -14,10 +14,11 @@ use corelane::lanes::{Served, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::metrics::Metrics;
 use corelane::model::load::Source;
+use corelane::ops;
 use corelane::placement::format_list;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -43,19 +44,29 @@ fn main() -> ExitCode {
 /// accepts and does not answer is worse than none. (A hook and not
 /// `panic = "abort"`, which would build every dependency a second time for the
 /// tests.)
+///
+/// **Invariant:** a panic on a connection of the ops lane ends that connection
+/// alone. It is reported without a backtrace, for which a coroutine's stack is
+/// too small.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if ops::is_on_a_connection() {
+            let reason = panic.payload_as_str().unwrap_or_default();
+            tracing::error!(reason, at = ?panic.location(), "a connection of the ops lane failed");
+            return;
+        }
         report(panic);
         std::process::abort();
     }));
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
-    let _log = start_log(args)?;
+    let (_log, lines_lost) = start_log(args)?;
     let config = args.config()?;
     let mut server = Server::start(config.clone())?;
     let metrics = server.metrics();
+    metrics.set_log_lines_lost(move || lines_lost.dropped_lines() as u64);
     drain_on_signal(server.control())?;
     let source = args.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
@@ -84,13 +95,16 @@ fn log_end(metrics: &Metrics) {
 }
 
 /// Logs go to standard error through a thread of their own: a slow terminal
-/// loses lines, and never stops a lane.
-fn start_log(args: &cli::ServeArgs) -> Result<WorkerGuard, String> {
-    let filter = EnvFilter::try_new(&args.log).map_err(|error| {
+/// loses lines, and never stops a lane. Also returns how many it lost.
+fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, ErrorCounter), String> {
+    // The libraries under the ops lane call every closed connection an error.
+    let filter = format!("may=off,generator=off,{}", args.log);
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
     })?;
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LOG_LINES_MAX).finish(std::io::stderr());
+    let lines_lost = writer.error_counter();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_span_events(FmtSpan::NONE)
@@ -101,7 +115,7 @@ fn start_log(args: &cli::ServeArgs) -> Result<WorkerGuard, String> {
     } else {
         log.init()
     }
-    Ok(guard)
+    Ok((guard, lines_lost))
 }
 
 /// The first SIGTERM or SIGINT drains, the second ends the process at once.
@@ -151,9 +165,14 @@ fn announce(server: &Server, config: &ServeConfig, served: &Served) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
     let front = if placement.is_shared() { "shared" } else { "its own" };
     let key = if config.api_keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
+    let ops = match server.ops_address() {
+        Some(address) => format!("http://{address}/metrics"),
+        None => "none".into(),
+    };
     let text = format!(
         "corelane {version}
   address  http://{address}
+  metrics  {ops}
   model    {name}: {params:.1} M parameters, {size:.1} MB
   context  {context} tokens for {parallel} requests at once, at most {each} each
   lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}

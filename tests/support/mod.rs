@@ -2,6 +2,8 @@
 //! process, and an HTTP client that hides nothing.
 #![allow(dead_code)] // each test binary uses its own part of it
 
+pub mod metrics;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -41,6 +43,7 @@ pub fn config() -> ServeConfig {
     ServeConfig {
         host: "127.0.0.1".into(),
         port: 0,
+        ops_addr: None,
         alias: None,
         api_keys: Vec::new(),
         context_tokens: None,
@@ -89,6 +92,11 @@ impl TestServer {
     fn of(server: Server, served: Served) -> Self {
         let (address, metrics) = (server.address(), server.metrics());
         Self { address, metrics, server: Some(server), served }
+    }
+
+    /// Where its metrics are.
+    pub fn ops_address(&self) -> SocketAddr {
+        self.server.as_ref().unwrap().ops_address().expect("the test switched it on")
     }
 
     pub fn drain(&self) {
