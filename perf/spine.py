@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("serve", nargs="*", help="further flags of corelane serve, after --")
     options = parser.parse_args()
 
-    command = [ROOT / "target/release/corelane", "serve", "--port", "0", "--log", "warn"]
+    command = [ROOT / "target/release/corelane", "serve", "--port", "0", "--ops-addr", "none", "--log", "warn"]
     command += ["--model", options.model] if options.model else []
     started = time.monotonic()
     process = subprocess.Popen([*command, *options.serve], stdout=subprocess.PIPE, text=True)

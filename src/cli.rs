@@ -55,6 +55,15 @@ pub struct ServeArgs {
     /// Port to listen on; 0 takes any free one
     #[arg(long, env = "CORELANE_PORT", default_value_t = 8080, help_heading = "HTTP")]
     port: u16,
+    /// Address of /metrics, /health and /ready, with its port; none shows them nowhere
+    #[arg(
+        long,
+        env = "CORELANE_OPS_ADDR",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:9090",
+        help_heading = "HTTP"
+    )]
+    ops_addr: String,
     /// Key that clients must send; give several with commas [default: none needed]
     #[arg(
         long,
@@ -351,6 +360,7 @@ impl ServeArgs {
         let config = ServeConfig {
             host: self.host.clone(),
             port: self.port,
+            ops_addr: (self.ops_addr != "none").then(|| self.ops_addr.clone()),
             alias: self.alias.clone(),
             api_keys: self.api_key.clone(),
             context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),

@@ -11,6 +11,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct Micros(pub u64);
 
 impl Micros {
+    /// Microseconds from `earlier` to this moment; 0 when `earlier` is later.
+    pub fn since(self, earlier: Micros) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Seconds from `earlier` to this moment; 0 when `earlier` is later.
     pub fn seconds_since(self, earlier: Micros) -> f64 {
         self.0.saturating_sub(earlier.0) as f64 / 1e6

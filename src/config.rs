@@ -13,6 +13,8 @@ pub struct ServeConfig {
     pub host: String,
     /// Port to listen on; 0 for any free one.
     pub port: u16,
+    /// Where metrics, health and readiness are shown; `None` for nowhere.
+    pub ops_addr: Option<String>,
     /// The name that clients see; `None` for the model's own.
     pub alias: Option<String>,
     /// Keys that clients must give one of; none lets everybody in.

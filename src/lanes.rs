@@ -1,31 +1,35 @@
 //! Starts the lanes and wires the rings between them.
 //!
-//! The listening socket is bound first, so a port in use is known at once; the
-//! front lane starts next, and answers 503 while the model loads; then the
-//! model is loaded on the calling thread, and the decode lane and the prepare
+//! The listening sockets are bound first, so a port in use is known at once; the
+//! front lane and the ops lane start next, and answer while the model loads; then
+//! the model is loaded on the calling thread, and the decode lane and the prepare
 //! lane start.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use crate::api;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
-use crate::front::{self, Control, FrontConfig, Ready, Report, kernel, listener};
+use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
     LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SPIN_BEFORE_PARK,
 };
 use crate::memory;
+use crate::metrics::Metrics;
 use crate::model::fake::{FakeModel, FakeOptions};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
-use crate::placement::pin_this_thread;
+use crate::ops;
+use crate::placement::{Topology, pin_this_thread, yield_to_others};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, DecodeLink};
 use crate::scheduler::Capacity;
@@ -36,9 +40,18 @@ pub struct Server {
     address: SocketAddr,
     control: Arc<Control>,
     config: ServeConfig,
+    metrics: Arc<Metrics>,
     ready: Producer<Ready>,
-    front: JoinHandle<Report>,
+    front: JoinHandle<()>,
     others: Vec<JoinHandle<()>>,
+    ops: Option<OpsLane>,
+}
+
+/// The ops lane, which runs until it is told to stop.
+struct OpsLane {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 /// What became of loading.
@@ -55,7 +68,7 @@ pub struct Served {
 }
 
 impl Server {
-    /// Binds the address and starts the front lane.
+    /// Binds the addresses and starts the front lane and the ops lane.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -65,12 +78,16 @@ impl Server {
         kernel::allow_many_descriptors();
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
+        let metrics = Arc::new(Metrics::new(api::paths()));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell)));
         let (ready, ready_rx) = RingBuffer::new(1);
-        let front = start_front(&config, &control, listener, bell_socket, ready_rx)?;
-        Ok(Self { address, control, config, ready, front, others: Vec::new() })
+        let front = start_front(&config, &control, &metrics, listener, bell_socket, ready_rx)?;
+        let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
+        let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
+        Ok(Self { address, control, config, metrics, ready, front, others: Vec::new(), ops })
     }
 
     /// Loads a model, and serves it. `progress` is told how far loading is,
@@ -148,8 +165,9 @@ impl Server {
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
         let cores = config.placement.decode_cores.clone();
+        let metrics = self.metrics.clone();
         let decode = start_decode(decode_link, cores, move || {
-            Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens))
+            Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics))
         })?;
         self.others.push(decode);
 
@@ -160,8 +178,10 @@ impl Server {
             sequence_tokens,
             n_predict: config.n_predict,
         });
-        let (prepare, run) = prepare::lane(serving.clone(), self.control.bell.clone());
+        let bell = self.control.bell.clone();
+        let (prepare, run) = prepare::lane(serving.clone(), bell, self.metrics.clone());
         self.others.push(spawn("prepare", PREPARE_STACK_BYTES, run)?);
+        self.metrics.set_model(&name);
         let ready = Ready { serving, capacity, link: front_link, prepare };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();
@@ -178,16 +198,29 @@ impl Server {
         self.control.clone()
     }
 
-    /// Waits until it has drained and every lane has ended; tells what the
-    /// front lane did.
-    pub fn join(self) -> Report {
-        let Self { ready, front, others, .. } = self;
+    /// Where metrics are shown, if they are.
+    pub fn ops_address(&self) -> Option<SocketAddr> {
+        self.ops.as_ref().map(|ops| ops.address)
+    }
+
+    /// What the lanes count.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Waits until it has drained and every lane has ended, the ops lane last.
+    pub fn join(self) {
+        let Self { ready, front, others, ops, .. } = self;
         drop(ready);
-        let report = front.join().expect("a lane that panics ends the process");
+        front.join().expect("a lane that panics ends the process");
         for lane in others {
             lane.join().expect("a lane that panics ends the process");
         }
-        report
+        if let Some(ops) = ops {
+            ops.stop.store(true, Ordering::Release);
+            ops.thread.thread().unpark();
+            ops.thread.join().expect("a lane that panics ends the process");
+        }
     }
 }
 
@@ -230,15 +263,17 @@ pub(crate) fn spin(config: &ServeConfig) -> Duration {
 fn start_front(
     config: &ServeConfig,
     control: &Arc<Control>,
+    metrics: &Arc<Metrics>,
     listener: TcpListener,
     bell_socket: std::os::unix::net::UnixStream,
     ready: Consumer<Ready>,
-) -> Result<JoinHandle<Report>, String> {
+) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
         api_keys: config.api_keys.clone(),
         drain: config.drain,
         polls: !config.placement.is_shared(),
         entropy: config.entropy,
+        metrics: metrics.clone(),
     };
     let core = config.placement.front_core;
     let control = control.clone();
@@ -254,12 +289,44 @@ fn start_front(
             }
             Err(error) => {
                 let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));
-                Report::default()
             }
         }
     })?;
     wait_for(&mut outcome, "the front lane")?;
     Ok(handle)
+}
+
+fn start_ops(
+    config: &ServeConfig,
+    bound: ops::Bound,
+    metrics: &Arc<Metrics>,
+) -> Result<OpsLane, String> {
+    let cores = Topology::read()?.housekeeping(&config.placement);
+    let (address, metrics) = (bound.address(), metrics.clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
+    let thread = spawn("ops", LANE_STACK_BYTES, {
+        let stop = stop.clone();
+        move || {
+            // What this thread starts inherits both.
+            let started = pin_this_thread(&cores).and_then(|()| {
+                yield_to_others();
+                ops::start(bound, metrics)
+            });
+            match started {
+                Ok(lane) => {
+                    let _ = outcome_tx.push(Ok(()));
+                    drop(outcome_tx);
+                    lane.run(&stop);
+                }
+                Err(error) => {
+                    let _ = outcome_tx.push(Err(error));
+                }
+            }
+        }
+    })?;
+    wait_for(&mut outcome, "the ops lane")?;
+    Ok(OpsLane { address, stop, thread })
 }
 
 pub(crate) fn start_decode<B: crate::model::Backend>(

@@ -22,8 +22,10 @@
 //! - [`model`]: llama.cpp, the fake model, the built-in model.
 //! - [`text`]: tokens back to text, with stop strings.
 //!
-//! Below all of them: [`types`], [`limits`], [`clock`], [`memory`]. Above them:
-//! [`config`], [`placement`] and [`lanes`], which start it all.
+//! Below all of them: [`types`], [`limits`], [`clock`], [`memory`] and
+//! [`metrics`], which every lane writes into. Beside them: [`ops`], the lane
+//! that shows what was counted. Above them: [`config`], [`placement`] and
+//! [`lanes`], which start it all.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod api;
@@ -35,7 +37,9 @@ pub mod http;
 pub mod lanes;
 pub mod limits;
 pub mod memory;
+pub mod metrics;
 pub mod model;
+pub mod ops;
 pub mod placement;
 pub mod ring;
 pub mod scheduler;

@@ -117,6 +117,28 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// that the client sees the answer and not a reset.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Connections of the ops lane; the next one is closed.
+pub const OPS_CONNECTIONS_MAX: usize = 32;
+/// Requests on one of them, after which it is closed: its client may ask and
+/// never read the answers.
+pub const OPS_REQUESTS_MAX: u32 = 100;
+/// One of them without a whole request for this long is closed. Between the
+/// usual intervals of scrapers (5, 10, 15 s), so that none is closed just when
+/// it is used.
+pub const OPS_IDLE_TIMEOUT: Duration = Duration::from_secs(8);
+/// Bytes that one of them may send in all: its requests are a kilobyte each.
+pub const OPS_RECEIVED_BYTES_MAX: u64 = 1024 * 1024;
+/// How often the ops lane looks for such connections while it has any.
+pub const OPS_WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of a path that the ops lane reads.
+pub const OPS_PATH_BYTES_MAX: usize = 1024;
+/// Bytes of a body that the ops lane skips; it needs none.
+pub const OPS_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one page of metrics, about; for the arithmetic below.
+pub const OPS_PAGE_BYTES: usize = 64 * 1024;
+/// Stack of each connection of the ops lane. Mapped, touched as needed.
+pub const OPS_STACK_BYTES: usize = 256 * 1024;
+
 /// Log lines waiting to be written; more are lost.
 pub const LOG_LINES_MAX: usize = 8 * 1024;
 /// Bytes of a request's path that are logged.
@@ -157,4 +179,8 @@ const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE
 const _: () = assert!(TEXT_BYTES_MAX < BODY_BYTES_MAX, "a text fits into a body");
 const _: () = assert!(SYNTH_HEADS_MAX * SYNTH_HEAD_SIZE_MAX <= 1 << 20, "rows stay small");
 const _: () = assert!(SYNTH_PIECE_ELEMENTS.is_multiple_of(2), "weights are drawn in pairs");
+const _: () = assert!(
+    OPS_CONNECTIONS_MAX * OPS_REQUESTS_MAX as usize * OPS_PAGE_BYTES <= 256 * 1024 * 1024,
+    "what clients of the ops lane leave unread"
+);
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

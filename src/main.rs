@@ -12,11 +12,13 @@ use corelane::config::ServeConfig;
 use corelane::front::Control;
 use corelane::lanes::{Served, Server};
 use corelane::limits::LOG_LINES_MAX;
+use corelane::metrics::Metrics;
 use corelane::model::load::Source;
+use corelane::ops;
 use corelane::placement::format_list;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -43,44 +45,67 @@ fn main() -> ExitCode {
 /// accepts and does not answer is worse than none. (A hook and not
 /// `panic = "abort"`, which would build every dependency a second time for the
 /// tests.)
+///
+/// **Invariant:** a panic on a connection of the ops lane ends that connection
+/// alone. It is reported without a backtrace, for which a coroutine's stack is
+/// too small.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if ops::is_on_a_connection() {
+            let reason = panic.payload_as_str().unwrap_or_default();
+            tracing::error!(reason, at = ?panic.location(), "a connection of the ops lane failed");
+            return;
+        }
         report(panic);
         std::process::abort();
     }));
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
-    let _log = start_log(args)?;
+    let (_log, lines_lost) = start_log(args)?;
     let config = args.config()?;
     let mut server = Server::start(config.clone())?;
+    let metrics = server.metrics();
+    metrics.set_log_lines_lost(move || lines_lost.dropped_lines() as u64);
     drain_on_signal(server.control())?;
     let source = args.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
         announce(&server, &config, &served);
     }
-    let report = server.join();
-    tracing::info!(
-        requests = report.requests,
-        tokens = report.tokens,
-        steps = report.steps,
-        decode_s = report.decode_us as f64 / 1e6,
-        sample_s = report.sample_us as f64 / 1e6,
-        rows_dropped = report.rows_dropped,
-        "ended"
-    );
+    server.join();
+    log_end(&metrics);
     Ok(())
 }
 
+/// What was done, in one line.
+fn log_end(metrics: &Metrics) {
+    let (front, decode) = (&metrics.front, &metrics.decode);
+    let bubble = decode.bubble_us.snapshot();
+    tracing::info!(
+        requests = front.responses.total(),
+        tokens = front.generation_tokens.get(),
+        steps = decode.step_us.count(),
+        decode_s = decode.step_us.sum() as f64 / 1e6,
+        sample_s = decode.sample_us.sum() as f64 / 1e6,
+        bubble_us_p50 = bubble.quantile(0.5).unwrap_or_default(),
+        bubble_us_p99 = bubble.quantile(0.99).unwrap_or_default(),
+        rows_dropped = decode.rows_dropped.get(),
+        "ended"
+    );
+}
+
 /// Logs go to standard error through a thread of their own: a slow terminal
-/// loses lines, and never stops a lane.
-fn start_log(args: &cli::ServeArgs) -> Result<WorkerGuard, String> {
-    let filter = EnvFilter::try_new(&args.log).map_err(|error| {
+/// loses lines, and never stops a lane. Also returns how many it lost.
+fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, ErrorCounter), String> {
+    // The libraries under the ops lane call every closed connection an error.
+    let filter = format!("may=off,generator=off,{}", args.log);
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
     })?;
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LOG_LINES_MAX).finish(std::io::stderr());
+    let lines_lost = writer.error_counter();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_span_events(FmtSpan::NONE)
@@ -91,7 +116,7 @@ fn start_log(args: &cli::ServeArgs) -> Result<WorkerGuard, String> {
     } else {
         log.init()
     }
-    Ok(guard)
+    Ok((guard, lines_lost))
 }
 
 /// The first SIGTERM or SIGINT drains, the second ends the process at once.
@@ -141,9 +166,14 @@ fn announce(server: &Server, config: &ServeConfig, served: &Served) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
     let front = if placement.is_shared() { "shared" } else { "its own" };
     let key = if config.api_keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
+    let ops = match server.ops_address() {
+        Some(address) => format!("http://{address}/metrics"),
+        None => "none".into(),
+    };
     let text = format!(
         "corelane {version}
   address  http://{address}
+  metrics  {ops}
   model    {name}: {params:.1} M parameters, {size:.1} MB
   context  {context} tokens for {parallel} requests at once, at most {each} each
   lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}

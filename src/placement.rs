@@ -146,6 +146,28 @@ impl Topology {
         }
         Ok(Placement { front_core, decode_cores })
     }
+
+    /// Where housekeeping may run: beside the front lane or where nothing of
+    /// ours runs, on no physical core of the decode lane's; anywhere, when the
+    /// decode lane has them all.
+    pub fn housekeeping(&self, placement: &Placement) -> Vec<usize> {
+        let computes =
+            |threads: &&Vec<usize>| threads.iter().any(|cpu| placement.decode_cores.contains(cpu));
+        let free: Vec<usize> =
+            self.cores.iter().filter(|t| !computes(t)).flatten().copied().collect();
+        // The front lane polls on its own processor while there is work.
+        let beside: Vec<usize> =
+            free.iter().copied().filter(|cpu| *cpu != placement.front_core).collect();
+        [beside, free].into_iter().find(|cores| !cores.is_empty()).unwrap_or_else(|| self.all())
+    }
+}
+
+/// Lets every other thread go before the calling one and those it starts: it
+/// gets a sixtieth of a processor that others want. Refused, it does not.
+pub fn yield_to_others() {
+    const LAST: i32 = 19;
+    // To Linux the priority is a thread's, whatever POSIX says.
+    let _ = rustix::process::setpriority_process(None, LAST);
 }
 
 /// Pins the calling thread.
@@ -252,6 +274,20 @@ mod tests {
         );
         let wishes = Wishes { threads: Some(3), ..Wishes::default() };
         assert!(two.place(&wishes).unwrap_err().starts_with("--threads 3: from 1 to 2"));
+    }
+
+    #[test]
+    fn housekeeping_keeps_off_the_decode_lane_where_it_can() {
+        let of = |cores: &[&[usize]]| {
+            let topology = topology(cores);
+            topology.housekeeping(&topology.place(&Wishes::default()).unwrap())
+        };
+        assert_eq!(of(&[&[0], &[1]]), [0, 1], "the decode lane has them all");
+        assert_eq!(of(&[&[0], &[1], &[2], &[3]]), [0], "beside the front lane");
+        assert_eq!(of(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]), [4], "on its other thread");
+        let two = topology(&[&[0], &[1]]);
+        let placement = two.place(&Wishes { threads: Some(1), ..Wishes::default() }).unwrap();
+        assert_eq!(two.housekeeping(&placement), [0]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
 use corelane::front::prepare::{Prepared, Serving, prepare};
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
+use corelane::metrics::{Metrics, State};
 use corelane::model::fake::{FakeModel, FakeOptions};
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Source, load};
@@ -19,7 +20,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{ModelInfo, Sampling};
-use support::{Client, TestServer, config};
+use support::{Client, TestServer, config, eventually};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -51,9 +52,11 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let (mut front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
     let model = loaded.model.clone();
     let end_tokens: Box<[i32]> = loaded.vocab.end_tokens().into();
+    let metrics = Arc::new(Metrics::default());
+    let counted_by_lane = metrics.clone();
     let lane = std::thread::spawn(move || {
         let backend = LlamaBackend::new(model, &context).unwrap();
-        decode::run(DecodeLane::new(backend, SEQUENCES, 2048, end_tokens), link);
+        decode::run(DecodeLane::new(backend, SEQUENCES, 2048, end_tokens, metrics), link);
     });
 
     let mut scheduler = Scheduler::new(capacity);
@@ -73,6 +76,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     scheduler.admit(sequences.collect(), |_, _| ()).unwrap();
     let mut batch = Box::<Batch>::default();
     let mut counted = 0;
+    let mut warm = 0;
     for step in 0..1_200 {
         batch.clear();
         assert!(scheduler.schedule(&mut batch));
@@ -84,6 +88,9 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
             }
         };
         scheduler.complete(&batch, |_| ());
+        if step == 199 {
+            warm = counted_by_lane.decode.allocations.get();
+        }
         if step >= 200 {
             assert_eq!(batch.samples.len(), SEQUENCES);
             assert_eq!(batch.allocations, 0, "step {step} allocated");
@@ -93,6 +100,9 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     assert_eq!(counted, 1000);
     drop(front);
     lane.join().unwrap();
+    // The counters say the same, and writing them allocated nothing either.
+    assert_eq!(counted_by_lane.decode.allocations.get(), warm);
+    assert_eq!(counted_by_lane.decode.step_us.count(), 1200);
 }
 
 /// The front lane's own code, without its executor: tokens in, events out.
@@ -119,9 +129,10 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let (front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
     let lane = std::thread::spawn(move || {
         let model = FakeModel::new(STREAMS, 64 * 1024, 64, FakeOptions::default());
-        decode::run(DecodeLane::new(model, STREAMS, 2048, Box::new([])), link);
+        decode::run(DecodeLane::new(model, STREAMS, 2048, Box::new([]), Arc::default()), link);
     });
-    let mut engine = Engine::new(serving.clone(), capacity, front);
+    let metrics = Arc::new(Metrics::default());
+    let mut engine = Engine::new(serving.clone(), capacity, front, metrics.clone());
     let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
         .map(|i| {
@@ -137,11 +148,11 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
                 started: Micros(0),
             };
             let reply = Reply::new(Route::Completions, &generation.request, context);
-            engine.submit(generation, reply, i as u64).unwrap()
+            engine.submit(generation, reply, i as u64, Micros(0), Micros(0)).unwrap()
         })
         .collect();
     let mut pump_until = |tokens: u64| {
-        while engine.report().tokens < tokens {
+        while metrics.front.generation_tokens.get() < tokens {
             engine.pump(Micros(1));
             for exchange in &exchanges {
                 exchange.borrow_mut().out.clear(); // as the connection takes it
@@ -181,6 +192,9 @@ fn the_front_lane_allocates_within_its_budget() {
 fn requests_allocate(clients: usize, max_tokens: usize, stream: bool) -> f64 {
     const REQUESTS: usize = 100;
     let server = TestServer::fake(config(), 0);
+    let metrics = server.metrics.clone();
+    eventually("it is ready", || metrics.front.state() == State::Ready);
+    let before = metrics.front.allocations.get();
     let address = server.address;
     std::thread::scope(|scope| {
         for _ in 0..clients {
@@ -196,8 +210,9 @@ fn requests_allocate(clients: usize, max_tokens: usize, stream: bool) -> f64 {
         }
     });
     server.drain();
-    let report = server.join();
+    server.join();
     let requests = (clients * REQUESTS) as u64;
-    assert_eq!((report.requests, report.tokens), (requests, requests * max_tokens as u64));
-    report.allocations as f64 / requests as f64
+    assert_eq!(metrics.front.responses.total(), requests);
+    assert_eq!(metrics.front.generation_tokens.get(), requests * max_tokens as u64);
+    (metrics.front.allocations.get() - before) as f64 / requests as f64
 }

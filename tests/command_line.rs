@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use support::metrics::Page;
 use support::{Client, eventually, post_bytes};
 
 fn corelane(args: &[&str]) -> Command {
@@ -25,20 +26,35 @@ fn run(args: &[&str]) -> Output {
 struct Running {
     child: Child,
     address: SocketAddr,
+    /// Of the ops lane.
+    ops: Option<SocketAddr>,
     banner: String,
 }
 
 impl Running {
     fn start(args: &[&str]) -> Self {
-        let mut child = corelane(&[&["serve", "--port", "0"], args].concat()).spawn().unwrap();
+        Self::of(&mut corelane(&with_free_ports(args, "127.0.0.1:0")))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut banner = String::new();
         while !banner.contains("max_tokens") {
             let n = stdout.read_line(&mut banner).unwrap();
             assert!(n > 0, "the server ended after {banner:?}");
         }
-        let address = banner.split("http://").nth(1).unwrap().split_whitespace().next().unwrap();
-        Self { address: address.parse().unwrap(), child, banner }
+        let after = |key: &str| {
+            let line = banner.lines().find(|line| line.trim_start().starts_with(key)).unwrap();
+            let address = line.split("http://").nth(1)?.trim_end_matches("/metrics");
+            Some(address.parse::<SocketAddr>().unwrap())
+        };
+        let (address, ops) = (after("address ").unwrap(), after("metrics "));
+        Self { address, ops, child, banner }
+    }
+
+    fn scrape(&self) -> Page {
+        Page::parse(&Client::connect(self.ops.unwrap()).get("/metrics").body)
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -63,9 +79,19 @@ impl Drop for Running {
 
 /// One clear line on standard error, exit code 1, no backtrace.
 fn refused(args: &[&str]) -> String {
-    let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
-    let output = run(&[&["serve"], port, args].concat());
-    line_of_failure(&output, args)
+    line_of_failure(&run(&with_free_ports(args, "none")), args)
+}
+
+/// `serve` with these flags, on free ports where they name none.
+fn with_free_ports<'a>(args: &[&'a str], ops_addr: &'a str) -> Vec<&'a str> {
+    let mut all = vec!["serve"];
+    for (flag, value) in [("--port", "0"), ("--ops-addr", ops_addr)] {
+        if !args.contains(&flag) {
+            all.extend([flag, value]);
+        }
+    }
+    all.extend(args);
+    all
 }
 
 fn line_of_failure(output: &Output, args: &[&str]) -> String {
@@ -112,10 +138,17 @@ fn what_the_machine_does_not_have_is_one_clear_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     assert!(refused(&["--port", &port]).contains("is in use by another program"));
+    let addr = taken.local_addr().unwrap().to_string();
+    let line = refused(&["--ops-addr", &addr]);
+    assert!(line.contains("--ops-addr is in use by another program"), "{line}");
     // Two of ours do not share a port either.
     let running = Running::start(&[]);
     let port = running.address.port().to_string();
     assert!(refused(&["--port", &port]).contains("is in use by another program"));
+    let addr = running.ops.unwrap().to_string();
+    assert!(refused(&["--ops-addr", &addr]).contains("is in use by another program"));
+    assert!(refused(&["--ops-addr", "9090"]).contains("such as 127.0.0.1:9090, or none"));
+    assert!(refused(&["--ops-addr", "203.0.113.1:9090"]).contains("not an address of this"));
 }
 
 /// A vocabulary that llama.cpp splits with `std::regex`, which recurses for
@@ -148,7 +181,7 @@ fn a_long_word_does_not_overflow_a_stack() {
 #[test]
 fn arguments_that_are_not_unicode_are_one_clear_line() {
     use std::os::unix::ffi::OsStrExt;
-    let mut command = corelane(&["serve", "--port", "0", "-m"]);
+    let mut command = corelane(&["serve", "--port", "0", "--ops-addr", "none", "-m"]);
     command.arg(std::ffi::OsStr::from_bytes(b"/nonexistent-\xff.gguf"));
     let line = line_of_failure(&command.output().unwrap(), &["not unicode"]);
     assert!(line.contains("cannot read the model file"), "{line}");
@@ -254,9 +287,55 @@ fn a_configuration_file_stands_behind_environment_and_flags() {
     assert!(refused(&["--config", "/nonexistent.toml"]).contains("cannot read the configuration"));
 }
 
+/// Wherever it is named: flag, variable, file.
+#[test]
+fn the_metrics_are_where_they_should_be() {
+    let running = Running::start(&[]);
+    let mut client = Client::connect(running.address);
+    let body = r#"{"prompt":"a","max_tokens":5,"ignore_eos":true}"#;
+    assert_eq!(client.post("/v1/completions", body).status, 200);
+    let page = running.scrape();
+    let tokens = "vllm:generation_tokens_total{model_name=\"corelane built-in\"}";
+    assert_eq!(page.get(tokens), 5.0);
+    assert_eq!(page.get("corelane_log_lines_lost_total"), 0.0);
+    // The binary counts its lanes' allocations.
+    assert!(page.get("corelane_allocations_total{lane=\"front\"}") > 0.0);
+
+    let none = Running::start(&["--ops-addr", "none"]);
+    assert!(none.ops.is_none() && none.banner.contains("metrics  none"), "{}", none.banner);
+    let mut command = corelane(&["serve", "--port", "0"]);
+    let by_variable = Running::of(command.env("CORELANE_OPS_ADDR", "localhost:0"));
+    by_variable.scrape();
+    let file = scratch("ops.toml", b"ops-addr = \"127.0.0.1:0\"\n");
+    let args = ["serve", "--port", "0", "--config", file.to_str().unwrap()];
+    Running::of(&mut corelane(&args)).scrape();
+}
+
+/// A panic on a connection of the ops lane ends that connection, and not the
+/// process. Here the library panics because it cannot complain of a request:
+/// nobody reads standard error.
+#[test]
+fn a_panic_on_the_ops_lane_ends_nothing_else() {
+    let mut running = Running::start(&[]);
+    drop(running.child.stderr.take());
+    for malformed in ["GARBAGE\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"] {
+        let mut stranger = Client::connect(running.ops.unwrap());
+        stranger.send(malformed.as_bytes());
+        stranger.try_response();
+        assert!(stranger.is_closed());
+        running.scrape();
+        let body = r#"{"prompt":"a","max_tokens":3}"#;
+        let answer = Client::connect(running.address).post("/v1/completions", body);
+        assert_eq!(answer.status, 200);
+    }
+    assert!(running.child.try_wait().unwrap().is_none(), "it runs");
+}
+
 #[test]
 fn sigterm_finishes_what_runs_and_ends_with_zero() {
     let mut running = Running::start(&[]);
+    let mut scraper = Client::connect(running.ops.unwrap()); // holds nobody
+    assert_eq!(scraper.get("/ready").status, 200);
     let mut client = Client::connect(running.address);
     let body = r#"{"prompt":"Once","max_tokens":300,"ignore_eos":true}"#;
     client.send(post_bytes("/generate_stream", body).as_bytes());
@@ -294,6 +373,8 @@ fn an_idle_server_does_not_spin() {
     let running = Running::start(&[]);
     let mut client = Client::connect(running.address);
     client.post("/v1/completions", r#"{"prompt":"a"}"#);
+    let mut scraper = Client::connect(running.ops.unwrap()); // stays open
+    assert_eq!(scraper.get("/metrics").status, 200);
     // ggml's threads poll for a while after the last step.
     std::thread::sleep(Duration::from_millis(1500));
     let before = running.cpu_ticks();
@@ -305,11 +386,14 @@ fn an_idle_server_does_not_spin() {
 #[test]
 fn the_banner_and_the_help_teach() {
     let running = Running::start(&[]);
-    for part in ["address", "model", "corelane built-in", "lanes", "front on core", "curl http"] {
+    for part in
+        ["address", "metrics", "model", "corelane built-in", "lanes", "front on core", "curl http"]
+    {
         assert!(running.banner.contains(part), "{part:?} in {}", running.banner);
     }
     let help = String::from_utf8(run(&["serve", "--help"]).stdout).unwrap();
-    for part in ["--model", "--ctx-size", "-np", "-ub", "CORELANE_PORT", "Examples:"] {
+    for part in ["--model", "--ops-addr", "--ctx-size", "-np", "-ub", "CORELANE_PORT", "Examples:"]
+    {
         assert!(help.contains(part), "{part:?} in the help");
     }
     let mut version = String::new();

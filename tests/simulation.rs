@@ -5,9 +5,11 @@
 mod support;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use corelane::decode::DecodeLane;
 use corelane::limits::STEPS_IN_FLIGHT;
+use corelane::metrics::Metrics;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Input};
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
@@ -21,6 +23,7 @@ struct Simulation {
     failures: bool,
     scheduler: Scheduler,
     lane: DecodeLane<FakeModel>,
+    metrics: Arc<Metrics>,
     /// Planned and not yet run.
     down: VecDeque<Box<Batch>>,
     /// Taken, to be used again.
@@ -64,6 +67,7 @@ impl Simulation {
             queue_tokens: random.within(100, 3000),
         };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
+        let metrics = Arc::new(Metrics::default());
         let model = FakeModel::new(
             slots,
             capacity.context_tokens as usize,
@@ -76,7 +80,14 @@ impl Simulation {
             capacity,
             end_one_in,
             scheduler: Scheduler::new(capacity),
-            lane: DecodeLane::new(model, slots, sequence_tokens as usize, Box::new([END])),
+            lane: DecodeLane::new(
+                model,
+                slots,
+                sequence_tokens as usize,
+                Box::new([END]),
+                metrics.clone(),
+            ),
+            metrics,
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
@@ -194,7 +205,13 @@ impl Simulation {
             let next = self.lane.next_position(slot);
             assert_eq!(self.lane.backend().tokens_in(slot), next.index(), "{slot:?}");
         }
-        assert!(self.lane.backend().tokens_held() <= self.capacity.context_tokens as usize);
+        let held = self.lane.backend().tokens_held();
+        assert!(held <= self.capacity.context_tokens as usize);
+        assert_eq!(
+            self.metrics.decode.kv_tokens_used.get(),
+            held as u64,
+            "the gauge says the same"
+        );
     }
 
     fn take_step(&mut self) {
@@ -316,7 +333,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         queue_tokens: 1000,
     };
     let mut scheduler = Scheduler::new(capacity);
-    let mut lane = DecodeLane::new(fake(4, 500), 4, 500, Box::new([END]));
+    let mut lane = DecodeLane::new(fake(4, 500), 4, 500, Box::new([END]), Arc::default());
     let sequence = |prompt: &str, max_tokens| NewSequence {
         prompt: prompt.bytes().map(TokenId::from).collect(),
         max_tokens,
@@ -364,7 +381,7 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
         queue_sequences: 1,
         queue_tokens: 1000,
     });
-    let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]));
+    let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]), Arc::default());
     let prompt = [65, 66, 67, 68].into();
     let new = NewSequence { prompt, max_tokens: 10, sampling: Sampling::greedy() };
     scheduler.admit(vec![new], |_, _| ()).unwrap();
@@ -382,7 +399,7 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
 #[test]
 #[should_panic(expected = "reused uncleared")]
 fn a_slot_reused_uncleared_ends_the_process() {
-    let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]));
+    let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]), Arc::default());
     let start = |generation| corelane::ring::message::Start {
         owner: Owner { slot: SlotId(0), generation: corelane::types::Generation(generation) },
         prompt_tokens: 1,

@@ -71,6 +71,11 @@ pub fn route(method: Method, path: &str) -> Result<Route, ApiError> {
     }
 }
 
+/// Every path that there is.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    ROUTES.iter().map(|(path, ..)| *path)
+}
+
 /// The dialect in which a path's errors are written.
 pub fn dialect(path: &str) -> Dialect {
     match path {

@@ -11,10 +11,12 @@
 
 pub mod sampler;
 
-use std::time::Instant;
+use std::sync::Arc;
 
+use crate::clock::Micros;
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
+use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow};
 use crate::ring::DecodeLink;
 use crate::ring::message::{Batch, Input, Row, Sample, Start};
@@ -28,6 +30,7 @@ pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: DecodeLink) {
         lane.step(&mut batch);
         let before = std::mem::replace(&mut allocations, allocations_on_this_thread());
         batch.allocations = u32::try_from(allocations - before).unwrap_or(u32::MAX);
+        lane.metrics.decode.allocations.add(allocations - before);
         link.send(batch);
     }
 }
@@ -38,6 +41,22 @@ pub struct DecodeLane<B> {
     sampler: Sampler,
     slots: Box<[Slot]>,
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
+    metrics: Arc<Metrics>,
+    /// Tokens in the KV cache: the sum of all slots' next positions.
+    kv_tokens: u64,
+    /// When the step before ended.
+    ended: Micros,
+}
+
+/// What a batch turned out to be.
+#[derive(Default)]
+struct Mix {
+    /// Rows that continue a text.
+    decode_rows: u64,
+    /// Rows that are prompt.
+    prefill_rows: u64,
+    /// A row of it belongs to a sequence that has run before.
+    continues: bool,
 }
 
 /// One slot of the KV cache, seen from this lane.
@@ -49,6 +68,8 @@ struct Slot {
     next: Position,
     /// `next`, counting the rows of the step being prepared.
     planned: Position,
+    /// A step has run some of its rows.
+    has_run: bool,
     /// The token sampled last: the carry.
     carry: Option<TokenId>,
     prompt_tokens: u32,
@@ -74,6 +95,7 @@ impl<B: Backend> DecodeLane<B> {
         slots: usize,
         sequence_tokens: usize,
         end_tokens: Box<[TokenId]>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let sampler = Sampler::new(backend.n_vocab(), end_tokens);
         let slot = || Slot {
@@ -81,6 +103,7 @@ impl<B: Backend> DecodeLane<B> {
             state: SlotState::Free,
             next: Position(0),
             planned: Position(0),
+            has_run: false,
             carry: None,
             prompt_tokens: 0,
             sampling: Sampling::default(),
@@ -91,6 +114,9 @@ impl<B: Backend> DecodeLane<B> {
             sampler,
             slots: (0..slots).map(|_| slot()).collect(),
             rows: heapless::Vec::new(),
+            metrics,
+            kv_tokens: 0,
+            ended: Micros(0),
         }
     }
 
@@ -117,19 +143,37 @@ impl<B: Backend> DecodeLane<B> {
         for start in &batch.starts {
             self.start(start);
         }
-        self.prepare(batch);
+        let mix = self.prepare(batch);
         if self.rows.is_empty() {
             return;
         }
-        let began = Instant::now();
+        let began = self.metrics.clock.now();
         let result = self.backend.decode(&self.rows);
-        let decoded = Instant::now();
+        let decoded = self.metrics.clock.now();
         match result {
             Ok(()) => self.choose(batch),
             Err(error) => self.roll_back(batch, &error),
         }
-        batch.decode_us = micros(decoded - began);
-        batch.sample_us = micros(decoded.elapsed());
+        let work_existed = if mix.continues { self.ended } else { batch.sent };
+        let bubble_us = began.since(work_existed.max(self.ended));
+        self.ended = self.metrics.clock.now();
+        batch.decode_us = saturating(decoded.since(began));
+        batch.sample_us = saturating(self.ended.since(decoded));
+        self.count(batch, &mix, bubble_us);
+    }
+
+    /// Counts a step that has run.
+    fn count(&self, batch: &Batch, mix: &Mix, bubble_us: u64) {
+        let metrics = &self.metrics.decode;
+        metrics.bubble_us.observe(bubble_us);
+        metrics.step_us.observe(batch.decode_us.into());
+        metrics.sample_us.observe(batch.sample_us.into());
+        metrics.decode_rows.observe(mix.decode_rows);
+        metrics.prefill_rows.observe(mix.prefill_rows);
+        let class = metrics.class(self.rows.len() as u64);
+        class.steps.increment();
+        class.time_us.add(batch.decode_us.into());
+        metrics.kv_tokens_used.set(self.kv_tokens);
     }
 
     fn clear(&mut self, owner: Owner) {
@@ -140,9 +184,12 @@ impl<B: Backend> DecodeLane<B> {
             owner.slot
         );
         self.backend.clear(owner.slot);
+        self.kv_tokens -= u64::from(slot.next.0);
+        self.metrics.decode.kv_tokens_used.set(self.kv_tokens);
         slot.state = SlotState::Free;
         slot.next = Position(0);
         slot.planned = Position(0);
+        slot.has_run = false;
         slot.carry = None;
     }
 
@@ -158,8 +205,9 @@ impl<B: Backend> DecodeLane<B> {
 
     /// Turns the batch's rows into the model's: fills in carries, checks
     /// positions, drops the rows of sequences that have ended.
-    fn prepare(&mut self, batch: &mut Batch) {
+    fn prepare(&mut self, batch: &mut Batch) -> Mix {
         self.rows.clear();
+        let mut mix = Mix::default();
         for row in &batch.rows {
             let slot = &mut self.slots[row.owner.slot.index()];
             assert_eq!(
@@ -171,18 +219,27 @@ impl<B: Backend> DecodeLane<B> {
                 SlotState::Free => panic!("a row for slot {:?}, which is free", row.owner.slot),
                 SlotState::Ended => batch.rows_dropped += 1,
                 SlotState::Running => {
+                    mix.continues |= slot.has_run;
+                    match row.input {
+                        Input::Carry => mix.decode_rows += 1,
+                        Input::Token(_) => mix.prefill_rows += 1,
+                    }
                     let row = slot.take(row);
                     self.rows.push(row).expect("a batch and this list have the same bound");
                 }
             }
         }
+        self.metrics.decode.rows_dropped.add(batch.rows_dropped.into());
+        mix
     }
 
     /// After a step that succeeded: moves the positions and samples.
     fn choose(&mut self, batch: &mut Batch) {
+        self.kv_tokens += self.rows.len() as u64;
         for (index, row) in self.rows.iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             slot.next = slot.planned;
+            slot.has_run = true;
             if !row.sample {
                 continue;
             }
@@ -206,6 +263,7 @@ impl<B: Backend> DecodeLane<B> {
     /// the step may have written are removed, its sequences end.
     fn roll_back(&mut self, batch: &mut Batch, error: &crate::model::StepError) {
         tracing::error!(step = batch.step, rows = self.rows.len(), %error, "step failed");
+        self.metrics.decode.steps_failed.increment();
         for row in &self.rows {
             let slot = &mut self.slots[row.slot.index()];
             if slot.state == SlotState::Ended {
@@ -239,6 +297,6 @@ impl Slot {
     }
 }
 
-fn micros(duration: std::time::Duration) -> u32 {
-    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+fn saturating(micros: u64) -> u32 {
+    u32::try_from(micros).unwrap_or(u32::MAX)
 }

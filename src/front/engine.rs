@@ -14,14 +14,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Report;
 use super::exchange::{Exchange, SharedExchange};
 use super::forecast::Forecast;
 use super::prepare::{PreparedGeneration, Serving};
+use super::times::Times;
 use crate::api::error::ApiError;
 use crate::api::{FinishReason, Reply};
 use crate::clock::Micros;
 use crate::limits::{BATCHES, RETRY_AFTER_S_MAX, SEQUENCES_MAX, SLOTS_MAX};
+use crate::metrics::{Counter, Finished, Metrics};
 use crate::ring::FrontLink;
 use crate::ring::message::Batch;
 use crate::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
@@ -44,7 +45,7 @@ pub struct Engine {
     to_wake: Vec<SharedExchange>, // touched by one step
     pace: Pace,
     returning: Returning,
-    report: Report,
+    metrics: Arc<Metrics>,
 }
 
 /// Who may be about to come back.
@@ -62,11 +63,18 @@ struct Stream {
     exchange: SharedExchange,
     choice: usize,
     text: TextStream,
+    times: Times,
 }
 
 impl Engine {
     /// An engine with nothing to do. Allocates every batch there will be.
-    pub fn new(serving: Arc<Serving>, capacity: Capacity, link: FrontLink) -> Self {
+    pub fn new(
+        serving: Arc<Serving>,
+        capacity: Capacity,
+        link: FrontLink,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        metrics.front.kv_tokens_capacity.set(capacity.context_tokens.into());
         Self {
             serving,
             scheduler: Scheduler::new(capacity),
@@ -80,11 +88,12 @@ impl Engine {
             to_wake: Vec::with_capacity(SLOTS_MAX),
             pace: Pace::default(),
             returning: Returning::default(),
-            report: Report::default(),
+            metrics,
         }
     }
 
-    /// Takes a request in: all of its sequences, or none.
+    /// Takes a request in, whose head was `received` some time before `now`:
+    /// all of its sequences, or none.
     ///
     /// # Errors
     /// 429 when the queue has no room, with the time after which it may.
@@ -93,6 +102,8 @@ impl Engine {
         generation: PreparedGeneration,
         reply: Reply,
         seed: u64,
+        received: Micros,
+        now: Micros,
     ) -> Result<SharedExchange, ApiError> {
         let PreparedGeneration { request, prompts, max_tokens } = generation;
         let prompt_tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
@@ -114,11 +125,14 @@ impl Engine {
         let admitted = self.scheduler.admit(sequences, |choice, id| {
             exchange.borrow_mut().sequences.push(id);
             let text = TextStream::new(stops.clone());
-            streams[id.index()] = Some(Stream { id, exchange: exchange.clone(), choice, text });
+            let times = Times::new(received, now);
+            let exchange = exchange.clone();
+            streams[id.index()] = Some(Stream { id, exchange, choice, text, times });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
         self.returning.expected = self.returning.expected.saturating_sub(arrived);
         self.nothing_to_plan = false;
+        self.publish();
         Ok(exchange)
     }
 
@@ -137,9 +151,17 @@ impl Engine {
 
     /// Ends a request whose client has left.
     pub fn cancel(&mut self, exchange: &Exchange) {
+        self.end(exchange, |finished| &finished.abort);
+        self.publish();
+    }
+
+    /// Ends what is left of a request, and counts it as `reason` says.
+    fn end(&mut self, exchange: &Exchange, reason: fn(&Finished) -> &Counter) {
         for id in &exchange.sequences {
             self.scheduler.cancel(*id);
-            self.streams[id.index()].take_if(|stream| stream.id == *id);
+            if self.streams[id.index()].take_if(|stream| stream.id == *id).is_some() {
+                reason(&self.metrics.front.finished).increment();
+            }
         }
         self.nothing_to_plan = false; // slots to clear
     }
@@ -149,10 +171,6 @@ impl Engine {
         while let Some(mut batch) = self.link.receive() {
             self.forecast.received(batch.decode_us.saturating_add(batch.sample_us), now);
             self.nothing_to_plan = false;
-            self.report.steps += 1;
-            self.report.decode_us += u64::from(batch.decode_us);
-            self.report.sample_us += u64::from(batch.sample_us);
-            self.report.rows_dropped += u64::from(batch.rows_dropped);
             self.returning = Returning { expected: 0, until: now + self.forecast.moment() };
             self.receive(&batch, now);
             if self.scheduler.is_idle() {
@@ -168,9 +186,31 @@ impl Engine {
                 self.spare.push(batch).expect("it was taken from there");
                 break;
             }
+            self.count_plan(&batch, now);
             self.forecast.sent(batch.rows.len() as u32, now); // at most STEP_ROWS_MAX
+            batch.sent = self.metrics.clock.now();
             self.link.send(batch);
         }
+        self.publish();
+    }
+
+    fn count_plan(&mut self, batch: &Batch, now: Micros) {
+        let metrics = &self.metrics.front;
+        metrics.steps_in_flight.observe(self.forecast.in_flight() as u64);
+        for start in &batch.starts {
+            let id = self.scheduler.holder(start.owner).expect("it was started just now");
+            if let Some(stream) = &mut self.streams[id.index()] {
+                stream.times.start(start.prompt_tokens, metrics, now);
+            }
+        }
+    }
+
+    /// Tells how full it is.
+    fn publish(&self) {
+        let metrics = &self.metrics.front;
+        metrics.running.set(self.scheduler.running_count() as u64);
+        metrics.waiting.set(self.scheduler.waiting_count() as u64);
+        metrics.kv_tokens_reserved.set(self.scheduler.reserved_tokens().into());
     }
 
     /// Nothing runs, and some of those who just left may be back in a moment.
@@ -197,11 +237,6 @@ impl Engine {
     /// True while the decode lane owes a step.
     pub fn is_busy(&self) -> bool {
         self.forecast.in_flight() > 0
-    }
-
-    /// What was done so far: the engine's part of it.
-    pub fn report(&self) -> Report {
-        self.report
     }
 
     fn receive(&mut self, batch: &Batch, now: Micros) {
@@ -237,7 +272,13 @@ impl Engine {
             }
             Pushed::Open => None,
         };
-        self.report.tokens += 1;
+        let metrics = &self.metrics.front;
+        stream.times.token(metrics, now);
+        match finish {
+            Some(FinishReason::Stop) => stream.times.end(metrics, &metrics.finished.stop, now),
+            Some(FinishReason::Length) => stream.times.end(metrics, &metrics.finished.length, now),
+            None => {}
+        }
         let mut exchange = stream.exchange.borrow_mut();
         exchange.usage.completion_tokens += 1;
         exchange.first_token.get_or_insert(now);
@@ -248,9 +289,12 @@ impl Engine {
 
     fn on_finished(&mut self, id: SequenceId, finish: Finish, now: Micros) {
         let Some(stream) = &mut self.streams[id.index()] else { return };
+        let metrics = &self.metrics.front;
         let mut exchange = stream.exchange.borrow_mut();
         match finish {
             Finish::End => {
+                stream.times.token(metrics, now);
+                stream.times.end(metrics, &metrics.finished.stop, now);
                 self.text.clear();
                 stream.text.finish(&mut self.text);
                 exchange.usage.completion_tokens += 1;
@@ -258,6 +302,7 @@ impl Engine {
                 exchange.push_delta(stream.choice, &self.text, Some(FinishReason::Stop), now);
             }
             Finish::Failed => {
+                metrics.finished.error.increment();
                 exchange.fail(ApiError::internal("the model failed to run a step; try again"));
             }
             Finish::Length => unreachable!("taken together with the last token"),
@@ -278,7 +323,7 @@ impl Engine {
             self.returning.expected += 1;
         }
         if matches!(exchange.borrow().outcome, Some(Err(_))) {
-            self.cancel(&exchange.borrow()); // its other sequences
+            self.end(&exchange.borrow(), |finished| &finished.error); // its other sequences
         }
         self.to_wake.push(exchange);
     }

@@ -65,14 +65,14 @@ async fn accept(front: Rc<Front>, listener: TcpListener) {
         match listener.accept().await {
             Ok(stream) if front.connections.get() < CONNECTIONS_MAX => {
                 let _ = stream.set_nodelay(true); // only latency suffers without it
-                front.connections.set(front.connections.get() + 1);
+                front.opened();
                 glommio::spawn_local(connection::serve(front.clone(), stream)).detach();
             }
             Ok(stream) if front.connections.get() < CONNECTIONS_MAX + REFUSED_CONNECTIONS_MAX => {
-                front.connections.set(front.connections.get() + 1);
+                front.opened();
                 glommio::spawn_local(connection::turn_away(front.clone(), stream)).detach();
             }
-            Ok(_) => {} // closed at once
+            Ok(_) => front.counters().connections_dropped.increment(), // and closed
             Err(error) => {
                 // Out of descriptors, most likely: wait for some to be closed.
                 tracing::warn!(%error, "cannot accept connections");

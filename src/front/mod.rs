@@ -15,6 +15,7 @@ pub mod kernel;
 pub mod listener;
 pub mod prepare;
 mod timers;
+mod times;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -34,6 +35,7 @@ use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::limits::{READ_BYTES, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
+use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::ring::FrontLink;
 use crate::ring::bell::SocketBell;
 use crate::scheduler::Capacity;
@@ -51,6 +53,8 @@ pub struct FrontConfig {
     pub polls: bool,
     /// Where request ids and default seeds begin.
     pub entropy: u64,
+    /// Where to count, and the clock.
+    pub metrics: Arc<Metrics>,
 }
 
 /// What other lanes tell the front lane.
@@ -94,6 +98,7 @@ pub struct Ready {
 pub struct Front {
     config: FrontConfig,
     control: Arc<Control>,
+    metrics: Arc<Metrics>,
     clock: Clock,
     loaded: RefCell<Option<Loaded>>,
     timers: Timers,
@@ -106,7 +111,6 @@ pub struct Front {
     connections: Cell<usize>,
     /// Requests between their head and the last byte of their response.
     exchanges: Cell<usize>,
-    requests: Cell<u64>,
     body_bytes: Cell<usize>,
     entropy: Cell<u64>,
     /// Somebody changed what the engine should do.
@@ -121,7 +125,6 @@ struct Loaded {
     prepare: PrepareLink,
     preparing: Vec<Preparing>,
     next_ticket: u64,
-    allocations_before: u64,
 }
 
 /// A connection that waits for the prepare lane.
@@ -139,25 +142,6 @@ struct PrepareState {
     waker: Option<Waker>,
 }
 
-/// What a front lane did, from the moment the model was ready to its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Requests answered, with whatever status.
-    pub requests: u64,
-    /// Tokens turned into text.
-    pub tokens: u64,
-    /// Rust heap allocations of the lane; 0 without the counting allocator.
-    pub allocations: u64,
-    /// Steps that the decode lane ran.
-    pub steps: u64,
-    /// Its time inside the model, in microseconds.
-    pub decode_us: u64,
-    /// Its time in the sampler, in microseconds.
-    pub sample_us: u64,
-    /// Rows that it dropped, because their sequence had ended in the step before.
-    pub rows_dropped: u64,
-}
-
 /// Runs the front lane on the calling thread's executor, until drained.
 pub async fn run(
     config: FrontConfig,
@@ -165,12 +149,13 @@ pub async fn run(
     listener: std::net::TcpListener,
     bell_socket: StdUnixStream,
     mut ready: rtrb::Consumer<Ready>,
-) -> Report {
+) {
     let front = Rc::new(Front {
         entropy: Cell::new(config.entropy),
+        metrics: config.metrics.clone(),
+        clock: config.metrics.clock,
         config,
         control,
-        clock: Clock::start(),
         loaded: RefCell::new(None),
         timers: Timers::default(),
         read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
@@ -179,7 +164,6 @@ pub async fn run(
         closing: Cell::new(false),
         connections: Cell::new(0),
         exchanges: Cell::new(0),
-        requests: Cell::new(0),
         body_bytes: Cell::new(0),
         kicked: Cell::new(false),
         engine_waker: RefCell::new(None),
@@ -199,25 +183,21 @@ pub async fn run(
         }
         front.wait(&mut bell_socket, &ready).await;
     }
-    front.end().await
+    front.end().await;
 }
 
 impl Front {
     /// Cuts off what is still open, and lets go of the other lanes, which end
     /// when they have nobody to work for.
-    async fn end(&self) -> Report {
+    async fn end(&self) {
         self.closing.set(true);
         self.timers.wake_all();
         let began = self.clock.now();
         while self.connections.get() > 0 && self.clock.now().seconds_since(began) < 0.5 {
             sleep(Duration::from_millis(1)).await;
         }
-        let loaded = self.loaded.take();
-        let requests = self.requests.get();
-        loaded.map_or(Report { requests, ..Report::default() }, |loaded| {
-            let allocations = allocations_on_this_thread() - loaded.allocations_before;
-            Report { requests, allocations, ..loaded.engine.report() }
-        })
+        self.loaded.take();
+        self.counters().allocations.advance_to(allocations_on_this_thread());
     }
 
     /// Does all that can be done now without waiting.
@@ -225,24 +205,48 @@ impl Front {
         self.control.bell.withdraw();
         self.kicked.set(false);
         if let Ok(ready) = ready.pop() {
-            self.loaded.replace(Some(Loaded {
-                engine: Engine::new(ready.serving.clone(), ready.capacity, ready.link),
-                serving: ready.serving,
-                prepare: ready.prepare,
-                preparing: Vec::new(),
-                next_ticket: 0,
-                allocations_before: allocations_on_this_thread(),
-            }));
+            self.load(ready);
         }
+        let now = self.clock.now();
         if let Some(loaded) = &mut *self.loaded.borrow_mut() {
             loaded.receive_prepared();
-            loaded.engine.pump(self.clock.now());
+            loaded.engine.pump(now);
         }
         if self.control.is_draining() && !self.draining.replace(true) {
             tracing::info!("draining: no new requests");
-            self.drain_began.set(self.clock.now());
+            self.counters().set_state(State::Draining);
+            self.drain_began.set(now);
             self.timers.wake_all(); // idle connections close
         }
+        self.counters().tick_us.observe(self.clock.now().since(now));
+        self.counters().allocations.advance_to(allocations_on_this_thread());
+    }
+
+    fn load(&self, ready: Ready) {
+        let Ready { serving, capacity, link, prepare } = ready;
+        let engine = Engine::new(serving.clone(), capacity, link, self.metrics.clone());
+        let preparing = Vec::new();
+        self.loaded.replace(Some(Loaded { engine, serving, prepare, preparing, next_ticket: 0 }));
+        if !self.draining.get() {
+            self.counters().set_state(State::Ready);
+        }
+    }
+
+    /// Where this lane counts.
+    fn counters(&self) -> &FrontMetrics {
+        &self.metrics.front
+    }
+
+    /// A connection was opened.
+    fn opened(&self) {
+        self.connections.set(self.connections.get() + 1);
+        self.counters().connections.set(self.connections.get() as u64);
+    }
+
+    /// A connection was closed.
+    fn closed(&self) {
+        self.connections.set(self.connections.get() - 1);
+        self.counters().connections.set(self.connections.get() as u64);
     }
 
     /// Waits until [`Front::tick`] has something to do.

@@ -12,6 +12,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::api::error::ApiError;
 use crate::api::{GenerationRequest, Prompt, Route, cllm, openai};
 use crate::limits::{PREPARE_JOBS_MAX, TEXT_BYTES_MAX};
+use crate::metrics::Metrics;
 use crate::model::vocab::Vocab;
 use crate::ring::bell::{SocketBell, ThreadBell};
 use crate::types::{ModelInfo, TokenId};
@@ -217,6 +218,7 @@ impl Drop for PrepareLink {
 pub fn lane(
     serving: Arc<Serving>,
     front_bell: Arc<SocketBell>,
+    metrics: Arc<Metrics>,
 ) -> (PrepareLink, impl FnOnce() + Send + 'static) {
     let (jobs_tx, mut jobs_rx) = RingBuffer::<Box<Job>>::new(PREPARE_JOBS_MAX);
     let (mut done_tx, done_rx) = RingBuffer::new(PREPARE_JOBS_MAX);
@@ -238,7 +240,9 @@ pub fn lane(
             let Some(shortest) = shortest else { continue };
             let mut job = waiting.remove(shortest);
             let body = std::mem::take(&mut job.body);
+            let began = metrics.clock.now();
             job.result = Some(prepare(job.route, body, &serving));
+            metrics.prepare.time_us.observe(metrics.clock.now().since(began));
             assert!(done_tx.push(job).is_ok(), "the ring holds every job in flight");
             front_bell.ring();
         }

@@ -2,6 +2,7 @@
 //! [`Batch`], which goes down filled with rows and comes back filled with
 //! samples.
 
+use crate::clock::Micros;
 use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX};
 use crate::types::{Owner, Position, Sampling, TokenId};
 
@@ -13,6 +14,8 @@ use crate::types::{Owner, Position, Sampling, TokenId};
 pub struct Batch {
     /// Steps count from 1, in the order they were planned.
     pub step: u64,
+    /// When the front lane sent it.
+    pub sent: Micros,
     /// Slots whose KV cells are to be cleared before anything else.
     pub clears: heapless::Vec<Owner, SLOTS_MAX>,
     /// Sequences whose first rows are in this batch, after the clears.

@@ -303,6 +303,16 @@ impl Scheduler {
         }
     }
 
+    /// The sequence that holds a slot under this very generation.
+    pub fn holder(&self, owner: Owner) -> Option<SequenceId> {
+        self.slots.holder(owner)
+    }
+
+    /// KV cells promised to running sequences, in tokens.
+    pub fn reserved_tokens(&self) -> u32 {
+        self.reserved_tokens
+    }
+
     /// Sequences waiting for a slot.
     pub fn waiting_count(&self) -> usize {
         self.waiting.len()

@@ -2,13 +2,16 @@
 //! process, and an HTTP client that hides nothing.
 #![allow(dead_code)] // each test binary uses its own part of it
 
+pub mod metrics;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corelane::config::ServeConfig;
-use corelane::front::Report;
 use corelane::lanes::{Served, Server};
+use corelane::metrics::Metrics;
 use corelane::model::fake::FakeOptions;
 use corelane::placement::{Topology, Wishes};
 
@@ -40,6 +43,7 @@ pub fn config() -> ServeConfig {
     ServeConfig {
         host: "127.0.0.1".into(),
         port: 0,
+        ops_addr: None,
         alias: None,
         api_keys: Vec::new(),
         context_tokens: None,
@@ -60,6 +64,7 @@ pub fn config() -> ServeConfig {
 pub struct TestServer {
     server: Option<Server>,
     pub address: SocketAddr,
+    pub metrics: Arc<Metrics>,
     pub served: Served,
 }
 
@@ -73,7 +78,7 @@ impl TestServer {
     pub fn fake_with(config: ServeConfig, options: FakeOptions) -> Self {
         let mut server = Server::start(config).unwrap();
         let served = server.load_fake(options).unwrap();
-        Self { address: server.address(), server: Some(server), served }
+        Self::of(server, served)
     }
 
     /// The built-in model.
@@ -81,7 +86,17 @@ impl TestServer {
         let mut server = Server::start(config).unwrap();
         let source = corelane::model::load::Source::BuiltIn;
         let served = server.load(&source, |_| ()).unwrap().unwrap();
-        Self { address: server.address(), server: Some(server), served }
+        Self::of(server, served)
+    }
+
+    fn of(server: Server, served: Served) -> Self {
+        let (address, metrics) = (server.address(), server.metrics());
+        Self { address, metrics, server: Some(server), served }
+    }
+
+    /// Where its metrics are.
+    pub fn ops_address(&self) -> SocketAddr {
+        self.server.as_ref().unwrap().ops_address().expect("the test switched it on")
     }
 
     pub fn drain(&self) {
@@ -89,8 +104,8 @@ impl TestServer {
     }
 
     /// Waits for a drained server to end.
-    pub fn join(mut self) -> Report {
-        self.server.take().unwrap().join()
+    pub fn join(mut self) {
+        self.server.take().unwrap().join();
     }
 
     pub fn connect(&self) -> Client {

@@ -84,7 +84,8 @@ impl Connection {
             started: incoming.received,
         };
         let reply = Reply::new(route, &generation.request, context);
-        loaded.engine.submit(generation, reply, self.front.random())
+        let now = self.front.clock.now();
+        loaded.engine.submit(generation, reply, self.front.random(), incoming.received, now)
     }
 
     /// Waits for the whole text and sends it.
@@ -125,6 +126,7 @@ impl Connection {
             if !head_sent {
                 head_sent = true;
                 let options = self.options(incoming, "text/event-stream", keep_alive);
+                self.front.counters().responses.count(&incoming.head.path, 200);
                 response::push_stream_head(&mut self.output, &options, chunked);
             }
             let start = self.output.len();

@@ -16,7 +16,6 @@ pub(super) struct ExchangeGuard {
 impl ExchangeGuard {
     pub(super) fn new(front: &Rc<Front>) -> Self {
         front.exchanges.set(front.exchanges.get() + 1);
-        front.requests.set(front.requests.get() + 1);
         Self { front: front.clone() }
     }
 }

@@ -82,7 +82,7 @@ impl From<Gone> for Refused {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.front.connections.set(self.front.connections.get() - 1);
+        self.front.closed();
     }
 }
 

@@ -36,6 +36,7 @@ impl Connection {
     ) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive;
         let options = self.options(incoming, "application/json", keep_alive);
+        self.front.counters().responses.count(&incoming.head.path, 200);
         response::push_head(&mut self.output, 200, &options, body.len());
         if incoming.head.method != Method::Head {
             self.output.extend_from_slice(&body);
@@ -90,6 +91,7 @@ impl Connection {
     pub(super) async fn answer_preflight(&mut self, incoming: &Incoming) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive && incoming.head.framing == Framing::Length(0);
         let options = self.options(incoming, "", keep_alive);
+        self.front.counters().responses.count(&incoming.head.path, 204);
         response::push_preflight(&mut self.output, &options);
         self.flush().await?;
         Ok(keep_alive)
@@ -117,6 +119,7 @@ impl Connection {
         keep_alive: bool,
         with_body: bool,
     ) {
+        self.front.counters().responses.count(path, error.status);
         let mut body = Vec::with_capacity(256);
         error.push_body(api::dialect(path), &mut body);
         let options = HeadOptions {

@@ -1,0 +1,52 @@
+//! When what happened to a sequence, and the metrics that follow from it.
+
+use crate::clock::Micros;
+use crate::metrics::{Counter, FrontMetrics};
+
+/// When what happened to a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// The request's head was read.
+    received: Micros,
+    /// The scheduler took it in.
+    admitted: Micros,
+    /// It was given a slot.
+    started: Micros,
+    /// Its newest token came.
+    last_token: Option<Micros>,
+    /// Known once it has started.
+    prompt_tokens: u64,
+}
+
+impl Times {
+    /// Of a sequence taken in now.
+    pub fn new(received: Micros, now: Micros) -> Self {
+        Self { received, admitted: now, started: now, last_token: None, prompt_tokens: 0 }
+    }
+
+    /// It was given a slot.
+    pub fn start(&mut self, prompt_tokens: u32, metrics: &FrontMetrics, now: Micros) {
+        self.started = now;
+        self.prompt_tokens = prompt_tokens.into();
+        metrics.queue_us.observe(now.since(self.admitted));
+    }
+
+    /// A token became an event.
+    pub fn token(&mut self, metrics: &FrontMetrics, now: Micros) {
+        metrics.generation_tokens.increment();
+        match self.last_token.replace(now) {
+            Some(last) => metrics.itl_us.observe(now.since(last)),
+            None => {
+                metrics.prompt_tokens.add(self.prompt_tokens);
+                metrics.prefill_us.observe(now.since(self.started));
+                metrics.ttft_us.observe(now.since(self.received));
+            }
+        }
+    }
+
+    /// The text is whole.
+    pub fn end(&self, metrics: &FrontMetrics, reason: &Counter, now: Micros) {
+        reason.increment();
+        metrics.e2el_us.observe(now.since(self.received));
+    }
+}

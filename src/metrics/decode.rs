@@ -1,0 +1,96 @@
+//! What the decode lane counts.
+
+use super::bounds::{BUBBLE_US, ROWS, SAMPLE_US, STEP_US};
+use super::histogram::Histogram;
+use super::value::{Counter, Gauge};
+
+/// Written by the decode lane, once a step.
+#[derive(Debug)]
+#[repr(align(128))] // two cache lines: processors fetch them in pairs
+pub struct DecodeMetrics {
+    /// The bubble before each step, in microseconds: how long the lane had
+    /// work and was neither inside the model nor sampling. From the later of
+    /// the end of the step before and the moment this step's work existed, to
+    /// the start of the model. Work that continues a sequence existed when the
+    /// step before ended; other work, when the front lane sent it.
+    pub bubble_us: Histogram<{ BUBBLE_US.len() }>,
+    /// Inside the model, in microseconds a step; the count is that of steps.
+    pub step_us: Histogram<{ STEP_US.len() }>,
+    /// Choosing tokens, in microseconds a step.
+    pub sample_us: Histogram<{ SAMPLE_US.len() }>,
+    /// Rows of a step that continue a text.
+    pub decode_rows: Histogram<{ ROWS.len() }>,
+    /// Rows of a step that are prompt.
+    pub prefill_rows: Histogram<{ ROWS.len() }>,
+    /// Steps and their time, by the number of rows.
+    pub by_rows: [RowClass; ROW_CLASSES.len()],
+    /// Rows planned for sequences that had ended in the step before.
+    pub rows_dropped: Counter,
+    /// Steps that the model could not run.
+    pub steps_failed: Counter,
+    /// Tokens in the KV cache.
+    pub kv_tokens_used: Gauge,
+    /// Rust heap allocations of the lane since it runs steps.
+    pub allocations: Counter,
+}
+
+/// Steps of about so many rows: the last number of rows that belongs to the
+/// class, and its name.
+pub const ROW_CLASSES: [(u64, &str); 8] = [
+    (1, "1"),
+    (4, "2-4"),
+    (8, "5-8"),
+    (16, "9-16"),
+    (32, "17-32"),
+    (64, "33-64"),
+    (256, "65-256"),
+    (u64::MAX, ">256"),
+];
+
+/// Steps of one class.
+#[derive(Debug, Default)]
+pub struct RowClass {
+    /// How many.
+    pub steps: Counter,
+    /// Their time inside the model, in microseconds.
+    pub time_us: Counter,
+}
+
+impl DecodeMetrics {
+    /// The class of a step of so many rows.
+    pub fn class(&self, rows: u64) -> &RowClass {
+        &self.by_rows[ROW_CLASSES.partition_point(|(last, _)| *last < rows)]
+    }
+}
+
+impl Default for DecodeMetrics {
+    fn default() -> Self {
+        Self {
+            bubble_us: Histogram::new(&BUBBLE_US),
+            step_us: Histogram::new(&STEP_US),
+            sample_us: Histogram::new(&SAMPLE_US),
+            decode_rows: Histogram::new(&ROWS),
+            prefill_rows: Histogram::new(&ROWS),
+            by_rows: Default::default(),
+            rows_dropped: Counter::default(),
+            steps_failed: Counter::default(),
+            kv_tokens_used: Gauge::default(),
+            allocations: Counter::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_rows_has_its_class() {
+        let metrics = DecodeMetrics::default();
+        for rows in [1, 2, 4, 5, 8, 9, 64, 65, 256, 257, 2048] {
+            metrics.class(rows).steps.increment();
+        }
+        let steps: Vec<u64> = metrics.by_rows.iter().map(|class| class.steps.get()).collect();
+        assert_eq!(steps, [1, 2, 2, 1, 0, 1, 2, 2]);
+    }
+}

@@ -1,0 +1,136 @@
+//! What the front lane counts.
+
+use super::bounds::{ITL_US, REQUEST_US, STEPS_IN_FLIGHT, TICK_US, TTFT_US};
+use super::histogram::Histogram;
+use super::http::Responses;
+use super::value::{Counter, Gauge};
+
+/// Written by the front lane.
+///
+/// A **request** here is a sequence, as in vLLM: an HTTP request with three
+/// prompts is three.
+#[derive(Debug)]
+#[repr(align(128))] // two cache lines: processors fetch them in pairs
+pub struct FrontMetrics {
+    state: Gauge,
+    /// Client connections that are open.
+    pub connections: Gauge,
+    /// Connections closed unanswered, because too many were open.
+    pub connections_dropped: Counter,
+    /// HTTP responses.
+    pub responses: Responses,
+
+    /// Sequences that hold a slot.
+    pub running: Gauge,
+    /// Sequences that wait for one.
+    pub waiting: Gauge,
+    /// KV cells promised to running sequences, in tokens.
+    pub kv_tokens_reserved: Gauge,
+    /// KV cells that there are, in tokens.
+    pub kv_tokens_capacity: Gauge,
+    /// Steps in flight whenever another one was sent.
+    pub steps_in_flight: Histogram<{ STEPS_IN_FLIGHT.len() }>,
+
+    /// Prompt tokens of requests that had a first token.
+    pub prompt_tokens: Counter,
+    /// Tokens generated, end-of-generation tokens included.
+    pub generation_tokens: Counter,
+    /// How requests ended.
+    pub finished: Finished,
+    /// From admission to a slot, in microseconds.
+    pub queue_us: Histogram<{ REQUEST_US.len() }>,
+    /// From a slot to the first token, in microseconds.
+    pub prefill_us: Histogram<{ REQUEST_US.len() }>,
+    /// From the HTTP request's head to the first token, in microseconds.
+    pub ttft_us: Histogram<{ TTFT_US.len() }>,
+    /// Between two tokens of one request, in microseconds.
+    pub itl_us: Histogram<{ ITL_US.len() }>,
+    /// From the HTTP request's head to the last token, in microseconds, of
+    /// requests that came to their end.
+    pub e2el_us: Histogram<{ REQUEST_US.len() }>,
+
+    /// One tick: what came back from the decode lane, and the next plan, in
+    /// microseconds.
+    pub tick_us: Histogram<{ TICK_US.len() }>,
+    /// Rust heap allocations of the lane; 0 without the counting allocator.
+    pub allocations: Counter,
+}
+
+/// How requests ended.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// The model ended the text, or a stop string did.
+    pub stop: Counter,
+    /// As many tokens as were asked for.
+    pub length: Counter,
+    /// The client left.
+    pub abort: Counter,
+    /// We failed.
+    pub error: Counter,
+}
+
+/// Whether requests are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not yet: the model is being loaded.
+    Loading,
+    /// Yes.
+    Ready,
+    /// Not any more.
+    Draining,
+}
+
+impl FrontMetrics {
+    pub(super) fn new(paths: impl IntoIterator<Item = &'static str>) -> Self {
+        Self {
+            state: Gauge::default(),
+            connections: Gauge::default(),
+            connections_dropped: Counter::default(),
+            responses: Responses::new(paths),
+            running: Gauge::default(),
+            waiting: Gauge::default(),
+            kv_tokens_reserved: Gauge::default(),
+            kv_tokens_capacity: Gauge::default(),
+            steps_in_flight: Histogram::new(&STEPS_IN_FLIGHT),
+            prompt_tokens: Counter::default(),
+            generation_tokens: Counter::default(),
+            finished: Finished::default(),
+            queue_us: Histogram::new(&REQUEST_US),
+            prefill_us: Histogram::new(&REQUEST_US),
+            ttft_us: Histogram::new(&TTFT_US),
+            itl_us: Histogram::new(&ITL_US),
+            e2el_us: Histogram::new(&REQUEST_US),
+            tick_us: Histogram::new(&TICK_US),
+            allocations: Counter::default(),
+        }
+    }
+
+    /// Whether requests are served now.
+    pub fn state(&self) -> State {
+        match self.state.get() {
+            0 => State::Loading,
+            1 => State::Ready,
+            _ => State::Draining,
+        }
+    }
+
+    /// Tells whether requests are served. For the front lane alone.
+    pub fn set_state(&self, state: State) {
+        self.state.set(state as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_read_as_it_was_written() {
+        let front = FrontMetrics::new([]);
+        assert_eq!(front.state(), State::Loading);
+        for state in [State::Ready, State::Draining, State::Loading] {
+            front.set_state(state);
+            assert_eq!(front.state(), state);
+        }
+    }
+}

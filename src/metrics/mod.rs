@@ -1,0 +1,135 @@
+//! What the lanes count: always on, read by the ops lane and by benchmarks.
+//!
+//! [`Metrics`] has a part for each lane that writes. Nothing is sent: a writer
+//! stores into its own cache lines, a reader loads from them.
+//!
+//! **Invariant:** a value has one writer, so writing it takes plain loads and
+//! stores, allocates nothing and locks nothing.
+//! **Invariant:** readers change nothing. A scrape costs a writer at most the
+//! cache misses of fetching its lines back.
+//!
+//! What happened between two moments, in a benchmark:
+//!
+//! ```
+//! # let metrics = corelane::metrics::Metrics::default();
+//! let bubble = metrics.decode.bubble_us.snapshot();
+//! let allocations = metrics.decode.allocations.get();
+//! // ... steps run ...
+//! let bubble = metrics.decode.bubble_us.snapshot().since(&bubble);
+//! let allocations = metrics.decode.allocations.get() - allocations;
+//! println!("p50 {:?} µs, p99 {:?} µs", bubble.quantile(0.5), bubble.quantile(0.99));
+//! ```
+
+pub mod bounds;
+mod decode;
+mod front;
+mod histogram;
+mod http;
+mod value;
+
+use std::fmt;
+use std::sync::OnceLock;
+
+pub use decode::{DecodeMetrics, ROW_CLASSES, RowClass};
+pub use front::{Finished, FrontMetrics, State};
+pub use histogram::{Histogram, HistogramSnapshot};
+pub use http::{REASONS, Responses, reason};
+pub use value::{Counter, Gauge};
+
+use crate::clock::Clock;
+
+/// Everything that is counted, and the clock that all lanes share.
+pub struct Metrics {
+    /// The one clock: times that travel between lanes are read from it.
+    pub clock: Clock,
+    /// Written by the front lane.
+    pub front: FrontMetrics,
+    /// Written by the decode lane.
+    pub decode: DecodeMetrics,
+    /// Written by the prepare lane.
+    pub prepare: PrepareMetrics,
+    model: OnceLock<String>,
+    log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
+}
+
+/// What the prepare lane counts.
+#[derive(Debug)]
+#[repr(align(128))] // two cache lines: processors fetch them in pairs
+pub struct PrepareMetrics {
+    /// Reading and tokenising one body, in microseconds.
+    pub time_us: Histogram<{ bounds::PREPARE_US.len() }>,
+}
+
+impl Metrics {
+    /// All at zero. Responses are counted by path; `paths` are the known ones.
+    pub fn new(paths: impl IntoIterator<Item = &'static str>) -> Self {
+        Self {
+            clock: Clock::start(),
+            front: FrontMetrics::new(paths),
+            decode: DecodeMetrics::default(),
+            prepare: PrepareMetrics { time_us: Histogram::new(&bounds::PREPARE_US) },
+            model: OnceLock::new(),
+            log_lines_lost: OnceLock::new(),
+        }
+    }
+
+    /// The name of the model that is served, once it is loaded.
+    pub fn model(&self) -> Option<&str> {
+        self.model.get().map(String::as_str)
+    }
+
+    /// Names the model. The first name stays.
+    pub fn set_model(&self, name: &str) {
+        self.model.get_or_init(|| name.to_owned());
+    }
+
+    /// Log lines that were dropped because the log was not written fast enough;
+    /// `None` when nobody told how to learn it.
+    pub fn log_lines_lost(&self) -> Option<u64> {
+        self.log_lines_lost.get().map(|count| count())
+    }
+
+    /// Tells how to learn the number of lost log lines. The first way stays.
+    pub fn set_log_lines_lost(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
+        self.log_lines_lost.get_or_init(|| Box::new(count));
+    }
+}
+
+impl Default for Metrics {
+    /// For an engine without HTTP.
+    fn default() -> Self {
+        Self::new([])
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("model", &self.model()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one lane writes shares no cache line with what another writes.
+    #[test]
+    fn lanes_write_to_cache_lines_of_their_own() {
+        assert_eq!(align_of::<FrontMetrics>(), 128);
+        assert_eq!(align_of::<DecodeMetrics>(), 128);
+        assert_eq!(align_of::<PrepareMetrics>(), 128);
+        assert_eq!(size_of::<DecodeMetrics>() % 128, 0);
+    }
+
+    #[test]
+    fn the_model_is_named_once() {
+        let metrics = Metrics::default();
+        assert_eq!(metrics.model(), None);
+        metrics.set_model("first");
+        metrics.set_model("second");
+        assert_eq!(metrics.model(), Some("first"));
+        assert_eq!(metrics.log_lines_lost(), None);
+        metrics.set_log_lines_lost(|| 3);
+        assert_eq!(metrics.log_lines_lost(), Some(3));
+    }
+}

@@ -1,0 +1,276 @@
+//! The page of metrics: every value's name, its help, its unit.
+//!
+//! What vLLM measures, too, has vLLM's name and bounds, so that dashboards and
+//! gateways made for it read this server; the rest begins with `corelane_`.
+//! What is not known is not shown: while no model is loaded, nothing that
+//! carries its name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::page::{Label, MICROS, ONE, Page};
+use crate::metrics::{DecodeMetrics, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
+
+/// Writes the page from what the lanes have counted.
+pub(super) struct Exposition {
+    metrics: Arc<Metrics>,
+}
+
+impl Exposition {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics }
+    }
+}
+
+impl fmt::Debug for Exposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exposition")
+    }
+}
+
+impl Collector for Exposition {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let metrics = &*self.metrics;
+        let mut page = Page { encoder };
+        if let Some(model) = metrics.model() {
+            page.vllm(metrics, &[("model_name", model)])?;
+        }
+        page.server(metrics)?;
+        page.front(&metrics.front)?;
+        page.decode(&metrics.decode)?;
+        page.histogram(
+            "corelane_prepare_seconds",
+            "Reading and tokenising one long request body.",
+            &[],
+            (&metrics.prepare.time_us, MICROS),
+        )?;
+        let lanes =
+            [("front", &metrics.front.allocations), ("decode", &metrics.decode.allocations)];
+        page.counters(
+            "corelane_allocations",
+            "Rust heap allocations of a lane.",
+            lanes.iter().map(|(lane, count)| ([("lane", *lane)], count.get())),
+        )
+    }
+}
+
+impl Page<'_> {
+    /// What vLLM has, with its names.
+    fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 1]) -> fmt::Result {
+        let front = &metrics.front;
+        let capacity = front.kv_tokens_capacity.get().max(1) as f64;
+        let usage = metrics.decode.kv_tokens_used.get() as f64 / capacity;
+        self.gauge(
+            "vllm:num_requests_running",
+            "Requests that hold a slot and run in every step.",
+            model,
+            front.running.get(),
+        )?;
+        self.gauge(
+            "vllm:num_requests_waiting",
+            "Requests that wait for a slot.",
+            model,
+            front.waiting.get(),
+        )?;
+        self.gauge(
+            "vllm:kv_cache_usage_perc",
+            "Share of the KV cache that holds tokens, from 0 to 1.",
+            model,
+            usage,
+        )?;
+        let [model_name] = *model;
+        self.counters(
+            "vllm:prompt_tokens",
+            "Prompt tokens of requests that had a first token.",
+            [([model_name], front.prompt_tokens.get())].into_iter(),
+        )?;
+        self.counters(
+            "vllm:generation_tokens",
+            "Tokens generated, end-of-generation tokens included.",
+            [([model_name], front.generation_tokens.get())].into_iter(),
+        )?;
+        let ends = [
+            ("stop", &front.finished.stop),
+            ("length", &front.finished.length),
+            ("abort", &front.finished.abort),
+        ];
+        self.counters(
+            "vllm:request_success",
+            "Requests that ended: by themselves, at their length, or because the client left.",
+            ends.iter().map(|(why, count)| ([model_name, ("finished_reason", *why)], count.get())),
+        )?;
+        self.histogram(
+            "vllm:time_to_first_token_seconds",
+            "From the head of the HTTP request to the first token.",
+            model,
+            (&front.ttft_us, MICROS),
+        )?;
+        self.histogram(
+            "vllm:inter_token_latency_seconds",
+            "Between two tokens of a request.",
+            model,
+            (&front.itl_us, MICROS),
+        )?;
+        self.histogram(
+            "vllm:e2e_request_latency_seconds",
+            "From the head of the HTTP request to the last token, of requests that came to an end.",
+            model,
+            (&front.e2el_us, MICROS),
+        )?;
+        self.histogram(
+            "vllm:request_queue_time_seconds",
+            "From admission to a slot.",
+            model,
+            (&front.queue_us, MICROS),
+        )?;
+        self.histogram(
+            "vllm:request_prefill_time_seconds",
+            "From a slot to the first token.",
+            model,
+            (&front.prefill_us, MICROS),
+        )
+    }
+
+    fn server(&mut self, metrics: &Metrics) -> fmt::Result {
+        let ready = metrics.front.state() == State::Ready;
+        self.gauge(
+            "corelane_build_info",
+            "Always 1; the label tells the version.",
+            &[("version", env!("CARGO_PKG_VERSION"))],
+            1_u64,
+        )?;
+        let uptime = metrics.clock.now().0 as f64 / MICROS;
+        self.gauge("corelane_uptime_seconds", "Since the start of the server.", &[], uptime)?;
+        self.gauge("corelane_ready", "1 when requests are served.", &[], u64::from(ready))?;
+        if let Some(lost) = metrics.log_lines_lost() {
+            self.counter(
+                "corelane_log_lines_lost",
+                "Log lines dropped because the log was not written fast enough.",
+                lost,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn front(&mut self, front: &FrontMetrics) -> fmt::Result {
+        self.gauge("corelane_connections", "Open connections.", &[], front.connections.get())?;
+        self.counter(
+            "corelane_connections_dropped",
+            "Connections closed unanswered, because too many were open.",
+            front.connections_dropped.get(),
+        )?;
+        let sent = front.responses.counts().filter(|(.., count)| *count > 0);
+        self.each("corelane_http_responses", "HTTP responses.", MetricType::Counter, |metric| {
+            for (path, status, count) in sent {
+                let labels = ([("path", path)], [("status", status)]);
+                metric
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+            Ok(())
+        })?;
+        let refused = REASONS.map(|why| {
+            let of_reason = front.responses.counts().filter(|(_, s, _)| reason(*s) == Some(why));
+            ([("reason", why)], of_reason.map(|(.., count)| count).sum::<u64>())
+        });
+        self.counters(
+            "corelane_requests_refused",
+            "HTTP requests answered with an error, by reason.",
+            refused.into_iter(),
+        )?;
+        self.counter(
+            "corelane_requests_failed",
+            "Requests that had begun and that an error of ours ended.",
+            front.finished.error.get(),
+        )?;
+        self.gauge(
+            "corelane_kv_tokens_reserved",
+            "Tokens of the KV cache promised to running requests.",
+            &[],
+            front.kv_tokens_reserved.get(),
+        )?;
+        self.gauge(
+            "corelane_kv_tokens_capacity",
+            "Tokens that the KV cache has room for.",
+            &[],
+            front.kv_tokens_capacity.get(),
+        )?;
+        self.histogram(
+            "corelane_steps_in_flight",
+            "Steps that the decode lane already had when it was sent another.",
+            &[],
+            (&front.steps_in_flight, ONE),
+        )?;
+        self.histogram(
+            "corelane_front_tick_seconds",
+            "One tick of the front lane: tokens to text, and the next plan.",
+            &[],
+            (&front.tick_us, MICROS),
+        )
+    }
+
+    fn decode(&mut self, decode: &DecodeMetrics) -> fmt::Result {
+        self.gauge(
+            "corelane_kv_tokens_used",
+            "Tokens in the KV cache.",
+            &[],
+            decode.kv_tokens_used.get(),
+        )?;
+        self.histogram(
+            "corelane_bubble_seconds",
+            "Before each step: how long there was work and the model did not run.",
+            &[],
+            (&decode.bubble_us, MICROS),
+        )?;
+        self.histogram(
+            "corelane_step_seconds",
+            "One step: time inside the model.",
+            &[],
+            (&decode.step_us, MICROS),
+        )?;
+        self.histogram(
+            "corelane_sample_seconds",
+            "One step: time to choose its tokens.",
+            &[],
+            (&decode.sample_us, MICROS),
+        )?;
+        self.histogram(
+            "corelane_step_decode_rows",
+            "Rows of a step that continue a text.",
+            &[],
+            (&decode.decode_rows, ONE),
+        )?;
+        self.histogram(
+            "corelane_step_prefill_rows",
+            "Rows of a step that are prompt.",
+            &[],
+            (&decode.prefill_rows, ONE),
+        )?;
+        let classes = || ROW_CLASSES.iter().zip(&decode.by_rows);
+        self.counters(
+            "corelane_steps",
+            "Steps, by their number of rows.",
+            classes().map(|((_, rows), class)| ([("rows", *rows)], class.steps.get())),
+        )?;
+        self.counters(
+            "corelane_step_busy_seconds",
+            "Time inside the model, by the number of rows of the step.",
+            classes()
+                .map(|((_, rows), class)| ([("rows", *rows)], class.time_us.get() as f64 / MICROS)),
+        )?;
+        self.counter(
+            "corelane_rows_dropped",
+            "Rows planned for requests that had ended in the step before.",
+            decode.rows_dropped.get(),
+        )?;
+        self.counter(
+            "corelane_steps_failed",
+            "Steps that the model could not run.",
+            decode.steps_failed.get(),
+        )
+    }
+}

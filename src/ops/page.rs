@@ -1,0 +1,101 @@
+//! Writing one metric: its name, its help, its type, its values.
+
+use std::fmt;
+
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+
+use crate::metrics::Histogram;
+
+/// What a value is divided by to be in the unit of its name.
+pub(super) const MICROS: f64 = 1e6;
+pub(super) const ONE: f64 = 1.0;
+
+/// Buckets of the largest histogram, the last one included.
+const BUCKETS_MAX: usize = 40;
+
+/// A label's name and value.
+pub(super) type Label<'a> = (&'static str, &'a str);
+
+/// The page being written.
+pub(super) struct Page<'a> {
+    pub encoder: DescriptorEncoder<'a>,
+}
+
+impl Page<'_> {
+    /// A metric with whatever `write` writes of it. A counter's name gets
+    /// `_total` at its end.
+    pub fn each(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        write: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        write(&mut self.encoder.encode_descriptor(name, help, None, kind)?)
+    }
+
+    /// One gauge.
+    pub fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: &[Label<'_>],
+        value: impl EncodeGaugeValue,
+    ) -> fmt::Result {
+        self.each(name, help, MetricType::Gauge, |metric| match labels {
+            [] => metric.encode_gauge(&value),
+            labels => metric.encode_family(&labels)?.encode_gauge(&value),
+        })
+    }
+
+    /// One counter, without labels.
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.each(name, help, MetricType::Counter, |metric| {
+            metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
+    }
+
+    /// One counter for each set of labels.
+    pub fn counters<'l, const N: usize, V: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = ([Label<'l>; N], V)>,
+    ) -> fmt::Result {
+        self.each(name, help, MetricType::Counter, |metric| {
+            for (labels, value) in values {
+                metric
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// One histogram, whose numbers are divided by the unit.
+    pub fn histogram<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: &[Label<'_>],
+        (histogram, unit): (&Histogram<N>, f64),
+    ) -> fmt::Result {
+        const { assert!(N < BUCKETS_MAX) };
+        let bucket = |(bound, count): (Option<u64>, u64)| {
+            (bound.map_or(f64::INFINITY, |bound| bound as f64 / unit), count)
+        };
+        let buckets: heapless::Vec<_, BUCKETS_MAX> = histogram.counts().map(bucket).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = histogram.sum() as f64 / unit;
+        self.each(name, help, MetricType::Histogram, |metric| match labels {
+            [] => metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None),
+            labels => {
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+            }
+        })
+    }
+}

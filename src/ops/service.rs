@@ -1,0 +1,227 @@
+//! One connection of the ops lane: which page, and whether another request may
+//! follow.
+
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use may_minihttp::{HttpService, Request, Response};
+use prometheus_client::encoding::text::encode;
+
+use super::connections::{Connection, Shared};
+use crate::limits::{OPS_BODY_BYTES_MAX, OPS_PATH_BYTES_MAX, OPS_REQUESTS_MAX};
+use crate::metrics::State;
+
+const OPENMETRICS: &str =
+    "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "Content-Type: text/plain; charset=utf-8";
+
+/// Answers the requests of one connection.
+pub(super) struct Service {
+    shared: Arc<Shared>,
+    /// `None` for one that is not served, because there are too many.
+    connection: Option<Arc<Connection>>,
+    requests: u32,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Metrics,
+    Health,
+    Ready,
+    Unknown,
+    /// Any other method than GET and HEAD.
+    Method,
+    /// The request cannot be understood, or has sent enough.
+    Refused(u16),
+}
+
+/// What matters of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked {
+    page: Page,
+    with_body: bool,
+    /// Bytes that follow the head.
+    body_bytes: usize,
+    /// No request may follow.
+    last: bool,
+}
+
+impl Service {
+    pub fn new(shared: Arc<Shared>, connection: Option<Arc<Connection>>) -> Self {
+        Self { shared, connection, requests: 0 }
+    }
+}
+
+impl HttpService for Service {
+    fn call(&mut self, request: Request, response: &mut Response) -> io::Result<()> {
+        let Some(connection) = &self.connection else {
+            // Ends this coroutine, and with it the connection. Not a panic: it
+            // has no message, and the hook for panics is not called.
+            resume_unwind(Box::new("too many connections"));
+        };
+        self.shared.touch(connection);
+        self.requests += 1;
+        let headers = request.headers().iter().map(|header| (header.name, header.value));
+        let mut asked = read(request.method(), request.path(), headers, self.requests);
+        asked.last |= request.version() == 0; // HTTP/1.0
+        if asked.body_bytes > 0 {
+            drop(request.body()); // which skips it
+        }
+        if asked.last {
+            response.header("Connection: close");
+            connection.stop_reading();
+        }
+        answer(asked, &self.shared, response);
+        Ok(())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.end();
+        }
+        self.shared.left();
+    }
+}
+
+/// Reads a request, the `nth` of its connection. `may_minihttp` would take any
+/// `Content-Length`, panic on one that is no number, and know no
+/// `Transfer-Encoding`.
+fn read<'a>(
+    method: &str,
+    path: &str,
+    headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+    nth: u32,
+) -> Asked {
+    let page = match (method, path.split('?').next().unwrap_or_default()) {
+        ("GET" | "HEAD", "/metrics") => Page::Metrics,
+        ("GET" | "HEAD", "/health") => Page::Health,
+        ("GET" | "HEAD", "/ready") => Page::Ready,
+        ("GET" | "HEAD", _) => Page::Unknown,
+        _ => Page::Method,
+    };
+    let mut asked =
+        Asked { page, with_body: method != "HEAD", body_bytes: 0, last: nth == OPS_REQUESTS_MAX };
+    let mut refuse = (nth > OPS_REQUESTS_MAX).then_some(503);
+    let mut lengths = 0;
+    for (name, value) in headers {
+        if name.eq_ignore_ascii_case("connection") {
+            asked.last |= value.eq_ignore_ascii_case(b"close");
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            refuse = Some(400);
+        } else if name.eq_ignore_ascii_case("content-length") {
+            lengths += 1;
+            match length(value) {
+                Some(length) if lengths == 1 => asked.body_bytes = length,
+                _ => refuse = Some(400),
+            }
+        }
+    }
+    if asked.body_bytes > OPS_BODY_BYTES_MAX {
+        refuse = Some(413);
+    }
+    if path.len() > OPS_PATH_BYTES_MAX {
+        refuse = Some(414);
+    }
+    if let Some(status) = refuse {
+        asked.page = Page::Refused(status);
+        asked.last = true;
+        asked.body_bytes = 0; // what follows is not read
+    }
+    asked
+}
+
+/// A `Content-Length` as `may_minihttp` reads it, too: digits alone.
+fn length(value: &[u8]) -> Option<usize> {
+    let digits = value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
+}
+
+fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
+    let mut text = |status: usize, message: &'static str, body: &'static str| {
+        response.status_code(status, message).header(TEXT);
+        if asked.with_body {
+            response.body(body);
+        }
+    };
+    match asked.page {
+        Page::Health => text(200, "OK", "ok\n"),
+        Page::Ready => match shared.metrics.front.state() {
+            State::Ready => text(200, "OK", "ready\n"),
+            State::Loading => {
+                text(503, "Service Unavailable", "not ready: the model is being loaded\n");
+            }
+            State::Draining => {
+                text(503, "Service Unavailable", "not ready: the server is about to end\n");
+            }
+        },
+        Page::Unknown => text(404, "Not Found", "there are /metrics, /health and /ready\n"),
+        Page::Method => {
+            text(405, "Method Not Allowed", "there are GET and HEAD\n");
+            response.header("Allow: GET, HEAD");
+        }
+        Page::Refused(413) => text(413, "Content Too Large", "no body is needed\n"),
+        Page::Refused(414) => text(414, "URI Too Long", "there are no such paths\n"),
+        Page::Refused(503) => text(503, "Service Unavailable", "enough requests\n"),
+        Page::Refused(_) => text(400, "Bad Request", "the request's length is not clear\n"),
+        Page::Metrics => {
+            response.header(OPENMETRICS);
+            if asked.with_body {
+                // The connection's own buffer, used again for each page.
+                encode(response.body_mut(), &shared.registry).expect("memory takes any text");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &str, path: &str, headers: &[(&str, &str)]) -> Asked {
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        read(method, path, headers, 1)
+    }
+
+    #[test]
+    fn pages_are_found() {
+        let whole = Asked { page: Page::Metrics, with_body: true, body_bytes: 0, last: false };
+        assert_eq!(asked("GET", "/metrics", &[]), whole);
+        assert_eq!(asked("GET", "/metrics?x=1", &[]), whole);
+        assert_eq!(asked("HEAD", "/metrics", &[]), Asked { with_body: false, ..whole });
+        assert_eq!(asked("GET", "/", &[]).page, Page::Unknown);
+        let post = asked("POST", "/metrics", &[("Content-Length", "10")]);
+        assert_eq!((post.page, post.body_bytes, post.last), (Page::Method, 10, false));
+        assert!(asked("GET", "/ready", &[("connection", "Close")]).last);
+    }
+
+    #[test]
+    fn a_length_that_is_not_clear_is_refused_and_not_read() {
+        let length = |value| ("content-length", value);
+        for headers in [
+            vec![length("abc")],
+            vec![length("")],
+            vec![length("+5")],
+            vec![length("-1")],
+            vec![length("99999999999999999999999")],
+            vec![length("5"), length("5")],
+            vec![("Transfer-Encoding", "chunked")],
+        ] {
+            let asked = asked("GET", "/metrics", &headers);
+            let expected = (Page::Refused(400), 0, true);
+            assert_eq!((asked.page, asked.body_bytes, asked.last), expected, "{headers:?}");
+        }
+        assert_eq!(asked("GET", "/health", &[length("99999999")]).page, Page::Refused(413));
+    }
+
+    #[test]
+    fn a_connection_has_its_last_request() {
+        let nth = |nth| read("GET", "/health", [].into_iter(), nth);
+        assert!(!nth(OPS_REQUESTS_MAX - 1).last);
+        assert_eq!((nth(OPS_REQUESTS_MAX).last, nth(OPS_REQUESTS_MAX).page), (true, Page::Health));
+        assert_eq!(nth(OPS_REQUESTS_MAX + 1).page, Page::Refused(503));
+    }
+}

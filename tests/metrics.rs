@@ -1,0 +1,181 @@
+//! What the lanes measure, against clocks and models that the test holds.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use corelane::api::{Reply, ReplyContext, Route};
+use corelane::clock::Micros;
+use corelane::decode::{self, DecodeLane};
+use corelane::front::engine::Engine;
+use corelane::front::prepare::{Prepared, Serving, prepare};
+use corelane::metrics::{HistogramSnapshot, Metrics};
+use corelane::model::fake::{FakeModel, FakeOptions};
+use corelane::model::vocab::Vocab;
+use corelane::ring::bell::SocketBell;
+use corelane::ring::{self, message::Batch};
+use corelane::scheduler::{Capacity, NewSequence, Scheduler, SequenceId};
+use corelane::types::{ModelInfo, Sampling};
+use support::eventually;
+
+const CAPACITY: Capacity = Capacity {
+    slots: 2,
+    step_rows: 32,
+    prefill_tokens_beside_decode: 8,
+    context_tokens: 200,
+    sequence_tokens: 100,
+    queue_sequences: 4,
+    queue_tokens: 1000,
+};
+
+/// A scheduler and a decode lane on one thread, a step at a time.
+struct Steps {
+    metrics: Arc<Metrics>,
+    scheduler: Scheduler,
+    lane: DecodeLane<FakeModel>,
+    batch: Batch,
+}
+
+impl Steps {
+    fn new(options: FakeOptions) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let model = FakeModel::new(2, 200, 32, options);
+        let lane = DecodeLane::new(model, 2, 100, Box::new([]), metrics.clone());
+        Self { metrics, scheduler: Scheduler::new(CAPACITY), lane, batch: Batch::default() }
+    }
+
+    fn admit(&mut self) -> SequenceId {
+        let prompt = vec![65; 4].into();
+        let new = NewSequence { prompt, max_tokens: 50, sampling: Sampling::greedy() };
+        let mut admitted = None;
+        self.scheduler.admit(vec![new], |_, id| admitted = Some(id)).unwrap();
+        admitted.unwrap()
+    }
+
+    fn plan(&mut self) {
+        self.batch.clear();
+        assert!(self.scheduler.schedule(&mut self.batch));
+        self.batch.sent = self.metrics.clock.now();
+    }
+
+    /// Runs what was planned; returns the bubble before it, in milliseconds.
+    fn run(&mut self) -> u64 {
+        let before = self.metrics.decode.bubble_us.sum();
+        self.lane.step(&mut self.batch);
+        self.scheduler.complete(&self.batch, |_| ());
+        (self.metrics.decode.bubble_us.sum() - before) / 1000
+    }
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(40));
+}
+
+/// The definition: from the later of the end of the step before and the moment
+/// the work existed, to the start of the model.
+#[test]
+fn the_bubble_begins_when_the_work_exists() {
+    let mut steps = Steps::new(FakeOptions::default());
+    pause(); // before there is any work
+    let first = steps.admit();
+    steps.plan();
+    assert!(steps.run() < 20, "new work exists when it is sent");
+    steps.plan();
+    pause();
+    assert!(steps.run() >= 40, "and waits from then on");
+    pause();
+    steps.plan();
+    assert!(steps.run() >= 40, "a text that goes on has work whenever a step has ended");
+    // A sequence that begins beside one that goes on: the step before ended
+    // long before the new one came.
+    let second = steps.admit();
+    pause();
+    steps.plan();
+    assert!(steps.run() >= 40);
+    // All have left and a new one comes: nobody waited meanwhile.
+    steps.scheduler.cancel(first);
+    steps.scheduler.cancel(second);
+    pause();
+    steps.admit();
+    steps.plan();
+    assert_eq!((steps.batch.clears.len(), steps.batch.starts.len()), (2, 1));
+    assert!(steps.run() < 20, "there was no work while nobody asked");
+}
+
+#[test]
+fn steps_are_counted_by_what_they_ran() {
+    let step = Duration::from_millis(3);
+    let mut steps = Steps::new(FakeOptions { step, fail_one_in: 3, ..FakeOptions::default() });
+    steps.admit();
+    steps.plan(); // 4 rows of prompt
+    steps.run();
+    steps.admit();
+    steps.plan(); // 1 that goes on, 4 of prompt
+    steps.run();
+    let decode = &steps.metrics.decode;
+    assert_eq!((decode.decode_rows.sum(), decode.prefill_rows.sum()), (1, 8));
+    assert_eq!(decode.kv_tokens_used.get(), 9);
+    assert_eq!((decode.class(4).steps.get(), decode.class(5).steps.get()), (1, 1));
+    assert!(decode.class(4).time_us.get() >= 3000);
+    assert_eq!(decode.step_us.sum(), decode.by_rows.iter().map(|c| c.time_us.get()).sum::<u64>());
+    assert_eq!(decode.steps_failed.get(), 0);
+    steps.plan();
+    steps.run(); // the third fails, and leaves nothing behind
+    let decode = &steps.metrics.decode;
+    assert_eq!((decode.steps_failed.get(), decode.kv_tokens_used.get()), (1, 9));
+    let steps = [&decode.step_us.count(), &decode.bubble_us.count(), &decode.sample_us.count()];
+    assert_eq!(steps, [&3; 3]);
+}
+
+/// The engine reads no clock for these: its caller's times come out.
+#[test]
+fn a_requests_times_are_those_of_its_events() {
+    let serving = Arc::new(Serving {
+        vocab: Arc::new(Vocab::of_fake()),
+        info: ModelInfo::default(),
+        name: "fake".into(),
+        sequence_tokens: 100,
+        n_predict: None,
+    });
+    let metrics = Arc::new(Metrics::default());
+    let (bell, _socket) = SocketBell::new().unwrap();
+    let (front, link) = ring::link(Arc::new(bell), Duration::ZERO);
+    let lane = std::thread::spawn({
+        let metrics = metrics.clone();
+        move || {
+            let model = FakeModel::new(2, 200, 32, FakeOptions::default());
+            decode::run(DecodeLane::new(model, 2, 100, Box::new([]), metrics), link);
+        }
+    });
+    let mut engine = Engine::new(serving.clone(), CAPACITY, front, metrics.clone());
+    let submit = |engine: &mut Engine, received, now| {
+        let body = br#"{"prompt":"abc","max_tokens":1}"#.to_vec();
+        let Ok(Prepared::Generation(generation)) = prepare(Route::Generate, body, &serving) else {
+            panic!("a good request");
+        };
+        let (id, model) = (String::new(), String::new());
+        let context = ReplyContext { id, model, created: 0, started: received };
+        let reply = Reply::new(Route::Generate, &generation.request, context);
+        engine.submit(generation, reply, 1, received, now).unwrap();
+    };
+    submit(&mut engine, Micros(1_000), Micros(1_500));
+    assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (1, 0));
+    engine.pump(Micros(4_000));
+    assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (0, 1));
+    assert_eq!(metrics.front.kv_tokens_reserved.get(), 4);
+    eventually("a token is there", || engine.is_ready());
+    engine.pump(Micros(9_000));
+    let only = |snapshot: HistogramSnapshot| (snapshot.count, snapshot.sum);
+    let front = &metrics.front;
+    assert_eq!(only(front.queue_us.snapshot()), (1, 2_500));
+    assert_eq!(only(front.prefill_us.snapshot()), (1, 5_000));
+    assert_eq!(only(front.ttft_us.snapshot()), (1, 8_000));
+    assert_eq!(only(front.e2el_us.snapshot()), (1, 8_000));
+    assert_eq!(only(front.itl_us.snapshot()), (0, 0));
+    assert_eq!((front.prompt_tokens.get(), front.generation_tokens.get()), (3, 1));
+    assert_eq!((front.finished.length.get(), front.finished.abort.get()), (1, 0));
+    assert_eq!((front.running.get(), front.kv_tokens_reserved.get()), (0, 0));
+    drop(engine);
+    lane.join().unwrap();
+}
