@@ -54,6 +54,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         step_rows: 256,
         ubatch_rows: 256,
         decode_cores: vec![0],
+        cache: corelane::types::CacheLayout::default(),
         poll: 0,
     };
     let (model, prompt) = (loaded.model.clone(), prompt.to_owned());
