@@ -69,7 +69,7 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let metrics = server.metrics();
     metrics.set_log_lines_lost(move || lines_lost.dropped_lines() as u64);
     drain_on_signal(server.control())?;
-    let source = args.source();
+    let source = args.engine.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
         announce(&server, &config, &served);
     }

@@ -1,0 +1,158 @@
+//! The flags that say how a model runs: shared by all commands that run one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use corelane::config::ServeConfig;
+use corelane::model::load::Source;
+use corelane::placement::{self, Topology, Wishes};
+use corelane::types::{CacheLayout, CacheType, FlashAttention};
+
+/// Model, step sizes, KV cache, lanes.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// Model to run, a GGUF file [default: the small one inside the binary]
+    #[arg(short, long, env = "CORELANE_MODEL", value_name = "FILE", help_heading = "Model")]
+    model: Option<PathBuf>,
+
+    /// Tokens of one step at most; --ubatch-size bounds it, too
+    #[arg(
+        short,
+        long,
+        env = "CORELANE_BATCH_SIZE",
+        value_name = "N",
+        default_value_t = 2048,
+        help_heading = "Scheduling"
+    )]
+    batch_size: usize,
+    /// Tokens that llama.cpp computes at once (also -ub)
+    #[arg(
+        long,
+        env = "CORELANE_UBATCH_SIZE",
+        value_name = "N",
+        default_value_t = 512,
+        help_heading = "Scheduling"
+    )]
+    ubatch_size: usize,
+    /// Prompt tokens of a step in which others generate; fewer is smoother for them
+    #[arg(
+        long,
+        env = "CORELANE_PREFILL_ROWS",
+        value_name = "N",
+        default_value_t = 64,
+        help_heading = "Scheduling"
+    )]
+    prefill_rows: usize,
+    /// Numbers of the cached keys: f32, f16, q8_0 or q4_0 (also -ctk)
+    #[arg(
+        long,
+        env = "CORELANE_CACHE_TYPE_K",
+        value_name = "TYPE",
+        default_value = "f16",
+        help_heading = "KV cache"
+    )]
+    cache_type_k: CacheType,
+    /// Numbers of the cached values, likewise (also -ctv)
+    #[arg(
+        long,
+        env = "CORELANE_CACHE_TYPE_V",
+        value_name = "TYPE",
+        default_value = "f16",
+        help_heading = "KV cache"
+    )]
+    cache_type_v: CacheType,
+    /// Flash attention: on, off or auto (also -fa)
+    #[arg(
+        long,
+        env = "CORELANE_FLASH_ATTN",
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "KV cache"
+    )]
+    flash_attn: FlashAttention,
+    /// Give each request a KV cache of its own instead of one for all
+    #[arg(
+        long,
+        env = "CORELANE_NO_KV_UNIFIED",
+        value_parser = BoolishValueParser::new(),
+        help_heading = "KV cache"
+    )]
+    no_kv_unified: bool,
+    /// Compute threads, one on each decode core [default: all decode cores]
+    #[arg(short, long, env = "CORELANE_THREADS", value_name = "N", help_heading = "Lanes")]
+    threads: Option<usize>,
+    /// Core of the front lane: HTTP and scheduling [default: the first]
+    #[arg(long, env = "CORELANE_FRONT_CORE", value_name = "CORE", help_heading = "Lanes")]
+    front_core: Option<usize>,
+    /// Cores of the decode lane, such as 1-3,6 [default: all others; all below four cores]
+    #[arg(
+        long,
+        env = "CORELANE_DECODE_CORES",
+        value_name = "CORES",
+        value_parser = parse_cores,
+        help_heading = "Lanes"
+    )]
+    decode_cores: Option<Cores>,
+    /// How eagerly idle compute threads poll for work, 0 (sleep) to 100
+    #[arg(
+        long,
+        env = "CORELANE_POLL",
+        value_name = "LEVEL",
+        default_value_t = 50,
+        help_heading = "Lanes"
+    )]
+    poll: u32,
+}
+
+/// A list of cores, as one value (clap would read a `Vec` as a repeated flag).
+#[derive(Clone, Debug)]
+struct Cores(Vec<usize>);
+
+fn parse_cores(list: &str) -> Result<Cores, String> {
+    placement::parse_list(list).map(Cores)
+}
+
+impl EngineArgs {
+    /// The model to run.
+    pub fn source(&self) -> Source {
+        self.model.clone().map_or(Source::BuiltIn, Source::File)
+    }
+
+    /// A configuration with these flags, placed on this machine, and nothing
+    /// else decided: for a caller to go on from and to check.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn config(&self) -> Result<ServeConfig, String> {
+        let wishes = Wishes {
+            front_core: self.front_core,
+            decode_cores: self.decode_cores.as_ref().map(|cores| cores.0.clone()),
+            threads: self.threads,
+        };
+        Ok(ServeConfig {
+            host: "127.0.0.1".into(),
+            port: 0,
+            alias: None,
+            api_keys: Vec::new(),
+            ops_addr: None,
+            context_tokens: None,
+            parallel: 1,
+            batch_rows: self.batch_size,
+            ubatch_rows: self.ubatch_size.min(self.batch_size),
+            prefill_rows: self.prefill_rows.min(self.batch_size),
+            n_predict: None,
+            entropy: 0,
+            drain: Duration::ZERO,
+            placement: Topology::read()?.place(&wishes)?,
+            cache: CacheLayout {
+                unified: !self.no_kv_unified,
+                keys: self.cache_type_k,
+                values: self.cache_type_v,
+                flash_attention: self.flash_attn,
+            },
+            poll: self.poll,
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! The command line: flags, environment variables and a configuration file, in
+//! that order of precedence, to a checked configuration.
+
+mod engine;
+pub mod model;
+mod serve;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+pub use serve::ServeArgs;
+
+/// A lock-free, thread-per-core HTTP server for GGUF models.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a model over HTTP.
+    Serve(Box<ServeArgs>),
+    /// Make model files.
+    Model(model::ModelArgs),
+}
+
+/// Reads the process's arguments. Does not return for `--help`, `--version`
+/// and usage errors.
+///
+/// # Errors
+/// A sentence, when the configuration file cannot be used.
+pub fn parse() -> Result<Cli, String> {
+    let args: Vec<OsString> = expand_short_names(std::env::args_os());
+    let mut command = Cli::command();
+    let file = config_file_of(&args);
+    if let Some(path) = &file {
+        command = with_defaults_from(command, path)?;
+    }
+    let parsed = command.try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    parsed.map_err(|error| {
+        if let (Some(path), true) = (&file, error.use_stderr()) {
+            eprintln!("(flags not given here may come from {})", path.display());
+        }
+        error.exit()
+    })
+}
+
+/// llama-server's two-letter short flags, which clap does not know.
+fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let expand = |arg: OsString| match arg.to_str() {
+        Some("-np") => "--parallel".into(),
+        Some("-ub") => "--ubatch-size".into(),
+        Some("-ctk") => "--cache-type-k".into(),
+        Some("-ctv") => "--cache-type-v".into(),
+        Some("-fa") => "--flash-attn".into(),
+        _ => arg,
+    };
+    args.map(expand).collect()
+}
+
+/// `--config`, needed before the rest can be parsed.
+fn config_file_of(args: &[OsString]) -> Option<PathBuf> {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--config" {
+            return args.next().map(PathBuf::from);
+        }
+        if let Some(path) = arg.to_str().and_then(|arg| arg.strip_prefix("--config=")) {
+            return Some(PathBuf::from(path));
+        }
+    }
+    std::env::var_os("CORELANE_CONFIG").map(PathBuf::from)
+}
+
+/// Makes a file's values the defaults of the flags they name, so that clap
+/// checks them as it checks flags.
+fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Command, String> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the configuration file {shown}: {error}"))?;
+    let table: toml::Table =
+        text.parse().map_err(|error| format!("{shown} is not valid TOML: {error}"))?;
+    let mut flags: Vec<(String, Vec<String>)> = Vec::new();
+    let serve = command.find_subcommand("serve").expect("defined above");
+    for (key, value) in &table {
+        let id = key.replace('-', "_");
+        if id == "config" || !serve.get_arguments().any(|arg| arg.get_id() == id.as_str()) {
+            let known: Vec<String> = serve
+                .get_arguments()
+                .filter_map(|arg| arg.get_long())
+                .filter(|long| !matches!(*long, "config" | "help"))
+                .map(|long| long.replace('-', "_"))
+                .collect();
+            return Err(format!("{shown}: unknown key {key:?}; known are {}", known.join(", ")));
+        }
+        let values = match value {
+            toml::Value::Array(values) => values.iter().map(plain).collect::<Option<_>>(),
+            value => plain(value).map(|value| vec![value]),
+        };
+        let values = values.ok_or_else(|| {
+            format!("{shown}: {key} must be a string, a number, true or false, or a list of them")
+        })?;
+        flags.push((id, values));
+    }
+    Ok(command.mut_subcommand("serve", |mut serve| {
+        for (id, values) in flags {
+            serve = serve.mut_arg(id, |arg| arg.default_values(values));
+        }
+        serve
+    }))
+}
+
+fn plain(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,158 @@
+//! `corelane serve`: its flags, to a checked configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use corelane::config::ServeConfig;
+
+use super::engine::EngineArgs;
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  corelane serve                                the built-in model, on http://127.0.0.1:8080
+  corelane serve -m qwen3-0.6b-q4_k_m.gguf -np 16 --host 0.0.0.0 --api-key s3cret
+  corelane serve --config /etc/corelane.toml    keys are the long flags: port = 8081
+
+Try it:
+  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\"}'";
+
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Name of the model, as clients see it [default: the model's own]
+    #[arg(short, long, env = "CORELANE_ALIAS", value_name = "NAME", help_heading = "Model")]
+    alias: Option<String>,
+
+    /// Address to listen on
+    #[arg(long, env = "CORELANE_HOST", default_value = "127.0.0.1", help_heading = "HTTP")]
+    host: String,
+    /// Port to listen on; 0 takes any free one
+    #[arg(long, env = "CORELANE_PORT", default_value_t = 8080, help_heading = "HTTP")]
+    port: u16,
+    /// Address of /metrics, /health and /ready, with its port; none shows them nowhere
+    #[arg(
+        long,
+        env = "CORELANE_OPS_ADDR",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:9090",
+        help_heading = "HTTP"
+    )]
+    ops_addr: String,
+    /// Key that clients must send; give several with commas [default: none needed]
+    #[arg(
+        long,
+        env = "CORELANE_API_KEY",
+        value_name = "KEY",
+        value_delimiter = ',',
+        hide_env_values = true,
+        help_heading = "HTTP"
+    )]
+    api_key: Vec<String>,
+    /// After SIGTERM, time for running requests to finish
+    #[arg(
+        long,
+        env = "CORELANE_DRAIN_SECONDS",
+        value_name = "S",
+        default_value_t = 30,
+        help_heading = "HTTP"
+    )]
+    drain_seconds: u32,
+
+    /// Tokens of context, shared by all requests; 0 chooses: 2048 for each, as memory allows
+    #[arg(
+        short,
+        long,
+        env = "CORELANE_CTX_SIZE",
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Scheduling"
+    )]
+    ctx_size: u32,
+    /// Requests that run at once (also -np); more wait in a queue
+    #[arg(
+        long,
+        env = "CORELANE_PARALLEL",
+        value_name = "N",
+        default_value_t = 8,
+        help_heading = "Scheduling"
+    )]
+    parallel: usize,
+
+    /// Tokens to generate where a request does not say; -1 leaves it to the API
+    #[arg(
+        short = 'n',
+        long,
+        visible_alias = "predict",
+        env = "CORELANE_N_PREDICT",
+        value_name = "N",
+        default_value_t = -1,
+        allow_negative_numbers = true,
+        help_heading = "Generation"
+    )]
+    n_predict: i64,
+    /// Where the seeds of requests without one begin; -1 for a random place
+    #[arg(
+        short,
+        long,
+        env = "CORELANE_SEED",
+        value_name = "N",
+        default_value_t = -1,
+        allow_negative_numbers = true,
+        help_heading = "Generation"
+    )]
+    seed: i64,
+
+    /// Configuration file in TOML; flags and environment variables go before it
+    #[arg(long, env = "CORELANE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What to log: error, warn, info, debug, trace, or per module: llama.cpp=debug
+    #[arg(long, env = "CORELANE_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// Log in JSON, a line for each event
+    #[arg(long, env = "CORELANE_LOG_JSON", value_parser = BoolishValueParser::new())]
+    pub log_json: bool,
+}
+
+impl ServeArgs {
+    /// The configuration, checked against this machine.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn config(&self) -> Result<ServeConfig, String> {
+        let n_predict = match self.n_predict {
+            -1 => None,
+            n => Some(u32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
+                format!("--n-predict is {n}; it must be at least 1, or -1 to leave it to the API")
+            })?),
+        };
+        if self.api_key.iter().any(String::is_empty) {
+            return Err("--api-key is empty; leave it out to need no key".into());
+        }
+        let config = ServeConfig {
+            host: self.host.clone(),
+            port: self.port,
+            ops_addr: (self.ops_addr != "none").then(|| self.ops_addr.clone()),
+            alias: self.alias.clone(),
+            api_keys: self.api_key.clone(),
+            context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),
+            parallel: self.parallel,
+            n_predict,
+            entropy: u64::try_from(self.seed).map_or_else(|_| random(), Ok)?,
+            drain: Duration::from_secs(u64::from(self.drain_seconds)),
+            ..self.engine.config()?
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn random() -> Result<u64, String> {
+    let mut bytes = [0u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| format!("the kernel has no random numbers: {error}"))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
