@@ -24,11 +24,13 @@
 //!
 //! Below all of them: [`types`], [`limits`], [`clock`], [`memory`] and
 //! [`metrics`], which every lane writes into. Beside them: [`ops`], the lane
-//! that shows what was counted. Above them: [`config`], [`placement`] and
-//! [`lanes`], which start it all.
+//! that shows what was counted, and [`mod@bench`], which measures this server
+//! and others. Above them: [`config`], [`placement`] and [`lanes`], which start
+//! it all.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod api;
+pub mod bench;
 pub mod clock;
 pub mod config;
 pub mod decode;

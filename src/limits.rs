@@ -167,6 +167,30 @@ pub const SYNTH_QUANT_BUFFER_BYTES: usize = 256 * 1024 * 1024;
 /// The longest `Retry-After` that is sent, in seconds.
 pub const RETRY_AFTER_S_MAX: u64 = 60;
 
+/// Prompt tokens of one run of the load generator, warm-ups included: its
+/// bodies are written before it begins.
+pub const BENCH_PROMPT_TOKENS_MAX: u64 = 64 * 1024 * 1024;
+/// Requests of one run of the load generator.
+pub const BENCH_REQUESTS_MAX: usize = 1 << 20;
+/// Connections that the load generator opens before it begins; where it needs
+/// more, it opens them on the way.
+pub const BENCH_CONNECTIONS_AHEAD_MAX: usize = 512;
+/// A connection of the load generator must be established within this.
+pub const BENCH_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that a response may take to end after its `[DONE]`; then its
+/// connection is given up.
+pub const BENCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of one event that a measured server may send.
+pub const BENCH_EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one whole (not streamed) response of a measured server.
+pub const BENCH_RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Events of one response of a measured server.
+pub const BENCH_EVENTS_MAX: usize = 1 << 20;
+/// Characters of a measured server's error message that are kept.
+pub const BENCH_MESSAGE_CHARS_MAX: usize = 300;
+/// Rounds of one comparison.
+pub const BENCH_ROUNDS_MAX: usize = 1000;
+
 const _: () = assert!(BATCHES <= RING_CAPACITY, "all batches fit into one ring");
 const _: () = assert!(SLOTS_MAX <= STEP_ROWS_MAX, "every running sequence can decode in one step");
 const _: () = assert!(SLOTS_MAX <= u16::MAX as usize, "SlotId is 16 bits wide");
@@ -183,4 +207,5 @@ const _: () = assert!(
     OPS_CONNECTIONS_MAX * OPS_REQUESTS_MAX as usize * OPS_PAGE_BYTES <= 256 * 1024 * 1024,
     "what clients of the ops lane leave unread"
 );
+const _: () = assert!(BENCH_EVENT_BYTES_MAX <= BENCH_RESPONSE_BYTES_MAX);
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

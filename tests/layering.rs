@@ -29,6 +29,24 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "lanes",
         &["config", "placement", "front", "decode", "ring", "scheduler", "model", "ops", "api"],
     ),
+    // What it measures.
+    (
+        "bench",
+        &[
+            "http",
+            "api",
+            "scheduler",
+            "ring",
+            "text",
+            "model",
+            "decode",
+            "front",
+            "lanes",
+            "ops",
+            "config",
+            "placement",
+        ],
+    ),
 ];
 
 fn sources() -> Vec<(PathBuf, String)> {
@@ -130,6 +148,8 @@ fn outside_libraries_stay_where_they_belong() {
     for name in ["may::", "may_minihttp", "prometheus_client", "libc::"] {
         only_in(name, |path| path.starts_with("ops/"));
     }
+    only_in("hyper", |path| path.starts_with("bench/"));
+    only_in("tokio", |path| path.starts_with("bench/"));
 }
 
 #[test]

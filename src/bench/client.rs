@@ -1,0 +1,282 @@
+//! Keep-alive connections to one server, and one request over one of them.
+//!
+//! hyper's HTTP/1 connections on a single-threaded tokio runtime: hyper is the
+//! HTTP implementation most used in Rust, its connections can be held and
+//! chosen one by one (a pooling client hides when it connects, which is what a
+//! load generator has to know), and one thread without locks leaves the
+//! machine to the server that is measured.
+//!
+//! **Invariant:** whatever a server sends becomes a value: nothing here panics
+//! for it, waits for it without a bound, or keeps an unbounded amount of it.
+
+use std::cell::{Cell, RefCell};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::failure::{Failure, FailureKind};
+use super::reply;
+use super::response::{StreamReader, read_whole};
+use super::result::RequestResult;
+use crate::limits::{BENCH_CONNECT_TIMEOUT, BENCH_DRAIN_TIMEOUT, BENCH_RESPONSE_BYTES_MAX};
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// A server, and the connections to it that are open and idle.
+pub struct Client {
+    addresses: Vec<SocketAddr>,
+    host: HeaderValue,
+    authorization: Option<HeaderValue>,
+    /// Time for one request, from its write to the end of its response.
+    timeout: Duration,
+    idle: RefCell<Vec<Connection>>,
+    opened: Cell<u64>,
+}
+
+/// A request that is ready to be written.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// When it should be written, from the beginning of the run.
+    pub arrival: Duration,
+    /// JSON.
+    pub body: Bytes,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// Tokens that it asks for.
+    pub max_tokens: u32,
+    /// The response is to be an event stream.
+    pub stream: bool,
+}
+
+impl Client {
+    /// A client without connections yet.
+    ///
+    /// # Errors
+    /// A sentence, when `address` (host:port) or the key cannot be used.
+    pub fn new(address: &str, api_key: Option<&str>, timeout: Duration) -> Result<Self, String> {
+        let addresses: Vec<SocketAddr> = address
+            .to_socket_addrs()
+            .map_err(|error| format!("{address:?} is no address of a server: {error}"))?
+            .collect();
+        let host = HeaderValue::from_str(address)
+            .map_err(|_| format!("{address:?} does not fit into a Host header"))?;
+        let authorization = api_key.map(|key| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+                .map_err(|_| "the API key has characters that a header cannot carry".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        });
+        Ok(Self {
+            addresses,
+            host,
+            authorization: authorization.transpose()?,
+            timeout,
+            idle: RefCell::default(),
+            opened: Cell::new(0),
+        })
+    }
+
+    /// Connections opened so far.
+    pub fn opened(&self) -> u64 {
+        self.opened.get()
+    }
+
+    /// Opens connections until `count` are idle.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub async fn open(&self, count: usize) -> Result<(), Failure> {
+        self.idle.borrow_mut().retain(|connection| !connection.is_closed());
+        let missing = count.saturating_sub(self.idle.borrow().len());
+        for _ in 0..missing {
+            let connection = self.connect().await?;
+            self.idle.borrow_mut().push(connection);
+        }
+        Ok(())
+    }
+
+    /// Waits for the request's arrival, sends it, and reads its response.
+    /// Times count from `origin`. `on_event` is told of each event with a
+    /// choice, and when it came.
+    pub async fn complete(
+        &self,
+        path: &Uri,
+        request: &Prepared,
+        origin: Instant,
+        mut on_event: impl FnMut(Instant),
+    ) -> RequestResult {
+        let arrival = origin + request.arrival;
+        if arrival > Instant::now() {
+            tokio::time::sleep_until(arrival.into()).await;
+        }
+        let mut result = RequestResult::of(request);
+        let attempt = self.attempt(path, request, origin, &mut result, &mut on_event);
+        let failure = match timeout(self.timeout, attempt).await {
+            Ok(Ok(())) => None,
+            Ok(Err(failure)) => Some(failure),
+            Err(_) => Some(Failure::timeout(self.timeout)),
+        };
+        if let Some(failure) = failure {
+            result.fail(&failure);
+        }
+        result
+    }
+
+    async fn attempt(
+        &self,
+        path: &Uri,
+        request: &Prepared,
+        origin: Instant,
+        result: &mut RequestResult,
+        on_event: &mut impl FnMut(Instant),
+    ) -> Result<(), Failure> {
+        let post = self.request(Method::POST, path, request.body.clone());
+        let mut started = origin;
+        let (connection, response) = self
+            .send(post, |now| {
+                started = now;
+                result.started = now.saturating_duration_since(origin);
+            })
+            .await?;
+        let status = response.status();
+        if status != hyper::StatusCode::OK {
+            let body = whole_body(response).await;
+            if body.is_ok() {
+                self.idle.borrow_mut().push(connection);
+            }
+            let message = reply::error_message(&body.unwrap_or_default());
+            return Err(Failure::new(FailureKind::Status(status.as_u16()), message));
+        }
+        if !request.stream {
+            let body = whole_body(response).await?;
+            read_whole(&body, started.elapsed(), result)?;
+            self.idle.borrow_mut().push(connection);
+            return Ok(());
+        }
+        let mut body = response.into_body();
+        let mut reader = StreamReader::new(started);
+        while !reader.is_done()
+            && let Some(piece) = next_piece(&mut body).await?
+        {
+            reader.read(&piece, Instant::now(), result, on_event)?;
+        }
+        reader.end(result)?;
+        // Nothing should follow [DONE]; when it has ended, the connection is free.
+        let drain = async { while let Ok(Some(_)) = next_piece(&mut body).await {} };
+        if timeout(BENCH_DRAIN_TIMEOUT, drain).await.is_ok() {
+            self.idle.borrow_mut().push(connection);
+        }
+        Ok(())
+    }
+
+    /// A GET, whatever its status.
+    ///
+    /// # Errors
+    /// Why no whole response came.
+    pub async fn get(&self, path: &Uri) -> Result<(u16, Vec<u8>), Failure> {
+        let get = async {
+            let request = self.request(Method::GET, path, Bytes::new());
+            let (_, response) = self.send(request, |_| ()).await?;
+            let status = response.status().as_u16();
+            Ok((status, whole_body(response).await?))
+        };
+        timeout(self.timeout, get).await.unwrap_or_else(|_| Err(Failure::timeout(self.timeout)))
+    }
+
+    fn request(&self, method: Method, path: &Uri, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.clone();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        request
+    }
+
+    /// Writes a request on a connection that is open, or else on a new one, and
+    /// waits for the response's head. `on_write` is told the time just before
+    /// the write: connecting is not in it.
+    ///
+    /// A request that the server may have seen is never sent again.
+    async fn send(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        mut on_write: impl FnMut(Instant),
+    ) -> Result<(Connection, Response<Incoming>), Failure> {
+        loop {
+            let idle = self.idle.borrow_mut().pop();
+            let is_reused = idle.is_some();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            if connection.ready().await.is_err() && is_reused {
+                continue; // the server has closed it meanwhile, as it may
+            }
+            on_write(Instant::now());
+            match connection.try_send_request(request).await {
+                Ok(response) => return Ok((connection, response)),
+                Err(mut error) => match error.take_message() {
+                    // Nothing was written: it was closed just now. Each turn
+                    // takes one idle connection away, so this ends.
+                    Some(unsent) if is_reused => request = unsent,
+                    _ => return Err(Failure::of_connection(error.error())),
+                },
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let failed = |detail: String| Failure::new(FailureKind::Connect, detail);
+        let connect = timeout(BENCH_CONNECT_TIMEOUT, TcpStream::connect(&self.addresses[..]));
+        let stream = connect.await.map_err(|_| {
+            failed(format!("not connected within {} s", BENCH_CONNECT_TIMEOUT.as_secs()))
+        })?;
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
+        stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
+        let (connection, driver) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| Failure::of_connection(&error))?;
+        // Ends with the connection; its errors reach the request.
+        tokio::spawn(async move {
+            let _ = driver.await;
+        });
+        self.opened.set(self.opened.get() + 1);
+        Ok(connection)
+    }
+}
+
+/// The next piece of a body, as the network cut it; `None` at its end.
+async fn next_piece(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    while let Some(frame) = body.frame().await {
+        match frame.map_err(|error| Failure::of_connection(&error))?.into_data() {
+            Ok(piece) => return Ok(Some(piece)),
+            Err(_trailers) => {}
+        }
+    }
+    Ok(None)
+}
+
+async fn whole_body(response: Response<Incoming>) -> Result<Vec<u8>, Failure> {
+    let mut body = response.into_body();
+    let mut whole = Vec::new();
+    while let Some(piece) = next_piece(&mut body).await? {
+        if whole.len() + piece.len() > BENCH_RESPONSE_BYTES_MAX {
+            let detail = format!("more than {BENCH_RESPONSE_BYTES_MAX} bytes");
+            return Err(Failure::new(FailureKind::BadResponse, detail));
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole)
+}

@@ -1,0 +1,274 @@
+//! A load on one server: which requests, when, and how many at once; and what
+//! came of them.
+//!
+//! [`run`] is all there is to it. It blocks the calling thread, on which it
+//! runs its own single-threaded runtime, and opens its own connections.
+//!
+//! ```no_run
+//! use corelane::bench::load::{Load, run};
+//!
+//! let load = Load {
+//!     address: "127.0.0.1:8080".into(),
+//!     prompts: vec![vec![100, 101, 102]; 40],
+//!     output_tokens: 50,
+//!     ignore_eos: true,
+//!     max_concurrency: 8,
+//!     ..Load::default()
+//! };
+//! let outcome = run(&load, |_completed| ())?;
+//! let tokens: u64 = outcome.requests.iter().map(|request| request.output_tokens).sum();
+//! println!("{:.1} tokens/s", tokens as f64 / outcome.duration.as_secs_f64());
+//! # Ok::<(), String>(())
+//! ```
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hyper::Uri;
+use serde_json::{Map, Value};
+
+use super::body;
+use super::client::{Client, Prepared};
+pub use super::result::RequestResult;
+use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX};
+
+/// What to send. Make one from [`Load::default`].
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// `host:port`
+    pub address: String,
+    /// The path of an OpenAI-style completions endpoint.
+    pub endpoint: String,
+    /// The model to name; `None` names none.
+    pub model: Option<String>,
+    /// Sent as `Authorization: Bearer`.
+    pub api_key: Option<String>,
+    /// The requests: token ids each.
+    pub prompts: Vec<Vec<u32>>,
+    /// Tokens to ask for (`max_tokens`).
+    pub output_tokens: u32,
+    /// Tokens to ask for, for each prompt; empty for
+    /// [`output_tokens`](Self::output_tokens) each.
+    pub output_lens: Vec<u32>,
+    /// Sent along: an end-of-generation token does not end a text.
+    pub ignore_eos: bool,
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// Ask for event streams. Without, only [`RequestResult::e2el`] is known.
+    pub stream: bool,
+    /// More fields of the requests' bodies; these go before all others.
+    pub extra_body: Map<String, Value>,
+    /// Requests under way at once, at most.
+    pub max_concurrency: usize,
+    /// When each request should be written, ascending, from the beginning;
+    /// empty to write each as soon as [`max_concurrency`](Self::max_concurrency)
+    /// allows.
+    pub arrivals: Vec<Duration>,
+    /// Requests to send before, in the same way, whose results do not count.
+    pub warmup_prompts: Vec<Vec<u32>>,
+    /// Time that one request may take, from its write to the end of its response.
+    pub timeout: Duration,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            address: "127.0.0.1:8080".into(),
+            endpoint: "/v1/completions".into(),
+            model: None,
+            api_key: None,
+            prompts: Vec::new(),
+            output_tokens: 50,
+            output_lens: Vec::new(),
+            ignore_eos: false,
+            temperature: 0.0,
+            stream: true,
+            extra_body: Map::new(),
+            max_concurrency: usize::MAX,
+            arrivals: Vec::new(),
+            warmup_prompts: Vec::new(),
+            timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What came of a [`Load`].
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// From the beginning to the last response, warm-ups excluded.
+    pub duration: Duration,
+    /// In the order of [`Load::prompts`].
+    pub requests: Vec<RequestResult>,
+    /// What the calling thread spent on it, warm-ups excluded.
+    pub client_cpu: Duration,
+    /// Connections opened after the beginning; 0 when all were reused.
+    pub connections_opened: u64,
+}
+
+/// Runs a load to its end. `progress` is told how many requests have ended.
+///
+/// All connections that will be needed at once are open before the time begins
+/// (where arrivals are spread and nothing bounds how many overlap, those beyond
+/// the first are opened on the way, before a request's own clock starts).
+///
+/// # Errors
+/// A sentence, when it could not begin: it makes no sense, the server cannot be
+/// reached, or a warm-up failed. What happens later is in the results.
+pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> {
+    check(load)?;
+    let path = path(&load.endpoint)?;
+    let client = Client::new(&load.address, load.api_key.as_deref(), load.timeout)?;
+    let requests = prepare(load);
+    let warmup = |prompt: &Vec<u32>| prepared(load, prompt, load.output_tokens, Duration::ZERO);
+    let warmups: Vec<Prepared> = load.warmup_prompts.iter().map(warmup).collect();
+    block_on(async {
+        let connections = connections_ahead(load);
+        let opened = client.open(connections).await;
+        opened.map_err(|failure| format!("{}: {failure}", load.address))?;
+        warm_up(&client, &path, &warmups, load.max_concurrency).await?;
+        let opened = client.open(connections).await;
+        opened.map_err(|failure| format!("{}: {failure}", load.address))?;
+        let (opened, cpu, origin) = (client.opened(), thread_cpu(), Instant::now());
+        let results =
+            drive(&client, &path, &requests, load.max_concurrency, origin, progress).await;
+        Ok(Outcome {
+            duration: origin.elapsed(),
+            requests: results,
+            client_cpu: thread_cpu() - cpu,
+            connections_opened: client.opened() - opened,
+        })
+    })?
+}
+
+/// Sends requests whose results do not count.
+///
+/// # Errors
+/// A sentence, when one of them fails.
+pub(super) async fn warm_up(
+    client: &Client,
+    path: &Uri,
+    requests: &[Prepared],
+    at_once: usize,
+) -> Result<(), String> {
+    let results = drive(client, path, requests, at_once, Instant::now(), |_| ()).await;
+    match results.iter().find_map(|result| result.error.as_deref()) {
+        Some(error) => Err(format!("a warm-up request failed: {error}")),
+        None => Ok(()),
+    }
+}
+
+/// Sends each request at its time, at most `at_once` at a time, first come,
+/// first served.
+async fn drive(
+    client: &Client,
+    path: &Uri,
+    requests: &[Prepared],
+    at_once: usize,
+    origin: Instant,
+    mut progress: impl FnMut(usize),
+) -> Vec<RequestResult> {
+    let mut results: Vec<RequestResult> = requests.iter().map(RequestResult::of).collect();
+    let mut waiting = requests.iter().enumerate();
+    let mut running = FuturesUnordered::new();
+    let mut completed = 0;
+    loop {
+        while running.len() < at_once
+            && let Some((index, request)) = waiting.next()
+        {
+            running
+                .push(async move { (index, client.complete(path, request, origin, |_| ()).await) });
+        }
+        let Some((index, result)) = running.next().await else { break };
+        results[index] = result;
+        completed += 1;
+        progress(completed);
+    }
+    assert_eq!(completed, requests.len(), "every request has ended");
+    results
+}
+
+fn check(load: &Load) -> Result<(), String> {
+    let n = load.prompts.len();
+    if n == 0 || n > BENCH_REQUESTS_MAX {
+        return Err(format!("{n} requests; there must be from 1 to {BENCH_REQUESTS_MAX}"));
+    }
+    if load.prompts.iter().chain(&load.warmup_prompts).any(Vec::is_empty) {
+        return Err("a prompt is empty; each must have at least one token".into());
+    }
+    let tokens: u64 =
+        load.prompts.iter().chain(&load.warmup_prompts).map(|prompt| prompt.len() as u64).sum();
+    if tokens > BENCH_PROMPT_TOKENS_MAX {
+        return Err(format!(
+            "the prompts have {tokens} tokens together; they may have {BENCH_PROMPT_TOKENS_MAX}"
+        ));
+    }
+    if load.max_concurrency == 0 {
+        return Err("the concurrency is 0; it must be at least 1".into());
+    }
+    for (what, length) in
+        [("arrival times", load.arrivals.len()), ("output lengths", load.output_lens.len())]
+    {
+        if length != 0 && length != n {
+            return Err(format!("{length} {what} for {n} requests"));
+        }
+    }
+    Ok(())
+}
+
+/// The path of a request.
+///
+/// # Errors
+/// A sentence, when it is none.
+pub(super) fn path(endpoint: &str) -> Result<Uri, String> {
+    let uri = Uri::try_from(endpoint).ok().filter(|_| endpoint.starts_with('/'));
+    uri.ok_or_else(|| format!("{endpoint:?} is not a path; one looks like /v1/completions"))
+}
+
+/// The requests of a load, with their bodies written.
+fn prepare(load: &Load) -> Vec<Prepared> {
+    let request = |(index, prompt): (usize, &Vec<u32>)| {
+        let max_tokens = load.output_lens.get(index).copied().unwrap_or(load.output_tokens);
+        prepared(load, prompt, max_tokens, load.arrivals.get(index).copied().unwrap_or_default())
+    };
+    load.prompts.iter().enumerate().map(request).collect()
+}
+
+/// One request in the manner of `load`.
+pub(super) fn prepared(
+    load: &Load,
+    prompt: &[u32],
+    max_tokens: u32,
+    arrival: Duration,
+) -> Prepared {
+    Prepared {
+        arrival,
+        body: body::write(load, prompt, max_tokens),
+        prompt_tokens: prompt.len() as u64,
+        max_tokens,
+        stream: load.stream,
+    }
+}
+
+fn connections_ahead(load: &Load) -> usize {
+    let at_once = load.max_concurrency.min(load.prompts.len());
+    let all_needed = load.arrivals.is_empty() || load.max_concurrency < load.prompts.len();
+    if all_needed { at_once.min(BENCH_CONNECTIONS_AHEAD_MAX) } else { 1 }
+}
+
+/// Runs a future on this thread alone.
+///
+/// # Errors
+/// A sentence, when the runtime cannot be made.
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start the client: {error}"))?;
+    Ok(runtime.block_on(future))
+}
+
+/// Processor time of the calling thread.
+pub fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    // Neither is negative, and nanoseconds are below 10^9.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}

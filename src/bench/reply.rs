@@ -1,0 +1,154 @@
+//! What an OpenAI-style server says, in an event or in a whole response.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::limits::BENCH_MESSAGE_CHARS_MAX;
+
+/// One event, or one whole response.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// It has a choice: a token, or more than one.
+    pub has_choices: bool,
+    /// A choice says why it ended.
+    pub is_finished: bool,
+    /// Tokens as the server counts them.
+    pub usage: Option<Usage>,
+    /// An error in place of an answer.
+    pub error: Option<String>,
+}
+
+/// Tokens of a request; what a server leaves out is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens generated.
+    pub completion_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Usage>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    finish_reason: Option<IgnoredAny>,
+}
+
+/// Reads an event's data or a response's body, and adds its text to `text`.
+///
+/// # Errors
+/// A sentence, when it is not of the form.
+pub fn read(json: &[u8], text: &mut String) -> Result<Reply, String> {
+    let wire: Wire<'_> = serde_json::from_slice(json)
+        .map_err(|error| format!("{error}: {}", shown(&String::from_utf8_lossy(json))))?;
+    let choices = wire.choices.unwrap_or_default();
+    for choice in &choices {
+        text.push_str(choice.text.as_deref().unwrap_or_default());
+    }
+    Ok(Reply {
+        has_choices: !choices.is_empty(),
+        is_finished: choices.iter().any(|choice| choice.finish_reason.is_some()),
+        usage: wire.usage,
+        error: wire.error.map(|error| message_of(&error)),
+    })
+}
+
+/// The message in the body of an error response, or the body itself.
+pub fn error_message(body: &[u8]) -> String {
+    match serde_json::from_slice::<Value>(body) {
+        Ok(value) => message_of(value.get("error").unwrap_or(&value)),
+        Err(_) => shown(&String::from_utf8_lossy(body)),
+    }
+}
+
+/// `{"message": "…"}` or `"…"` to the message, anything else to itself.
+fn message_of(error: &Value) -> String {
+    match error.get("message").unwrap_or(error) {
+        Value::String(message) => shown(message),
+        other => shown(&other.to_string()),
+    }
+}
+
+/// What a server wrote, fit for a terminal: bounded, on one line, and without
+/// control characters.
+pub fn shown(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(BENCH_MESSAGE_CHARS_MAX)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if text.chars().nth(BENCH_MESSAGE_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_streams_events_are_read() {
+        let mut text = String::new();
+        let reply =
+            read(br#"{"id":"x","choices":[{"text":"a\n","index":0}],"usage":null}"#, &mut text);
+        assert_eq!(reply, Ok(Reply { has_choices: true, ..Reply::default() }));
+        let last = br#"{"choices":[{"text":"","finish_reason":"length"}]}"#;
+        assert!(read(last, &mut text).unwrap().is_finished);
+        let usage = br#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
+        let reply = read(usage, &mut text).unwrap();
+        assert!(!reply.has_choices);
+        let expected = Usage { prompt_tokens: Some(3), completion_tokens: Some(2) };
+        assert_eq!(reply.usage, Some(expected));
+        assert_eq!(text, "a\n");
+    }
+
+    #[test]
+    fn what_is_not_of_the_form_is_refused() {
+        for json in [
+            "",
+            "{",
+            "[1]",
+            "7",
+            r#"{"choices":7}"#,
+            r#"{"choices":[7]}"#,
+            r#"{"usage":{"completion_tokens":-1}}"#,
+            r#"{"usage":{"completion_tokens":1e99}}"#,
+            "{\"choices\":[{\"text\":\"\x01\"}]}",
+        ] {
+            assert!(read(json.as_bytes(), &mut String::new()).is_err(), "{json}");
+        }
+        assert!(read(b"\xFF\xFE", &mut String::new()).is_err());
+    }
+
+    #[test]
+    fn errors_are_found_in_every_common_form() {
+        for (body, message) in [
+            (r#"{"error":{"message":"no room","code":500}}"#, "no room"),
+            (r#"{"error":"no room"}"#, "no room"),
+            (r#"{"message":"no room"}"#, "no room"),
+            (r#"{"error":{"code":5}}"#, r#"{"code":5}"#),
+            ("plain\r\n\x1b[31mtext\n", "plain   [31mtext"),
+            ("", ""),
+        ] {
+            assert_eq!(error_message(body.as_bytes()), message);
+        }
+        let event = br#"{"error":{"message":"broken"}}"#;
+        let reply = read(event, &mut String::new()).unwrap();
+        assert_eq!(reply.error.as_deref(), Some("broken"));
+        let long = "x".repeat(BENCH_MESSAGE_CHARS_MAX + 1);
+        assert_eq!(shown(&long).chars().count(), BENCH_MESSAGE_CHARS_MAX + 1);
+        assert!(shown(&long).ends_with('…'));
+    }
+}
