@@ -4,11 +4,20 @@
 //! writes requests, [`response`], [`sse`] and [`reply`] read what comes back
 //! into a [`result`] or a [`failure`].
 
+pub mod arrivals;
 pub mod body;
 pub mod client;
 pub mod failure;
+pub mod goodput;
+pub mod latency;
 pub mod load;
+pub mod load_report;
+pub mod metrics;
+pub mod prompts;
 pub mod reply;
+pub mod report;
 pub mod response;
 pub mod result;
 pub mod sse;
+pub mod stats;
+pub mod target;

@@ -1,0 +1,143 @@
+//! Random prompts, as token ids: no tokeniser is needed, and a prompt has
+//! exactly the length that was asked for.
+
+use std::collections::HashSet;
+use std::ops::{Range, RangeInclusive};
+
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+/// Draws prompts and lengths. The same seed gives the same ones, with every
+/// version of this program (ChaCha8 is a fixed algorithm, rand's `StdRng` is
+/// not).
+pub struct Prompts {
+    random: ChaCha8Rng,
+    ids: Range<u32>,
+    /// Prompts drawn so far, so that none comes twice.
+    drawn: HashSet<Vec<u32>>,
+}
+
+impl Prompts {
+    /// Prompts for a vocabulary of `n_vocab` tokens. Ids are drawn from its
+    /// lower middle, an eighth to a half of the way up: vocabularies have their
+    /// special tokens, single bytes and reserved ids at the very beginning
+    /// (SentencePiece, BERT) or at the end (GPT, Llama 3, Qwen), and ordinary
+    /// words between.
+    ///
+    /// # Errors
+    /// A sentence, when there is no such part.
+    pub fn new(n_vocab: u32, seed: u64) -> Result<Self, String> {
+        let ids = n_vocab / 8..n_vocab / 2;
+        if ids.len() < 2 {
+            return Err(format!(
+                "a vocabulary of {n_vocab} tokens is too small to draw prompts from"
+            ));
+        }
+        Ok(Self { random: ChaCha8Rng::seed_from_u64(seed), ids, drawn: HashSet::new() })
+    }
+
+    /// The source of randomness, for what else the seed decides.
+    pub fn random(&mut self) -> &mut ChaCha8Rng {
+        &mut self.random
+    }
+
+    /// `length` tokens, unlike any drawn before, so that a server that keeps
+    /// prefixes gains nothing. (Prompts of one or two tokens do run out.)
+    pub fn draw(&mut self, length: usize) -> Vec<u32> {
+        const TRIES_MAX: usize = 100;
+        for _ in 0..TRIES_MAX {
+            let prompt = self.ids_of(length);
+            if self.drawn.insert(prompt.clone()) {
+                return prompt;
+            }
+        }
+        self.ids_of(length)
+    }
+
+    /// `count` prompts with the same first `prefix` tokens and `own` more each.
+    pub fn sharing(&mut self, count: usize, prefix: usize, own: usize) -> Vec<Vec<u32>> {
+        let prefix = self.draw(prefix);
+        (0..count).map(|_| [prefix.clone(), self.draw(own)].concat()).collect()
+    }
+
+    /// A length in `range`, each as likely.
+    pub fn length(&mut self, range: RangeInclusive<u32>) -> u32 {
+        self.random.random_range(range)
+    }
+
+    fn ids_of(&mut self, length: usize) -> Vec<u32> {
+        (0..length).map(|_| self.random.random_range(self.ids.clone())).collect()
+    }
+}
+
+/// `--random-range-ratio`, as vllm has it: lengths from length · (1 − ratio) to
+/// length · (1 + ratio), at least 1.
+///
+/// # Errors
+/// A sentence, when the ratio is not from 0 to below 1.
+pub fn lengths(length: u32, ratio: f64) -> Result<RangeInclusive<u32>, String> {
+    if !(0.0..1.0).contains(&ratio) {
+        return Err(format!("--random-range-ratio is {ratio}; it must be from 0 to below 1"));
+    }
+    // At most twice a u32, so within a u64; capped to a u32 again.
+    let scaled = |factor: f64| f64::from(length) * factor;
+    let low = scaled(1.0 - ratio).floor() as u32;
+    let high = scaled(1.0 + ratio).ceil().min(f64::from(u32::MAX)) as u32;
+    Ok(low.max(1)..=high.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_differ_and_a_seed_repeats_them() {
+        let draw = |seed| {
+            let mut prompts = Prompts::new(151_936, seed).unwrap();
+            (0..100).map(|_| prompts.draw(32)).collect::<Vec<_>>()
+        };
+        let prompts = draw(0);
+        assert_eq!(prompts, draw(0));
+        assert_ne!(prompts, draw(1));
+        let distinct: HashSet<_> = prompts.iter().collect();
+        assert_eq!(distinct.len(), 100);
+        assert!(prompts.iter().flatten().all(|id| (18_992..75_968).contains(id)));
+        assert!(prompts.iter().all(|prompt| prompt.len() == 32));
+    }
+
+    #[test]
+    fn short_prompts_differ_as_long_as_there_are_any() {
+        let mut prompts = Prompts::new(64, 3).unwrap(); // ids 8 to 31
+        let first: HashSet<_> = (0..12).map(|_| prompts.draw(1)).collect();
+        assert_eq!(first.len(), 12);
+        for _ in 0..100 {
+            assert_eq!(prompts.draw(1).len(), 1, "and then repeat");
+        }
+        assert!(Prompts::new(2, 0).is_err());
+    }
+
+    #[test]
+    fn a_shared_prefix_is_shared_and_the_rest_is_not() {
+        let mut prompts = Prompts::new(1000, 0).unwrap();
+        let shared = prompts.sharing(8, 20, 12);
+        assert!(shared.iter().all(|prompt| prompt.len() == 32));
+        assert!(shared.iter().all(|prompt| prompt[..20] == shared[0][..20]));
+        let own: HashSet<_> = shared.iter().map(|prompt| &prompt[20..]).collect();
+        assert_eq!(own.len(), 8);
+        assert_ne!(prompts.sharing(1, 20, 12)[0][..20], shared[0][..20]);
+    }
+
+    #[test]
+    fn lengths_spread_around_the_middle() {
+        assert_eq!(lengths(32, 0.0), Ok(32..=32));
+        assert_eq!(lengths(100, 0.25), Ok(75..=125));
+        assert_eq!(lengths(3, 0.5), Ok(1..=5));
+        assert_eq!(lengths(1, 0.9), Ok(1..=2));
+        for ratio in [-0.1, 1.0, f64::NAN] {
+            assert!(lengths(32, ratio).is_err());
+        }
+        let mut prompts = Prompts::new(1000, 0).unwrap();
+        let drawn: HashSet<u32> = (0..1000).map(|_| prompts.length(75..=125)).collect();
+        assert_eq!(drawn.len(), 51);
+    }
+}
