@@ -1,0 +1,44 @@
+//! A progress bar on standard error, when that is a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Draws a second: seen as steady, and next to nothing for the client's core.
+const DRAWS_PER_S: u8 = 4;
+
+/// A bar that is drawn, or not.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// A bar for `total` requests, doing `what`. Not drawn when `shown` is
+    /// false, or when nobody is looking.
+    pub fn start(shown: bool, total: usize, what: &str) -> Self {
+        let bar = shown.then(|| {
+            let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_S);
+            let bar = ProgressBar::with_draw_target(Some(total as u64), target);
+            let template = "{msg} {wide_bar} {pos} of {len} requests, {elapsed}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_message(what.to_owned());
+            bar
+        });
+        Self { bar }
+    }
+
+    /// So many have ended.
+    pub fn set(&self, completed: usize) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(completed as u64);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
