@@ -24,7 +24,7 @@ use crate::limits::{
 };
 use crate::memory;
 use crate::metrics::Metrics;
-use crate::model::fake::{FakeModel, FakeOptions};
+use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
@@ -141,7 +141,12 @@ impl Server {
     /// # Errors
     /// A sentence, as for a real model.
     pub fn load_fake(&mut self, options: FakeOptions) -> Result<Served, String> {
-        let info = ModelInfo { name: "fake".into(), context_trained: 4096, ..ModelInfo::default() };
+        let info = ModelInfo {
+            name: "fake".into(),
+            n_vocab: N_VOCAB,
+            context_trained: 4096,
+            ..ModelInfo::default()
+        };
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);

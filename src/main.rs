@@ -1,4 +1,4 @@
-//! The command line: parse, check, start the lanes, wait for a signal.
+//! The command line: parse, check, start the lanes, wait for a signal; or measure.
 #![deny(unsafe_code)]
 
 mod cli;
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),
         cli::Command::Model(args) => cli::model::run(&args),
+        cli::Command::Bench(args) => cli::bench::run(&args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

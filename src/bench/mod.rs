@@ -1,9 +1,24 @@
 //! Measuring: the instruments that ship in the binary.
 //!
-//! [`load`] is the load generator; [`client`] holds the connections, [`body`]
-//! writes requests, [`response`], [`sse`] and [`reply`] read what comes back
-//! into a [`result`] or a [`failure`].
+//! `corelane bench serve` loads a server from outside, over HTTP, and says how
+//! fast it answers. In the order data flows:
+//!
+//! - [`args`]: its flags, which are those of `vllm bench serve`.
+//! - [`serve`]: the run as a whole. [`scenario`] draws what to send, from
+//!   [`prompts`] and [`arrivals`], to a [`target`].
+//! - [`load`]: the load generator itself, and the interface for others;
+//!   [`client`] holds the connections, [`body`] writes requests, [`response`],
+//!   [`sse`] and [`reply`] read what comes back into a [`result`] or a
+//!   [`failure`].
+//! - [`stall`] and [`burst`]: two situations in which servers differ.
+//! - [`metrics`], [`latency`], [`stats`], [`goodput`]: from results to numbers;
+//!   [`load_report`], [`report`], [`compare`], [`saved`]: and to tables and files.
+//!
+//! The client shares its machine with the server that it measures, so it is
+//! one thread that sleeps between events; it counts its own processor time,
+//! and every result has it.
 
+pub mod args;
 pub mod arrivals;
 pub mod body;
 pub mod burst;
@@ -21,6 +36,9 @@ pub mod reply;
 pub mod report;
 pub mod response;
 pub mod result;
+pub mod saved;
+pub mod scenario;
+pub mod serve;
 pub mod sse;
 pub mod stall;
 pub mod stats;

@@ -1,6 +1,7 @@
 //! The command line: flags, environment variables and a configuration file, in
 //! that order of precedence, to a checked configuration.
 
+pub mod bench;
 mod engine;
 pub mod model;
 mod serve;
@@ -25,6 +26,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Make model files.
     Model(model::ModelArgs),
+    /// Measure how fast a server is.
+    Bench(bench::BenchArgs),
 }
 
 /// Reads the process's arguments. Does not return for `--help`, `--version`

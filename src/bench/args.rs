@@ -1,0 +1,388 @@
+//! The flags of `corelane bench serve`. Names, defaults and meanings are those
+//! of `vllm bench serve` where both have the thing.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
+
+use super::goodput::{Limit, LimitOn};
+use super::latency::Latency;
+use super::prompts::lengths;
+use crate::limits::{BENCH_REQUESTS_MAX, BENCH_ROUNDS_MAX};
+
+const EXAMPLES: &str = "\
+Examples:
+  corelane bench serve --max-concurrency 8 --num-warmups 8 --ignore-eos
+      40 requests of 32 + 50 tokens, 8 at a time, against http://127.0.0.1:8080
+  corelane bench serve --request-rate 2 --max-concurrency 8 --goodput ttft:500 tpot:60
+      two requests a second as a Poisson process; how many keep both limits
+  corelane bench serve --scenario stall --ignore-eos
+      4 streams run, then a prompt of 1890 tokens arrives: how long do they stop
+      (a request must be able to have 1891 tokens)
+  corelane bench serve --scenario burst --prefix-len 890
+      8 requests that share 890 tokens arrive at once: how long does the last wait
+  corelane bench serve --max-concurrency 8 --vs http://127.0.0.1:8081 --rounds 5
+      the same load against two servers in turns, and the ratio of each pair
+
+Definitions:
+  TTFT  from just before a request is written to the first event with a choice
+  ITL   each gap between such events, all requests pooled
+  TPOT  (E2EL - TTFT) / (output tokens - 1), per request
+  E2EL  from just before the write to the last event with a choice
+  Tokens are counted by the server (usage.completion_tokens). Percentiles
+  interpolate linearly. A request that has to wait for --max-concurrency is late
+  on this side; E2EL including client queue counts from when it should have been
+  written.
+
+Ends with status 1 when any request failed.";
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// Many requests, like vllm's
+    Load,
+    /// Running streams, and a long prompt that arrives
+    Stall,
+    /// Requests at once that share a prefix
+    Burst,
+}
+
+/// `corelane bench serve`
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help has examples and definitions")]
+pub struct ServeArgs {
+    /// URL of the server [default: http://HOST:PORT]
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    pub base_url: Option<String>,
+    /// Host of the server, without --base-url
+    #[arg(long, default_value = "127.0.0.1", help_heading = "Server")]
+    pub host: String,
+    /// Port of the server, without --base-url
+    #[arg(long, default_value_t = 8080, help_heading = "Server")]
+    pub port: u16,
+    /// An OpenAI-style completions endpoint that takes token ids as prompts
+    #[arg(long, value_name = "PATH", default_value = "/v1/completions", help_heading = "Server")]
+    pub endpoint: String,
+    /// Model to name in requests [default: the first of /v1/models]
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub model: Option<String>,
+    /// Tokens of the vocabulary [default: as /v1/models says in meta.n_vocab]
+    #[arg(long, value_name = "N", help_heading = "Server")]
+    pub vocab_size: Option<u32>,
+    /// Key to send [default: the first in CORELANE_API_KEY, or OPENAI_API_KEY]
+    #[arg(long, value_name = "KEY", help_heading = "Server")]
+    pub api_key: Option<String>,
+
+    /// What to run
+    #[arg(long, value_enum, default_value_t = Scenario::Load, help_heading = "Scenario")]
+    pub scenario: Scenario,
+    /// stall: streams that run
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Scenario")]
+    pub streams: usize,
+    /// stall: tokens of the long prompt
+    #[arg(long, value_name = "N", default_value_t = 1890, help_heading = "Scenario")]
+    pub long_input_len: u32,
+    /// Tokens at the beginning that prompts share [default: 0; burst: 890]
+    #[arg(long, value_name = "N", alias = "random-prefix-len", help_heading = "Scenario")]
+    pub prefix_len: Option<u32>,
+    /// Run against a second server, too, in turns, and give the ratios
+    #[arg(long, value_name = "URL", help_heading = "Scenario")]
+    pub vs: Option<String>,
+    /// Times to run it [default: 1; with --vs: 3]
+    #[arg(long, value_name = "N", help_heading = "Scenario")]
+    pub rounds: Option<usize>,
+
+    /// Requests [default: 40; burst: 8]
+    #[arg(long, value_name = "N", help_heading = "Requests")]
+    pub num_prompts: Option<usize>,
+    /// Tokens of a prompt, drawn at random from the lower middle of the vocabulary, after those
+    /// of --prefix-len
+    #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Requests")]
+    pub random_input_len: u32,
+    /// Tokens to ask for [default: 50; stall: 1024]
+    #[arg(long, value_name = "N", help_heading = "Requests")]
+    pub random_output_len: Option<u32>,
+    /// Both lengths vary evenly from (1 - R) to (1 + R) times theirs
+    #[arg(long, value_name = "R", default_value_t = 0.0, help_heading = "Requests")]
+    pub random_range_ratio: f64,
+    /// Where randomness begins. The same seed sends the same prompts: against a server that
+    /// remembers prefixes, give each run another
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Requests")]
+    pub seed: u64,
+    /// Ask the server to generate beyond an end-of-generation token
+    #[arg(long, help_heading = "Requests")]
+    pub ignore_eos: bool,
+    /// Temperature to ask for; 0 is greedy
+    #[arg(long, value_name = "T", default_value_t = 0.0, help_heading = "Requests")]
+    pub temperature: f32,
+    /// Do not ask for event streams; only E2EL can be taken
+    #[arg(long, help_heading = "Requests")]
+    pub no_stream: bool,
+    /// More fields for each request's body, such as '{"cache_prompt": false}'
+    #[arg(long, value_name = "JSON", value_parser = parse_object, help_heading = "Requests")]
+    pub extra_body: Option<Object>,
+
+    /// Requests a second, on average; inf sends each as soon as it may
+    #[arg(long, value_name = "R", default_value_t = f64::INFINITY, help_heading = "Traffic")]
+    pub request_rate: f64,
+    /// Shape of the Gamma process of arrivals: 1 is Poisson, below in bunches, above more evenly
+    #[arg(long, value_name = "SHAPE", default_value_t = 1.0, help_heading = "Traffic")]
+    pub burstiness: f64,
+    /// Requests under way at once, at most [default: no bound]
+    #[arg(long, value_name = "N", help_heading = "Traffic")]
+    pub max_concurrency: Option<usize>,
+    /// Requests to send before, whose results do not count
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Traffic")]
+    pub num_warmups: usize,
+    /// Time that one request may take
+    #[arg(long, value_name = "S", default_value_t = 600.0, help_heading = "Traffic")]
+    pub timeout_s: f64,
+
+    /// Latencies to show, with commas [default: all that can be taken]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Results")]
+    pub percentile_metrics: Option<Vec<Latency>>,
+    /// Percentiles of each, with commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "99",
+        help_heading = "Results"
+    )]
+    pub metric_percentiles: Vec<f64>,
+    /// Limits in milliseconds on ttft, tpot and e2el; requests that keep all of them are counted
+    #[arg(long, value_name = "NAME:MS", num_args = 1.., help_heading = "Results")]
+    pub goodput: Vec<Limit>,
+    /// Write the result to a JSON file
+    #[arg(long, help_heading = "Results")]
+    pub save_result: bool,
+    /// With each request's numbers and text
+    #[arg(long, help_heading = "Results")]
+    pub save_detailed: bool,
+    /// Name of the file [default: from label, rate, concurrency, model and date]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub result_filename: Option<PathBuf>,
+    /// Folder of the file; made when it is missing [default: this one]
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    pub result_dir: Option<PathBuf>,
+    /// Label in the file
+    #[arg(long, value_name = "TEXT", default_value = "openai", help_heading = "Results")]
+    pub label: String,
+    /// More for the file, such as commit=1a2b3c4
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1.., value_parser = parse_pair,
+          help_heading = "Results")]
+    pub metadata: Vec<(String, String)>,
+    /// No progress bar
+    #[arg(long, visible_alias = "disable-tqdm", help_heading = "Results")]
+    pub no_progress: bool,
+}
+
+/// A JSON object, as one value.
+#[derive(Clone, Debug)]
+pub struct Object(pub Map<String, Value>);
+
+fn parse_object(text: &str) -> Result<Object, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(Object(object)),
+        Ok(_) => Err("it must be a JSON object".into()),
+        Err(error) => Err(format!("it must be a JSON object: {error}")),
+    }
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.trim().is_empty());
+    let (key, value) = pair.ok_or("it must be KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+impl ServeArgs {
+    /// Checks what clap does not.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn check(&self) -> Result<(), String> {
+        let within = |flag: &str, value: usize, most: usize| match value {
+            0 => Err(format!("{flag} is 0; it must be at least 1")),
+            n if n > most => Err(format!("{flag} is {n}; it must be from 1 to {most}")),
+            _ => Ok(()),
+        };
+        within("--num-prompts", self.num_prompts(), BENCH_REQUESTS_MAX)?;
+        within("--streams", self.streams, BENCH_REQUESTS_MAX)?;
+        within("--rounds", self.rounds(), BENCH_ROUNDS_MAX)?;
+        within("--max-concurrency", self.max_concurrency.unwrap_or(1), usize::MAX)?;
+        within("--random-input-len", self.random_input_len as usize, usize::MAX)?;
+        within("--random-output-len", self.output_len() as usize, usize::MAX)?;
+        within("--long-input-len", self.long_input_len as usize, usize::MAX)?;
+        if self.num_warmups > BENCH_REQUESTS_MAX {
+            let n = self.num_warmups;
+            return Err(format!("--num-warmups is {n}; it must be at most {BENCH_REQUESTS_MAX}"));
+        }
+        lengths(self.random_input_len, self.random_range_ratio)?;
+        if !(0.0..=2.0).contains(&self.temperature) {
+            return Err(format!("--temperature is {}; it must be from 0 to 2", self.temperature));
+        }
+        if !self.metric_percentiles.iter().all(|p| (0.0..=100.0).contains(p)) {
+            return Err("--metric-percentiles must be from 0 to 100 each".into());
+        }
+        if self.endpoint.ends_with("/chat/completions") {
+            return Err(format!(
+                "--endpoint {}: chats are not supported, since their prompts are no token ids; \
+                 a completions endpoint is, such as /v1/completions",
+                self.endpoint
+            ));
+        }
+        self.check_combinations()?;
+        self.timeout().map(drop)
+    }
+
+    fn check_combinations(&self) -> Result<(), String> {
+        if self.no_stream && self.scenario != Scenario::Load {
+            return Err("--no-stream: the scenarios stall and burst need streams".into());
+        }
+        let on_tokens = |limit: &Limit| limit.on != LimitOn::E2el;
+        if self.no_stream && self.goodput.iter().any(on_tokens) {
+            return Err("--no-stream: without streams --goodput can only be on e2el".into());
+        }
+        for (index, limit) in self.goodput.iter().enumerate() {
+            if self.goodput[..index].iter().any(|other| other.on == limit.on) {
+                return Err("--goodput has two limits on the same time".into());
+            }
+        }
+        if self.scenario != Scenario::Load && self.request_rate.is_finite() {
+            return Err(
+                "--request-rate is for the scenario load; the others time themselves".into()
+            );
+        }
+        Ok(())
+    }
+
+    /// `--base-url`, or what `--host` and `--port` make.
+    pub fn url(&self) -> String {
+        let of_host = || match self.host.contains(':') {
+            true => format!("http://[{}]:{}", self.host, self.port), // IPv6
+            false => format!("http://{}:{}", self.host, self.port),
+        };
+        self.base_url.clone().unwrap_or_else(of_host)
+    }
+
+    /// The key to send: the flag, or an environment variable. corelane's may
+    /// have several keys for its server, with commas; the first will do.
+    pub fn key(&self) -> Option<String> {
+        let variable = |name| std::env::var(name).ok().filter(|key: &String| !key.is_empty());
+        let first = |keys: String| keys.split(',').next().unwrap_or_default().to_owned();
+        let of_environment =
+            || variable("CORELANE_API_KEY").map(first).or_else(|| variable("OPENAI_API_KEY"));
+        self.api_key.clone().or_else(of_environment)
+    }
+
+    /// Requests of one run.
+    pub fn num_prompts(&self) -> usize {
+        self.num_prompts.unwrap_or(if self.scenario == Scenario::Burst { 8 } else { 40 })
+    }
+
+    /// Tokens to ask for.
+    pub fn output_len(&self) -> u32 {
+        self.random_output_len.unwrap_or(if self.scenario == Scenario::Stall { 1024 } else { 50 })
+    }
+
+    /// Tokens that prompts share.
+    pub fn prefix_len(&self) -> u32 {
+        self.prefix_len.unwrap_or(if self.scenario == Scenario::Burst { 890 } else { 0 })
+    }
+
+    /// Times to run.
+    pub fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.vs.is_some() { 3 } else { 1 })
+    }
+
+    /// `--timeout-s`.
+    ///
+    /// # Errors
+    /// A sentence, when it is no time.
+    pub fn timeout(&self) -> Result<Duration, String> {
+        let time = Duration::try_from_secs_f64(self.timeout_s).ok();
+        time.filter(|time| !time.is_zero())
+            .ok_or_else(|| format!("--timeout-s is {}; it must be above 0", self.timeout_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn parse(flags: &str) -> ServeArgs {
+        Command::try_parse_from(["bench"].into_iter().chain(flags.split_whitespace()))
+            .unwrap()
+            .serve
+    }
+
+    #[test]
+    fn defaults_fit_the_scenario() {
+        let load = parse("");
+        assert_eq!(load.url(), "http://127.0.0.1:8080");
+        assert_eq!((load.num_prompts(), load.output_len(), load.prefix_len()), (40, 50, 0));
+        assert_eq!((load.rounds(), load.request_rate), (1, f64::INFINITY));
+        assert!(load.check().is_ok());
+        assert_eq!(parse("--scenario stall").output_len(), 1024);
+        let burst = parse("--scenario burst --vs http://b");
+        assert_eq!((burst.num_prompts(), burst.prefix_len(), burst.rounds()), (8, 890, 3));
+        assert_eq!(parse("--host ::1 --port 9").url(), "http://[::1]:9");
+        assert_eq!(parse("--base-url http://x").url(), "http://x");
+    }
+
+    #[test]
+    fn vllms_forms_are_read() {
+        let args = parse(
+            "--goodput ttft:200 tpot:50 --percentile-metrics ttft,e2el_including_client_queue \
+             --metric-percentiles 25,50,99.9 --metadata commit=1a model=q4=k --request-rate inf \
+             --disable-tqdm --extra-body {\"top_k\":1}",
+        );
+        assert_eq!(args.goodput.len(), 2);
+        let metrics = args.percentile_metrics.unwrap();
+        assert_eq!(metrics, [Latency::Ttft, Latency::E2elIncludingClientQueue]);
+        assert_eq!(args.metric_percentiles, [25.0, 50.0, 99.9]);
+        assert_eq!(args.metadata[1], ("model".to_owned(), "q4=k".to_owned()));
+        assert_eq!(args.extra_body.unwrap().0["top_k"], 1);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_would() {
+        for (flags, why) in [
+            ("--num-prompts 0", "--num-prompts is 0"),
+            ("--max-concurrency 0", "--max-concurrency is 0"),
+            ("--random-range-ratio 1", "from 0 to below 1"),
+            ("--metric-percentiles 101", "from 0 to 100"),
+            ("--metric-percentiles NaN", "from 0 to 100"),
+            ("--temperature 3", "from 0 to 2"),
+            ("--timeout-s 0", "above 0"),
+            ("--timeout-s NaN", "above 0"),
+            ("--endpoint /v1/chat/completions", "chats are not supported"),
+            ("--no-stream --scenario stall", "need streams"),
+            ("--no-stream --goodput ttft:1", "only be on e2el"),
+            ("--goodput ttft:1 ttft:2", "two limits"),
+            ("--scenario burst --request-rate 1", "time themselves"),
+            ("--rounds 0", "--rounds is 0"),
+        ] {
+            let error = parse(flags).check().expect_err(flags);
+            assert!(error.contains(why), "{flags}: {error}");
+        }
+        let parse = |flags: [&str; 2]| Command::try_parse_from(["bench", flags[0], flags[1]]);
+        for flags in [
+            ["--goodput", "itl:1"],
+            ["--extra-body", "[1]"],
+            ["--metadata", "x"],
+            ["--scenario", "x"],
+        ] {
+            assert!(parse(flags).is_err(), "{flags:?}");
+        }
+    }
+}

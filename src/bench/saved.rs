@@ -1,0 +1,155 @@
+//! The result file: vllm's keys, so that its readers can be used.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+
+use super::args::{Scenario, ServeArgs};
+
+/// Writes the file of `--save-result`.
+///
+/// # Errors
+/// A sentence, when it cannot be written.
+pub fn save(
+    args: &ServeArgs,
+    urls: &[String],
+    models: &[Option<&str>],
+    results: Map<String, Value>,
+) -> Result<(), String> {
+    let date = date(OffsetDateTime::now_utc());
+    let mut object = setup(args, urls, models, &date);
+    object.extend(results);
+    let path = path(args, models, &date);
+    let shown = path.display();
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("cannot make the folder of {shown}: {error}"))?;
+    }
+    let mut text = Value::Object(object).to_string();
+    text.push('\n');
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {shown}: {error}"))
+}
+
+/// What was asked for.
+fn setup(
+    args: &ServeArgs,
+    urls: &[String],
+    models: &[Option<&str>],
+    date: &str,
+) -> Map<String, Value> {
+    let rate: Value = match args.request_rate.is_finite() {
+        true => args.request_rate.into(),
+        false => "inf".into(),
+    };
+    let scenario = match args.scenario {
+        Scenario::Load => "load",
+        Scenario::Stall => "stall",
+        Scenario::Burst => "burst",
+    };
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    put("date", date.into());
+    put("endpoint_type", "openai".into());
+    put("backend", "openai".into());
+    put("label", args.label.as_str().into());
+    put("model_id", models[0].into());
+    put("num_prompts", args.num_prompts().into());
+    for (key, value) in &args.metadata {
+        put(key, value.as_str().into());
+    }
+    put("request_rate", rate);
+    put("burstiness", args.burstiness.into());
+    put("max_concurrency", args.max_concurrency.into());
+    put("client", concat!("corelane ", env!("CARGO_PKG_VERSION")).into());
+    put("scenario", scenario.into());
+    put("base_url", urls[0].as_str().into());
+    if let (Some(url), Some(model)) = (urls.get(1), models.get(1)) {
+        put("vs", url.as_str().into());
+        put("vs_model_id", (*model).into());
+    }
+    put("endpoint", args.endpoint.as_str().into());
+    put("random_input_len", args.random_input_len.into());
+    put("random_output_len", args.output_len().into());
+    put("random_range_ratio", args.random_range_ratio.into());
+    put("prefix_len", args.prefix_len().into());
+    put("num_warmups", args.num_warmups.into());
+    put("ignore_eos", args.ignore_eos.into());
+    put("temperature", args.temperature.into());
+    put("stream", (!args.no_stream).into());
+    put("seed", args.seed.into());
+    object
+}
+
+/// `--result-filename` in `--result-dir`; the name is vllm's by default.
+fn path(args: &ServeArgs, models: &[Option<&str>], date: &str) -> PathBuf {
+    let of_run = || {
+        let concurrency =
+            args.max_concurrency.map_or(String::new(), |n| format!("-concurrency{n}"));
+        let model = models[0].and_then(|id| id.rsplit('/').next()).unwrap_or("model");
+        let name = format!("{}-{}qps{concurrency}-{model}-{date}", args.label, args.request_rate);
+        let plain = |c: char| if c.is_alphanumeric() || "-._".contains(c) { c } else { '_' };
+        PathBuf::from(format!("{}.json", name.chars().map(plain).collect::<String>()))
+    };
+    let name = args.result_filename.clone().unwrap_or_else(of_run);
+    args.result_dir.clone().unwrap_or_default().join(name)
+}
+
+/// `20261121-065900`, in UTC.
+fn date(now: OffsetDateTime) -> String {
+    format!(
+        "{:04}{:02}{:02}-{:02}{:02}{:02}",
+        now.year(),
+        u8::from(now.month()),
+        now.day(),
+        now.hour(),
+        now.minute(),
+        now.second()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn parse(flags: &str) -> ServeArgs {
+        Command::parse_from(["bench"].into_iter().chain(flags.split_whitespace())).serve
+    }
+
+    #[test]
+    fn the_file_is_named_as_vllm_names_it() {
+        let name = |flags: &str, model| {
+            path(&parse(flags), &[model], "20260102-030405").to_str().unwrap().to_owned()
+        };
+        assert_eq!(name("", Some("org/m 1")), "openai-infqps-m_1-20260102-030405.json");
+        let flags = "--request-rate 2.5 --max-concurrency 8 --label a/b --result-dir runs";
+        assert_eq!(name(flags, None), "runs/a_b-2.5qps-concurrency8-model-20260102-030405.json");
+        let flags = "--result-dir runs --result-filename x.json";
+        assert_eq!(name(flags, None), "runs/x.json");
+    }
+
+    #[test]
+    fn dates_are_read_from_left_to_right() {
+        let moment = OffsetDateTime::from_unix_timestamp(1_767_323_045).unwrap();
+        assert_eq!(date(moment), "20260102-030405");
+    }
+
+    #[test]
+    fn the_setup_is_in_the_file() {
+        let args = parse("--metadata commit=1a --vs http://b --request-rate 2");
+        let urls = ["http://a".to_owned(), "http://b".to_owned()];
+        let setup = setup(&args, &urls, &[Some("m"), None], "d");
+        assert_eq!(setup["commit"], "1a");
+        assert_eq!(setup["request_rate"], 2.0);
+        assert_eq!(setup["vs"], "http://b");
+        assert_eq!(setup["model_id"], "m");
+        assert_eq!(setup["max_concurrency"], Value::Null);
+    }
+}

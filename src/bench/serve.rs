@@ -1,0 +1,129 @@
+//! `corelane bench serve`: measures a server from outside, over HTTP.
+//!
+//! It works against any OpenAI-style completions server that takes token ids
+//! as prompts (corelane, llama-server, vllm). What the numbers mean stands in
+//! [`metrics`](super::metrics), [`stall`](super::stall) and
+//! [`burst`](super::burst).
+
+use std::io::Write;
+
+use super::args::ServeArgs;
+use super::compare;
+use super::failure::{self, Failures};
+use super::load::Load;
+use super::prompts::Prompts;
+use super::report::Measured;
+use super::saved;
+use super::scenario::Plan;
+use super::target::{Model, Target};
+
+/// Runs it: measures, prints, saves.
+///
+/// # Errors
+/// A sentence, when it could not be run, or when a request failed.
+pub fn run(args: &ServeArgs) -> Result<(), String> {
+    args.check()?;
+    let urls: Vec<String> = [Some(args.url()), args.vs.clone()].into_iter().flatten().collect();
+    let mut sides = Vec::new();
+    for url in &urls {
+        sides.push(side(args, url)?);
+    }
+    let n_vocab = sides.iter().map(|side| side.n_vocab).min().expect("one server at least");
+    let mut prompts = Prompts::new(n_vocab, args.seed)?;
+    let mut rounds: Vec<Vec<Measured>> = Vec::new();
+    let mut broken = None;
+    for _ in 0..args.rounds() {
+        let plan = Plan::draw(args, &mut prompts)?;
+        let round = sides.iter().map(|side| plan.measure(args, &side.base)).collect();
+        match round {
+            Ok(round) => rounds.push(round),
+            Err(error) => {
+                broken = Some(error);
+                break;
+            }
+        }
+    }
+    if !rounds.is_empty() {
+        report(args, &urls, &sides, &rounds)?;
+    }
+    broken.map_or_else(|| verdict(&rounds), Err)
+}
+
+/// A server to measure.
+struct Side {
+    /// What every load on it has in common.
+    base: Load,
+    n_vocab: u32,
+}
+
+fn side(args: &ServeArgs, url: &str) -> Result<Side, String> {
+    let target = Target::parse(url)?;
+    let (key, timeout) = (args.key(), args.timeout()?);
+    let model = match (&args.model, args.vocab_size) {
+        (Some(id), Some(n)) => Model { id: Some(id.clone()), n_vocab: Some(n) },
+        _ => target.model(key.as_deref(), timeout).map_err(|error| {
+            format!("{error} (with both --model and --vocab-size nothing is asked)")
+        })?,
+    };
+    let n_vocab = args.vocab_size.or(model.n_vocab).ok_or_else(|| {
+        format!("{url}/v1/models does not tell data[0].meta.n_vocab; give --vocab-size")
+    })?;
+    let base = Load {
+        address: target.address,
+        endpoint: format!("{}{}", target.prefix, args.endpoint),
+        model: args.model.clone().or(model.id),
+        api_key: key,
+        output_tokens: args.output_len(),
+        ignore_eos: args.ignore_eos,
+        temperature: args.temperature,
+        stream: !args.no_stream,
+        extra_body: args.extra_body.clone().map(|object| object.0).unwrap_or_default(),
+        timeout,
+        ..Load::default()
+    };
+    Ok(Side { base, n_vocab })
+}
+
+fn report(
+    args: &ServeArgs,
+    urls: &[String],
+    sides: &[Side],
+    rounds: &[Vec<Measured>],
+) -> Result<(), String> {
+    let (text, results) = match rounds {
+        [round] if round.len() == 1 => (round[0].table.clone(), round[0].json.clone()),
+        rounds => {
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            (compare::table(rounds, &urls), compare::json(rounds))
+        }
+    };
+    // A closed standard output is no reason to lose the file.
+    let printed = std::io::stdout().write_all(text.as_bytes());
+    if args.save_result {
+        let models: Vec<Option<&str>> =
+            sides.iter().map(|side| side.base.model.as_deref()).collect();
+        saved::save(args, urls, &models, results)?;
+    }
+    printed.map_err(|error| format!("cannot print the result: {error}"))
+}
+
+/// # Errors
+/// How many requests failed, and why.
+fn verdict(rounds: &[Vec<Measured>]) -> Result<(), String> {
+    let mut failures = Failures::new();
+    let mut completed = 0;
+    for measured in rounds.iter().flatten() {
+        completed += measured.completed;
+        for (kind, (count, example)) in &measured.failures {
+            failures.entry(*kind).or_insert_with(|| (0, example.clone())).0 += count;
+        }
+    }
+    let failed = failure::count(&failures);
+    if failed == 0 && completed > 0 {
+        return Ok(());
+    }
+    let reasons: Vec<String> =
+        failures.values().map(|(count, example)| format!("{count} x {example}")).collect();
+    let total = completed + failed;
+    Err(format!("{failed} of {total} requests failed: {}", reasons.join("; ")))
+}
