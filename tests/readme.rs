@@ -26,24 +26,48 @@ fn the_readmes_curl_commands_work() {
     }
 }
 
+#[test]
+fn the_readmes_bench_commands_work() {
+    let server = TestServer::builtin(config());
+    let commands = include_str!("../README.md").lines().filter(|line| {
+        line.starts_with("corelane bench serve ") // and not in a sentence
+    });
+    let mut shown = 0;
+    for command in commands {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_corelane"));
+        program.args(command.split(' ').skip(1));
+        let output = program.args(["--base-url", &format!("http://{}", server.address)]).output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {stderr}");
+        shown += 1;
+    }
+    assert!(shown >= 1, "the README shows the load generator");
+}
+
 /// The README's table of flags is the program's.
 #[test]
 fn the_readmes_flags_are_the_programs() {
-    let output = Command::new(env!("CARGO_BIN_EXE_corelane")).args(["serve", "--help"]).output();
-    let help = String::from_utf8(output.unwrap().stdout).unwrap();
+    let help = |command: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_corelane"));
+        let output = program.args(command).arg("--help").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
     let readme = include_str!("../README.md");
     let longs = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
         let longs = words.filter(|word| word.starts_with("--") && word.len() > 3);
         longs.map(str::to_owned).collect()
     };
-    let (help_flags, readme_flags) = (longs(&help), longs(readme));
+    let (help_flags, readme_flags) = (longs(&help(&["serve"])), longs(readme));
+    let bench_flags = longs(&help(&["bench", "serve"]));
     for flag in &help_flags {
         let known = ["--help", "--predict"].contains(&flag.as_str());
         assert!(known || readme_flags.contains(flag), "the README does not have {flag}");
     }
     for flag in &readme_flags {
-        assert!(help_flags.contains(flag), "the program does not have {flag}");
+        let known = help_flags.contains(flag) || bench_flags.contains(flag);
+        assert!(known, "the program does not have {flag}");
     }
 }
 
