@@ -26,6 +26,7 @@ pub mod client;
 pub mod compare;
 pub mod failure;
 pub mod goodput;
+pub mod ladder;
 pub mod latency;
 pub mod load;
 pub mod load_report;

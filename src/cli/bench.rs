@@ -1,7 +1,9 @@
-//! `corelane bench`: measure a server.
+//! `corelane bench`: measure a server, or a part of this one.
 
 use clap::{Args, Subcommand};
 use corelane::bench::{args, serve};
+
+use super::ladder::{self, LadderArgs};
 
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -13,6 +15,8 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// Load an OpenAI-style completions server over HTTP: throughput, latencies, stalls, bursts.
     Serve(Box<args::ServeArgs>),
+    /// Find where the speed goes: from the bare model to a client, a layer a rung.
+    Ladder(Box<LadderArgs>),
 }
 
 /// Runs it.
@@ -22,5 +26,6 @@ enum BenchCommand {
 pub fn run(args: &BenchArgs) -> Result<(), String> {
     match &args.command {
         BenchCommand::Serve(args) => serve::run(args),
+        BenchCommand::Ladder(args) => ladder::run(args),
     }
 }

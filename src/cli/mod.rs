@@ -3,6 +3,7 @@
 
 pub mod bench;
 mod engine;
+mod ladder;
 pub mod model;
 mod serve;
 
@@ -26,7 +27,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Make model files.
     Model(model::ModelArgs),
-    /// Measure how fast a server is.
+    /// Measure how fast a server, or a part of this one, is.
     Bench(bench::BenchArgs),
 }
 

@@ -1,0 +1,161 @@
+//! Rungs 6 and 7: requests in memory to responses in memory, through the
+//! engine that the server has, without its sockets.
+
+use std::sync::Arc;
+
+use super::measure::{Measured, Watch};
+use super::pipe::Waiter;
+use super::workload::Workload;
+use crate::api::{self, GenerationRequest, Prompt, Reply, ReplyContext, Route};
+use crate::clock::Micros;
+use crate::front::engine::Engine;
+use crate::front::exchange::SharedExchange;
+use crate::front::prepare::{self, Prepared, PreparedGeneration, Serving};
+use crate::http::body::BodyReader;
+use crate::http::head;
+use crate::http::response::{self, HeadOptions};
+
+/// What a rung hands to the engine for a request, and takes of its reply.
+pub enum Door {
+    /// Rung 6: typed requests in, JSON out.
+    Endpoint,
+    /// Rung 7: HTTP requests in, HTTP responses out; one wire image a request.
+    Handler(Vec<Vec<u8>>),
+}
+
+impl Door {
+    /// Rung 7's door: the requests as a client would write them.
+    pub fn handler(workload: &Workload) -> Self {
+        let wire = |prompt: &Vec<i32>| {
+            let body = format!(
+                "{{\"prompt\":{prompt:?},\"max_tokens\":{},\"temperature\":0,\"ignore_eos\":true}}",
+                workload.gen_tokens
+            );
+            let head = format!(
+                "POST /v1/completions HTTP/1.1\r\nhost: ladder\r\n\
+                 content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            (head + &body).into_bytes()
+        };
+        Door::Handler(workload.prompts.iter().map(wire).collect())
+    }
+
+    fn enter(
+        &self,
+        request: usize,
+        workload: &Workload,
+        serving: &Serving,
+    ) -> Result<PreparedGeneration, String> {
+        match self {
+            Door::Endpoint => {
+                let prompt = workload.prompts[request].clone();
+                Ok(PreparedGeneration {
+                    prompts: vec![prompt.clone().into_boxed_slice()],
+                    max_tokens: vec![workload.gen_tokens],
+                    request: GenerationRequest {
+                        prompts: vec![Prompt::Tokens(prompt)],
+                        max_tokens: Some(workload.gen_tokens),
+                        sampling: Workload::sampling(),
+                        seed: None,
+                        stops: Vec::new(),
+                        stream: false,
+                        include_usage: false,
+                    },
+                })
+            }
+            Door::Handler(wires) => {
+                let wire = &wires[request];
+                let (head, length) = head::parse(wire)
+                    .map_err(|error| error.to_string())?
+                    .ok_or("the request's head is not complete")?;
+                let mut body = BodyReader::new(head.framing);
+                body.feed(&wire[length..]).map_err(|error| error.to_string())?;
+                let route =
+                    api::route(head.method, &head.path).map_err(|error| error.message.clone())?;
+                match prepare::prepare(route, body.into_body(), serving) {
+                    Ok(Prepared::Generation(generation)) => Ok(generation),
+                    Ok(Prepared::Encoded(_)) => Err("the request was understood as another".into()),
+                    Err(error) => Err(error.message),
+                }
+            }
+        }
+    }
+
+    fn leave(&self, body: Vec<u8>) -> Vec<u8> {
+        match self {
+            Door::Endpoint => body,
+            Door::Handler(_) => {
+                let options = HeadOptions {
+                    content_type: "application/json",
+                    request_id: "ladder",
+                    keep_alive: true,
+                    retry_after: None,
+                    allow: None,
+                };
+                let mut response = Vec::with_capacity(body.len() + 512);
+                response::push_head(&mut response, 200, &options, body.len());
+                response.extend_from_slice(&body);
+                response
+            }
+        }
+    }
+}
+
+/// Runs the workload through the engine; gives back every response.
+pub fn engine(
+    engine: &mut Engine,
+    waiter: &mut Waiter,
+    door: &Door,
+    serving: &Arc<Serving>,
+    workload: &Workload,
+) -> Result<(Vec<Vec<u8>>, Measured), String> {
+    let mut responses = Vec::with_capacity(workload.prompts.len());
+    let mut running: Vec<SharedExchange> = Vec::with_capacity(workload.concurrency);
+    let mut next = 0;
+    let watch = Watch::start();
+    while responses.len() < workload.prompts.len() {
+        while running.len() < workload.concurrency && next < workload.prompts.len() {
+            let generation = door.enter(next, workload, serving)?;
+            let context = ReplyContext {
+                id: format!("cmpl-{next:016x}"),
+                model: serving.name.clone(),
+                created: 0,
+                started: Micros(0),
+            };
+            let reply = Reply::new(Route::Completions, &generation.request, context);
+            let now = waiter.now();
+            let submitted = engine.submit(generation, reply, 0, now, now);
+            running.push(submitted.map_err(|error| error.message)?);
+            next += 1;
+        }
+        engine.pump(waiter.now());
+        let before = running.len();
+        let mut failure = None;
+        running.retain(|exchange| {
+            let mut exchange = exchange.borrow_mut();
+            match exchange.outcome.take() {
+                None => return true,
+                Some(Err(error)) => failure = Some(error.message),
+                Some(Ok(())) => responses.push(door.leave(std::mem::take(&mut exchange.out))),
+            }
+            false
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if running.len() == before {
+            waiter.wait(engine.wake_at(), || engine.is_ready());
+        }
+    }
+    Ok((responses, watch.stop()))
+}
+
+/// The generated tokens that a response's `usage` counts.
+pub fn counted_tokens(response: &[u8]) -> Result<u64, String> {
+    let start = response.iter().position(|byte| *byte == b'{').unwrap_or(0);
+    let value: serde_json::Value = serde_json::from_slice(&response[start..])
+        .map_err(|error| format!("a response is not JSON: {error}"))?;
+    let count = value["usage"]["completion_tokens"].as_u64();
+    count.ok_or_else(|| "a response has no usage.completion_tokens".into())
+}

@@ -1,0 +1,162 @@
+//! Rungs 0 to 2: what runs on the decode lane, without a lane.
+
+use crate::decode::DecodeLane;
+use crate::decode::sampler::argmax;
+use crate::model::{Backend, DecodeRow, StepError};
+use crate::ring::message::{Batch, Input, Sample};
+use crate::types::{SlotId, TokenId};
+
+use super::measure::{Measured, Watch};
+use super::workload::{Texts, Workload};
+
+/// A step of rung 0: rows for the model, and which of them carry.
+struct BareStep {
+    clears: Vec<SlotId>,
+    starts: Vec<SlotId>,
+    rows: Vec<DecodeRow>,
+    carries: Vec<bool>,
+}
+
+fn bare_steps(batches: &[Box<Batch>]) -> Vec<BareStep> {
+    let step = |batch: &Batch| BareStep {
+        clears: batch.clears.iter().map(|owner| owner.slot).collect(),
+        starts: batch.starts.iter().map(|start| start.owner.slot).collect(),
+        carries: batch.rows.iter().map(|row| row.input == Input::Carry).collect(),
+        rows: batch.rows.iter().map(|row| row_for_model(row, 0)).collect(),
+    };
+    batches.iter().map(|batch| step(batch)).collect()
+}
+
+fn row_for_model(row: &crate::ring::message::Row, carry: TokenId) -> DecodeRow {
+    let token = match row.input {
+        Input::Token(token) => token,
+        Input::Carry => carry,
+    };
+    DecodeRow { token, position: row.position, slot: row.owner.slot, sample: row.sample }
+}
+
+/// Rung 0: `llama_decode` in a bare loop over the recorded batches, and the
+/// largest logit.
+pub fn backend(
+    model: &mut impl Backend,
+    workload: &Workload,
+    batches: &[Box<Batch>],
+    end_tokens: &[TokenId],
+) -> Result<(Texts, Measured), String> {
+    let mut steps = bare_steps(batches);
+    let mut texts = Texts::new(workload);
+    let mut last = vec![0; workload.capacity.slots];
+    let mut request_of = Requests::new(workload);
+    let watch = Watch::start();
+    for step in &mut steps {
+        for slot in &step.clears {
+            model.clear(*slot);
+        }
+        for slot in &step.starts {
+            request_of.start(*slot);
+        }
+        for (row, carries) in step.rows.iter_mut().zip(&step.carries) {
+            if *carries {
+                row.token = last[row.slot.index()];
+            }
+        }
+        model.decode(&step.rows).map_err(failed)?;
+        for (index, row) in step.rows.iter().enumerate().filter(|(_, row)| row.sample) {
+            let token = largest(model.logits(index), end_tokens);
+            last[row.slot.index()] = token;
+            texts.0[request_of.get(row.slot)].push(token);
+        }
+    }
+    let measured = watch.stop();
+    Ok((texts, measured))
+}
+
+/// Rung 1: batches in, batches out.
+pub fn executor(
+    model: &mut impl Backend,
+    workload: &Workload,
+    mut batches: Vec<Box<Batch>>,
+    end_tokens: &[TokenId],
+) -> Result<(Texts, Measured), String> {
+    let mut last = vec![0; workload.capacity.slots];
+    let mut rows = Vec::with_capacity(crate::limits::STEP_ROWS_MAX);
+    let watch = Watch::start();
+    for batch in &mut batches {
+        for owner in &batch.clears {
+            model.clear(owner.slot);
+        }
+        rows.clear();
+        rows.extend(batch.rows.iter().map(|r| row_for_model(r, last[r.owner.slot.index()])));
+        model.decode(&rows).map_err(failed)?;
+        for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.sample) {
+            let token = largest(model.logits(index), end_tokens);
+            last[row.owner.slot.index()] = token;
+            let sample = Sample { owner: row.owner, token, end: false };
+            batch.samples.push(sample).expect("one sample for each slot");
+        }
+    }
+    let measured = watch.stop();
+    Ok((texts_of(workload, &batches), measured))
+}
+
+/// Rung 2: the decode lane's own step, with its checks and its sampler.
+pub fn sampler<B: Backend>(
+    lane: &mut DecodeLane<B>,
+    workload: &Workload,
+    mut batches: Vec<Box<Batch>>,
+) -> Result<(Texts, Measured), String> {
+    let watch = Watch::start();
+    for batch in &mut batches {
+        lane.step(batch);
+    }
+    let measured = watch.stop();
+    Ok((texts_of(workload, &batches), measured))
+}
+
+/// The token with the largest logit, of those that do not end the text.
+fn largest(logits: &mut [f32], end_tokens: &[TokenId]) -> TokenId {
+    for token in end_tokens {
+        logits[*token as usize] = f32::NEG_INFINITY; // a token of the vocabulary
+    }
+    argmax(logits) as TokenId // below n_vocab, which is an i32
+}
+
+/// The tokens that answered batches brought.
+pub fn texts_of(workload: &Workload, batches: &[Box<Batch>]) -> Texts {
+    let mut texts = Texts::new(workload);
+    let mut request_of = Requests::new(workload);
+    for batch in batches {
+        for start in &batch.starts {
+            request_of.start(start.owner.slot);
+        }
+        for sample in &batch.samples {
+            texts.0[request_of.get(sample.owner.slot)].push(sample.token);
+        }
+    }
+    texts
+}
+
+/// Which request holds a slot: they start in order.
+struct Requests {
+    of_slot: Vec<usize>,
+    next: usize,
+}
+
+impl Requests {
+    fn new(workload: &Workload) -> Self {
+        Self { of_slot: vec![0; workload.capacity.slots], next: 0 }
+    }
+
+    fn start(&mut self, slot: SlotId) {
+        self.of_slot[slot.index()] = self.next;
+        self.next += 1;
+    }
+
+    fn get(&self, slot: SlotId) -> usize {
+        self.of_slot[slot.index()]
+    }
+}
+
+fn failed(error: StepError) -> String {
+    error.to_string()
+}

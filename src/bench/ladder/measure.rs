@@ -1,0 +1,86 @@
+//! What a rung takes: wall time, the CPU time of each lane, allocations.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::memory::allocations_on_this_thread;
+
+/// CPU time of this process's threads, by name. Threads that a lane starts
+/// (ggml's) inherit its name.
+type CpuTimes = BTreeMap<String, Duration>;
+
+/// A running measurement.
+pub struct Watch {
+    began: Instant,
+    cpu: CpuTimes,
+    allocations: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Wall time.
+    pub wall: Duration,
+    /// CPU time of each lane that used any, by its thread's name.
+    pub cpu: CpuTimes,
+    /// Rust heap allocations of the thread that measured.
+    pub allocations: u64,
+}
+
+impl Watch {
+    /// Begins to measure.
+    pub fn start() -> Self {
+        let (cpu, allocations) = (cpu_times(), allocations_on_this_thread());
+        Self { cpu, allocations, began: Instant::now() }
+    }
+
+    /// Ends it. On the thread that began, for the allocations to be right.
+    pub fn stop(self) -> Measured {
+        let wall = self.began.elapsed();
+        let allocations = allocations_on_this_thread() - self.allocations;
+        let mut cpu = cpu_times();
+        for (name, time) in &mut cpu {
+            *time = time.saturating_sub(self.cpu.get(name).copied().unwrap_or_default());
+        }
+        cpu.retain(|_, time| !time.is_zero());
+        Measured { wall, cpu, allocations }
+    }
+}
+
+/// Reads what the kernel's scheduler counts. Threads that end meanwhile are
+/// left out.
+fn cpu_times() -> CpuTimes {
+    let mut times = CpuTimes::new();
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return times };
+    for thread in threads.flatten() {
+        let read = |file| fs::read_to_string(thread.path().join(file));
+        let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else { continue };
+        // "time on a CPU, time waiting for one, time slices", in nanoseconds.
+        let nanoseconds = stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        *times.entry(name.trim().to_owned()).or_default() += Duration::from_nanos(nanoseconds);
+    }
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_time_of_a_named_thread_is_seen() {
+        let work = || {
+            let watch = Watch::start();
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(30) {
+                std::hint::spin_loop();
+            }
+            watch.stop()
+        };
+        let thread = std::thread::Builder::new().name("busy-lane".into()).spawn(work).unwrap();
+        let measured = thread.join().unwrap();
+        assert!(measured.wall >= Duration::from_millis(30));
+        assert!(measured.cpu["busy-lane"] <= measured.wall + Duration::from_millis(5));
+        assert!(!measured.cpu["busy-lane"].is_zero());
+    }
+}

@@ -1,0 +1,159 @@
+//! Rungs 3 to 5: two lanes, without the front lane's executor: the thread that
+//! calls plays the front lane.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::inner::texts_of;
+use super::measure::{Measured, Watch};
+use super::workload::{Queue, Texts, Workload};
+use crate::clock::Micros;
+use crate::front::forecast::Forecast;
+use crate::limits::{BATCHES, STEPS_IN_FLIGHT};
+use crate::metrics::Metrics;
+use crate::ring::FrontLink;
+use crate::ring::bell::SocketBell;
+use crate::ring::message::Batch;
+use crate::scheduler::Scheduler;
+use crate::types::TokenId;
+
+/// How the calling thread waits for the decode lane: as the front lane does.
+pub struct Waiter {
+    bell: Arc<SocketBell>,
+    socket: UnixStream,
+    metrics: Arc<Metrics>,
+    polls: bool,
+}
+
+impl Waiter {
+    /// A waiter, and the bell that wakes it. `polls` never sleeps.
+    pub fn new(polls: bool, metrics: Arc<Metrics>) -> Result<(Self, Arc<SocketBell>), String> {
+        let (bell, socket) =
+            SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
+        let bell = Arc::new(bell);
+        Ok((Self { bell: bell.clone(), socket, metrics, polls }, bell))
+    }
+
+    /// The time, as [`Waiter::wait`] counts it.
+    pub fn now(&self) -> Micros {
+        self.metrics.clock.now()
+    }
+
+    /// Waits until `ready`, or until `until` has passed.
+    pub fn wait(&mut self, until: Option<Micros>, ready: impl Fn() -> bool) {
+        let passed = |now| until.is_some_and(|until| until <= now);
+        if self.polls {
+            while !ready() && !passed(self.now()) {
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        self.bell.announce();
+        let now = self.now();
+        if !ready() && !passed(now) {
+            let left = until.map(|until| Duration::from_micros(until.0 - now.0));
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            // An interrupted wait is a short one, which the caller's loop stands.
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], left.as_ref());
+            let mut bytes = [0; 64];
+            let _ = std::io::Read::read(&mut self.socket, &mut bytes); // empty is fine
+        }
+        self.bell.withdraw();
+    }
+}
+
+/// A decode lane at work, and the link to it.
+pub struct Pipe {
+    /// The front lane's end.
+    pub link: FrontLink,
+    /// How to wait for it.
+    pub waiter: Waiter,
+    /// The decode lane.
+    pub decode: JoinHandle<()>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Pipe {
+    /// Closes the link and waits for the decode lane to end.
+    pub fn end(self) {
+        drop(self.link);
+        self.decode.join().expect("a lane that panics ends the process");
+    }
+}
+
+/// Rung 3: the recorded batches through both rings.
+pub fn rings(pipe: &mut Pipe, workload: &Workload, batches: Vec<Box<Batch>>) -> (Texts, Measured) {
+    let mut done = Vec::with_capacity(batches.len());
+    let total = batches.len();
+    let mut next = batches.into_iter().peekable();
+    let watch = Watch::start();
+    let mut in_flight = 0;
+    while done.len() < total {
+        while in_flight < STEPS_IN_FLIGHT
+            && let Some(mut batch) = next.next()
+        {
+            batch.sent = pipe.waiter.now();
+            pipe.link.send(batch);
+            in_flight += 1;
+        }
+        pipe.waiter.wait(None, || pipe.link.is_ready());
+        while let Some(batch) = pipe.link.receive() {
+            done.push(batch);
+            in_flight -= 1;
+        }
+    }
+    let measured = watch.stop();
+    (texts_of(workload, &done), measured)
+}
+
+/// Rung 4: the scheduler plans the batches; requests arrive and finish.
+/// `on_token` is told of each token and the request it belongs to.
+pub fn scheduler(
+    pipe: &mut Pipe,
+    scheduler: &mut Scheduler,
+    workload: &Workload,
+    spare: &mut heapless::Vec<Box<Batch>, BATCHES>,
+    on_token: impl FnMut(usize, TokenId),
+) -> Measured {
+    let mut queue = Queue::new(workload, on_token);
+    let mut forecast = Forecast::default();
+    let mut nothing_to_plan = false;
+    let watch = Watch::start();
+    queue.fill(scheduler);
+    while !queue.is_done() || forecast.in_flight() > 0 {
+        let now = pipe.waiter.now();
+        while let Some(mut batch) = pipe.link.receive() {
+            forecast.received(batch.decode_us.saturating_add(batch.sample_us), now);
+            scheduler.complete(&batch, |event| queue.on_event(event));
+            queue.fill(scheduler);
+            nothing_to_plan = false;
+            batch.clear();
+            spare.push(batch).expect("there are no more batches than this");
+        }
+        while !nothing_to_plan && forecast.may_plan(now) {
+            let Some(mut batch) = spare.pop() else { break };
+            if !scheduler.schedule(&mut batch) {
+                nothing_to_plan = true;
+                spare.push(batch).expect("it was taken from there");
+                break;
+            }
+            forecast.sent(batch.rows.len() as u32, now); // at most STEP_ROWS_MAX
+            batch.sent = pipe.waiter.now();
+            pipe.link.send(batch);
+        }
+        if forecast.in_flight() == 0 {
+            continue;
+        }
+        let until = (!nothing_to_plan).then(|| forecast.wake_at()).flatten();
+        pipe.waiter.wait(until, || pipe.link.is_ready());
+    }
+    watch.stop()
+}

@@ -1,0 +1,417 @@
+//! Sets the stage once, and runs one rung after another on it.
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use super::endpoint::{self, Door, counted_tokens};
+use super::measure::{Measured, Watch};
+use super::pipe::{self, Pipe, Waiter};
+use super::workload::{Texts, Workload};
+use super::{Allocations, Ladder, RungRun, inner};
+use crate::api;
+use crate::bench::load::{self, Load};
+use crate::bench::prompts::Prompts;
+use crate::config::ServeConfig;
+use crate::decode::DecodeLane;
+use crate::front::engine::Engine;
+use crate::front::prepare::Serving;
+use crate::lanes::{self, Server};
+use crate::limits::BATCHES;
+use crate::metrics::{HistogramSnapshot, Metrics};
+use crate::model::llama::LlamaBackend;
+use crate::model::load::Loaded;
+use crate::placement::pin_this_thread;
+use crate::ring;
+use crate::scheduler::Scheduler;
+use crate::text::TextStream;
+use crate::text::stop::StopStrings;
+use crate::types::TokenId;
+
+/// The model in memory, the work, and what rung 0 made of it.
+pub struct Stage {
+    loaded: Loaded,
+    config: ServeConfig,
+    context_tokens: u32,
+    workload: Workload,
+    seed: u64,
+    reference: OnceLock<Texts>,
+}
+
+impl Stage {
+    /// Loads the model and prepares the work.
+    pub fn set(ladder: &Ladder) -> Result<Self, String> {
+        let loaded = crate::model::load::load(&ladder.source, |_| true)
+            .map_err(|error| error.to_string())?;
+        let sequence_tokens = ladder.prompt_tokens as u64 + u64::from(ladder.gen_tokens);
+        let trained = loaded.info.context_trained;
+        if sequence_tokens > u64::from(trained) {
+            return Err(format!(
+                "--prompt-tokens and --gen-tokens are {sequence_tokens} together; this model \
+                 takes {trained}"
+            ));
+        }
+        // llama.cpp rounds its cache up to 256 cells.
+        let cells = (sequence_tokens * ladder.concurrency as u64).next_multiple_of(256);
+        let context_tokens = u32::try_from(cells).map_err(|_| "too many tokens".to_owned())?;
+        let config = ServeConfig {
+            parallel: ladder.concurrency,
+            context_tokens: Some(context_tokens),
+            ..ladder.config.clone()
+        };
+        config.check()?;
+        let workload = Workload {
+            prompts: prompts(ladder, loaded.vocab.n_tokens())?,
+            gen_tokens: ladder.gen_tokens,
+            concurrency: ladder.concurrency,
+            capacity: lanes::capacity(&config, context_tokens, context_tokens.min(trained)),
+        };
+        let reference = OnceLock::new();
+        let seed = ladder.seed;
+        Ok(Self { loaded, config, context_tokens, workload, seed, reference })
+    }
+
+    /// The model's name.
+    pub fn model_name(&self) -> String {
+        self.loaded.info.name.clone()
+    }
+
+    /// Runs one rung: a warm-up first, which is not measured.
+    pub fn run(&self, rung: usize) -> Result<RungRun, String> {
+        // The lanes' names are what CPU time is counted by.
+        let (lane, core) = match rung {
+            0..=2 => ("decode", self.config.placement.decode_cores.last()),
+            3..=7 => ("front", Some(&self.config.placement.front_core)),
+            _ => ("client", None),
+        };
+        let mut result = Err("the lane did not end".to_owned());
+        thread::scope(|scope| {
+            let body = || {
+                core.map_or(Ok(()), |core| pin_this_thread(&[*core]))?;
+                match rung {
+                    0..=2 => self.run_inner(rung),
+                    3 => self.run_rings(),
+                    4 | 5 => self.run_scheduler(rung),
+                    6 | 7 => self.run_endpoint(rung),
+                    8 | 9 => self.run_server(rung),
+                    _ => self.run_client(),
+                }
+            };
+            let builder = thread::Builder::new().name(lane.into());
+            let builder = builder.stack_size(crate::limits::LANE_STACK_BYTES);
+            result = match builder.spawn_scoped(scope, body) {
+                Ok(handle) => handle.join().expect("a lane that panics ends the process"),
+                Err(error) => Err(format!("cannot start a thread: {error}")),
+            };
+        });
+        let run = RungRun { rung, ..result? };
+        if run.tokens != self.workload.tokens() {
+            return Err(format!(
+                "{} tokens were generated, not {}",
+                run.tokens,
+                self.workload.tokens()
+            ));
+        }
+        Ok(run)
+    }
+
+    fn context(&self) -> Result<LlamaBackend, String> {
+        let config = lanes::context_config(&self.config, self.context_tokens);
+        LlamaBackend::new(self.loaded.model.clone(), &config)
+    }
+
+    fn lane<B: crate::model::Backend>(&self, backend: B) -> DecodeLane<B> {
+        let end_tokens = self.loaded.vocab.end_tokens().into();
+        let tokens = self.workload.capacity.sequence_tokens as usize;
+        DecodeLane::new(backend, self.config.parallel, tokens, end_tokens, new_metrics())
+    }
+
+    /// Compares the tokens of a rung that runs the recorded batches with those
+    /// of the first one that did.
+    fn check(&self, texts: Texts) -> Result<u64, String> {
+        let tokens = texts.tokens();
+        if *self.reference.get_or_init(|| texts.clone()) == texts {
+            return Ok(tokens);
+        }
+        Err("its tokens are not those of the rung below".into())
+    }
+
+    fn run_inner(&self, rung: usize) -> Result<RungRun, String> {
+        let warm_up = self.workload.warm_up();
+        let mut scheduler = Scheduler::new(self.workload.capacity);
+        let first = warm_up.record(&mut scheduler);
+        let all = self.workload.record(&mut scheduler);
+        let steps = Some(all.len() as u64);
+        let end_tokens = self.loaded.vocab.end_tokens();
+        let mut model = self.context()?;
+        let (texts, measured) = match rung {
+            0 => {
+                inner::backend(&mut model, &warm_up, &first, end_tokens)?;
+                inner::backend(&mut model, &self.workload, &all, end_tokens)?
+            }
+            1 => {
+                inner::executor(&mut model, &warm_up, first, end_tokens)?;
+                inner::executor(&mut model, &self.workload, all, end_tokens)?
+            }
+            _ => {
+                let mut lane = self.lane(model);
+                inner::sampler(&mut lane, &warm_up, first)?;
+                inner::sampler(&mut lane, &self.workload, all)?
+            }
+        };
+        let per_token = measured.allocations as f64 / self.workload.tokens() as f64;
+        let allocations = Allocations { front: None, decode: Some(per_token) };
+        let tokens = self.check(texts)?;
+        Ok(RungRun { tokens, measured, steps, allocations, ..RungRun::default() })
+    }
+
+    /// A decode lane of its own, as the server starts it.
+    fn pipe(&self) -> Result<Pipe, String> {
+        let metrics = new_metrics();
+        let (waiter, bell) = Waiter::new(!self.config.placement.is_shared(), metrics.clone())?;
+        let (link, decode_link) = ring::link(bell, lanes::spin(&self.config));
+        let cores = self.config.placement.decode_cores.clone();
+        let (model, config) =
+            (self.loaded.model.clone(), lanes::context_config(&self.config, self.context_tokens));
+        let end_tokens: Box<[TokenId]> = self.loaded.vocab.end_tokens().into();
+        let (slots, tokens) =
+            (self.config.parallel, self.workload.capacity.sequence_tokens as usize);
+        let decode = lanes::start_decode(decode_link, cores, {
+            let metrics = metrics.clone();
+            move || {
+                let backend = LlamaBackend::new(model, &config)?;
+                Ok(DecodeLane::new(backend, slots, tokens, end_tokens, metrics))
+            }
+        })?;
+        Ok(Pipe { link, waiter, decode, metrics })
+    }
+
+    fn run_rings(&self) -> Result<RungRun, String> {
+        let mut pipe = self.pipe()?;
+        let warm_up = self.workload.warm_up();
+        let mut scheduler = Scheduler::new(self.workload.capacity);
+        pipe::rings(&mut pipe, &warm_up, warm_up.record(&mut scheduler));
+        let batches = self.workload.record(&mut scheduler);
+        let counts = Counts::read(&pipe.metrics);
+        let (texts, measured) = pipe::rings(&mut pipe, &self.workload, batches);
+        let counts = counts.until_now(&pipe.metrics);
+        pipe.end();
+        Ok(counts.complete(RungRun { tokens: self.check(texts)?, measured, ..RungRun::default() }))
+    }
+
+    fn run_scheduler(&self, rung: usize) -> Result<RungRun, String> {
+        let mut pipe = self.pipe()?;
+        let mut scheduler = Scheduler::new(self.workload.capacity);
+        let mut spare = (0..BATCHES).map(|_| Box::default()).collect();
+        let vocab = &self.loaded.vocab;
+        let mut texts = Texts::new(&self.workload);
+        let mut streams: Vec<TextStream> = Vec::new();
+        let mut text = String::with_capacity(256);
+        let warm_up = self.workload.warm_up();
+        pipe::scheduler(&mut pipe, &mut scheduler, &warm_up, &mut spare, |_, _| ());
+        if rung == 5 {
+            // A stop string that never comes has to be looked for all the same.
+            let stops = StopStrings::new(vec!["\u{1}never\u{1}".to_owned()]);
+            let requests = self.workload.prompts.len();
+            streams = (0..requests).map(|_| TextStream::new(stops.clone())).collect();
+        }
+        let counts = Counts::read(&pipe.metrics);
+        let measured = pipe::scheduler(
+            &mut pipe,
+            &mut scheduler,
+            &self.workload,
+            &mut spare,
+            |request, token| {
+                texts.0[request].push(token);
+                if let Some(stream) = streams.get_mut(request) {
+                    text.clear();
+                    stream.push(vocab.bytes_of(token), &mut text);
+                }
+            },
+        );
+        let counts = counts.until_now(&pipe.metrics);
+        pipe.end();
+        Ok(counts.complete(RungRun { tokens: self.check(texts)?, measured, ..RungRun::default() }))
+    }
+
+    fn run_endpoint(&self, rung: usize) -> Result<RungRun, String> {
+        let Pipe { link, mut waiter, decode, metrics } = self.pipe()?;
+        let serving = Arc::new(Serving {
+            vocab: self.loaded.vocab.clone(),
+            info: self.loaded.info.clone(),
+            name: self.loaded.info.name.clone(),
+            sequence_tokens: self.workload.capacity.sequence_tokens,
+            n_predict: None,
+        });
+        let capacity = self.workload.capacity;
+        let mut engine = Engine::new(serving.clone(), capacity, link, metrics.clone());
+        let door = if rung == 6 { Door::Endpoint } else { Door::handler(&self.workload) };
+        let warm_up = self.workload.warm_up();
+        endpoint::engine(&mut engine, &mut waiter, &door, &serving, &warm_up)?;
+        let counts = Counts::read(&metrics);
+        let (responses, measured) =
+            endpoint::engine(&mut engine, &mut waiter, &door, &serving, &self.workload)?;
+        let counts = counts.until_now(&metrics);
+        drop(engine);
+        decode.join().expect("a lane that panics ends the process");
+        let tokens =
+            responses.iter().map(|response| counted_tokens(response)).sum::<Result<_, _>>();
+        Ok(counts.complete(RungRun { tokens: tokens?, measured, ..RungRun::default() }))
+    }
+
+    fn run_server(&self, rung: usize) -> Result<RungRun, String> {
+        let mut server = Server::start(self.config.clone())?;
+        server.serve_loaded(&self.loaded)?;
+        let address = server.address().to_string();
+        let stream = rung == 9;
+        load::run(&self.load(&address, stream, &self.workload.warm_up()), |_| ())?;
+        let metrics = server.metrics();
+        let counts = Counts::read(&metrics);
+        let watch = Watch::start();
+        let outcome = load::run(&self.load(&address, stream, &self.workload), |_| ())?;
+        let measured = Measured { wall: outcome.duration, ..watch.stop() };
+        server.control().drain();
+        server.join(); // its last counts are written when it ends
+        let counts = counts.until_now(&metrics);
+        let requests = self.workload.prompts.len() as u64;
+        if counts.responses != requests {
+            return Err(format!("the server answered {} of {requests}", counts.responses));
+        }
+        let mut tokens = 0;
+        for request in &outcome.requests {
+            if let Some(error) = &request.error {
+                return Err(format!("a request failed: {error}"));
+            }
+            let events = request.itls.len() as u64 + 1;
+            if stream && events < request.output_tokens {
+                return Err(format!("{} tokens came in {events} events", request.output_tokens));
+            }
+            tokens += request.output_tokens;
+        }
+        let front = Some(counts.front_allocations as f64 / tokens as f64);
+        let run = counts.complete(RungRun { tokens, measured, ..RungRun::default() });
+        Ok(RungRun { allocations: Allocations { front, ..run.allocations }, ..run })
+    }
+
+    /// Rung 10: `corelane bench serve`, as anybody would run it.
+    fn run_client(&self) -> Result<RungRun, String> {
+        let mut server = Server::start(self.config.clone())?;
+        server.serve_loaded(&self.loaded)?;
+        let metrics = server.metrics();
+        let counts = Counts::read(&metrics);
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let file =
+            std::env::temp_dir().join(format!("corelane-ladder-{}.json", std::process::id()));
+        let w = &self.workload;
+        let prompt_tokens = w.prompts[0].len();
+        let output = Command::new(program)
+            .args(["bench", "serve", "--ignore-eos", "--save-result"])
+            .arg(format!("--base-url=http://{}", server.address()))
+            .arg(format!("--num-prompts={}", w.prompts.len()))
+            .arg(format!("--num-warmups={}", w.concurrency))
+            .arg(format!("--max-concurrency={}", w.concurrency))
+            .arg(format!("--random-input-len={prompt_tokens}"))
+            .arg(format!("--random-output-len={}", w.gen_tokens))
+            .arg(format!("--seed={}", self.seed))
+            .arg("--temperature=0")
+            .arg("--result-filename")
+            .arg(&file)
+            .output()
+            .map_err(|error| format!("cannot start the load generator: {error}"))?;
+        server.control().drain();
+        server.join();
+        let counts = counts.until_now(&metrics);
+        let saved = fs::read(&file);
+        let _ = fs::remove_file(&file); // gone or not, its content is what counts
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        }
+        let saved = saved.map_err(|error| format!("the load generator saved nothing: {error}"))?;
+        let saved: serde_json::Value =
+            serde_json::from_slice(&saved).map_err(|error| error.to_string())?;
+        let number = |key: &str| {
+            saved[key].as_f64().ok_or_else(|| format!("the load generator did not count {key}"))
+        };
+        let measured =
+            Measured { wall: Duration::from_secs_f64(number("duration")?), ..Measured::default() };
+        let tokens = number("total_output_tokens")? as u64;
+        let client_cpu = Some(Duration::from_secs_f64(number("client_cpu_seconds")?));
+        // Its warm-up is part of what the lanes counted, which changes no
+        // percentile that is worth telling, but would change the CPU shares.
+        let run = RungRun { tokens, measured, client_cpu, ..RungRun::default() };
+        Ok(RungRun { allocations: Allocations::default(), ..counts.complete(run) })
+    }
+
+    fn load(&self, address: &str, stream: bool, workload: &Workload) -> Load {
+        let unsigned = |prompt: &Vec<TokenId>| prompt.iter().map(|t| t.cast_unsigned()).collect();
+        Load {
+            address: address.to_owned(),
+            prompts: workload.prompts.iter().map(unsigned).collect(),
+            output_tokens: workload.gen_tokens,
+            ignore_eos: true,
+            temperature: 0.0,
+            stream,
+            max_concurrency: workload.concurrency,
+            ..Load::default()
+        }
+    }
+}
+
+fn new_metrics() -> Arc<Metrics> {
+    Arc::new(Metrics::new(api::paths()))
+}
+
+/// What the lanes have counted.
+struct Counts {
+    bubble: HistogramSnapshot,
+    decode_allocations: u64,
+    front_allocations: u64,
+    responses: u64,
+}
+
+impl Counts {
+    fn read(metrics: &Metrics) -> Self {
+        Self {
+            bubble: metrics.decode.bubble_us.snapshot(),
+            decode_allocations: metrics.decode.allocations.get(),
+            front_allocations: metrics.front.allocations.get(),
+            responses: metrics.front.responses.total(),
+        }
+    }
+
+    /// What was counted from then to now.
+    fn until_now(&self, metrics: &Metrics) -> Self {
+        let now = Self::read(metrics);
+        Self {
+            bubble: now.bubble.since(&self.bubble),
+            decode_allocations: now.decode_allocations - self.decode_allocations,
+            front_allocations: now.front_allocations - self.front_allocations,
+            responses: now.responses - self.responses,
+        }
+    }
+
+    /// Adds what was counted to a run whose front lane was the thread that
+    /// measured.
+    fn complete(&self, run: RungRun) -> RungRun {
+        let per_token = |count: u64| Some(count as f64 / run.tokens as f64);
+        let quantile = |q| self.bubble.quantile(q);
+        RungRun {
+            steps: Some(self.bubble.count),
+            bubble_us: quantile(0.5).zip(quantile(0.99)),
+            allocations: Allocations {
+                front: per_token(run.measured.allocations),
+                decode: per_token(self.decode_allocations),
+            },
+            ..run
+        }
+    }
+}
+
+/// The prompts that `bench serve` draws, too.
+fn prompts(ladder: &Ladder, n_vocab: usize) -> Result<Vec<Vec<TokenId>>, String> {
+    let mut prompts = Prompts::new(n_vocab as u32, ladder.seed)?; // n_vocab is an i32 in llama.cpp
+    let signed = |prompt: Vec<u32>| prompt.into_iter().map(u32::cast_signed).collect();
+    Ok((0..ladder.requests).map(|_| signed(prompts.draw(ladder.prompt_tokens))).collect())
+}

@@ -1,0 +1,124 @@
+//! The ladder as a table for people and as JSON for programs.
+
+use serde_json::{Value, json};
+
+use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
+
+/// The table's head.
+pub fn head() -> String {
+    format!(
+        "{:<13} {:>8} {:>17} {:>7} {:>7}  {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "rung",
+        "t/s",
+        "(min to max)",
+        "of 0",
+        "of prev",
+        "CPU fr",
+        "decode",
+        "client",
+        "bubble p50/99",
+        "allocs fr/dec",
+    )
+}
+
+/// The whole table, its head included.
+pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
+    let mut text = head();
+    for index in 0..ladder.rungs.len() {
+        text.push_str(&row(ladder, report, index));
+    }
+    text.push_str(
+        "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
+         within a round; median.\nCPU: share of a core over the wall time, of the lane and the \
+         threads it started. bubble: µs without work\nbefore a step while there was some. \
+         allocs: Rust heap allocations for each token.\n",
+    );
+    text
+}
+
+fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
+    let rung = ladder.rungs[index];
+    let rate = report.rate(index);
+    let base = ladder.rungs.iter().position(|rung| *rung == 0);
+    let ratio = |base: Option<usize>| {
+        base.map_or_else(|| "-".into(), |base| format!("{:.3}", report.ratio(index, base).median))
+    };
+    let median = |of: &dyn Fn(&RungRun) -> Option<f64>, digits: usize| {
+        let values: Vec<f64> = report.rounds.iter().filter_map(|runs| of(&runs[index])).collect();
+        if values.is_empty() {
+            return "-".to_owned();
+        }
+        format!("{:.digits$}", Spread::of(values).median)
+    };
+    let cpu = |name: &'static str| median(&move |run| run.cpu_share(name), 2);
+    format!(
+        "{:<13} {:>8.2} {:>17} {:>7} {:>7}  {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
+        format!("{rung:>2} {}", RUNGS[rung].name),
+        rate.median,
+        format!("{:.2} to {:.2}", rate.min, rate.max),
+        ratio(base),
+        ratio(index.checked_sub(1)),
+        cpu("front"),
+        cpu("decode"),
+        cpu("client"),
+        format!(
+            "{}/{}",
+            median(&|run| Some(run.bubble_us?.0), 0),
+            median(&|run| Some(run.bubble_us?.1), 0)
+        ),
+        format!(
+            "{}/{}",
+            median(&|run| run.allocations.front, 2),
+            median(&|run| run.allocations.decode, 2)
+        ),
+    )
+}
+
+impl RungRun {
+    /// Share of a core that a lane used, where it was measured.
+    pub fn cpu_share(&self, lane: &str) -> Option<f64> {
+        let wall = self.measured.wall.as_secs_f64();
+        if lane == "client"
+            && let Some(cpu) = self.client_cpu
+        {
+            return Some(cpu.as_secs_f64() / wall);
+        }
+        Some(self.measured.cpu.get(lane)?.as_secs_f64() / wall)
+    }
+}
+
+/// The report as JSON: what was asked for, and every run.
+pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
+    let run = |run: &RungRun| {
+        let cpu = run.measured.cpu.iter();
+        let cpu: Value =
+            cpu.map(|(lane, time)| (lane.clone(), Value::from(time.as_secs_f64()))).collect();
+        json!({
+            "rung": run.rung,
+            "name": RUNGS[run.rung].name,
+            "tokens": run.tokens,
+            "wall_s": run.measured.wall.as_secs_f64(),
+            "tokens_per_s": run.rate(),
+            "cpu_s": cpu,
+            "client_cpu_s": run.client_cpu.map(|time| time.as_secs_f64()),
+            "steps": run.steps,
+            "bubble_us_p50": run.bubble_us.map(|(p50, _)| p50),
+            "bubble_us_p99": run.bubble_us.map(|(_, p99)| p99),
+            "allocations_per_token_front": run.allocations.front,
+            "allocations_per_token_decode": run.allocations.decode,
+        })
+    };
+    let rounds: Vec<Vec<Value>> =
+        report.rounds.iter().map(|runs| runs.iter().map(run).collect()).collect();
+    json!({
+        "model": report.model,
+        "requests": ladder.requests,
+        "concurrency": ladder.concurrency,
+        "prompt_tokens": ladder.prompt_tokens,
+        "gen_tokens": ladder.gen_tokens,
+        "seed": ladder.seed,
+        "front_core": ladder.config.placement.front_core,
+        "decode_cores": ladder.config.placement.decode_cores,
+        "rounds": rounds,
+    })
+}

@@ -1,0 +1,169 @@
+//! What every rung runs: the same prompts, and for the lowest rungs the same
+//! batches, recorded from the real scheduler.
+
+use crate::limits::SEQUENCES_MAX;
+use crate::ring::message::{Batch, Sample};
+use crate::scheduler::{Capacity, Event, NewSequence, Scheduler};
+use crate::types::{Sampling, TokenId};
+
+/// Requests of equal length, so many at a time.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// One prompt for each request.
+    pub prompts: Vec<Vec<TokenId>>,
+    /// Tokens that each request generates.
+    pub gen_tokens: u32,
+    /// Requests that run at once.
+    pub concurrency: usize,
+    /// The scheduler's room.
+    pub capacity: Capacity,
+}
+
+impl Workload {
+    /// Greedy, and never ended by the model: the count of tokens is known.
+    pub fn sampling() -> Sampling {
+        Sampling { ignore_eos: true, ..Sampling::greedy() }
+    }
+
+    /// Tokens that the whole workload generates.
+    pub fn tokens(&self) -> u64 {
+        self.prompts.len() as u64 * u64::from(self.gen_tokens)
+    }
+
+    /// A request, as the scheduler takes it.
+    pub fn sequence(&self, request: usize) -> NewSequence {
+        NewSequence {
+            prompt: self.prompts[request].clone().into_boxed_slice(),
+            max_tokens: self.gen_tokens,
+            sampling: Self::sampling(),
+        }
+    }
+
+    /// The first requests of it: one for each that runs at once.
+    pub fn warm_up(&self) -> Workload {
+        let prompts = self.prompts[..self.concurrency.min(self.prompts.len())].to_vec();
+        Workload { prompts, ..self.clone() }
+    }
+
+    /// The batches that the scheduler makes of it when each request that ends
+    /// is followed by the next one at once.
+    pub fn record(&self, scheduler: &mut Scheduler) -> Vec<Box<Batch>> {
+        let mut queue = Queue::new(self, |_, _| ());
+        let mut batches = Vec::new();
+        queue.fill(scheduler);
+        while !queue.is_done() {
+            let mut batch = Box::<Batch>::default();
+            assert!(scheduler.schedule(&mut batch), "while a request runs there is work");
+            let mut answered = Batch::default();
+            for row in batch.rows.iter().filter(|row| row.sample) {
+                let sample = Sample { owner: row.owner, token: 0, end: false };
+                answered.samples.push(sample).expect("one sample for each slot");
+            }
+            batches.push(batch);
+            scheduler.complete(&answered, |event| queue.on_event(event));
+            queue.fill(scheduler);
+        }
+        batches
+    }
+}
+
+/// The requests of a workload in a closed loop: as one ends, the next begins.
+/// `on_token` is told of each token and the request it belongs to.
+pub struct Queue<'a, F> {
+    workload: &'a Workload,
+    next: usize,
+    running: usize,
+    requests: Vec<usize>, // [SEQUENCES_MAX], by SequenceId::index
+    on_token: F,
+}
+
+impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
+    /// All requests are still to come.
+    pub fn new(workload: &'a Workload, on_token: F) -> Self {
+        Self { workload, next: 0, running: 0, requests: vec![0; SEQUENCES_MAX], on_token }
+    }
+
+    /// Admits requests until as many run as may.
+    pub fn fill(&mut self, scheduler: &mut Scheduler) {
+        while self.running < self.workload.concurrency && self.next < self.workload.prompts.len() {
+            let (request, requests) = (self.next, &mut self.requests);
+            let new = vec![self.workload.sequence(request)];
+            let admitted = scheduler.admit(new, |_, id| requests[id.index()] = request);
+            admitted.expect("fewer requests run than the queue holds");
+            self.next += 1;
+            self.running += 1;
+        }
+    }
+
+    /// Takes what became of a sequence.
+    pub fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Token(id, token) => (self.on_token)(self.requests[id.index()], token),
+            Event::Finished(..) => self.running -= 1,
+        }
+    }
+
+    /// True when every request has ended.
+    pub fn is_done(&self) -> bool {
+        self.running == 0 && self.next == self.workload.prompts.len()
+    }
+}
+
+/// The tokens that each request came to, to compare the rungs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Texts(pub Vec<Vec<TokenId>>);
+
+impl Texts {
+    /// No tokens yet, and room for all of a workload's.
+    pub fn new(workload: &Workload) -> Self {
+        let room = || Vec::with_capacity(workload.gen_tokens as usize);
+        Self(workload.prompts.iter().map(|_| room()).collect())
+    }
+
+    /// Tokens of all requests.
+    pub fn tokens(&self) -> u64 {
+        self.0.iter().map(|text| text.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(requests: usize, concurrency: usize, prompt: usize) -> Workload {
+        Workload {
+            prompts: vec![vec![1; prompt]; requests],
+            gen_tokens: 5,
+            concurrency,
+            capacity: Capacity {
+                slots: concurrency,
+                step_rows: 64,
+                prefill_tokens_beside_decode: 16,
+                context_tokens: 1024,
+                sequence_tokens: 256,
+                queue_sequences: 16,
+                queue_tokens: 1024,
+            },
+        }
+    }
+
+    #[test]
+    fn requests_of_equal_length_run_in_waves() {
+        let workload = workload(8, 4, 3);
+        let batches = workload.record(&mut Scheduler::new(workload.capacity));
+        // Two waves: a step of prompts, four of one row for each.
+        assert_eq!(batches.len(), 10);
+        let rows: Vec<usize> = batches.iter().map(|batch| batch.rows.len()).collect();
+        assert_eq!(rows, [12, 4, 4, 4, 4, 12, 4, 4, 4, 4]);
+    }
+
+    #[test]
+    fn every_request_is_recorded_whole() {
+        let workload = workload(7, 3, 40);
+        let batches = workload.record(&mut Scheduler::new(workload.capacity));
+        let rows: usize = batches.iter().map(|batch| batch.rows.len()).sum();
+        let samples = batches.iter().flat_map(|batch| &batch.rows).filter(|row| row.sample);
+        assert_eq!(samples.count() as u64, workload.tokens());
+        assert_eq!(rows, 7 * (40 + 4), "each token but the last is a row");
+    }
+}
