@@ -1,0 +1,47 @@
+# What the studies share. Sourced, from the repository's root.
+
+corelane=target/release/corelane
+server=
+client=
+
+fail() {
+	echo "$0: $1" >&2
+	exit 1
+}
+
+# Sets $model to a GGUF file with the shape of Qwen3-0.6B, made once.
+large_model() {
+	model=${MODEL:-target/qwen3-0.6b-q4_k_m.gguf}
+	[ -f "$model" ] || "$corelane" model synth --shape qwen3-0.6b --quant q4_k_m "$model"
+}
+
+# Starts a server on a free port; sets $server to its process and $url.
+start_server() {
+	banner=$(mktemp)
+	"$corelane" serve --port 0 --ops-addr none --log warn "$@" >"$banner" &
+	server=$!
+	waited=0
+	until grep -q 'Try it' "$banner"; do
+		kill -0 "$server" 2>/dev/null || fail "the server ended"
+		[ "$waited" -lt 600 ] || fail "the server did not start within a minute"
+		waited=$((waited + 1))
+		sleep 0.1
+	done
+	url=$(sed -n 's/^ *address *//p' "$banner")
+	rm -f "$banner"
+}
+
+# Loads the server in the background, and gives it a moment to get going.
+load() {
+	"$corelane" bench serve --base-url "$url" --ignore-eos --temperature 0 "$@" >/dev/null 2>&1 &
+	client=$!
+	sleep 3
+}
+
+# Ends what was started here, and nothing else.
+stop_server() {
+	[ -z "$client" ] || kill "$client" 2>/dev/null || true
+	[ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true
+	[ -z "$server" ] || wait "$server" 2>/dev/null || true
+	client= server=
+}
