@@ -23,7 +23,7 @@ use crate::limits::{
     LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SPIN_BEFORE_PARK,
 };
 use crate::memory;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, State};
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
@@ -190,6 +190,10 @@ impl Server {
         let ready = Ready { serving, capacity, link: front_link, prepare };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();
+        // Whoever is told that it serves must not be answered 503.
+        while self.metrics.front.state() == State::Loading && !self.front.is_finished() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
         Ok(Served { info, name, context_tokens, sequence_tokens })
     }
 

@@ -11,7 +11,7 @@ use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
 use corelane::front::prepare::{Prepared, Serving, prepare};
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
-use corelane::metrics::{Metrics, State};
+use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeModel, FakeOptions};
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Source, load};
@@ -20,7 +20,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{ModelInfo, Sampling};
-use support::{Client, TestServer, config, eventually};
+use support::{Client, TestServer, config};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -193,7 +193,6 @@ fn requests_allocate(clients: usize, max_tokens: usize, stream: bool) -> f64 {
     const REQUESTS: usize = 100;
     let server = TestServer::fake(config(), 0);
     let metrics = server.metrics.clone();
-    eventually("it is ready", || metrics.front.state() == State::Ready);
     let before = metrics.front.allocations.get();
     let address = server.address;
     std::thread::scope(|scope| {

@@ -272,7 +272,7 @@ fn ready_follows_the_server() {
     assert_eq!(page.get("corelane_ready"), 0.0);
 
     server.load_fake(FakeOptions { step: Duration::from_millis(2), ..Default::default() }).unwrap();
-    eventually("it is ready", || client.get("/ready").status == 200);
+    assert_eq!(client.get("/ready").status, 200);
     assert_eq!(scrape(ops).get("corelane_ready"), 1.0);
 
     let mut running = Client::connect(server.address());
