@@ -60,7 +60,9 @@ pub fn backend(
                 row.token = last[row.slot.index()];
             }
         }
-        model.decode(&step.rows).map_err(failed)?;
+        if !step.rows.is_empty() {
+            model.decode(&step.rows).map_err(failed)?;
+        }
         for (index, row) in step.rows.iter().enumerate().filter(|(_, row)| row.sample) {
             let token = largest(model.logits(index), end_tokens);
             last[row.slot.index()] = token;
@@ -87,7 +89,9 @@ pub fn executor(
         }
         rows.clear();
         rows.extend(batch.rows.iter().map(|r| row_for_model(r, last[r.owner.slot.index()])));
-        model.decode(&rows).map_err(failed)?;
+        if !rows.is_empty() {
+            model.decode(&rows).map_err(failed)?;
+        }
         for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.sample) {
             let token = largest(model.logits(index), end_tokens);
             last[row.owner.slot.index()] = token;
