@@ -14,9 +14,9 @@ pub const OLD_SYSTEM: [Option<f64>; 11] = [
     Some(120.195),
     Some(107.758),
     Some(105.179),
-    None,
     Some(80.84),
     Some(111.573),
+    Some(105.183),
     Some(105.183),
     Some(103.515),
     None,
@@ -55,7 +55,7 @@ fn draw(
         .margin(16)
         .x_label_area_size(44)
         .y_label_area_size(56)
-        .build_cartesian_2d(-0.5f64..10.5, 0.0f64..1.15)?;
+        .build_cartesian_2d(-0.5f64..10.5, 0.0f64..1.25)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
