@@ -1,8 +1,9 @@
 //! Tokens to text: the bytes of each from the vocabulary, whole characters out
 //! of them, and stop strings looked for.
 
+mod settings;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
@@ -39,7 +40,6 @@ fn whole(vocab: &Vocab, tokens: &[TokenId], stream: &mut TextStream, shown: &mut
 fn detokenise(c: &mut Criterion) {
     let vocab = load(&Source::BuiltIn, |_| true).expect("the built-in model loads").vocab;
     let mut group = c.benchmark_group("tokens to text");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for (name, text) in [("ASCII", ASCII), ("cut characters", CUT)] {
         let tokens = vocab.tokenize(&text.repeat(8), false, false);
         for (with, stops) in [("no stop strings", &[][..]), ("three stop strings", &STOPS)] {
@@ -57,5 +57,5 @@ fn detokenise(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, detokenise);
+criterion_group!(name = benches; config = settings::short(); targets = detokenise);
 criterion_main!(benches);

@@ -1,7 +1,8 @@
 //! Reading a request's head: what arrives from three kinds of client.
 
+mod settings;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use corelane::http::head::parse;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -43,7 +44,6 @@ const OPENAI_CLIENT: &str = "POST /v1/completions HTTP/1.1\r\n\
 
 fn head(c: &mut Criterion) {
     let mut group = c.benchmark_group("read a request's head");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for (name, bytes) in [
         ("load generator, 3 fields", LOAD_GENERATOR),
         ("curl, 5 fields", CURL),
@@ -57,5 +57,5 @@ fn head(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, head);
+criterion_group!(name = benches; config = settings::short(); targets = head);
 criterion_main!(benches);

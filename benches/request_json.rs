@@ -1,7 +1,8 @@
 //! A body to a typed request: JSON parsing and the checks of every field.
 
+mod settings;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use corelane::api::openai::read_completion;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -32,7 +33,6 @@ fn bodies() -> [(&'static str, String); 4] {
 
 fn request_json(c: &mut Criterion) {
     let mut group = c.benchmark_group("read a completion request");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for (name, body) in bodies() {
         read_completion(&mut body.clone().into_bytes()).expect("a good request");
         group.throughput(Throughput::Bytes(body.len() as u64));
@@ -50,5 +50,5 @@ fn request_json(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, request_json);
+criterion_group!(name = benches; config = settings::short(); targets = request_json);
 criterion_main!(benches);

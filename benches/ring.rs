@@ -1,6 +1,8 @@
 //! The way from the front lane to the decode lane and back: one batch, through
 //! the lanes' own rings and bells, between two pinned threads.
 
+mod settings;
+
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -93,7 +95,6 @@ fn ring(c: &mut Criterion) {
     };
     pin_this_thread(&[front]).expect("a core that may be used");
     let mut group = c.benchmark_group("a batch to the decode lane and back");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for (name, wait) in [("both poll", Wait::Poll), ("both sleep", Wait::Sleep)] {
         let mut pair = Pair::new(wait, decode);
         group.bench_function(name, |b| b.iter(|| pair.round_trip()));
@@ -102,5 +103,5 @@ fn ring(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, ring);
+criterion_group!(name = benches; config = settings::short(); targets = ring);
 criterion_main!(benches);

@@ -1,7 +1,8 @@
 //! Choosing a token from 151,936 logits (Qwen3's vocabulary): what one row costs.
 
+mod settings;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use corelane::decode::sampler::{History, Sampler};
 use corelane::types::{Sampling, TokenId};
@@ -51,7 +52,6 @@ fn sampling(c: &mut Criterion) {
     ];
     let mut sampler = Sampler::new(N_VOCAB, Box::new([0]));
     let mut group = c.benchmark_group("sample a row of 151,936 logits");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
     for (name, sampling) in cases {
         group.bench_function(name, |b| {
             b.iter_batched_ref(
@@ -67,5 +67,5 @@ fn sampling(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, sampling);
+criterion_group!(name = benches; config = settings::short(); targets = sampling);
 criterion_main!(benches);

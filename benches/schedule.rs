@@ -1,7 +1,8 @@
 //! Planning a step and taking its answers, while every sequence decodes.
 
+mod settings;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_ROWS_MAX};
 use corelane::ring::message::{Batch, Sample};
@@ -81,7 +82,6 @@ impl Steady {
 
 fn schedule(c: &mut Criterion) {
     let mut group = c.benchmark_group("plan and complete a step");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for sequences in [1, 8, 64, 256] {
         let mut steady = Steady::new(sequences);
         group.throughput(Throughput::Elements(sequences as u64));
@@ -90,5 +90,5 @@ fn schedule(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, schedule);
+criterion_group!(name = benches; config = settings::short(); targets = schedule);
 criterion_main!(benches);

@@ -1,7 +1,8 @@
 //! A token's text to the bytes of its event, in a chunk of the response.
 
+mod settings;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use corelane::api::openai::{CompletionReply, read_completion};
 use corelane::api::{FinishReason, ReplyContext};
@@ -34,7 +35,6 @@ fn sse_event(c: &mut Criterion) {
     let mut reply = reply();
     let mut out = Vec::with_capacity(4096);
     let mut group = c.benchmark_group("a token's event");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for (name, text, end) in [
         ("a word", " river", None),
         ("a word, the last", " river", Some(FinishReason::Length)),
@@ -56,5 +56,5 @@ fn sse_event(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, sse_event);
+criterion_group!(name = benches; config = settings::short(); targets = sse_event);
 criterion_main!(benches);

@@ -1,0 +1,15 @@
+//! How every benchmark here is run: all of them together in about a minute.
+
+use std::time::Duration;
+
+use criterion::Criterion;
+
+/// A second for each figure, on the command line only: drawing the plots takes
+/// three times as long as measuring.
+pub fn short() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .nresamples(20_000)
+        .without_plots()
+}
