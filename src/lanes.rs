@@ -20,7 +20,8 @@ use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SPIN_BEFORE_PARK,
+    LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SEQUENCE_TOKENS_MAX,
+    SPIN_BEFORE_PARK,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -128,7 +129,8 @@ impl Server {
         let context = context_config(&self.config, context_tokens);
         // A cache for each sequence has its share of the cells.
         let share = if self.config.cache.unified { 1 } else { slots };
-        let sequence_tokens = (context_tokens / share).min(loaded.info.context_trained.max(1));
+        let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
+        let sequence_tokens = (context_tokens / share).min(trained);
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         self.serve(vocab, info, context_tokens, sequence_tokens, move || {

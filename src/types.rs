@@ -190,7 +190,7 @@ pub struct CacheLayout {
 impl Default for CacheLayout {
     fn default() -> Self {
         let (keys, values) = (CacheType::F16, CacheType::F16);
-        Self { unified: true, keys, values, flash_attention: FlashAttention::Auto }
+        Self { unified: false, keys, values, flash_attention: FlashAttention::Auto }
     }
 }
 

@@ -72,14 +72,15 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     flash_attn: FlashAttention,
-    /// Give each request a KV cache of its own instead of one for all
+    /// One KV cache for all requests, each as long as what is left, instead of an equal share
+    /// for each: slower (also -kvu)
     #[arg(
         long,
-        env = "CORELANE_NO_KV_UNIFIED",
+        env = "CORELANE_KV_UNIFIED",
         value_parser = BoolishValueParser::new(),
         help_heading = "KV cache"
     )]
-    no_kv_unified: bool,
+    kv_unified: bool,
     /// Compute threads, one on each decode core [default: all decode cores]
     #[arg(short, long, env = "CORELANE_THREADS", value_name = "N", help_heading = "Lanes")]
     threads: Option<usize>,
@@ -147,7 +148,7 @@ impl EngineArgs {
             drain: Duration::ZERO,
             placement: Topology::read()?.place(&wishes)?,
             cache: CacheLayout {
-                unified: !self.no_kv_unified,
+                unified: self.kv_unified,
                 keys: self.cache_type_k,
                 values: self.cache_type_v,
                 flash_attention: self.flash_attn,

@@ -74,9 +74,10 @@ impl LlamaBackend {
         params.n_outputs_max = config.slots;
         params.n_threads = n_threads as i32; // at most 512, checked in placement.rs
         params.n_threads_batch = n_threads as i32;
-        // One cache for all sequences is the default: with one for each,
-        // llama.cpp splits a step wherever the ids of its sequences have a gap or
-        // their row counts differ, which is every step of continuous batching.
+        // With a cache for each sequence, llama.cpp splits a step where the ids of
+        // its sequences have a gap, and in two where their row counts differ. With
+        // one for all, each row looks at the cells of all sequences to find its
+        // own, which costs more (perf/README.md).
         params.kv_unified = config.cache.unified;
         params.type_k = ggml_type(config.cache.keys);
         params.type_v = ggml_type(config.cache.values);

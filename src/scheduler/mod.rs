@@ -160,7 +160,7 @@ impl Scheduler {
     /// Plans the next step into an empty batch. False when there is nothing to
     /// do, in which case the batch is still empty.
     pub fn schedule(&mut self, batch: &mut Batch) -> bool {
-        debug_assert!(batch.is_empty());
+        assert!(batch.is_empty());
         self.slots.clear_released(|owner| {
             batch.clears.push(owner).expect("one clear for each slot");
         });
@@ -170,6 +170,9 @@ impl Scheduler {
         if batch.is_empty() {
             return false;
         }
+        // In the order of slots: with a KV cache for each sequence, llama.cpp computes
+        // together only rows of neighbouring slots that come in this order.
+        batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
         self.step += 1;
         batch.step = self.step;
         true
