@@ -22,6 +22,15 @@ pub fn allow_many_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
+/// The first Linux whose io_uring can all that glommio uses.
+const KERNEL_VERSION_MIN: (u32, u32) = (5, 8);
+
+/// Major and minor of a release such as `6.1.0-13-amd64`.
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 fn check_memlock() -> Result<(), String> {
     const NEEDED_KIB: u64 = 512; // what glommio asks for
     match getrlimit(Resource::Memlock).current {
@@ -36,6 +45,15 @@ fn check_memlock() -> Result<(), String> {
 }
 
 fn check_io_uring() -> Result<(), String> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    if version_of(&release).is_some_and(|version| version < KERNEL_VERSION_MIN) {
+        let (major, minor) = KERNEL_VERSION_MIN;
+        return Err(format!(
+            "this is Linux {release}, whose io_uring is too old: corelane needs {major}.{minor} \
+             or later"
+        ));
+    }
     let mut params = io_uring_params::default();
     // SAFETY: no flags are set, so no other ring is attached to. The ring is
     // closed when the descriptor is dropped.
@@ -53,5 +71,19 @@ fn check_io_uring() -> Result<(), String> {
                 .into())
         }
         Err(error) => Err(format!("io_uring does not work here: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_releases_are_compared_by_number() {
+        assert_eq!(version_of("6.1.0-13-amd64"), Some((6, 1)));
+        assert_eq!(version_of("5.10.223+"), Some((5, 10)));
+        assert!(version_of("5.4.0").unwrap() < KERNEL_VERSION_MIN);
+        assert!(version_of("5.10").unwrap() > KERNEL_VERSION_MIN);
+        assert_eq!(version_of("unknown"), None);
     }
 }

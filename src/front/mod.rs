@@ -131,6 +131,7 @@ struct Loaded {
 struct Preparing {
     ticket: u64,
     slot: PrepareSlot,
+    abandoned: Arc<AtomicBool>,
 }
 
 /// Where the answer of the prepare lane is left for its connection.
@@ -361,12 +362,23 @@ impl Loaded {
     ) -> Result<PrepareSlot, ApiError> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.prepare.send(Box::new(Job { ticket, route, body, result: None })).map_err(|_| {
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let job = Job { ticket, route, body, abandoned: abandoned.clone(), result: None };
+        self.prepare.send(Box::new(job)).map_err(|_| {
             ApiError::busy("too many long requests are being read; try again soon", 1)
         })?;
         let slot = PrepareSlot::default();
-        self.preparing.push(Preparing { ticket, slot: slot.clone() });
+        self.preparing.push(Preparing { ticket, slot: slot.clone(), abandoned });
         Ok(slot)
+    }
+
+    /// Nobody waits for this any more. Does nothing when it is done.
+    fn abandon(&mut self, slot: &PrepareSlot) {
+        let waiting = self.preparing.iter().position(|p| Rc::ptr_eq(&p.slot, slot));
+        if let Some(index) = waiting {
+            let preparing = self.preparing.swap_remove(index);
+            preparing.abandoned.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! front lane may run for more than about a millisecond.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -167,7 +168,9 @@ pub struct Job {
     pub route: Route,
     /// The body; empty afterwards.
     pub body: Vec<u8>,
-    /// The answer.
+    /// Set by the front lane when the client has left.
+    pub abandoned: Arc<AtomicBool>,
+    /// The answer; none for what was abandoned.
     pub result: Option<Result<Prepared, ApiError>>,
 }
 
@@ -225,7 +228,9 @@ pub fn lane(
     let bell = Arc::new(ThreadBell::default());
     let link = PrepareLink { jobs: jobs_tx, done: done_rx, bell: bell.clone(), in_flight: 0 };
     let run = move || {
-        // Shortest first: nobody waits for more than one long text of others.
+        // In turns the shortest, so that nobody waits for more than one long text
+        // of others, and the oldest, so that a long one has its turn.
+        let mut oldest_next = false;
         let mut waiting = heapless::Vec::<Box<Job>, PREPARE_JOBS_MAX>::new();
         loop {
             let idle = waiting.is_empty();
@@ -238,11 +243,14 @@ pub fn lane(
             }
             let shortest = (0..waiting.len()).min_by_key(|index| waiting[*index].body.len());
             let Some(shortest) = shortest else { continue };
-            let mut job = waiting.remove(shortest);
+            let mut job = waiting.remove(if oldest_next { 0 } else { shortest });
+            oldest_next = !oldest_next;
             let body = std::mem::take(&mut job.body);
-            let began = metrics.clock.now();
-            job.result = Some(prepare(job.route, body, &serving));
-            metrics.prepare.time_us.observe(metrics.clock.now().since(began));
+            if !job.abandoned.load(Ordering::Relaxed) {
+                let began = metrics.clock.now();
+                job.result = Some(prepare(job.route, body, &serving));
+                metrics.prepare.time_us.observe(metrics.clock.now().since(began));
+            }
             assert!(done_tx.push(job).is_ok(), "the ring holds every job in flight");
             front_bell.ring();
         }

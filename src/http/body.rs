@@ -54,7 +54,7 @@ impl BodyReader {
 
     /// The body.
     pub fn into_body(self) -> Vec<u8> {
-        debug_assert_eq!(self.state, State::Done);
+        assert_eq!(self.state, State::Done);
         self.body
     }
 

@@ -26,6 +26,9 @@ pub struct Head {
     pub api_key: Option<Vec<u8>>,
     /// The client's own request id, when it is short and printable.
     pub request_id: Option<String>,
+    /// Why it cannot be served, though it is well-formed: the other fields say
+    /// whom to answer, and how, and nothing of what follows it.
+    pub fault: Option<HttpError>,
 }
 
 /// Request methods that have a meaning here.
@@ -56,7 +59,8 @@ pub enum Framing {
 /// bytes, or `None` when it is not complete yet.
 ///
 /// # Errors
-/// When it is malformed, too large or ambiguous. See [`HttpError`].
+/// When it is not a head at all, or too large. One that is, and contradicts
+/// itself or asks for too much, has a [`Head::fault`].
 pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -72,8 +76,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
         Err(error) => return Err(HttpError::malformed(format!("malformed request: {error}"))),
     };
     refuse_bare_line_ends(&window[..length])?;
-    let head = interpret(&request)?;
-    Ok(Some((head, length)))
+    Ok(Some((interpret(&request), length)))
 }
 
 /// `httparse` takes a lone LF for a line end, and so did many servers; proxies
@@ -93,36 +96,24 @@ fn refuse_bare_line_ends(head: &[u8]) -> Result<(), HttpError> {
     Ok(())
 }
 
-fn interpret(request: &Request<'_, '_>) -> Result<Head, HttpError> {
-    let target = request.path.unwrap_or_default();
-    let path = path_of(target)?;
+fn interpret(request: &Request<'_, '_>) -> Head {
     let version_1_1 = request.version == Some(1);
     let mut fields = Fields::default();
+    let mut fault = None;
     for header in request.headers.iter() {
-        fields.take(header)?;
+        if let Err(error) = fields.take(header) {
+            fault.get_or_insert(error);
+        }
     }
-    if version_1_1 && fields.hosts != 1 {
-        return Err(HttpError::malformed(format!(
-            "an HTTP/1.1 request has exactly one Host header; this one has {}",
-            fields.hosts
-        )));
-    }
-    let framing = match (fields.chunked, fields.content_length) {
-        (true, Some(_)) => {
-            return Err(HttpError::malformed(
-                "both Content-Length and Transfer-Encoding are given; only one may be",
-            ));
-        }
-        (true, None) if !version_1_1 => {
-            return Err(HttpError::malformed("Transfer-Encoding in an HTTP/1.0 request"));
-        }
-        (true, None) => Framing::Chunked,
-        (false, Some(length)) if length > BODY_BYTES_MAX as u64 => {
-            return Err(HttpError::BodyTooLarge);
-        }
-        (false, length) => Framing::Length(length.unwrap_or(0) as usize), // at most BODY_BYTES_MAX
-    };
-    Ok(Head {
+    let path = path_of(request.path.unwrap_or_default()).unwrap_or_else(|error| {
+        fault.get_or_insert(error);
+        ""
+    });
+    let framing = fields.framing(version_1_1).unwrap_or_else(|error| {
+        fault.get_or_insert(error);
+        Framing::Length(0)
+    });
+    Head {
         method: match request.method.unwrap_or_default() {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
@@ -138,7 +129,8 @@ fn interpret(request: &Request<'_, '_>) -> Result<Head, HttpError> {
         content_type: fields.content_type,
         api_key: fields.bearer.or(fields.api_key),
         request_id: fields.request_id,
-    })
+        fault,
+    }
 }
 
 /// The path of a request target: `/path?query`, `*`, or the absolute form that
@@ -170,6 +162,27 @@ struct Fields {
 }
 
 impl Fields {
+    /// How the body is framed, if there is one.
+    fn framing(&self, version_1_1: bool) -> Result<Framing, HttpError> {
+        if version_1_1 && self.hosts != 1 {
+            return Err(HttpError::malformed(format!(
+                "an HTTP/1.1 request has exactly one Host header; this one has {}",
+                self.hosts
+            )));
+        }
+        match (self.chunked, self.content_length) {
+            (true, Some(_)) => Err(HttpError::malformed(
+                "both Content-Length and Transfer-Encoding are given; only one may be",
+            )),
+            (true, None) if !version_1_1 => {
+                Err(HttpError::malformed("Transfer-Encoding in an HTTP/1.0 request"))
+            }
+            (true, None) => Ok(Framing::Chunked),
+            (false, Some(length)) if length > BODY_BYTES_MAX as u64 => Err(HttpError::BodyTooLarge),
+            (false, length) => Ok(Framing::Length(length.unwrap_or(0) as usize)), // checked above
+        }
+    }
+
     fn take(&mut self, header: &Header<'_>) -> Result<(), HttpError> {
         let (name, value) = (header.name, header.value.trim_ascii());
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -246,8 +259,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A head with a fault is an error.
     fn parsed(text: &str) -> Result<Option<(Head, usize)>, HttpError> {
-        parse(text.as_bytes())
+        match parse(text.as_bytes())? {
+            Some((Head { fault: Some(fault), .. }, _)) => Err(fault),
+            parsed => Ok(parsed),
+        }
     }
 
     fn head(text: &str) -> Head {

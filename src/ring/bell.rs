@@ -39,7 +39,7 @@ impl Asleep {
     }
 }
 
-/// Wakes a plain thread (the decode lane, the tokeniser lane) by `unpark`.
+/// Wakes a plain thread (the decode lane, the prepare lane) by `unpark`.
 #[derive(Debug, Default)]
 pub struct ThreadBell {
     asleep: Asleep,

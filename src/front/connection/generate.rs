@@ -2,11 +2,11 @@
 //! comes.
 
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, future};
 
-use super::guards::CancelGuard;
+use super::guards::{AbandonGuard, CancelGuard};
 use super::{Connection, Gone, Incoming};
 use crate::api::error::ApiError;
 use crate::api::{Reply, ReplyContext, Route};
@@ -23,28 +23,51 @@ impl Connection {
         &mut self,
         route: Route,
         body: Vec<u8>,
-    ) -> Result<Prepared, ApiError> {
-        let slot = {
+    ) -> Result<Result<Prepared, ApiError>, Gone> {
+        let sent = {
             let mut loaded = self.front.loaded.borrow_mut();
             let Some(loaded) = &mut *loaded else {
-                return Err(ApiError::unavailable("the model is being loaded", 2));
+                return Ok(Err(ApiError::unavailable("the model is being loaded", 2)));
             };
             if body.len() <= PREPARE_INLINE_BYTES_MAX {
-                return prepare::prepare(route, body, &loaded.serving);
+                return Ok(prepare::prepare(route, body, &loaded.serving));
             }
-            loaded.send_to_prepare(route, body)?
+            loaded.send_to_prepare(route, body)
         };
+        let slot = match sent {
+            Ok(slot) => slot,
+            Err(error) => return Ok(Err(error)),
+        };
+        let _abandon = AbandonGuard { front: self.front.clone(), slot: slot.clone() };
         future::poll_fn(|cx| {
             let mut state = slot.borrow_mut();
-            match state.result.take() {
-                Some(result) => Poll::Ready(result),
-                None => {
-                    remember(&mut state.waker, cx);
-                    Poll::Pending
-                }
+            if let Some(result) = state.result.take() {
+                return Poll::Ready(Ok(result));
             }
+            remember(&mut state.waker, cx);
+            self.listen(cx).map(Err)
         })
         .await
+    }
+
+    /// While a request is in progress: the client may leave, or send its next
+    /// request ahead. Ready when it has left.
+    fn listen(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        if self.front.closing.get() {
+            return Poll::Ready(Gone);
+        }
+        self.timer.register(cx);
+        // What is sent ahead beyond this waits in the kernel, and that its sender
+        // has left is seen when the answer is written.
+        while self.input.len() < PIPELINE_BYTES_MAX {
+            let mut buffer = self.front.read_buffer.borrow_mut();
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Gone),
+                Poll::Ready(Ok(n)) => self.input.extend_from_slice(&buffer[..n]),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Pending
     }
 
     pub(super) async fn generate(
@@ -170,33 +193,16 @@ impl Connection {
     /// too long. Meanwhile the client is listened to: it may leave, or send
     /// its next request ahead.
     async fn wait_for(&mut self, exchange: &SharedExchange) -> Result<Progress, Gone> {
-        let Self { front, stream, timer, input, .. } = self;
         future::poll_fn(|cx| {
-            loop {
-                let mut exchange = exchange.borrow_mut();
-                if exchange.is_ready() {
-                    return Poll::Ready(Ok(Progress::News));
-                }
-                if front.closing.get() {
-                    return Poll::Ready(Err(Gone));
-                }
-                if timer.is_expired() && exchange.is_stream() {
-                    return Poll::Ready(Ok(Progress::Silence));
-                }
-                remember(&mut exchange.waker, cx);
-                timer.register(cx);
-                if input.len() >= PIPELINE_BYTES_MAX {
-                    // Nobody sends so much ahead, and without reading on we would
-                    // not notice when it leaves.
-                    return Poll::Ready(Err(Gone));
-                }
-                let mut buffer = front.read_buffer.borrow_mut();
-                match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Gone)),
-                    Poll::Ready(Ok(n)) => input.extend_from_slice(&buffer[..n]),
-                    Poll::Pending => return Poll::Pending,
-                }
+            let mut exchange = exchange.borrow_mut();
+            if exchange.is_ready() {
+                return Poll::Ready(Ok(Progress::News));
             }
+            if self.timer.is_expired() && exchange.is_stream() {
+                return Poll::Ready(Ok(Progress::Silence));
+            }
+            remember(&mut exchange.waker, cx);
+            self.listen(cx).map(Err)
         })
         .await
     }

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::api::error::ApiError;
-use crate::front::Front;
 use crate::front::exchange::SharedExchange;
+use crate::front::{Front, PrepareSlot};
 use crate::limits::BODIES_BYTES_MAX;
 
 /// Counts a request as in progress while it lives.
@@ -42,6 +42,20 @@ impl Drop for CancelGuard {
             loaded.engine.cancel(&self.exchange.borrow());
         }
         self.front.kick();
+    }
+}
+
+/// Gives up what is being prepared when its client has left.
+pub(super) struct AbandonGuard {
+    pub(super) front: Rc<Front>,
+    pub(super) slot: PrepareSlot,
+}
+
+impl Drop for AbandonGuard {
+    fn drop(&mut self) {
+        if let Some(loaded) = &mut *self.front.loaded.borrow_mut() {
+            loaded.abandon(&self.slot);
+        }
     }
 }
 

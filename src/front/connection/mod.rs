@@ -107,6 +107,10 @@ impl Connection {
                 let _guard = ExchangeGuard::new(&self.front);
                 self.answer(&incoming).await?
             };
+            // A client that sends many requests ahead waits between them, so
+            // that nobody else does: glommio reads and writes without a pause
+            // while the socket lets it.
+            glommio::executor().yield_task_queue_now().await;
             if !keep_alive || self.front.draining.get() {
                 return self.close().await;
             }
@@ -155,6 +159,9 @@ impl Connection {
     /// Answers one request. True when the connection may serve another.
     async fn answer(&mut self, incoming: &Incoming) -> Result<bool, Gone> {
         let head = &incoming.head;
+        if let Some(fault) = &head.fault {
+            return self.refuse_unread(incoming, &ApiError::http(fault)).await;
+        }
         if head.method == Method::Options {
             return self.answer_preflight(incoming).await;
         }
@@ -162,7 +169,7 @@ impl Connection {
             Ok(route) => route,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
-        let (body, permit) = match self.read_body(head).await {
+        let (body, mut permit) = match self.read_body(head).await {
             Ok(body) => body,
             Err(Refused::Gone) => return Err(Gone),
             Err(Refused::Fatal(error)) => {
@@ -176,11 +183,13 @@ impl Connection {
                 self.answer_json(incoming, body).await
             }
             _ => {
-                let prepared = self.prepare(route, body).await;
-                drop(permit); // the body is tokens now
-                match prepared {
-                    Ok(Prepared::Encoded(answer)) => self.answer_json(incoming, answer).await,
+                match self.prepare(route, body).await? {
+                    Ok(Prepared::Encoded(answer)) => match permit.grow(answer.len()) {
+                        Ok(()) => self.answer_json(incoming, answer).await,
+                        Err(error) => self.answer_error(incoming, &error).await,
+                    },
                     Ok(Prepared::Generation(generation)) => {
+                        drop(permit); // the body is tokens now
                         self.generate(incoming, route, generation).await
                     }
                     Err(error) => self.answer_error(incoming, &error).await,
@@ -248,7 +257,8 @@ impl Connection {
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
             match self.read(false).await? {
-                Read::Some => {}
+                // A body that comes faster than it is read lets others in between.
+                Read::Some => glommio::executor().yield_task_queue_now().await,
                 Read::End => return Err(Refused::Gone),
                 Read::TimedOut => {
                     let seconds = BODY_TIMEOUT.as_secs();

@@ -38,10 +38,17 @@ impl Connection {
         let options = self.options(incoming, "application/json", keep_alive);
         self.front.counters().responses.count(&incoming.head.path, 200);
         response::push_head(&mut self.output, 200, &options, body.len());
-        if incoming.head.method != Method::Head {
+        if incoming.head.method == Method::Head {
+            self.flush().await?;
+        } else if body.len() <= IDLE_BUFFER_BYTES_MAX {
             self.output.extend_from_slice(&body);
+            self.flush().await?;
+        } else {
+            // Two writes cost less than a copy of a long answer.
+            self.flush().await?;
+            self.output = body;
+            self.flush().await?;
         }
-        self.flush().await?;
         Ok(keep_alive)
     }
 
