@@ -62,6 +62,9 @@ impl Prompts {
 
     /// A length in `range`, each as likely.
     pub fn length(&mut self, range: RangeInclusive<u32>) -> u32 {
+        if range.start() == range.end() {
+            return *range.start(); // and leaves the source of randomness alone
+        }
         self.random.random_range(range)
     }
 

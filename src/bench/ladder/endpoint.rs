@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::measure::{Measured, Watch};
 use super::pipe::Waiter;
-use super::workload::Workload;
+use super::workload::{STOP, Workload};
 use crate::api::{self, GenerationRequest, Prompt, Reply, ReplyContext, Route};
 use crate::clock::Micros;
 use crate::front::engine::Engine;
@@ -28,8 +28,10 @@ impl Door {
     pub fn handler(workload: &Workload) -> Self {
         let wire = |prompt: &Vec<i32>| {
             let body = format!(
-                "{{\"prompt\":{prompt:?},\"max_tokens\":{},\"temperature\":0,\"ignore_eos\":true}}",
-                workload.gen_tokens
+                "{{\"prompt\":{prompt:?},\"max_tokens\":{},\"temperature\":0,\"ignore_eos\":true,\
+                 \"stop\":{}}}",
+                workload.gen_tokens,
+                serde_json::Value::from(STOP)
             );
             let head = format!(
                 "POST /v1/completions HTTP/1.1\r\nhost: ladder\r\n\
@@ -58,7 +60,7 @@ impl Door {
                         max_tokens: Some(workload.gen_tokens),
                         sampling: Workload::sampling(),
                         seed: None,
-                        stops: Vec::new(),
+                        stops: vec![STOP.to_owned()],
                         stream: false,
                         include_usage: false,
                     },
@@ -102,7 +104,8 @@ impl Door {
     }
 }
 
-/// Runs the workload through the engine; gives back every response.
+/// Runs the workload through the engine; gives back every response, in the
+/// order of the requests.
 pub fn engine(
     engine: &mut Engine,
     waiter: &mut Waiter,
@@ -110,11 +113,11 @@ pub fn engine(
     serving: &Arc<Serving>,
     workload: &Workload,
 ) -> Result<(Vec<Vec<u8>>, Measured), String> {
-    let mut responses = Vec::with_capacity(workload.prompts.len());
-    let mut running: Vec<SharedExchange> = Vec::with_capacity(workload.concurrency);
-    let mut next = 0;
+    let mut responses = vec![Vec::new(); workload.prompts.len()];
+    let mut running: Vec<(usize, SharedExchange)> = Vec::with_capacity(workload.concurrency);
+    let (mut next, mut done) = (0, 0);
     let watch = Watch::start();
-    while responses.len() < workload.prompts.len() {
+    while done < workload.prompts.len() {
         while running.len() < workload.concurrency && next < workload.prompts.len() {
             let generation = door.enter(next, workload, serving)?;
             let context = ReplyContext {
@@ -126,19 +129,22 @@ pub fn engine(
             let reply = Reply::new(Route::Completions, &generation.request, context);
             let now = waiter.now();
             let submitted = engine.submit(generation, reply, 0, now, now);
-            running.push(submitted.map_err(|error| error.message)?);
+            running.push((next, submitted.map_err(|error| error.message)?));
             next += 1;
         }
         engine.pump(waiter.now());
         let before = running.len();
         let mut failure = None;
-        running.retain(|exchange| {
+        running.retain(|(request, exchange)| {
             let mut exchange = exchange.borrow_mut();
             match exchange.outcome.take() {
                 None => return true,
                 Some(Err(error)) => failure = Some(error.message),
-                Some(Ok(())) => responses.push(door.leave(std::mem::take(&mut exchange.out))),
+                Some(Ok(())) => {
+                    responses[*request] = door.leave(std::mem::take(&mut exchange.out));
+                }
             }
+            done += 1;
             false
         });
         if let Some(failure) = failure {
@@ -151,11 +157,13 @@ pub fn engine(
     Ok((responses, watch.stop()))
 }
 
-/// The generated tokens that a response's `usage` counts.
-pub fn counted_tokens(response: &[u8]) -> Result<u64, String> {
+/// The text in a response, and the generated tokens that its `usage` counts.
+pub fn text_and_tokens(response: &[u8]) -> Result<(String, u64), String> {
     let start = response.iter().position(|byte| *byte == b'{').unwrap_or(0);
     let value: serde_json::Value = serde_json::from_slice(&response[start..])
         .map_err(|error| format!("a response is not JSON: {error}"))?;
+    let text = value["choices"][0]["text"].as_str().ok_or("a response has no text")?;
     let count = value["usage"]["completion_tokens"].as_u64();
-    count.ok_or_else(|| "a response has no usage.completion_tokens".into())
+    let count = count.ok_or("a response has no usage.completion_tokens")?;
+    Ok((text.to_owned(), count))
 }

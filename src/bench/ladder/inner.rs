@@ -1,12 +1,14 @@
 //! Rungs 0 to 2: what runs on the decode lane, without a lane.
 
+use std::time::Instant;
+
 use crate::decode::DecodeLane;
 use crate::decode::sampler::argmax;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::message::{Batch, Input, Sample};
 use crate::types::{SlotId, TokenId};
 
-use super::measure::{Measured, Watch};
+use super::measure::{Measured, Phase, Watch};
 use super::workload::{Texts, Workload};
 
 /// A step of rung 0: rows for the model, and which of them carry.
@@ -47,8 +49,11 @@ pub fn backend(
     let mut texts = Texts::new(workload);
     let mut last = vec![0; workload.capacity.slots];
     let mut request_of = Requests::new(workload);
+    let (mut prefill, mut decode, mut mixed) =
+        (Phase::default(), Phase::default(), Phase::default());
     let watch = Watch::start();
     for step in &mut steps {
+        let began = Instant::now();
         for slot in &step.clears {
             model.clear(*slot);
         }
@@ -68,8 +73,15 @@ pub fn backend(
             last[row.slot.index()] = token;
             texts.0[request_of.get(row.slot)].push(token);
         }
+        let phase = match (step.carries.contains(&true), step.carries.contains(&false)) {
+            (false, _) => &mut prefill,
+            (true, false) => &mut decode,
+            (true, true) => &mut mixed,
+        };
+        phase.rows += step.rows.len() as u64;
+        phase.time += began.elapsed();
     }
-    let measured = watch.stop();
+    let measured = Measured { prefill, decode, ..watch.stop() };
     Ok((texts, measured))
 }
 

@@ -17,6 +17,22 @@ pub struct Watch {
     allocations: u64,
 }
 
+/// Tokens that one kind of step took in, and its time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Phase {
+    /// Rows of the steps.
+    pub rows: u64,
+    /// Time of the steps.
+    pub time: Duration,
+}
+
+impl Phase {
+    /// Rows a second, if there were any.
+    pub fn rate(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.rows as f64 / self.time.as_secs_f64())
+    }
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
@@ -26,6 +42,10 @@ pub struct Measured {
     pub cpu: CpuTimes,
     /// Rust heap allocations of the thread that measured.
     pub allocations: u64,
+    /// Steps of prompts alone; only rung 0 tells.
+    pub prefill: Phase,
+    /// Steps of one row for each sequence; only rung 0 tells.
+    pub decode: Phase,
 }
 
 impl Watch {
@@ -44,7 +64,7 @@ impl Watch {
             *time = time.saturating_sub(self.cpu.get(name).copied().unwrap_or_default());
         }
         cpu.retain(|_, time| !time.is_zero());
-        Measured { wall, cpu, allocations }
+        Measured { wall, cpu, allocations, ..Measured::default() }
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use super::endpoint::{self, Door, counted_tokens};
+use super::endpoint::{self, Door, text_and_tokens};
 use super::measure::{Measured, Watch};
 use super::pipe::{self, Pipe, Waiter};
-use super::workload::{Texts, Workload};
+use super::workload::{STOP, Texts, Workload};
 use super::{Allocations, Ladder, RungRun, inner};
 use crate::api;
 use crate::bench::load::{self, Load};
@@ -29,6 +29,13 @@ use crate::scheduler::Scheduler;
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
 use crate::types::TokenId;
+
+/// Requests that must begin with the same token as on the rung below.
+const AGREE_AT_LEAST: f64 = 0.9;
+
+/// Events of a stream for each token: some tokens end no character, and have
+/// no event of their own.
+const EVENTS_PER_TOKEN_MIN: f64 = 0.8;
 
 /// The model in memory, the work, and what rung 0 made of it.
 pub struct Stage {
@@ -53,8 +60,8 @@ impl Stage {
                  takes {trained}"
             ));
         }
-        // llama.cpp rounds its cache up to 256 cells.
-        let cells = (sequence_tokens * ladder.concurrency as u64).next_multiple_of(256);
+        // llama.cpp rounds each sequence's cache up to 256 cells.
+        let cells = sequence_tokens.next_multiple_of(256) * ladder.concurrency as u64;
         let context_tokens = u32::try_from(cells).map_err(|_| "too many tokens".to_owned())?;
         let config = ServeConfig {
             parallel: ladder.concurrency,
@@ -132,7 +139,6 @@ impl Stage {
     /// of them where both run the recorded batches, and the first ones where
     /// batches are planned as time goes.
     fn check(&self, texts: Texts, recorded: bool) -> Result<u64, String> {
-        const AGREE_AT_LEAST: f64 = 0.9;
         let reference = self.reference.get_or_init(|| texts.clone());
         let agreement = reference.agreement(&texts);
         if agreement < AGREE_AT_LEAST || (recorded && *reference != texts) {
@@ -142,6 +148,26 @@ impl Stage {
             ));
         }
         Ok(texts.tokens())
+    }
+
+    /// Compares texts with the first tokens of the lowest rung that ran, if that
+    /// was one of tokens.
+    fn check_texts<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<(), String> {
+        let Some(reference) = self.reference.get() else { return Ok(()) };
+        let pairs = texts.zip(&reference.0);
+        let alike = pairs.filter(|(text, tokens)| {
+            let first = String::from_utf8_lossy(self.loaded.vocab.bytes_of(tokens[0]));
+            // Half a character is no text yet.
+            text.starts_with(first.trim_end_matches(char::REPLACEMENT_CHARACTER))
+        });
+        let share = alike.count() as f64 / reference.0.len() as f64;
+        if share < AGREE_AT_LEAST {
+            return Err(format!(
+                "its texts are not those of the rungs below: {:.0} % of them begin alike",
+                share * 100.0
+            ));
+        }
+        Ok(())
     }
 
     fn run_inner(&self, rung: usize) -> Result<RungRun, String> {
@@ -222,8 +248,7 @@ impl Stage {
         let warm_up = self.workload.warm_up();
         pipe::scheduler(&mut pipe, &mut scheduler, &warm_up, &mut spare, |_, _| ());
         if rung == 5 {
-            // A stop string that never comes has to be looked for all the same.
-            let stops = StopStrings::new(vec!["\u{1}never\u{1}".to_owned()]);
+            let stops = StopStrings::new(vec![STOP.to_owned()]);
             let requests = self.workload.prompts.len();
             streams = (0..requests).map(|_| TextStream::new(stops.clone())).collect();
         }
@@ -270,9 +295,11 @@ impl Stage {
         let counts = counts.until_now(&metrics);
         drop(engine);
         decode.join().expect("a lane that panics ends the process");
-        let tokens =
-            responses.iter().map(|response| counted_tokens(response)).sum::<Result<_, _>>();
-        Ok(counts.complete(RungRun { tokens: tokens?, measured, ..RungRun::default() }))
+        let answers = responses.iter().map(|response| text_and_tokens(response));
+        let answers = answers.collect::<Result<Vec<_>, _>>()?;
+        self.check_texts(answers.iter().map(|(text, _)| text.as_str()))?;
+        let tokens = answers.iter().map(|(_, tokens)| tokens).sum();
+        Ok(counts.complete(RungRun { tokens, measured, ..RungRun::default() }))
     }
 
     fn run_server(&self, rung: usize) -> Result<RungRun, String> {
@@ -298,64 +325,93 @@ impl Stage {
             if let Some(error) = &request.error {
                 return Err(format!("a request failed: {error}"));
             }
-            let events = request.itls.len() as u64 + 1;
-            if stream && events < request.output_tokens {
+            let events = request.itls.len() + 1;
+            if stream && (events as f64) < request.output_tokens as f64 * EVENTS_PER_TOKEN_MIN {
                 return Err(format!("{} tokens came in {events} events", request.output_tokens));
             }
             tokens += request.output_tokens;
         }
+        self.check_texts(outcome.requests.iter().map(|request| request.text.as_str()))?;
         let front = Some(counts.front_allocations as f64 / tokens as f64);
         let run = counts.complete(RungRun { tokens, measured, ..RungRun::default() });
         Ok(RungRun { allocations: Allocations { front, ..run.allocations }, ..run })
     }
 
-    /// Rung 10: `corelane bench serve`, as anybody would run it.
+    /// Rung 10: `corelane bench serve`, as anybody would run it, after another
+    /// one to warm up.
     fn run_client(&self) -> Result<RungRun, String> {
         let mut server = Server::start(self.config.clone())?;
         server.serve_loaded(&self.loaded)?;
+        let address = server.address().to_string();
         let metrics = server.metrics();
+        let requests = self.workload.prompts.len();
+        self.load_from_outside(&address, self.workload.concurrency.min(requests), self.seed + 1)?;
         let counts = Counts::read(&metrics);
+        let watch = Watch::start();
+        let saved = self.load_from_outside(&address, requests, self.seed)?;
+        let measured = watch.stop();
+        server.control().drain();
+        server.join(); // its last counts are written when it ends
+        let counts = counts.until_now(&metrics);
+        let number = |key: &str| {
+            saved[key].as_f64().ok_or_else(|| format!("the load generator did not count {key}"))
+        };
+        for (key, expected) in
+            [("completed", requests), ("failed", 0), ("requests_without_usage", 0)]
+        {
+            let found = number(key)?;
+            if found as usize != expected {
+                return Err(format!("the load generator counted {found} {key}, not {expected}"));
+            }
+        }
+        if counts.responses != requests as u64 {
+            return Err(format!("the server answered {} of {requests}", counts.responses));
+        }
+        let texts = saved["generated_texts"].as_array().ok_or("no texts were saved")?;
+        self.check_texts(texts.iter().filter_map(|text| text.as_str()))?;
+        let measured = Measured { wall: Duration::from_secs_f64(number("duration")?), ..measured };
+        let tokens = number("total_output_tokens")? as u64;
+        let client_cpu = Some(Duration::from_secs_f64(number("client_cpu_seconds")?));
+        let front = Some(counts.front_allocations as f64 / tokens as f64);
+        let run = counts.complete(RungRun { tokens, measured, client_cpu, ..RungRun::default() });
+        Ok(RungRun { allocations: Allocations { front, ..run.allocations }, ..run })
+    }
+
+    /// Runs the load generator as another process; what it saved.
+    fn load_from_outside(
+        &self,
+        address: &str,
+        requests: usize,
+        seed: u64,
+    ) -> Result<serde_json::Value, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let file =
             std::env::temp_dir().join(format!("corelane-ladder-{}.json", std::process::id()));
         let w = &self.workload;
-        let prompt_tokens = w.prompts[0].len();
         let output = Command::new(program)
-            .args(["bench", "serve", "--ignore-eos", "--save-result"])
-            .arg(format!("--base-url=http://{}", server.address()))
-            .arg(format!("--num-prompts={}", w.prompts.len()))
-            .arg(format!("--num-warmups={}", w.concurrency))
+            .args(["bench", "serve", "--ignore-eos", "--save-result", "--save-detailed"])
+            .arg(format!("--base-url=http://{address}"))
+            // It need not ask for these, and all that the server answers is counted.
+            .arg(format!("--model={}", self.loaded.info.name))
+            .arg(format!("--vocab-size={}", self.loaded.vocab.n_tokens()))
+            .arg(format!("--num-prompts={requests}"))
             .arg(format!("--max-concurrency={}", w.concurrency))
-            .arg(format!("--random-input-len={prompt_tokens}"))
+            .arg(format!("--random-input-len={}", w.prompts[0].len()))
             .arg(format!("--random-output-len={}", w.gen_tokens))
-            .arg(format!("--seed={}", self.seed))
+            .arg(format!("--seed={seed}"))
             .arg("--temperature=0")
+            .arg(format!("--extra-body={}", serde_json::json!({ "stop": STOP })))
             .arg("--result-filename")
             .arg(&file)
             .output()
             .map_err(|error| format!("cannot start the load generator: {error}"))?;
-        server.control().drain();
-        server.join();
-        let counts = counts.until_now(&metrics);
         let saved = fs::read(&file);
         let _ = fs::remove_file(&file); // gone or not, its content is what counts
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         }
         let saved = saved.map_err(|error| format!("the load generator saved nothing: {error}"))?;
-        let saved: serde_json::Value =
-            serde_json::from_slice(&saved).map_err(|error| error.to_string())?;
-        let number = |key: &str| {
-            saved[key].as_f64().ok_or_else(|| format!("the load generator did not count {key}"))
-        };
-        let measured =
-            Measured { wall: Duration::from_secs_f64(number("duration")?), ..Measured::default() };
-        let tokens = number("total_output_tokens")? as u64;
-        let client_cpu = Some(Duration::from_secs_f64(number("client_cpu_seconds")?));
-        // Its warm-up is part of what the lanes counted, which changes no
-        // percentile that is worth telling, but would change the CPU shares.
-        let run = RungRun { tokens, measured, client_cpu, ..RungRun::default() };
-        Ok(RungRun { allocations: Allocations::default(), ..counts.complete(run) })
+        serde_json::from_slice(&saved).map_err(|error| error.to_string())
     }
 
     fn load(&self, address: &str, stream: bool, workload: &Workload) -> Load {
@@ -367,6 +423,7 @@ impl Stage {
             ignore_eos: true,
             temperature: 0.0,
             stream,
+            extra_body: [("stop".to_owned(), STOP.into())].into_iter().collect(),
             max_concurrency: workload.concurrency,
             ..Load::default()
         }

@@ -7,13 +7,13 @@ use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
 /// The table's head.
 pub fn head() -> String {
     format!(
-        "{:<13} {:>8} {:>17} {:>7} {:>7}  {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>8} {:>17} {:>21} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
         "rung",
         "t/s",
         "(min to max)",
-        "of 0",
+        "of 0 (min to max)",
         "of prev",
-        "CPU fr",
+        "fr us/t",
         "decode",
         "client",
         "bubble p50/99",
@@ -29,9 +29,10 @@ pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
     }
     text.push_str(
         "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
-         within a round; median.\nCPU: share of a core over the wall time, of the lane and the \
-         threads it started. bubble: µs without work\nbefore a step while there was some. \
-         allocs: Rust heap allocations for each token.\n",
+         within a round; median.\nfr us/t: the front lane's CPU time for each token, in µs. \
+         decode, client: CPU as a share of a core, with the\nthreads that the lane started. \
+         bubble: µs without work before a step while there was some.\nallocs: Rust heap \
+         allocations for each token.\n",
     );
     text
 }
@@ -40,9 +41,16 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
     let rung = ladder.rungs[index];
     let rate = report.rate(index);
     let base = ladder.rungs.iter().position(|rung| *rung == 0);
-    let ratio = |base: Option<usize>| {
-        base.map_or_else(|| "-".into(), |base| format!("{:.3}", report.ratio(index, base).median))
-    };
+    let of_base = base.map_or_else(
+        || "-".into(),
+        |base| {
+            let Spread { median, min, max } = report.ratio(index, base);
+            format!("{median:.3} ({min:.3} to {max:.3})")
+        },
+    );
+    let of_previous = index
+        .checked_sub(1)
+        .map_or_else(|| "-".into(), |base| format!("{:.3}", report.ratio(index, base).median));
     let median = |of: &dyn Fn(&RungRun) -> Option<f64>, digits: usize| {
         let values: Vec<f64> = report.rounds.iter().filter_map(|runs| of(&runs[index])).collect();
         if values.is_empty() {
@@ -52,13 +60,13 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
     };
     let cpu = |name: &'static str| median(&move |run| run.cpu_share(name), 2);
     format!(
-        "{:<13} {:>8.2} {:>17} {:>7} {:>7}  {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>8.2} {:>17} {:>21} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
         format!("{rung:>2} {}", RUNGS[rung].name),
         rate.median,
         format!("{:.2} to {:.2}", rate.min, rate.max),
-        ratio(base),
-        ratio(index.checked_sub(1)),
-        cpu("front"),
+        of_base,
+        of_previous,
+        median(&RungRun::front_us_per_token, 2),
         cpu("decode"),
         cpu("client"),
         format!(
@@ -75,6 +83,11 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
 }
 
 impl RungRun {
+    /// CPU time of the front lane for each token, in microseconds.
+    pub fn front_us_per_token(&self) -> Option<f64> {
+        Some(self.measured.cpu.get("front")?.as_secs_f64() * 1e6 / self.tokens as f64)
+    }
+
     /// Share of a core that a lane used, where it was measured.
     pub fn cpu_share(&self, lane: &str) -> Option<f64> {
         let wall = self.measured.wall.as_secs_f64();
@@ -99,6 +112,9 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
             "tokens": run.tokens,
             "wall_s": run.measured.wall.as_secs_f64(),
             "tokens_per_s": run.rate(),
+            "prefill_tokens_per_s": run.measured.prefill.rate(),
+            "decode_tokens_per_s": run.measured.decode.rate(),
+            "front_us_per_token": run.front_us_per_token(),
             "cpu_s": cpu,
             "client_cpu_s": run.client_cpu.map(|time| time.as_secs_f64()),
             "steps": run.steps,
@@ -110,6 +126,17 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
     };
     let rounds: Vec<Vec<Value>> =
         report.rounds.iter().map(|runs| runs.iter().map(run).collect()).collect();
+    let spread = |s: Spread| json!({"median": s.median, "min": s.min, "max": s.max});
+    let base = ladder.rungs.iter().position(|rung| *rung == 0);
+    let ratios = ladder.rungs.iter().enumerate().map(|(index, rung)| {
+        let previous = index.checked_sub(1);
+        json!({
+            "rung": rung,
+            "of_rung_0": base.map(|base| spread(report.ratio(index, base))),
+            "of_previous": previous.map(|previous| spread(report.ratio(index, previous))),
+        })
+    });
+    let ratios: Vec<Value> = ratios.collect();
     json!({
         "model": report.model,
         "requests": ladder.requests,
@@ -119,6 +146,7 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
         "seed": ladder.seed,
         "front_core": ladder.config.placement.front_core,
         "decode_cores": ladder.config.placement.decode_cores,
+        "ratios": ratios,
         "rounds": rounds,
     })
 }

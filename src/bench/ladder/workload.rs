@@ -19,6 +19,10 @@ pub struct Workload {
     pub capacity: Capacity,
 }
 
+/// A stop string that never comes, and has to be looked for all the same, from
+/// rung 5 on.
+pub const STOP: &str = "\u{1}never\u{1}";
+
 impl Workload {
     /// Greedy, and never ended by the model: the count of tokens is known.
     pub fn sampling() -> Sampling {
