@@ -32,7 +32,7 @@ fn whole(vocab: &Vocab, tokens: &[TokenId], stream: &mut TextStream, shown: &mut
         // The event that takes the text is written before the next token.
         shown.clear();
         let pushed = stream.push(vocab.bytes_of(*token), shown);
-        debug_assert_eq!(pushed, Pushed::Open);
+        assert_eq!(pushed, Pushed::Open);
         black_box(&shown);
     }
 }

@@ -69,7 +69,7 @@ impl Steady {
     fn step(&mut self) {
         self.batch.clear();
         self.scheduler.schedule(&mut self.batch);
-        debug_assert_eq!(self.batch.rows.len(), self.sequences);
+        assert_eq!(self.batch.rows.len(), self.sequences);
         let mut ended = false;
         self.scheduler.complete(black_box(&self.answers), |event| {
             ended |= matches!(black_box(event), Event::Finished(..));

@@ -18,16 +18,26 @@ use support::{Client, TestServer, config};
 /// sequence's logits were seen 0.21 apart, so the difference of two may move by 0.42.
 const EPSILON: f32 = 0.42;
 
+/// What the server said.
+struct Text {
+    prompt: Vec<TokenId>,
+    said: Vec<TokenId>,
+    /// An end-of-generation token came after that.
+    ended: bool,
+}
+
 /// One sequence, one token after another, by the plainest loop over the model;
-/// made to say the server's `tokens`, it tells for each how far its own best
-/// logit lies above the chosen one's. 0 is agreement.
-fn leads_over(backend: &mut LlamaBackend, prompt: &[TokenId], tokens: &[TokenId]) -> Vec<f32> {
+/// made to say what the server said, it tells for each token how far its own
+/// best logit lies above the chosen one's. 0 is agreement.
+fn leads_over(backend: &mut LlamaBackend, text: &Text, end_tokens: &[TokenId]) -> Vec<f32> {
     let slot = SlotId(0);
     backend.clear(slot);
     let mut position = 0;
-    let mut next = prompt.to_vec();
+    let mut next = text.prompt.clone();
     let mut leads = Vec::new();
-    for token in tokens {
+    let said = text.said.iter().map(|token| vec![*token]);
+    // Any of the end tokens is an end.
+    for chosen in said.chain(text.ended.then(|| end_tokens.to_vec())) {
         let last = next.len() - 1;
         let row = |(i, token): (usize, &TokenId)| {
             let position = Position(position + i as u32);
@@ -38,8 +48,9 @@ fn leads_over(backend: &mut LlamaBackend, prompt: &[TokenId], tokens: &[TokenId]
         position += rows.len() as u32;
         let logits = backend.logits(last);
         let best = logits.iter().copied().fold(f32::MIN, f32::max);
-        leads.push(best - logits[*token as usize]);
-        next = vec![*token];
+        let logit = |token: &TokenId| logits[*token as usize];
+        leads.push(best - chosen.iter().map(logit).fold(f32::MIN, f32::max));
+        next = chosen;
     }
     leads
 }
@@ -59,7 +70,7 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
     let address = server.address;
     // Streamed, so that each token's text is seen: two texts may be the same and
     // their tokens not.
-    let texts: Vec<Vec<String>> = std::thread::scope(|scope| {
+    let texts: Vec<(Vec<String>, bool)> = std::thread::scope(|scope| {
         let ask = |prompt: &String| {
             let body = serde_json::json!({
                 "prompt": prompt, "max_tokens": MAX_TOKENS, "temperature": 0, "stream": true
@@ -86,21 +97,22 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
         .map(|token| (loaded.vocab.bytes_of(token), token))
         .collect();
     let model = loaded.model.clone();
-    let chosen: Vec<(Vec<TokenId>, Vec<TokenId>)> = prompts
+    let end_tokens = loaded.vocab.end_tokens().to_vec();
+    let chosen: Vec<Text> = prompts
         .iter()
         .zip(&texts)
-        .map(|(prompt, texts)| {
+        .map(|(prompt, (texts, ended))| {
             let token = |text: &String| by_bytes[text.as_bytes()];
             // The end token has no text and is the last, if it came.
-            let said = texts.iter().filter(|text| !text.is_empty()).map(token).collect();
-            (loaded.vocab.tokenize(prompt, true, true), said)
+            let said: Vec<_> = texts.iter().filter(|text| !text.is_empty()).map(token).collect();
+            assert!(*ended || said.len() == MAX_TOKENS, "{prompt:?} was cut off: {texts:?}");
+            Text { prompt: loaded.vocab.tokenize(prompt, true, true), said, ended: *ended }
         })
         .collect();
     // The thread that makes a context is pinned: not this one, which others use.
     let leads: Vec<Vec<f32>> = std::thread::spawn(move || {
         let mut backend = LlamaBackend::new(model, &context).unwrap();
-        let leads = |(prompt, said): &(Vec<_>, Vec<_>)| leads_over(&mut backend, prompt, said);
-        chosen.iter().map(leads).collect()
+        chosen.iter().map(|text| leads_over(&mut backend, text, &end_tokens)).collect()
     })
     .join()
     .unwrap();
@@ -120,14 +132,15 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
     assert!(ties * 50 < compared, "{ties} ties in {compared} tokens: too many to be chance");
 }
 
-/// The text of each token of a streamed completion, one event a token.
-fn token_texts(response: &support::Response) -> Vec<String> {
+/// The text of each token of a streamed completion, one event a token, and
+/// whether the model ended it.
+fn token_texts(response: &support::Response) -> (Vec<String>, bool) {
     let events = response.events();
-    let text = |event: &String| {
-        let event: serde_json::Value = serde_json::from_str(event).unwrap();
-        event["choices"][0]["text"].as_str().unwrap().to_owned()
-    };
-    events[..events.len() - 1].iter().map(text).collect()
+    let event = |event: &String| serde_json::from_str(event).unwrap();
+    let events: Vec<serde_json::Value> = events[..events.len() - 1].iter().map(event).collect();
+    let text = |event: &serde_json::Value| event["choices"][0]["text"].as_str().unwrap().to_owned();
+    let ended = events.last().unwrap()["choices"][0]["finish_reason"] == "stop";
+    (events.iter().map(text).collect(), ended)
 }
 
 #[test]

@@ -105,20 +105,42 @@ fn head_and_preflight_have_no_body() {
     assert!(client.is_closed(), "and no body before that");
 }
 
-/// More sent ahead than anybody sends: without reading on, the server would not
-/// notice that the client leaves.
+/// More sent ahead than anybody sends: the running request is answered whole
+/// before what follows it is looked at.
 #[test]
-fn a_flood_behind_a_running_request_ends_the_connection() {
+fn a_flood_behind_a_running_request_waits_for_it() {
     let server = TestServer::fake(config(), 0);
     let mut client = server.connect();
-    let body = r#"{"prompt":"abc","max_tokens":4000}"#;
+    let body = r#"{"prompt":"abc","max_tokens":4000,"temperature":0}"#;
     let mut bytes = post_bytes("/v1/completions", body).into_bytes();
-    bytes.resize(bytes.len() + 4 * corelane::limits::PIPELINE_BYTES_MAX, b'G');
-    let _ = client.stream.get_mut().write_all(&bytes);
-    let answered = client.try_response();
-    // Ended in the middle, or answered first and the flood refused.
-    assert!(answered.is_none_or(|response| response.status == 200));
-    assert_eq!(server.post("/v1/completions", GREEDY).status, 200);
+    let flood = vec![b'G'; 4 * corelane::limits::PIPELINE_BYTES_MAX];
+    bytes.extend(post_bytes("/v1/completions", std::str::from_utf8(&flood).unwrap()).bytes());
+    let mut writer = client.stream.get_ref().try_clone().unwrap();
+    let flood = std::thread::spawn(move || writer.write_all(&bytes));
+    let running = client.response();
+    assert_eq!(running.status, 200);
+    assert_eq!(running.json()["usage"]["completion_tokens"], 4000);
+    assert_eq!(client.response().status, 400, "the flood is no JSON");
+    flood.join().unwrap().unwrap();
+}
+
+/// What a head says of whom to answer holds even where it is refused.
+#[test]
+fn a_refused_head_is_answered_in_its_own_dialect_with_its_own_id() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    client.send(
+        b"POST /generate HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\
+          Content-Length: 9000000\r\n\r\n",
+    );
+    let response = client.response();
+    assert_eq!(response.status, 413);
+    assert_eq!(response.header("x-request-id"), Some("mine"));
+    assert_eq!(response.json()["success"], false);
+    let mut client = server.connect();
+    client.send(b"HEAD /health HTTP/1.1\r\nHost: a\r\nExpect: cake\r\n\r\n");
+    assert_eq!(client.head().unwrap().0, 417);
+    assert!(client.is_closed(), "and no body before that");
 }
 
 #[test]

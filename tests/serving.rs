@@ -213,10 +213,12 @@ fn a_full_queue_refuses_and_says_when_to_come_back() {
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds));
     assert!(refused.json()["error"]["message"].as_str().unwrap().contains("1024 may"));
-    let refused = server.post("/generate", &body("x", 5, ""));
-    if refused.status == 429 {
-        assert!(refused.json()["retry_after"].as_u64().is_some());
-    }
+    let mut refused = None;
+    eventually("cLLM's clients are refused, too", || {
+        refused = Some(server.post("/generate", &body("x", 5, "")));
+        refused.as_ref().unwrap().status == 429
+    });
+    assert!(refused.unwrap().json()["retry_after"].as_u64().is_some());
     // They leave, and there is room again at once.
     drop((holders, waiting));
     eventually("there is room again", || server.post("/generate", &body("x", 5, "")).status == 200);
@@ -236,10 +238,15 @@ fn a_client_that_leaves_frees_its_slot() {
             }
             drop(leaver);
         }
-        // With one slot, this would wait for all of the above: 80,000 tokens.
         let response = server.post("/v1/completions", &body("stay", 5, ""));
         assert_eq!(response.json()["choices"][0]["text"], expected("stay", 5, 0).0);
     }
+    // With one slot, "stay" came after all the others, of which none was run to
+    // its end: that would have been 160,000 tokens.
+    let front = &server.metrics.front;
+    assert_eq!(front.finished.length.get(), 2, "both that stayed");
+    assert!(front.finished.abort.get() >= 20, "every stream was begun, and then left");
+    assert!(front.generation_tokens.get() < 80_000);
 }
 
 /// With cores of their own the lanes poll; what they say is the same.

@@ -77,7 +77,7 @@ impl Sampler {
         sampling: &Sampling,
         history: History<'_>,
     ) -> TokenId {
-        debug_assert_eq!(logits.len(), self.weights.len());
+        assert_eq!(logits.len(), self.weights.len());
         if sampling.ignore_eos {
             for token in &self.end_tokens {
                 logits[*token as usize] = f32::NEG_INFINITY;

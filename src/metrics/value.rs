@@ -22,7 +22,7 @@ impl Counter {
 
     /// Takes over a total that is counted elsewhere. For the writer alone.
     pub fn advance_to(&self, total: u64) {
-        debug_assert!(total >= self.get(), "a counter went from {} to {total}", self.get());
+        assert!(total >= self.get(), "a counter went from {} to {total}", self.get());
         self.0.store(total, Ordering::Relaxed);
     }
 

@@ -11,7 +11,7 @@ impl StopStrings {
     /// Stop strings that a request gave. Their number and lengths are bounded
     /// where the request is read (`limits::STOPS_MAX`, `STOP_BYTES_MAX`).
     pub fn new(stops: Vec<String>) -> Self {
-        debug_assert!(stops.iter().all(|stop| !stop.is_empty()));
+        assert!(stops.iter().all(|stop| !stop.is_empty()));
         Self { stops }
     }
 
