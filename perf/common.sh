@@ -4,6 +4,11 @@ corelane=target/release/corelane
 server=
 client=
 
+# A signal ends the script by `exit`, so that its EXIT trap ends what it started.
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
 fail() {
 	echo "$0: $1" >&2
 	exit 1
@@ -13,6 +18,13 @@ fail() {
 large_model() {
 	model=${MODEL:-target/qwen3-0.6b-q4_k_m.gguf}
 	[ -f "$model" ] || "$corelane" model synth --shape qwen3-0.6b --quant q4_k_m "$model"
+}
+
+# Sets $quarter to one with a quarter of its layers and of its vocabulary: a
+# quarter of the work, in the same proportions.
+quarter_model() {
+	quarter=target/qwen3-quarter.gguf
+	[ -f "$quarter" ] || "$corelane" model synth --shape qwen3-0.6b --layers 7 --vocab 37984 "$quarter"
 }
 
 # Starts a server on a free port; sets $server to its process and $url.

@@ -3,74 +3,117 @@
 #
 #   perf/flamegraph.sh WORKLOAD [SECONDS]
 #
-# WORKLOAD  what runs                                            model
-#   rung0     the bare model: the ladder's rung 0, 8 at a time     Qwen3-0.6B's shape
-#   streams8  the server, 8 streams                                Qwen3-0.6B's shape
-#   streams64 the server, 64 streams                               the built-in one
-#   prefill   the server, prompts of 1,024 tokens, 8 generated     Qwen3-0.6B's shape
+# WORKLOAD  what runs                                            lanes          model
+#   rung0     the bare model: the ladder's rung 0, 8 at a time     decode         Qwen3-0.6B's shape
+#   streams8  the server, 8 streams                                front, decode  Qwen3-0.6B's shape
+#   streams64 the server, 64 streams                               front, decode  the built-in one
+#   prefill   the server, prompts of 1,024 tokens, 8 generated     decode         Qwen3-0.6B's shape
 #
-# MODEL names the GGUF file of the large shape; it is made under target/ where
-# the variable is not set. Graphs go to flamegraphs/NN-WORKLOAD-LANE.svg.
-# Needs perf (Debian: linux-perf) and kernel.perf_event_paranoid of 2 or less.
+# SECONDS of each recording; 60 of a front lane, which is mostly idle, and 20 of
+# a decode lane by default. MODEL names the GGUF file of the large shape; it is
+# made under target/ where the variable is not set. Graphs go to
+# flamegraphs/NN-WORKLOAD-LANE.svg. Fails where the workload ends too early or
+# the samples are too few to draw. Needs perf (Debian: linux-perf) and
+# kernel.perf_event_paranoid of 2 or less.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
 
 workload=${1:?"a workload: rung0, streams8, streams64 or prefill"}
-seconds=${2:-20}
+front_seconds=${2:-60}
+decode_seconds=${2:-20}
 command -v perf >/dev/null || fail "perf is missing; on Debian: apt-get install linux-perf"
 [ -x target/tools/bin/inferno-flamegraph ] ||
 	cargo install --quiet --locked inferno --root target/tools
 
 # The software clock ticks everywhere; hardware cycles are finer where they exist.
-event=cycles:u
-perf stat -e cycles:u true 2>&1 | grep -q 'not supported' && event=cpu-clock
+event=cycles
+perf stat --event cycles true 2>&1 | grep -q '<not' && event=cpu-clock
 
-record() { # PID
-	perf record --quiet --freq 997 --event "$event" --call-graph fp \
-		--output "$data" --pid "$1" -- sleep "$seconds"
+# The threads of a lane, with commas. Those that a lane starts have its name.
+threads() { # LANE
+	for task in /proc/"$server"/task/*; do
+		[ "$(cat "$task/comm")" != "$1" ] || echo "${task##*/}"
+	done | paste -s -d , -
 }
 
-data=$(mktemp)
-trap 'stop_server; rm -f "$data"' EXIT
+# What is recorded has to be the workload, from the first second to the last.
+check_alive() {
+	kill -0 "$server" 2>/dev/null || fail "what is recorded ended"
+	[ -z "$client" ] || kill -0 "$client" 2>/dev/null || fail "the load generator ended"
+}
+
+record() { # LANE SECONDS FLAGS...: into $data
+	tids=$(threads "$1")
+	[ -n "$tids" ] || fail "no thread is called $1"
+	seconds=$2
+	shift 2
+	check_alive
+	perf record --quiet --event "$event" --output "$data" --tid "$tids" "$@" -- sleep "$seconds"
+	check_alive
+}
+
+draw() { # LANE FREQUENCY: from $data
+	samples=$(perf script --input "$data" --fields comm 2>/dev/null | wc -l)
+	[ "$samples" -ge 300 ] || fail "$samples samples of the $1 lane are too few; record more seconds"
+	# Without --no-inline, perf runs addr2line for every frame of a copied stack.
+	perf script --input "$data" --no-inline 2>/dev/null |
+		target/tools/bin/inferno-collapse-perf --all >"$folded"
+	[ -s "$folded" ] || fail "perf script found no stacks"
+	graph=flamegraphs/$number-$workload-$1.svg
+	target/tools/bin/inferno-flamegraph --hash --width 1400 --title "$workload: $1 lane" \
+		--subtitle "$(git rev-parse --short HEAD), $samples samples of $(perf evlist --input "$data" | head -n 1) at $2 Hz in $seconds s, perf/flamegraph.sh $workload" \
+		<"$folded" >"$graph"
+	echo "$graph"
+}
+
+front() {
+	# Busy for a small part of the time: samples have to be close together. And
+	# libc's send() keeps no frame pointer: its stacks are copied, and unwound later.
+	record front "$front_seconds" --freq 9973 --call-graph dwarf,16384
+	draw front 9973
+}
+
+decode() {
+	record decode "$decode_seconds" --freq 997 --call-graph fp
+	draw decode 997
+}
+
+data=$(mktemp target/perf.XXXXXX) # copied stacks are large, and /tmp may be memory
+folded=$(mktemp target/folded.XXXXXX)
+trap 'stop_server; rm -f "$data" "$data.old" "$folded"' EXIT
 case $workload in
 rung0)
-	number=01 lanes="decode"
+	number=01
 	large_model
-	"$corelane" bench ladder -m "$model" --rung 0 --rounds 3 >/dev/null &
+	"$corelane" bench ladder -m "$model" --rung 0 --rounds 1 --requests 2000 >/dev/null 2>&1 &
 	server=$!
 	sleep 8 # the model loads
-	record "$server"
+	decode
 	;;
 streams8)
-	number=02 lanes="front decode"
+	number=02
 	large_model
 	start_server -m "$model"
-	load --num-prompts 400 --max-concurrency 8 --random-input-len 32 --random-output-len 50
-	record "$server"
+	load --num-prompts 4000 --max-concurrency 8 --random-input-len 32 --random-output-len 50
+	front
+	decode
 	;;
 streams64)
-	number=03 lanes="front decode"
+	number=03
+	# Busy enough that a few seconds are many samples, each of a stack of 16 KiB.
+	front_seconds=${2:-20}
 	start_server -np 64
 	load --num-prompts 20000 --max-concurrency 64 --random-input-len 32 --random-output-len 200
-	record "$server"
+	front
+	decode
 	;;
 prefill)
-	number=04 lanes="front decode"
+	number=04 # the front lane has next to nothing to do
 	large_model
 	start_server -m "$model"
-	load --num-prompts 200 --max-concurrency 8 --random-input-len 1024 --random-output-len 8
-	record "$server"
+	load --num-prompts 2000 --max-concurrency 8 --random-input-len 1024 --random-output-len 8
+	decode
 	;;
 *) fail "no workload is called $workload; there are rung0, streams8, streams64, prefill" ;;
 esac
-
-for lane in $lanes; do
-	graph=flamegraphs/$number-$workload-$lane.svg
-	perf script --input "$data" --comms "$lane" 2>/dev/null |
-		target/tools/bin/inferno-collapse-perf --all |
-		target/tools/bin/inferno-flamegraph --hash --width 1400 \
-			--title "$workload: $lane lane" \
-			--subtitle "$(git rev-parse --short HEAD), $event, ${seconds} s, perf/flamegraph.sh $workload" >"$graph"
-	echo "$graph"
-done

@@ -1,40 +1,77 @@
 #!/usr/bin/env python3
 """Resident memory beside what weights and KV cache need, and its growth.
 
-    perf/memory.py [--model FILE] [--requests 10000]
+    perf/memory.py [--model FILE] [--requests 10000] [--json FILE]
 
-Overhead: at 8 requests of 2,048 tokens of context, after a load. Growth: over
-many short requests, after the first thousand.
+Overhead: of a server with 8 x 2,048 tokens of context, all of them used, what
+is neither the model's file nor the cache as computed from the model's shape
+(that of Qwen3-0.6B by default). Growth: of the built-in model's server, over
+many short requests and over as many again; the first time warms up, growth is
+what the second time adds. In MiB.
 """
 
 import argparse
 import json
-import urllib.request
+import os
+import pathlib
 
-from server import Server, bench, machine
+from server import MIB, Server, bench, machine
+
+SLOTS, SLOT_TOKENS = 8, 2048
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model")
+    parser.add_argument("--model", help="without it, only growth is taken")
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--head-size", type=int, default=128)
     parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    with Server("--parallel=8", f"--ctx-size={8 * 2048}", model=options.model) as server:
-        print(f"resident at start: {server.resident_mb():.0f} MB")
-        # Prompts that fill the cache, so that all of it is really there.
-        full = ["--num-prompts=8", "--max-concurrency=8", "--random-input-len=1900", "--random-output-len=100"]
-        bench(server.url, *full)
-        print(f"resident with the cache full: {server.resident_mb():.0f} MB")
-        with urllib.request.urlopen(f"{server.url}/v1/models") as response:
-            meta = json.load(response)["data"][0]["meta"]
-        print(f"weights: {meta['size'] / 1e6:.0f} MB")
-    short = ["--max-concurrency=8", "--random-input-len=8", "--random-output-len=4"]
-    with Server() as server:  # the built-in model: requests, not tokens
-        bench(server.url, "--num-prompts=1000", *short)
-        before = server.resident_mb()
-        bench(server.url, f"--num-prompts={options.requests}", *short)
-        print(f"growth over {options.requests} requests: {server.resident_mb() - before:.1f} MB of {before:.0f}")
+    taken = {"machine": machine()}
+    if options.model:
+        taken["overhead"] = overhead(options)
+    taken["growth"] = growth(options.requests)
+    if options.json:
+        options.json.write_text(json.dumps(taken, indent=1) + "\n")
     print(f"machine: {machine()}")
+
+
+def overhead(options) -> dict[str, float]:
+    numbers = 2 * options.layers * options.kv_heads * options.head_size  # keys and values of a token
+    taken = {
+        "weights_mib": os.path.getsize(options.model) / MIB,
+        "kv_mib": 2 * numbers * SLOTS * SLOT_TOKENS / MIB,  # two bytes for each
+    }
+    with Server(f"--parallel={SLOTS}", f"--ctx-size={SLOTS * SLOT_TOKENS}", model=options.model) as server:
+        taken["start_mib"] = server.resident_mib()
+        print(f"resident at start: {taken['start_mib']:.1f} MiB")
+        # Prompts that fill the cache, so that all of it is really there.
+        full = [f"--num-prompts={SLOTS}", f"--max-concurrency={SLOTS}"]
+        bench(server.url, *full, f"--random-input-len={SLOT_TOKENS - 100}", "--random-output-len=100")
+        taken["full_mib"] = server.resident_mib()
+        taken["full_anonymous_mib"] = server.resident_mib("RssAnon")
+    taken["overhead_mib"] = taken["full_mib"] - taken["weights_mib"] - taken["kv_mib"]
+    print(f"resident with the cache full: {taken['full_mib']:.1f} MiB, {taken['full_anonymous_mib']:.1f} of no file")
+    print(f"weights: {taken['weights_mib']:.1f} MiB, the model's file")
+    print(f"KV cache: {taken['kv_mib']:.1f} MiB, 2 x {options.layers} layers x {options.kv_heads} heads", end=" ")
+    print(f"x {options.head_size} numbers x 2 bytes x {SLOTS * SLOT_TOKENS} tokens")
+    print(f"overhead: {taken['overhead_mib']:.1f} MiB")
+    return taken
+
+
+def growth(requests: int) -> dict[str, float]:
+    load = [f"--num-prompts={requests}", "--max-concurrency=8", "--random-input-len=8", "--random-output-len=4"]
+    with Server() as server:  # the built-in model: requests, not tokens
+        taken = {"requests": requests, "before_mib": server.resident_mib()}
+        for times in ("first", "second"):
+            bench(server.url, *load, quiet=True)
+            taken[f"{times}_mib"] = server.resident_mib()
+    print(f"resident before any request: {taken['before_mib']:.2f} MiB")
+    print(f"after {requests} requests: {taken['first_mib']:.2f} MiB, after as many again: {taken['second_mib']:.2f} MiB")
+    print(f"growth: {taken['second_mib'] - taken['first_mib']:.2f} MiB over the second {requests} requests")
+    return taken
 
 
 if __name__ == "__main__":

@@ -1,16 +1,80 @@
 #!/bin/sh
-# Takes every study on this machine, into perf/runs/<date>-<machine>-<commit>/.
+# Takes the studies on this machine, into perf/runs/<date>-<machine>-<commit>/.
 #
-#   perf/run.sh [NAME]     NAME of the machine; its CPU's model by default
+#   perf/run.sh [--only STUDY,STUDY...] [NAME]
+#
+# NAME of the machine; its CPU's model by default. Ends at the first study that
+# fails. --only takes some of them, into the folder that this machine and commit
+# have already, and so goes on with a run that was interrupted. VS is the URL of
+# another server to hold this one against (see perf/versus.sh). A tree with
+# changes is refused, since the folder is named for its commit; FORCE=1 takes it.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
 
+studies="ladder ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
+	spine spine-builtin memory scrape stall burst criterion settings versus"
+only=
+if [ "${1:-}" = --only ]; then
+	only=${2:?"studies, with commas: $studies"}
+	shift 2
+fi
+for study in $(echo "$only" | tr , ' '); do
+	case " $(echo $studies) " in *" $study "*) ;; *) fail "no study is called $study; there are $(echo $studies)" ;; esac
+done
+if ! git diff --quiet HEAD && [ "${FORCE:-}" != 1 ]; then
+	fail "the tree has changes that no commit has; FORCE=1 takes it all the same"
+fi
+
 name=${1:-$(sed -n 's/^model name.*: *//p' /proc/cpuinfo | head -n 1 | tr -cs 'A-Za-z0-9' '-' | tr 'A-Z' 'a-z' | cut -c1-32 | sed 's/-*$//')}
-out=perf/runs/$(date +%F)-$name-$(git rev-parse --short HEAD)
+commit=$(git rev-parse --short HEAD)
+out=
+[ -z "$only" ] || out=$(find perf/runs -maxdepth 1 -name "*-$name-$commit" 2>/dev/null | sort | tail -n 1)
+out=${out:-perf/runs/$(date +%F)-$name-$commit}
 mkdir -p "$out"
-trap stop_server EXIT
+
+wanted() { # STUDY
+	case ",$only," in
+	,, | *",$1,"*) return 0 ;;
+	*) return 1 ;;
+	esac
+}
+
+# study NAME COMMAND...: runs it, keeps what it printed behind the command. In
+# the background, so that a signal ends it at once, and as a session of its own,
+# so that this ends what it started, too.
+running=
+study() {
+	study=$1
+	shift
+	if ! wanted "$study"; then
+		echo "== $study: left out, --only does not name it"
+		return 0
+	fi
+	echo "== $study: $*"
+	part=$out/$study.part
+	echo "\$ $*" >"$part"
+	setsid "$@" >>"$part" 2>&1 &
+	running=$!
+	status=0
+	wait "$running" || status=$?
+	running=
+	sed -e "s,$model,MODEL,g" -e "s,$out,OUT,g" -e "s,$PWD/,,g" "$part" >"$out/$study.txt"
+	rm -f "$part" "$out/$study.failed"
+	cat "$out/$study.txt"
+	[ "$status" != 0 ] || return 0
+	mv "$out/$study.txt" "$out/$study.failed"
+	left=$(echo $studies | tr ' ' '\n' | sed -n "/^$study\$/,\$p" | paste -s -d , -)
+	fail "$study ended with status $status: see $out/$study.failed. To go on: perf/run.sh --only $left $name"
+}
+trap '[ -z "$running" ] || kill -s TERM -- "-$running" 2>/dev/null || true; stop_server; rm -f "$out"/*.part' EXIT
+
+# All that is built is built first: a compiler beside a measurement takes its cores.
+cargo build --release
+! wanted criterion || cargo bench --quiet --no-run
+! wanted settings || cargo build --release --features openmp --target-dir target/openmp
 large_model
+quarter_model
 
 {
 	lscpu | grep -E '^(Model name|CPU\(s\)|Thread|L2|L3|NUMA node\(s\))'
@@ -18,34 +82,44 @@ large_model
 	uname -sr
 	rustc --version
 	git log -1 --format='commit %H'
-	sha256sum "$model" src/model/builtin/builtin.gguf | sed 's, [^ ]*/, ,'
+	git diff --quiet HEAD || echo "with changes that the commit does not have (FORCE=1)"
+	sha256sum "$model" "$quarter" src/model/builtin/builtin.gguf | sed 's, [^ ]*/, ,'
 } >"$out/machine.txt"
 
-# study NAME COMMAND...: runs it, keeps what it printed behind the command.
-study() {
-	study=$1
+ladder() { # STUDY FLAGS...
+	ladder=$1
 	shift
-	echo "== $study: $*"
-	{
-		echo "\$ $*" | sed "s,$model,MODEL,g"
-		"$@" 2>&1
-	} | tee "$out/$study.txt"
+	study "$ladder" "$corelane" bench ladder "$@" --json "$out/$ladder.json"
 }
 
-study ladder "$corelane" bench ladder -m "$model" --json "$out/ladder.json" --svg "$out/ladder.svg"
-study ladder-one-at-a-time "$corelane" bench ladder -m "$model" --concurrency 1 --requests 8 --json "$out/ladder-one-at-a-time.json"
-study ladder-builtin "$corelane" bench ladder --concurrency 32 --requests 320 --rounds 5 --json "$out/ladder-builtin.json"
-study ladder-builtin-64 "$corelane" bench ladder --concurrency 64 --requests 640 --rung 0,4,9 --json "$out/ladder-builtin-64.json"
-study spine-builtin perf/spine.py
+ladder ladder -m "$model" --svg "$out/ladder.svg"
+ladder ladder-one -m "$model" --concurrency 1 --requests 8
+ladder ladder-separate -m "$model" --front-core 0 --decode-cores 1 --rung 0,4,9 --requests 16
+ladder ladder-separate-builtin --front-core 0 --decode-cores 1 --rung 0,4,9 --concurrency 32 --requests 320
+ladder ladder-builtin-32 --concurrency 32 --requests 320
+ladder ladder-builtin-64 --concurrency 64 --requests 640 --rung 0,4,9,10
 study spine perf/spine.py --model "$model"
-study memory perf/memory.py --model "$model"
-study scrape perf/scrape.py --model "$model"
+study spine-builtin perf/spine.py
+study memory perf/memory.py --model "$model" --json "$out/memory.json"
+study scrape perf/scrape.py --model "$model" --json "$out/scrape.json"
 
-start_server -m "$model"
-study stall "$corelane" bench serve --base-url "$url" --scenario stall --save-result --result-filename "$out/stall.json"
-study burst "$corelane" bench serve --base-url "$url" --scenario burst --save-result --result-filename "$out/burst.json"
-stop_server
+scenario() { # STUDY
+	! wanted "$1" || start_server -m "$model"
+	study "$1" "$corelane" bench serve --base-url "${url:-}" --scenario "$1" --rounds 3 --ignore-eos --no-progress \
+		--save-result --result-filename "$out/$1.json"
+	stop_server
+}
 
-study criterion cargo bench --quiet
-study settings perf/settings.py --model "$model"
-echo "$out"
+scenario stall
+scenario burst
+study criterion perf/criterion.py
+study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
+	--json "$out/settings.json"
+if [ -n "${VS:-}" ]; then
+	study versus perf/versus.sh "$VS" "$out"
+else
+	echo "== versus: not taken, VS is not set"
+fi
+
+perf/summary.py "$out"
+echo "$out/summary.md"

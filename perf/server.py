@@ -2,12 +2,18 @@
 
 import pathlib
 import re
+import signal
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 CORELANE = ROOT / "target/release/corelane"
 TICKS = 100  # of /proc/PID/stat, a second
+MIB = 1 << 20
+
+# Ends the `with` blocks, too, and so the server.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 class Server:
@@ -41,25 +47,19 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
-    def lane_cpu_seconds(self) -> dict[str, float]:
-        """By the names of its threads."""
-        times: dict[str, float] = {}
-        for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
-            name = (thread / "comm").read_text().strip()
-            times[name] = times.get(name, 0) + int((thread / "schedstat").read_text().split()[0]) / 1e9
-        return times
-
-    def resident_mb(self) -> float:
+    def resident_mib(self, part: str = "VmRSS") -> float:
+        """Memory that is there; RssAnon and RssFile are its parts."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1e3
+        return int(re.search(rf"{part}:\s+(\d+) kB", status).group(1)) / 1024  # the kernel's kB is a KiB
 
 
-def bench(url: str, *flags: str, result: pathlib.Path | None = None) -> None:
+def bench(url: str, *flags: str, result: pathlib.Path | None = None, quiet: bool = False) -> None:
     """`corelane bench serve` against a server; its table goes to standard output."""
     command = [str(CORELANE), "bench", "serve", f"--base-url={url}", "--ignore-eos", "--temperature=0", *flags]
     if result:
         command += ["--save-result", f"--result-filename={result}"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL if result else None)
+    sys.stdout.flush()  # its table comes after what was printed before
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL if result or quiet else None)
 
 
 def machine() -> str:

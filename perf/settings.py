@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
 """The settings that llama.cpp leaves open, measured: rung 0 of the ladder
-with one of them changed, each in turns with the defaults.
+with one of them changed, each in turns with the default.
 
-    perf/settings.py --model FILE [--rounds 3] [--openmp target-openmp/release/corelane]
+    perf/settings.py --model FILE [--large FILE] [--openmp BINARY] [--json FILE]
 
-Prints a table in Markdown: tokens a second of the whole workload (prompts
-included in the time), and the ratio to the defaults within a round.
+--model: a quarter of Qwen3-0.6B, in layers and in vocabulary, so that long
+prompts take minutes and not hours. --large: the whole, for the rows that are
+about threads and not about the cache; --openmp: a binary that was built with
+--features openmp. What is not given is reported as not taken.
+
+Prints a table in Markdown. Tokens a second: "all" of the whole run, prompt and
+generated; "prefill" of the steps of prompts alone; "decode" of the steps
+without any. Ratios to the default are within a round: median (from to).
 """
 
 import argparse
@@ -17,63 +23,108 @@ import tempfile
 
 from server import CORELANE, machine
 
-# name, flags
-POLLING = [("poll 0", ["--poll=0"]), ("poll 10", ["--poll=10"]), ("poll 100", ["--poll=100"])]
+UNIFIED = ("one KV cache for all", ["--kv-unified"])
 CACHE = [
-    ("a cache for each sequence", ["--no-kv-unified"]),
+    UNIFIED,
     ("flash attention off", ["--flash-attn=off"]),
-    ("KV cache in q8_0", ["--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
+    ("KV in q8_0", ["--flash-attn=on", "--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
 ]
-MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (128, 256, 1024)]
-# (concurrency, requests, prompt tokens, generated tokens): settings
-WORKLOADS = {
-    (8, 16, 32, 50): [*POLLING, *CACHE],
-    (8, 8, 462, 50): CACHE,
-    (32, 32, 462, 50): CACHE,
-    (8, 8, 1998, 50): [*CACHE, *MICRO_BATCH],
-    (32, 32, 1998, 50): CACHE,
-}
+POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
+OPENMP = ("OpenMP", [])
+MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 256, 1024)]
+# A sequence decodes as soon as its own prompt is in the cache. The fewer steps
+# all prompts take, the longer all sequences decode together.
+LONG_STEPS = ["--prefill-rows=2048", "--ubatch-size=2048"]
+# model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
+# A run takes twice its work (the ladder warms up with as many requests), so the
+# long rows have what they alone can show: with a cache for each sequence, what
+# attention costs one is what it costs each of 32.
+ROWS = [
+    ("large", (8, 32, 50), LONG_STEPS, 3, [*POLLING, OPENMP, UNIFIED]),
+    ("quarter", (1, 462, 50), LONG_STEPS, 3, CACHE[1:]),  # one sequence: one cache either way
+    ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
+    ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),
+    # One token each: all steps are prompts, of as many rows as a micro-batch has.
+    ("quarter", (8, 511, 1), ["--prefill-rows=2048"], 3, MICRO_BATCH),
+    ("quarter", (32, 462, 50), LONG_STEPS, 2, [UNIFIED]),
+    ("quarter", (8, 1998, 50), LONG_STEPS, 2, [UNIFIED]),
+    ("quarter", (32, 1998, 50), LONG_STEPS, 2, [UNIFIED]),
+]
+RATES = ["all", "prefill", "decode"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--openmp", help="a binary that was built with --features openmp")
-    parser.add_argument("--short", action="store_true", help="only the workloads of at most 512 tokens")
+    parser.add_argument("--large")
+    parser.add_argument("--openmp")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, help="of every row [default: 3; the long ones: 2]")
+    parser.add_argument("--only", default="", help='rows with this in their name, such as "8 x 462"')
     options = parser.parse_args()
-    print("| at once x prompt + generated | setting | t/s | ratio to the default | from, to |")
-    print("|---|---|---|---|---|")
-    for workload, settings in WORKLOADS.items():
-        if options.short and workload[2] + workload[3] > 512:
+    models = {"quarter": options.model, "large": options.large}
+    print("| at once x prompt + generated | setting |" + "".join(f" {rate} t/s | ratio |" for rate in RATES))
+    print("|---|---|" + "---|---|" * len(RATES), flush=True)
+    rows, not_taken = [], []
+    for model, workload, base, rounds, settings in ROWS:
+        name = f"{model}: {workload[0]} x {workload[1]} + {workload[2]}"
+        if options.only not in name:
             continue
-        runs = [("default", [], CORELANE), *[(name, flags, CORELANE) for name, flags in settings]]
-        if options.openmp and workload[2] < 100:
-            runs.append(("OpenMP", [], options.openmp))
-        rates: dict[str, list[float]] = {name: [] for name, _, _ in runs}
-        for _ in range(options.rounds):
-            for name, flags, binary in runs:
-                rates[name].append(rate(binary, options.model, workload, flags))
-        for name, found in rates.items():
-            ratios = [a / b for a, b in zip(found, rates["default"])]
-            print(
-                f"| {workload[0]} x {workload[2]} + {workload[3]} | {name} | {statistics.median(found):.1f} "
-                f"| {statistics.median(ratios):.3f} | {min(ratios):.3f}, {max(ratios):.3f} |",
-                flush=True,
-            )
+        runs = [("default", [], CORELANE)]
+        for setting, flags in settings:
+            binary = options.openmp if setting == OPENMP[0] else CORELANE
+            if models[model] and binary:
+                runs.append((setting, flags, binary))
+            else:
+                not_taken.append(f"{setting} at {name}")
+                print(f"| {name} | {setting} | not taken |" + " |" * (2 * len(RATES) - 1), flush=True)
+        if len(runs) == 1:
+            continue
+        found = {setting: [] for setting, _, _ in runs}
+        for _ in range(options.rounds or rounds):
+            for setting, flags, binary in runs:
+                found[setting].append(run(binary, models[model], workload, base + flags))
+        for setting, flags, _ in runs:
+            row = {"workload": name, "setting": setting, "flags": base + flags, "runs": found[setting]}
+            row |= {rate: compare(found[setting], found["default"], rate) for rate in RATES}
+            rows.append(row)
+            print(f"| {name} | {setting} |" + "".join(cells(row[rate]) for rate in RATES), flush=True)
+        if options.json:  # after each row, so that an interruption loses but one
+            taken = {"machine": machine(), "rows": rows, "not_taken": not_taken}
+            options.json.write_text(json.dumps(taken, indent=1) + "\n")
     print(f"\nmachine: {machine()}")
 
 
-def rate(binary, model: str, workload: tuple[int, int, int, int], flags: list[str]) -> float:
+def run(binary, model: str, workload: tuple[int, int, int], flags: list[str]) -> dict[str, float | None]:
     """Tokens a second of rung 0."""
-    concurrency, requests, prompt, generated = workload
+    concurrency, prompt, generated = workload
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "ladder.json"
         command = [str(binary), "bench", "ladder", f"--model={model}", "--rung=0", "--rounds=1", f"--json={result}"]
-        command += [f"--concurrency={concurrency}", f"--requests={requests}"]
-        command += [f"--prompt-tokens={prompt}", f"--gen-tokens={generated}", *flags]
+        command += [f"--concurrency={concurrency}", f"--requests={concurrency}"]
+        command += [f"--prompt-tokens={prompt}", f"--gen-tokens={generated}"]
+        # A flag given twice is an error: the later one is a setting's.
+        command += {flag.partition("=")[0]: flag for flag in flags}.values()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return json.loads(result.read_text())["rounds"][0][0]["tokens_per_s"]
+        one = json.loads(result.read_text())["rounds"][0][0]
+    every = concurrency * (prompt + generated) / one["wall_s"]
+    return {"all": every, "prefill": one["prefill_tokens_per_s"], "decode": one["decode_tokens_per_s"]}
+
+
+def compare(found: list[dict], default: list[dict], rate: str) -> dict | None:
+    """None where there were no such steps."""
+    if any(run[rate] is None for run in found + default):
+        return None
+    ratios = [a[rate] / b[rate] for a, b in zip(found, default)]
+    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    return {"median": statistics.median(run[rate] for run in found), "ratio": ratio}
+
+
+def cells(compared: dict | None) -> str:
+    if compared is None:
+        return " - | - |"
+    ratio = compared["ratio"]
+    return f" {compared['median']:.1f} | {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f}) |"
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ def main() -> None:
     options = parser.parse_args()
     with Server(model=options.model, ops=True) as server:
         print(f"start-up: {1e3 * server.start_s:.0f} ms")
-        print(f"resident at start: {server.resident_mb():.0f} MB")
+        print(f"resident at start: {server.resident_mib():.0f} MiB")
         load = ["--num-prompts=40", "--max-concurrency=8", "--random-input-len=32", "--random-output-len=50"]
         bench(server.url, *load)
-        print(f"resident after 40 requests: {server.resident_mb():.0f} MB")
+        print(f"resident after 40 requests: {server.resident_mib():.0f} MiB")
         time.sleep(3)  # ggml's threads poll for a while after the last step
         before = server.cpu_seconds()
         time.sleep(20)

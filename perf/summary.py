@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Writes FOLDER/summary.md from what the studies left there.
+
+    perf/summary.py FOLDER
+
+Every target with the number that was measured, and by how much it was missed.
+A study that is not there is "not taken". Numbers are medians of rounds, ratios
+are taken within a round, "(from to)" is their spread.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+NOT_TAKEN = ("not taken", "")
+GROWTH_MIB_MAX = 1  # over 10,000 requests; a leak of 105 bytes a request is 1 MiB
+GAIN_MIN = 1.02  # what a setting must gain, in every round some of it, to be better than the default
+
+
+def main() -> None:
+    folder = pathlib.Path(sys.argv[1])
+    machine = folder / "machine.txt"
+    lines = [f"# {folder.resolve().name}", "", "```"]
+    lines += [machine.read_text().strip() if machine.exists() else "machine: not taken", "```", ""]
+    lines += ["Written by `perf/summary.py` from the files beside it, which begin with their commands.", ""]
+    lines += ["## Targets", "", "| target | measured | |", "|---|---|---|"]
+    lines += [f"| {target} | {measured} | {verdict} |" for target, (measured, verdict) in targets(folder)]
+    for name in LADDERS:
+        lines += ladder_table(folder, name)
+    lines += settings_table(folder)
+    for name in ("stall", "burst", "versus-eight", "versus-one", "versus-crowd", "versus-stall", "versus-burst"):
+        lines += scenario(folder, name)
+    lines += ["", "## Start-up and idling", ""] + spine(folder)
+    (folder / "summary.md").write_text("\n".join(lines) + "\n")
+
+
+def load(folder: pathlib.Path, name: str):
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+# The ladder ----------------------------------------------------------------
+
+LADDERS = {
+    "ladder": "large model",
+    "ladder-one": "large model, one request at a time",
+    "ladder-separate": "large model, lanes on separate cores",
+    "ladder-separate-builtin": "built-in model, lanes on separate cores",
+    "ladder-builtin-32": "built-in model",
+    "ladder-builtin-64": "built-in model",
+}
+
+
+class Ladder:
+    """The runs of one `bench ladder`, by rung."""
+
+    def __init__(self, saved: dict):
+        self.saved = saved
+        rungs = [run["rung"] for run in saved["rounds"][0]]
+        self.runs = {rung: [round[i] for round in saved["rounds"]] for i, rung in enumerate(rungs)}
+
+    def ratios(self, rung: int, base: int) -> list[float]:
+        return [a["tokens_per_s"] / b["tokens_per_s"] for a, b in zip(self.runs[rung], self.runs[base])]
+
+    def median(self, rung: int, key: str) -> float | None:
+        values = [run[key] for run in self.runs[rung] if run.get(key) is not None]
+        return statistics.median(values) if values else None
+
+
+def read_ladder(folder: pathlib.Path, name: str) -> Ladder | None:
+    saved = load(folder, name)
+    return Ladder(saved) if saved else None
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def ladder_table(folder: pathlib.Path, name: str) -> list[str]:
+    ladder = read_ladder(folder, name)
+    if not ladder:
+        return ["", f"## {name}: not taken"]
+    saved, rungs = ladder.saved, list(ladder.runs)
+    shared = saved["front_core"] in saved["decode_cores"]
+    lines = ["", f"## {name}: {LADDERS[name]}", ""]
+    lines += [
+        f"{saved['model']}: {saved['requests']} requests, {saved['concurrency']} at once, {saved['prompt_tokens']} + "
+        f"{saved['gen_tokens']} tokens, {len(saved['rounds'])} rounds; the lanes "
+        f"{'share a core' if shared else 'are on separate cores'}.",
+        "",
+        "| rung | t/s | of rung 0 | of the one above | bubble p50, p99 (µs) | front lane (µs a token) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for above, rung in zip([None, *rungs], rungs):
+        of_0 = spread(ladder.ratios(rung, 0)) if 0 in rungs else "-"
+        of_above = spread(ladder.ratios(rung, above)) if above is not None else "-"
+        p50, p99, front = (ladder.median(rung, key) for key in ("bubble_us_p50", "bubble_us_p99", "front_us_per_token"))
+        bubble = "-" if p50 is None else f"{p50:.0f}, {p99:.0f}"
+        lines.append(
+            f"| {rung} {ladder.runs[rung][0]['name']} | {ladder.median(rung, 'tokens_per_s'):.1f} | {of_0} | {of_above} "
+            f"| {bubble} | {'-' if front is None else f'{front:.1f}' if shared else 'polls'} |"
+        )
+    return lines
+
+
+# Targets: (text, (measured, verdict)) ----------------------------------------
+
+
+def targets(folder: pathlib.Path):
+    ladder = read_ladder(folder, "ladder")
+    yield "1. Rung 10 at least 0.99 of rung 0, large model", ratio_target(ladder, 10, 0, 0.99)
+    yield "1. No rung under 0.995 of the one before", steps_target(ladder)
+    one = read_ladder(folder, "ladder-one")
+    yield "1. One request at a time: rung 10 at least 0.985 of rung 0", ratio_target(one, 10, 0, 0.985)
+    for name in ("ladder-separate", "ladder-separate-builtin"):
+        apart = read_ladder(folder, name)
+        for key, limit in (("p50", 20), ("p99", 200)):
+            target = f"2. Bubble {key} at most {limit} µs, {LADDERS[name]}"
+            yield target, worst_target(apart, f"bubble_us_{key}", limit)
+    for key in ("p50", "p99"):
+        yield f"2. Bubble {key}, large model, lanes that share", (worst(ladder, f"bubble_us_{key}"), "no target")
+    builtin = read_ladder(folder, "ladder-builtin-32")
+    yield "3. Rung 4 at least 0.90 of rung 0, built-in model, 32 sequences", ratio_target(builtin, 4, 0, 0.90)
+    crowd = read_ladder(folder, "ladder-builtin-64")
+    target = "4. Front lane at most 5 µs of CPU a streamed token, 64 streams"
+    yield target, worst_target(crowd, "front_us_per_token", 5, rungs=(9, 10))
+    yield "5. The default settings are the best", settings_target(load(folder, "settings"))
+    memory = load(folder, "memory") or {}
+    overhead = memory.get("overhead", {}).get("overhead_mib")
+    yield "6. Memory beside weights and KV cache under 150 MiB", at_most(overhead, 150, "MiB")
+    growth = memory.get("growth")
+    grown = growth and growth["second_mib"] - growth["first_mib"]
+    yield f"6. No growth over 10,000 requests (under {GROWTH_MIB_MAX} MiB)", at_most(grown, GROWTH_MIB_MAX, "MiB")
+    scrape = load(folder, "scrape")
+    changed = scrape and 100 * abs(scrape["ratio"]["median"] - 1)
+    yield "100 scrapes a second change the ITL p99 of 8 streams by under 2 %", at_most(changed, 2, "%")
+    yield "The load generator takes under 5 % of a core at 500 tokens/s", client_target(crowd)
+
+
+def ratio_target(ladder: Ladder | None, rung: int, base: int, least: float) -> tuple[str, str]:
+    if not ladder or not {rung, base} <= ladder.runs.keys():
+        return NOT_TAKEN
+    ratios = ladder.ratios(rung, base)
+    return spread(ratios), at_least(statistics.median(ratios), least)
+
+
+def steps_target(ladder: Ladder | None) -> tuple[str, str]:
+    if not ladder:
+        return NOT_TAKEN
+    pairs = [(rung, ladder.ratios(rung, rung - 1)) for rung in ladder.runs if rung - 1 in ladder.runs]
+    under = [f"rung {rung}: {spread(ratios)}" for rung, ratios in pairs if statistics.median(ratios) < 0.995]
+    rung, ratios = min(pairs, key=lambda pair: statistics.median(pair[1]))
+    lowest = f"lowest is rung {rung}: {spread(ratios)}"
+    return "; ".join(under) or lowest, at_least(statistics.median(ratios), 0.995)
+
+
+def worst(ladder: Ladder | None, key: str, rungs=range(11)) -> str:
+    found = worst_of(ladder, key, rungs)
+    return f"{found[0]:.1f} µs (rung {found[1]})" if found else "not taken"
+
+
+def worst_of(ladder: Ladder | None, key: str, rungs) -> tuple[float, int] | None:
+    values = [(ladder.median(rung, key), rung) for rung in ladder.runs if rung in rungs] if ladder else []
+    return max((value for value in values if value[0] is not None), default=None)
+
+
+def worst_target(ladder: Ladder | None, key: str, most: float, rungs=range(11)) -> tuple[str, str]:
+    """Of the rungs that have such a number, the one that is worst."""
+    found = worst_of(ladder, key, rungs)
+    return (worst(ladder, key, rungs), at_most(found[0], most, "µs")[1]) if found else NOT_TAKEN
+
+
+def client_target(ladder: Ladder | None) -> tuple[str, str]:
+    if not ladder or 10 not in ladder.runs:
+        return NOT_TAKEN
+    shares = [100 * 500 * run["client_cpu_s"] / run["tokens"] for run in ladder.runs[10]]
+    return at_most(statistics.median(shares), 5, "%")
+
+
+def settings_target(settings: dict | None) -> tuple[str, str]:
+    if not settings:
+        return NOT_TAKEN
+    better = []
+    for row in settings["rows"]:
+        for rate in ("all", "decode"):
+            ratio = row[rate] and row[rate]["ratio"]
+            if row["setting"] != "default" and ratio and ratio["median"] >= GAIN_MIN and ratio["min"] > 1:
+                better.append(f"{row['setting']} {ratio['median']:.3f} in {rate} at {row['workload']}")
+    rows = [row for row in settings["rows"] if row["setting"] != "default"]
+    missing = "".join(f"; not taken: {name}" for name in settings["not_taken"])
+    measured = "; ".join(better) or f"{len(rows)} comparisons, none is better"
+    return measured + missing, "missed" if better else "open" if missing else "met"
+
+
+def at_least(value: float, least: float) -> str:
+    return "met" if value >= least else f"missed by {least - value:.3f}"
+
+
+def at_most(value: float | None, most: float, unit: str) -> tuple[str, str]:
+    if value is None:
+        return NOT_TAKEN
+    return f"{value:.2f} {unit}", "met" if value <= most else f"missed by {value - most:.2f} {unit}"
+
+
+# The others --------------------------------------------------------------------
+
+
+def settings_table(folder: pathlib.Path) -> list[str]:
+    path = folder / "settings.txt"
+    if not path.exists():
+        return ["", "## settings: not taken"]
+    table = [line for line in path.read_text().splitlines() if line.startswith("|")]
+    return ["", "## settings", "", *table]
+
+
+def scenario(folder: pathlib.Path, name: str) -> list[str]:
+    saved = load(folder, name)
+    if not saved:
+        return ["", f"## {name}: not taken"]
+    shown = [key for key in saved["spread"] if key.startswith(SHOWN)]
+    sides = list(saved["spread"][shown[0]])
+    head = ["corelane", "the other server"][: len(sides)] + ["ratio"] * ("ratios" in saved)
+    lines = ["", f"## {name}", "", "| | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+    for key in shown:
+        found = [saved["spread"][key][side] for side in sides] + ([saved["ratios"][key]] if "ratios" in saved else [])
+        lines.append(f"| {key} | " + " | ".join(map(medians, found)) + " |")
+    return lines
+
+
+SHOWN = ("output_throughput", "median_ttft", "max_ttft", "ttft_alone", "median_itl", "itl_", "long_ttft", "last_to")
+
+
+def medians(found: dict) -> str:
+    if found["median"] is None:
+        return "not taken"
+    return f"{found['median']:.4g} ({found['min']:.4g} to {found['max']:.4g})"
+
+
+def spine(folder: pathlib.Path) -> list[str]:
+    lines = []
+    for name in ("spine", "spine-builtin"):
+        path = folder / f"{name}.txt"
+        taken = path.read_text().splitlines() if path.exists() else []
+        shown = [line for line in taken if line.startswith(("start-up", "resident", "idle"))]
+        lines.append(f"- {name}: " + ("; ".join(shown) or "not taken"))
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Holds this server against another one that serves the same file, in turns.
+#
+#   perf/versus.sh URL [OUT]
+#
+# URL of the other server, which runs already; for llama.cpp's, with as many
+# threads, slots and tokens of context as ours takes here:
+#
+#   llama-server -m target/qwen3-0.6b-q4_k_m.gguf -t $(nproc) -np 8 -c 16384 --port 8081
+#
+# OUT is a folder for the results as JSON. Both servers stay loaded, and the one
+# that is not asked idles. MODEL names another GGUF file.
+set -eu
+cd "$(dirname "$0")/.."
+. perf/common.sh
+
+other=${1:?"the URL of the other server"}
+out=${2:-$(mktemp -d)}
+large_model
+trap stop_server EXIT
+start_server -m "$model" -np 8 -c 16384
+
+# against NAME FLAGS...: both get the same prompts, which no round repeats.
+against() {
+	name=$1
+	shift
+	echo "== $name: corelane bench serve $*"
+	"$corelane" bench serve --base-url "$url" --vs "$other" --rounds 3 --ignore-eos --no-progress \
+		--save-result --result-filename "$out/versus-$name.json" "$@"
+}
+
+against eight --max-concurrency 8 --num-prompts 40 --num-warmups 8
+against one --max-concurrency 1 --num-prompts 4 --num-warmups 1
+against crowd --max-concurrency 32 --num-prompts 64
+against stall --scenario stall
+against burst --scenario burst
+echo "results: $out"
