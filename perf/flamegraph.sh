@@ -27,8 +27,8 @@ command -v perf >/dev/null || fail "perf is missing; on Debian: apt-get install 
 	cargo install --quiet --locked inferno --root target/tools
 
 # The software clock ticks everywhere; hardware cycles are finer where they exist.
-event=cycles
-perf stat --event cycles true 2>&1 | grep -q '<not' && event=cpu-clock
+event=cycles unit=cycles
+perf stat --event cycles true 2>&1 | grep -q '<not' && event=cpu-clock unit=ns
 
 # The threads of a lane, with commas. Those that a lane starts have its name.
 threads() { # LANE
@@ -61,7 +61,7 @@ draw() { # LANE FREQUENCY: from $data
 		target/tools/bin/inferno-collapse-perf --all >"$folded"
 	[ -s "$folded" ] || fail "perf script found no stacks"
 	graph=flamegraphs/$number-$workload-$1.svg
-	target/tools/bin/inferno-flamegraph --hash --width 1400 --title "$workload: $1 lane" \
+	target/tools/bin/inferno-flamegraph --hash --width 1400 --countname "$unit" --title "$workload: $1 lane" \
 		--subtitle "$(git rev-parse --short HEAD), $samples samples of $(perf evlist --input "$data" | head -n 1) at $2 Hz in $seconds s, perf/flamegraph.sh $workload" \
 		<"$folded" >"$graph"
 	echo "$graph"
