@@ -10,6 +10,7 @@
 //! from the batch that was already planned for it.
 
 pub mod sampler;
+mod weights;
 
 use std::sync::Arc;
 
