@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 . perf/common.sh
 
 studies="ladder ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
-	spine spine-builtin memory scrape stall burst criterion settings versus"
+	spine spine-builtin cache cache-builtin memory scrape stall burst criterion settings versus"
 only=
 if [ "${1:-}" = --only ]; then
 	only=${2:?"studies, with commas: $studies"}
@@ -100,6 +100,8 @@ ladder ladder-builtin-32 --concurrency 32 --requests 320
 ladder ladder-builtin-64 --concurrency 64 --requests 640 --rung 0,4,9,10
 study spine perf/spine.py --model "$model"
 study spine-builtin perf/spine.py
+study cache perf/cache.py --model "$model" --json "$out/cache.json"
+study cache-builtin perf/cache.py --streams 32 --prompts 400 --json "$out/cache-builtin.json"
 study memory perf/memory.py --model "$model" --json "$out/memory.json"
 study scrape perf/scrape.py --model "$model" --json "$out/scrape.json"
 

@@ -29,7 +29,7 @@ def main() -> None:
     for name in LADDERS:
         lines += ladder_table(folder, name)
     lines += settings_table(folder)
-    for name in ("stall", "burst", "versus-eight", "versus-one", "versus-crowd", "versus-stall", "versus-burst"):
+    for name in ("cache", "cache-builtin", "stall", "burst", "versus-eight", "versus-one", "versus-crowd", "versus-stall", "versus-burst"):
         lines += scenario(folder, name)
     lines += ["", "## Start-up and idling", ""] + spine(folder)
     (folder / "summary.md").write_text("\n".join(lines) + "\n")
@@ -220,7 +220,7 @@ def scenario(folder: pathlib.Path, name: str) -> list[str]:
         return ["", f"## {name}: not taken"]
     shown = [key for key in saved["spread"] if key.startswith(SHOWN)]
     sides = list(saved["spread"][shown[0]])
-    head = ["corelane", "the other server"][: len(sides)] + ["ratio"] * ("ratios" in saved)
+    head = ["corelane", "the other"][: len(sides)] + ["ratio"] * ("ratios" in saved)
     lines = ["", f"## {name}", "", "| | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
     for key in shown:
         found = [saved["spread"][key][side] for side in sides] + ([saved["ratios"][key]] if "ratios" in saved else [])
