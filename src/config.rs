@@ -19,7 +19,7 @@ pub struct ServeConfig {
     pub alias: Option<String>,
     /// Keys that clients must give one of; none lets everybody in.
     pub api_keys: Vec<String>,
-    /// KV cells, shared by all sequences; `None` chooses.
+    /// KV cells of all sequences together; `None` chooses.
     pub context_tokens: Option<u32>,
     /// Sequences that run at once.
     pub parallel: usize,

@@ -173,6 +173,8 @@ impl Simulation {
         if decoding > 0 {
             assert!(prefilling <= self.capacity.prefill_tokens_beside_decode);
         }
+        let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
+        assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
         let mut owners: Vec<Owner> = batch.rows.iter().map(|row| row.owner).collect();
         owners.dedup();
         let mut slots: Vec<_> = owners.iter().map(|owner| owner.slot).collect();

@@ -1,5 +1,6 @@
-//! The flags of `corelane bench serve`. Names, defaults and meanings are those
-//! of `vllm bench serve` where both have the thing.
+//! The flags of `corelane bench serve`. Names and meanings are those of
+//! `vllm bench serve` where both have the thing; defaults fit a small machine, and
+//! an end-of-generation token is obeyed unless `--ignore-eos` says otherwise.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -309,7 +310,7 @@ impl ServeArgs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use clap::Parser;
 
@@ -319,7 +320,8 @@ mod tests {
         serve: ServeArgs,
     }
 
-    fn parse(flags: &str) -> ServeArgs {
+    /// The flags, as a command line has them.
+    pub(in crate::bench) fn parse(flags: &str) -> ServeArgs {
         Command::try_parse_from(["bench"].into_iter().chain(flags.split_whitespace()))
             .unwrap()
             .serve

@@ -110,18 +110,8 @@ fn date(now: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::args::tests::parse;
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        serve: ServeArgs,
-    }
-
-    fn parse(flags: &str) -> ServeArgs {
-        Command::parse_from(["bench"].into_iter().chain(flags.split_whitespace())).serve
-    }
 
     #[test]
     fn the_file_is_named_as_vllm_names_it() {

@@ -62,7 +62,8 @@ pub struct ServeArgs {
     )]
     drain_seconds: u32,
 
-    /// Tokens of context, shared by all requests; 0 chooses: 2048 for each, as memory allows
+    /// Tokens of context, of which each running request may have an equal share; 0 chooses: 2048
+    /// for each, or as many as the model knows and memory allows
     #[arg(
         short,
         long,

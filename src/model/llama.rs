@@ -16,7 +16,7 @@ use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
 /// How to make a context.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
-    /// KV cells, shared by all slots.
+    /// KV cells of all slots together.
     pub context_tokens: u32,
     /// Sequences at once.
     pub slots: u32,
@@ -77,7 +77,7 @@ impl LlamaBackend {
         // With a cache for each sequence, llama.cpp splits a step where the ids of
         // its sequences have a gap, and in two where their row counts differ. With
         // one for all, each row looks at the cells of all sequences to find its
-        // own, which costs more (perf/README.md).
+        // own, which costs more (perf/cache.py measures it).
         params.kv_unified = config.cache.unified;
         params.type_k = ggml_type(config.cache.keys);
         params.type_v = ggml_type(config.cache.values);

@@ -49,8 +49,7 @@ pub fn backend(
     let mut texts = Texts::new(workload);
     let mut last = vec![0; workload.capacity.slots];
     let mut request_of = Requests::new(workload);
-    let (mut prefill, mut decode, mut mixed) =
-        (Phase::default(), Phase::default(), Phase::default());
+    let (mut prefill, mut decode) = (Phase::default(), Phase::default());
     let watch = Watch::start();
     for step in &mut steps {
         let began = Instant::now();
@@ -76,7 +75,7 @@ pub fn backend(
         let phase = match (step.carries.contains(&true), step.carries.contains(&false)) {
             (false, _) => &mut prefill,
             (true, false) => &mut decode,
-            (true, true) => &mut mixed,
+            (true, true) => continue, // of both, and so of neither
         };
         phase.rows += step.rows.len() as u64;
         phase.time += began.elapsed();

@@ -35,8 +35,8 @@ const AGREE_AT_LEAST: f64 = 0.9;
 
 /// Texts from over the network that must begin with the token of the rungs below.
 /// Requests arrive one by one there, so other rows are computed together and
-/// round differently, and a model with random weights has close seconds (72 % were
-/// seen); a text that is somebody else's would agree by chance alone.
+/// round differently, and a model with random weights has close seconds. A text
+/// that is somebody else's agrees by chance alone.
 const TEXTS_AGREE_AT_LEAST: f64 = 0.5;
 
 /// Events of a stream for each token: some tokens end no character, and have
@@ -351,7 +351,11 @@ impl Stage {
         let address = server.address().to_string();
         let metrics = server.metrics();
         let requests = self.workload.prompts.len();
-        self.load_from_outside(&address, self.workload.concurrency.min(requests), self.seed + 1)?;
+        self.load_from_outside(
+            &address,
+            self.workload.concurrency.min(requests),
+            self.seed.wrapping_add(1),
+        )?;
         let counts = Counts::read(&metrics);
         let watch = Watch::start();
         let saved = self.load_from_outside(&address, requests, self.seed)?;

@@ -13,7 +13,7 @@ pub fn head() -> String {
         "(min to max)",
         "of 0 (min to max)",
         "of prev",
-        "fr us/t",
+        "fr µs/t",
         "decode",
         "client",
         "bubble p50/99",
@@ -29,7 +29,7 @@ pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
     }
     text.push_str(
         "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
-         within a round; median.\nfr us/t: the front lane's CPU time for each token, in µs. \
+         within a round; median.\nfr µs/t: the front lane's CPU time for each token, in µs. \
          decode, client: CPU as a share of a core, with the\nthreads that the lane started. \
          bubble: µs without work before a step while there was some.\nallocs: Rust heap \
          allocations for each token.\n",
@@ -126,17 +126,6 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
     };
     let rounds: Vec<Vec<Value>> =
         report.rounds.iter().map(|runs| runs.iter().map(run).collect()).collect();
-    let spread = |s: Spread| json!({"median": s.median, "min": s.min, "max": s.max});
-    let base = ladder.rungs.iter().position(|rung| *rung == 0);
-    let ratios = ladder.rungs.iter().enumerate().map(|(index, rung)| {
-        let previous = index.checked_sub(1);
-        json!({
-            "rung": rung,
-            "of_rung_0": base.map(|base| spread(report.ratio(index, base))),
-            "of_previous": previous.map(|previous| spread(report.ratio(index, previous))),
-        })
-    });
-    let ratios: Vec<Value> = ratios.collect();
     json!({
         "model": report.model,
         "requests": ladder.requests,
@@ -146,7 +135,6 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
         "seed": ladder.seed,
         "front_core": ladder.config.placement.front_core,
         "decode_cores": ladder.config.placement.decode_cores,
-        "ratios": ratios,
         "rounds": rounds,
     })
 }
