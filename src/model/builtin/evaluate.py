@@ -58,6 +58,7 @@ def main() -> None:
     tokenizer = tok.load(options.work / "tokenizer.json")
     params, _ = export.read(options.model)
     trained = torch.load(options.work / "weights.pt")
+    trained["output_norm"] *= export.SHARPEN
     run = json.loads((options.work / "loss.json").read_text())
     plot(run, options.plot)
     if options.references:
@@ -147,14 +148,15 @@ def perplexities(config, params, tokenizer, train_documents) -> dict[str, float]
     test = encoded(tokenizer, TEST_SEED, 1500)
     baseline = Trigram(train_documents, config.vocab)
     baseline.tune(encoded(tokenizer, TUNE_SEED, 300))
-    nats = {"model": [], "unigram": [], "trigram": []}
+    nats = {"model": [], "model as trained": [], "unigram": [], "trigram": []}
     with torch.no_grad():
         for ids, learned in test:
             keep = learned[1:] == 1
             tokens = torch.from_numpy(ids)[None]
             hidden = model.forward(config, params, tokens, torch.zeros_like(tokens))[0, :-1]
             scores = model.logits(params, hidden)
-            nats["model"].append(F.cross_entropy(scores, tokens[0, 1:], reduction="none").numpy()[keep])
+            for name, scale in ("model", 1.0), ("model as trained", 1 / export.SHARPEN):
+                nats[name].append(F.cross_entropy(scores * scale, tokens[0, 1:], reduction="none").numpy()[keep])
             parts = baseline.parts(ids)
             nats["unigram"].append(-np.log(parts[:, :2] @ np.array([0.001, 0.999]))[keep])
             nats["trigram"].append(-np.log(parts @ baseline.weights)[keep])
