@@ -47,7 +47,7 @@ ROWS = [
     # One token each: all steps are prompts, of as many rows as a micro-batch has.
     ("quarter", (8, 511, 1), ["--prefill-rows=2048"], 3, MICRO_BATCH),
     ("quarter", (32, 462, 50), LONG_STEPS, 2, [UNIFIED]),
-    ("quarter", (8, 1998, 50), LONG_STEPS, 2, [UNIFIED]),
+    ("quarter", (8, 1998, 50), LONG_STEPS, 2, CACHE[:2]),
     ("quarter", (32, 1998, 50), LONG_STEPS, 2, [UNIFIED]),
 ]
 RATES = ["all", "prefill", "decode"]

@@ -179,7 +179,7 @@ impl Engine {
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
-        while self.forecast.may_plan(now) && !self.is_gathering(now) {
+        while self.may_plan(now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
             if !self.scheduler.schedule(&mut batch) {
                 self.nothing_to_plan = true;
@@ -192,6 +192,15 @@ impl Engine {
             self.link.send(batch);
         }
         self.publish();
+    }
+
+    /// True when the next step may be planned: late, but for who could join it.
+    fn may_plan(&self, now: Micros) -> bool {
+        if self.scheduler.is_full() {
+            self.forecast.has_room()
+        } else {
+            self.forecast.may_plan(now)
+        }
     }
 
     fn count_plan(&mut self, batch: &Batch, now: Micros) {

@@ -4,6 +4,9 @@
 //! been planned yet. Planned too late, it leaves the decode lane without work.
 //! So the running step's time is forecast, too short rather than too long, and
 //! the next is planned when most of it has passed.
+//!
+//! Where every slot is taken nothing could join: the next step is planned at
+//! once, which spares the front lane a wake-up.
 
 use std::time::Duration;
 
@@ -58,12 +61,14 @@ impl Forecast {
         Duration::from_micros(u64::from(shortest / 50)).min(GATHER_MAX)
     }
 
+    /// True when the decode lane can take another step.
+    pub fn has_room(&self) -> bool {
+        !self.in_flight.is_full()
+    }
+
     /// True when the next step may be planned now.
     pub fn may_plan(&self, now: Micros) -> bool {
-        match self.in_flight.len() {
-            0 => true,
-            steps => steps < STEPS_IN_FLIGHT && now >= self.plan_at(),
-        }
+        self.in_flight.is_empty() || self.has_room() && now >= self.plan_at()
     }
 
     /// When the step after the running one may be planned, if one runs and

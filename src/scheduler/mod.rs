@@ -326,6 +326,11 @@ impl Scheduler {
         self.running.len()
     }
 
+    /// True when no sequence could start in the next step: all slots are held.
+    pub fn is_full(&self) -> bool {
+        self.slots.free_count() == 0
+    }
+
     /// True when no sequence waits or runs. Slots may still have to be cleared.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
