@@ -20,8 +20,8 @@ use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    LANE_STACK_BYTES, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS, SEQUENCE_TOKENS_MAX,
-    SPIN_BEFORE_PARK,
+    LANE_STACK_BYTES, LOOK_UP_EVERY, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS,
+    SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -291,7 +291,9 @@ fn start_front(
     // The executor is made on its own thread; whether that worked is told back.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
-        let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core)).make();
+        let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core))
+            .preempt_timer(LOOK_UP_EVERY)
+            .make();
         match executor {
             Ok(executor) => {
                 let _ = outcome_tx.push(Ok(()));

@@ -144,6 +144,10 @@ pub const LOG_LINES_MAX: usize = 8 * 1024;
 /// Bytes of a request's path that are logged.
 pub const LOG_PATH_BYTES_MAX: usize = 128;
 
+/// The front lane looks at its sockets and the decode lane at least this often, however
+/// much one connection sends it.
+pub const LOOK_UP_EVERY: Duration = Duration::from_millis(2);
+
 /// How long a lane on a core of its own polls an empty ring before it parks.
 pub const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
 
