@@ -89,17 +89,18 @@ def ladder_table(folder: pathlib.Path, name: str) -> list[str]:
         f"{saved['gen_tokens']} tokens, {len(saved['rounds'])} rounds; the lanes "
         f"{'share a core' if shared else 'are on separate cores'}.",
         "",
-        "| rung | t/s | of rung 0 | of the one above | bubble p50, p99 (µs) | front lane (µs a token) |",
-        "|---|---|---|---|---|---|",
+        "| rung | t/s | of rung 0 | of the one above | inside the model | bubble p50, p99 (µs) | front lane (µs a token) |",
+        "|---|---|---|---|---|---|---|",
     ]
     for above, rung in zip([None, *rungs], rungs):
         of_0 = spread(ladder.ratios(rung, 0)) if 0 in rungs else "-"
         of_above = spread(ladder.ratios(rung, above)) if above is not None else "-"
         p50, p99, front = (ladder.median(rung, key) for key in ("bubble_us_p50", "bubble_us_p99", "front_us_per_token"))
+        inside = ladder.median(rung, "model_share")
         bubble = "-" if p50 is None else f"{p50:.0f}, {p99:.0f}"
         lines.append(
             f"| {rung} {ladder.runs[rung][0]['name']} | {ladder.median(rung, 'tokens_per_s'):.1f} | {of_0} | {of_above} "
-            f"| {bubble} | {'-' if front is None else f'{front:.1f}' if shared else 'polls'} |"
+            f"| {'-' if inside is None else f'{100 * inside:.2f} %'} | {bubble} | {'-' if front is None else f'{front:.1f}' if shared else 'polls'} |"
         )
     return lines
 
@@ -111,6 +112,7 @@ def targets(folder: pathlib.Path):
     ladder = read_ladder(folder, "ladder")
     yield "1. Rung 10 at least 0.99 of rung 0, large model", ratio_target(ladder, 10, 0, 0.99)
     yield "1. No rung under 0.995 of the one before", steps_target(ladder)
+    yield "1. Rung 10: part of the wall time inside llama_decode, large model", (inside(ladder), "no target")
     one = read_ladder(folder, "ladder-one")
     yield "1. One request at a time: rung 10 at least 0.985 of rung 0", ratio_target(one, 10, 0, 0.985)
     for name in ("ladder-separate", "ladder-separate-builtin"):
@@ -143,6 +145,12 @@ def ratio_target(ladder: Ladder | None, rung: int, base: int, least: float) -> t
         return NOT_TAKEN
     ratios = ladder.ratios(rung, base)
     return spread(ratios), at_least(statistics.median(ratios), least)
+
+
+def inside(ladder: Ladder | None) -> str:
+    """What a faster server could win is the rest, however noisy the machine."""
+    shares = [run["model_share"] for run in ladder.runs.get(10, [])] if ladder else []
+    return spread(shares) if shares else "not taken"
 
 
 def steps_target(ladder: Ladder | None) -> tuple[str, str]:

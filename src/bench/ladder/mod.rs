@@ -86,6 +86,8 @@ pub struct RungRun {
     /// The decode lane's idle time before a step while there was work, in
     /// microseconds: median and 99th percentile.
     pub bubble_us: Option<(f64, f64)>,
+    /// Time inside `llama_decode`; `None` where nobody counts it.
+    pub model_time: Option<Duration>,
     /// Rust heap allocations for each generated token.
     pub allocations: Allocations,
 }
@@ -101,6 +103,13 @@ pub struct Allocations {
 }
 
 impl RungRun {
+    /// The part of the wall time inside `llama_decode`: the rest is all that a faster
+    /// server could win. On a core that lanes share, what the front lane takes from
+    /// a compute thread is inside, too.
+    pub fn model_share(&self) -> Option<f64> {
+        Some(self.model_time?.as_secs_f64() / self.measured.wall.as_secs_f64())
+    }
+
     /// Generated tokens a second.
     pub fn rate(&self) -> f64 {
         self.tokens as f64 / self.measured.wall.as_secs_f64()

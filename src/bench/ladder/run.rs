@@ -447,6 +447,7 @@ fn new_metrics() -> Arc<Metrics> {
 /// What the lanes have counted.
 struct Counts {
     bubble: HistogramSnapshot,
+    model_us: u64,
     decode_allocations: u64,
     front_allocations: u64,
     responses: u64,
@@ -456,6 +457,7 @@ impl Counts {
     fn read(metrics: &Metrics) -> Self {
         Self {
             bubble: metrics.decode.bubble_us.snapshot(),
+            model_us: metrics.decode.step_us.sum(),
             decode_allocations: metrics.decode.allocations.get(),
             front_allocations: metrics.front.allocations.get(),
             responses: metrics.front.responses.total(),
@@ -467,6 +469,7 @@ impl Counts {
         let now = Self::read(metrics);
         Self {
             bubble: now.bubble.since(&self.bubble),
+            model_us: now.model_us - self.model_us,
             decode_allocations: now.decode_allocations - self.decode_allocations,
             front_allocations: now.front_allocations - self.front_allocations,
             responses: now.responses - self.responses,
@@ -481,6 +484,7 @@ impl Counts {
         RungRun {
             steps: Some(self.bubble.count),
             bubble_us: quantile(0.5).zip(quantile(0.99)),
+            model_time: Some(Duration::from_micros(self.model_us)),
             allocations: Allocations {
                 front: per_token(run.measured.allocations),
                 decode: per_token(self.decode_allocations),

@@ -7,12 +7,13 @@ use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
 /// The table's head.
 pub fn head() -> String {
     format!(
-        "{:<13} {:>8} {:>17} {:>21} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
         "rung",
         "t/s",
         "(min to max)",
         "of 0 (min to max)",
         "of prev",
+        "model %",
         "fr µs/t",
         "decode",
         "client",
@@ -29,10 +30,10 @@ pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
     }
     text.push_str(
         "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
-         within a round; median.\nfr µs/t: the front lane's CPU time for each token, in µs. \
-         decode, client: CPU as a share of a core, with the\nthreads that the lane started. \
-         bubble: µs without work before a step while there was some.\nallocs: Rust heap \
-         allocations for each token.\n",
+         within a round; median.\nmodel %: the part of the wall time inside llama_decode. \
+         fr µs/t: the front lane's CPU time for each token, in µs.\ndecode, client: CPU as a \
+         share of a core, with the threads that the lane started.\nbubble: µs without work \
+         before a step while there was some. allocs: Rust heap allocations for each token.\n",
     );
     text
 }
@@ -60,12 +61,13 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
     };
     let cpu = |name: &'static str| median(&move |run| run.cpu_share(name), 2);
     format!(
-        "{:<13} {:>8.2} {:>17} {:>21} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
         format!("{rung:>2} {}", RUNGS[rung].name),
         rate.median,
         format!("{:.2} to {:.2}", rate.min, rate.max),
         of_base,
         of_previous,
+        median(&|run| Some(100.0 * run.model_share()?), 2),
         median(&RungRun::front_us_per_token, 2),
         cpu("decode"),
         cpu("client"),
@@ -118,6 +120,7 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
             "cpu_s": cpu,
             "client_cpu_s": run.client_cpu.map(|time| time.as_secs_f64()),
             "steps": run.steps,
+            "model_share": run.model_share(),
             "bubble_us_p50": run.bubble_us.map(|(p50, _)| p50),
             "bubble_us_p99": run.bubble_us.map(|(_, p99)| p99),
             "allocations_per_token_front": run.allocations.front,
