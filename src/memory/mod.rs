@@ -1,4 +1,5 @@
-//! Memory: how much there is ([`available_bytes`], [`choose_context`]), and the counting allocator, which
+//! Memory: how much there is ([`available_bytes`], [`choose_context`]), pages to give
+//! back ([`let_go`]), and the counting allocator, which
 //! proves that the steady state allocates nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the
@@ -6,8 +7,10 @@
 //! so each lane can read what it allocated itself.
 
 mod available;
+mod mapping;
 
 pub use available::{available_bytes, choose_context};
+pub use mapping::let_go;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -14,6 +14,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::builtin;
 use super::vocab::Vocab;
+use crate::memory;
 use crate::types::ModelInfo;
 
 /// Which model to serve.
@@ -126,6 +127,7 @@ fn load_path(
     if model.n_vocab() <= 0 {
         return Err(LoadError::NoVocabulary(shown.to_owned()));
     }
+    memory::let_go(path);
     let info = describe(&model, shown);
     let model = Arc::new(model);
     let vocab = Arc::new(Vocab::of_llama(model.clone()));
