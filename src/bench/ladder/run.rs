@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use super::counts::Counts;
 use super::endpoint::{self, Door, text_and_tokens};
 use super::measure::{Measured, Watch};
 use super::pipe::{self, Pipe, Waiter};
@@ -20,7 +21,7 @@ use crate::front::engine::Engine;
 use crate::front::prepare::Serving;
 use crate::lanes::{self, Server};
 use crate::limits::BATCHES;
-use crate::metrics::{HistogramSnapshot, Metrics};
+use crate::metrics::Metrics;
 use crate::model::llama::LlamaBackend;
 use crate::model::load::Loaded;
 use crate::placement::pin_this_thread;
@@ -442,56 +443,6 @@ impl Stage {
 
 fn new_metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new(api::paths()))
-}
-
-/// What the lanes have counted.
-struct Counts {
-    bubble: HistogramSnapshot,
-    model_us: u64,
-    decode_allocations: u64,
-    front_allocations: u64,
-    responses: u64,
-}
-
-impl Counts {
-    fn read(metrics: &Metrics) -> Self {
-        Self {
-            bubble: metrics.decode.bubble_us.snapshot(),
-            model_us: metrics.decode.step_us.sum(),
-            decode_allocations: metrics.decode.allocations.get(),
-            front_allocations: metrics.front.allocations.get(),
-            responses: metrics.front.responses.total(),
-        }
-    }
-
-    /// What was counted from then to now.
-    fn until_now(&self, metrics: &Metrics) -> Self {
-        let now = Self::read(metrics);
-        Self {
-            bubble: now.bubble.since(&self.bubble),
-            model_us: now.model_us - self.model_us,
-            decode_allocations: now.decode_allocations - self.decode_allocations,
-            front_allocations: now.front_allocations - self.front_allocations,
-            responses: now.responses - self.responses,
-        }
-    }
-
-    /// Adds what was counted to a run whose front lane was the thread that
-    /// measured.
-    fn complete(&self, run: RungRun) -> RungRun {
-        let per_token = |count: u64| Some(count as f64 / run.tokens as f64);
-        let quantile = |q| self.bubble.quantile(q);
-        RungRun {
-            steps: Some(self.bubble.count),
-            bubble_us: quantile(0.5).zip(quantile(0.99)),
-            model_time: Some(Duration::from_micros(self.model_us)),
-            allocations: Allocations {
-                front: per_token(run.measured.allocations),
-                decode: per_token(self.decode_allocations),
-            },
-            ..run
-        }
-    }
 }
 
 /// The prompts that `bench serve` draws, too.
