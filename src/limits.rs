@@ -21,8 +21,8 @@ pub const STEPS_IN_FLIGHT: usize = 1 // being decoded
 /// expected to end: a timer's and a wake-up's delay, with room to spare.
 pub const PLAN_MARGIN: Duration = Duration::from_millis(2);
 
-/// An idle engine waits at most this long for those who just left.
-pub const GATHER_MAX: Duration = Duration::from_millis(2);
+/// An idle engine waits at most this long for more, so that they run together.
+pub const GATHER_MAX: Duration = Duration::from_millis(5);
 
 /// Batches alive at once.
 pub const BATCHES: usize = STEPS_IN_FLIGHT + 1; // being filled or read by the front lane

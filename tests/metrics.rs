@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use corelane::api::{Reply, ReplyContext, Route};
@@ -128,38 +129,90 @@ fn steps_are_counted_by_what_they_ran() {
     assert_eq!(steps, [&3; 3]);
 }
 
-/// The engine reads no clock for these: its caller's times come out.
-#[test]
-fn a_requests_times_are_those_of_its_events() {
-    let serving = Arc::new(Serving {
-        vocab: Arc::new(Vocab::of_fake()),
-        info: ModelInfo::default(),
-        name: "fake".into(),
-        sequence_tokens: 100,
-        n_predict: None,
-    });
+/// An engine, and a decode lane on a thread of its own with a model whose steps take
+/// so long.
+fn engine(serving: &Arc<Serving>, step: Duration) -> (Engine, Arc<Metrics>, JoinHandle<()>) {
     let metrics = Arc::new(Metrics::default());
     let (bell, _socket) = SocketBell::new().unwrap();
     let (front, link) = ring::link(Arc::new(bell), Duration::ZERO);
     let lane = std::thread::spawn({
         let metrics = metrics.clone();
         move || {
-            let model = FakeModel::new(2, 200, 32, FakeOptions::default());
+            let options = FakeOptions { step, ..FakeOptions::default() };
+            let model = FakeModel::new(2, 200, 32, options);
             decode::run(DecodeLane::new(model, 2, 100, Box::new([]), metrics), link);
         }
     });
-    let mut engine = Engine::new(serving.clone(), CAPACITY, front, metrics.clone());
-    let submit = |engine: &mut Engine, received, now| {
-        let body = br#"{"prompt":"abc","max_tokens":1}"#.to_vec();
-        let Ok(Prepared::Generation(generation)) = prepare(Route::Generate, body, &serving) else {
-            panic!("a good request");
-        };
-        let (id, model) = (String::new(), String::new());
-        let context = ReplyContext { id, model, created: 0, started: received };
-        let reply = Reply::new(Route::Generate, &generation.request, context);
-        engine.submit(generation, reply, 1, received, now).unwrap();
+    (Engine::new(serving.clone(), CAPACITY, front, metrics.clone()), metrics, lane)
+}
+
+fn serving() -> Arc<Serving> {
+    Arc::new(Serving {
+        vocab: Arc::new(Vocab::of_fake()),
+        info: ModelInfo::default(),
+        name: "fake".into(),
+        sequence_tokens: 100,
+        n_predict: None,
+    })
+}
+
+/// Submits a request for one token.
+fn submit(engine: &mut Engine, serving: &Serving, received: Micros, now: Micros) {
+    let body = br#"{"prompt":"abc","max_tokens":1}"#.to_vec();
+    let Ok(Prepared::Generation(generation)) = prepare(Route::Generate, body, serving) else {
+        panic!("a good request");
     };
-    submit(&mut engine, Micros(1_000), Micros(1_500));
+    let (id, model) = (String::new(), String::new());
+    let context = ReplyContext { id, model, created: 0, started: received };
+    let reply = Reply::new(Route::Generate, &generation.request, context);
+    engine.submit(generation, reply, 1, received, now).unwrap();
+}
+
+/// A step for the first alone would make the second wait for it.
+#[test]
+fn those_who_come_together_start_together() {
+    let serving = serving();
+    let (mut engine, metrics, lane) = engine(&serving, Duration::from_millis(50));
+    let running = || metrics.front.running.get();
+    // Nothing is known of steps yet: the first of all waits for nobody.
+    submit(&mut engine, &serving, Micros(0), Micros(0));
+    engine.pump(Micros(0));
+    assert_eq!(running(), 1);
+    eventually("a token is there", || engine.is_ready());
+    engine.pump(Micros(100_000));
+    assert_eq!(running(), 0);
+    // A fiftieth of the step, which took 50 ms or more.
+    let first = Micros(1_000_000);
+    submit(&mut engine, &serving, first, first);
+    engine.pump(first);
+    assert_eq!(running(), 0);
+    let until = engine.wake_at().expect("it wants to be called again");
+    assert!((1_000..=5_000).contains(&until.since(first)), "{until:?}");
+    engine.pump(Micros(until.0 - 1));
+    assert_eq!(running(), 0);
+    engine.pump(until);
+    assert_eq!(running(), 1);
+    eventually("a token is there", || engine.is_ready());
+    engine.pump(Micros(1_200_000));
+    // With the second all slots are taken: nobody else could join.
+    let first = Micros(2_000_000);
+    submit(&mut engine, &serving, first, first);
+    engine.pump(first);
+    submit(&mut engine, &serving, first, Micros(first.0 + 10));
+    engine.pump(Micros(first.0 + 10));
+    assert_eq!(running(), 2);
+    eventually("tokens are there", || engine.is_ready());
+    engine.pump(Micros(2_200_000));
+    drop(engine);
+    lane.join().unwrap();
+}
+
+/// The engine reads no clock for these: its caller's times come out.
+#[test]
+fn a_requests_times_are_those_of_its_events() {
+    let serving = serving();
+    let (mut engine, metrics, lane) = engine(&serving, Duration::ZERO);
+    submit(&mut engine, &serving, Micros(1_000), Micros(1_500));
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (1, 0));
     engine.pump(Micros(4_000));
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (0, 1));

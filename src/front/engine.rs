@@ -4,9 +4,9 @@
 //! **Invariant:** while there is work, the decode lane has the next step before
 //! it ends the one it runs; and not much before, so that what arrives meanwhile
 //! joins it.
-//! When everybody has ended at once, those who just left tend to come back at
-//! once, and a step for the first of them alone would make the others wait for
-//! it: an idle engine gives them a moment, a fiftieth of a step.
+//! Many come at once, those above all who ended at once, and a step for the first of
+//! them alone would make the others wait for it, and keep them a step apart ever after:
+//! an idle engine gives them a moment, a fiftieth of a step.
 //!
 //! **Invariant:** a step that changes nothing but tokens makes no heap
 //! allocation here, once the buffers of its requests have grown.
@@ -44,14 +44,15 @@ pub struct Engine {
     text: String,                 // of one token
     to_wake: Vec<SharedExchange>, // touched by one step
     pace: Pace,
-    returning: Returning,
+    gathering: Gathering,
     metrics: Arc<Metrics>,
 }
 
-/// Who may be about to come back.
+/// Who may be about to come, while nothing runs: those who left in the last step, or
+/// those who come together with the first.
 #[derive(Debug, Default)]
-struct Returning {
-    /// Sequences that ended in the last step, and have not come back.
+struct Gathering {
+    /// So many sequences.
     expected: usize,
     /// Waited for until then.
     until: Micros,
@@ -87,7 +88,7 @@ impl Engine {
             text: String::with_capacity(256),
             to_wake: Vec::with_capacity(SLOTS_MAX),
             pace: Pace::default(),
-            returning: Returning::default(),
+            gathering: Gathering::default(),
             metrics,
         }
     }
@@ -121,6 +122,7 @@ impl Engine {
         );
         let sequences: Vec<NewSequence> = sequences.collect();
         let arrived = sequences.len();
+        let is_first = self.scheduler.is_idle() && !self.is_busy() && now >= self.gathering.until;
         let streams = &mut self.streams;
         let admitted = self.scheduler.admit(sequences, |choice, id| {
             exchange.borrow_mut().sequences.push(id);
@@ -130,7 +132,11 @@ impl Engine {
             streams[id.index()] = Some(Stream { id, exchange, choice, text, times });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
-        self.returning.expected = self.returning.expected.saturating_sub(arrived);
+        if is_first {
+            let expected = self.scheduler.free_slots();
+            self.gathering = Gathering { expected, until: now + self.forecast.moment() };
+        }
+        self.gathering.expected = self.gathering.expected.saturating_sub(arrived);
         self.nothing_to_plan = false;
         self.publish();
         Ok(exchange)
@@ -171,7 +177,7 @@ impl Engine {
         while let Some(mut batch) = self.link.receive() {
             self.forecast.received(batch.decode_us.saturating_add(batch.sample_us), now);
             self.nothing_to_plan = false;
-            self.returning = Returning { expected: 0, until: now + self.forecast.moment() };
+            self.gathering = Gathering { expected: 0, until: now + self.forecast.moment() };
             self.receive(&batch, now);
             if self.scheduler.is_idle() {
                 self.pace.pause();
@@ -196,7 +202,7 @@ impl Engine {
 
     /// True when the next step may be planned: late, but for who could join it.
     fn may_plan(&self, now: Micros) -> bool {
-        if self.scheduler.is_full() {
+        if self.scheduler.free_slots() == 0 {
             self.forecast.has_room()
         } else {
             self.forecast.may_plan(now)
@@ -222,9 +228,9 @@ impl Engine {
         metrics.kv_tokens_reserved.set(self.scheduler.reserved_tokens().into());
     }
 
-    /// Nothing runs, and some of those who just left may be back in a moment.
+    /// Nothing runs, and more may come in a moment.
     fn is_gathering(&self, now: Micros) -> bool {
-        let Returning { expected, until } = self.returning;
+        let Gathering { expected, until } = self.gathering;
         expected > 0 && now < until && !self.is_busy()
     }
 
@@ -234,7 +240,7 @@ impl Engine {
         if self.nothing_to_plan {
             return None;
         }
-        let gathered = (self.returning.expected > 0).then_some(self.returning.until);
+        let gathered = (self.gathering.expected > 0).then_some(self.gathering.until);
         if self.is_busy() { self.forecast.wake_at() } else { gathered }
     }
 
@@ -329,7 +335,7 @@ impl Engine {
             self.scheduler.cancel(id); // a stop string, which only this lane can see
             self.streams[id.index()] = None;
             self.pace.finished(now);
-            self.returning.expected += 1;
+            self.gathering.expected += 1;
         }
         if matches!(exchange.borrow().outcome, Some(Err(_))) {
             self.end(&exchange.borrow(), |finished| &finished.error); // its other sequences

@@ -131,7 +131,10 @@ impl Shared {
 impl Connection {
     fn is_tiresome(&self, now: Micros) -> bool {
         let silence_us = now.since(Micros(self.active.load(Ordering::Relaxed)));
-        silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 // seconds
+        // What has come and was not read yet is not the client's fault: this lane comes
+        // last where processors are busy.
+        let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);
+        (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // seconds
             || received(&self.stream) > OPS_RECEIVED_BYTES_MAX
     }
 

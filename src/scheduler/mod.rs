@@ -326,9 +326,9 @@ impl Scheduler {
         self.running.len()
     }
 
-    /// True when no sequence could start in the next step: all slots are held.
-    pub fn is_full(&self) -> bool {
-        self.slots.free_count() == 0
+    /// Sequences that could start in the next step.
+    pub fn free_slots(&self) -> usize {
+        self.slots.free_count()
     }
 
     /// True when no sequence waits or runs. Slots may still have to be cleared.
