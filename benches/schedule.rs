@@ -29,11 +29,14 @@ impl Steady {
         let capacity = Capacity {
             slots: sequences,
             step_rows: STEP_ROWS_MAX,
-            prefill_tokens_beside_decode: 64,
+            itl_target: None,
             context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
             sequence_tokens: 2 * MAX_TOKENS,
             queue_sequences: QUEUE_SEQUENCES,
             queue_tokens: QUEUE_TOKENS,
+            reuse: false,
+            copied_cells: 0,
+            weights: vec![1.0],
         };
         let mut steady = Self {
             scheduler: Scheduler::new(capacity),
@@ -47,11 +50,7 @@ impl Steady {
 
     /// New sequences, up to and with the first token of each.
     fn start(&mut self) {
-        let new = || NewSequence {
-            prompt: Box::new([1, 2, 3, 4]),
-            max_tokens: MAX_TOKENS,
-            sampling: Sampling::greedy(),
-        };
+        let new = || NewSequence::new(Box::new([1, 2, 3, 4]), MAX_TOKENS, Sampling::greedy());
         let new = (0..self.sequences).map(|_| new()).collect();
         self.scheduler.admit(new, |_, _| ()).expect("an empty queue has room");
         self.batch.clear();

@@ -34,7 +34,7 @@ OPENMP = ("OpenMP", [])
 MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 256, 1024)]
 # A sequence decodes as soon as its own prompt is in the cache. The fewer steps
 # all prompts take, the longer all sequences decode together.
-LONG_STEPS = ["--prefill-rows=2048", "--ubatch-size=2048"]
+LONG_STEPS = ["--itl-target-ms=1000000", "--ubatch-size=2048"]
 # model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
 # A run takes twice its work (the ladder warms up with as many requests), so the
 # long rows have what they alone can show: with a cache for each sequence, what
@@ -45,7 +45,7 @@ ROWS = [
     ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
     ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),
     # One token each: all steps are prompts, of as many rows as a micro-batch has.
-    ("quarter", (8, 511, 1), ["--prefill-rows=2048"], 3, MICRO_BATCH),
+    ("quarter", (8, 511, 1), ["--itl-target-ms=1000000"], 3, MICRO_BATCH),
     ("quarter", (32, 462, 50), LONG_STEPS, 2, [UNIFIED]),
     ("quarter", (8, 1998, 50), LONG_STEPS, 2, CACHE[:2]),
     ("quarter", (32, 1998, 50), LONG_STEPS, 2, [UNIFIED]),

@@ -29,7 +29,7 @@ def main() -> None:
     for name in LADDERS:
         lines += ladder_table(folder, name)
     lines += settings_table(folder)
-    for name in ("cache", "cache-builtin", "stall", "burst", "versus-eight", "versus-one", "versus-crowd", "versus-stall", "versus-burst"):
+    for name in ("cache", "cache-builtin", "stall", "burst", "turns", "versus-eight", "versus-one", "versus-crowd", "versus-stall", "versus-burst"):
         lines += scenario(folder, name)
     lines += ["", "## Start-up and idling", ""] + spine(folder)
     (folder / "summary.md").write_text("\n".join(lines) + "\n")
@@ -137,6 +137,15 @@ def targets(folder: pathlib.Path):
     scrape = load(folder, "scrape")
     changed = scrape and 100 * abs(scrape["ratio"]["median"] - 1)
     yield "100 scrapes a second change the ITL p99 of 8 streams by under 2 %", at_most(changed, 2, "%")
+    stall = load(folder, "stall")
+    target = "7. Streams beside a long prompt: ITL p99 at most 2.5 x their p50 before"
+    yield target, rounds_target(stall, lambda run: run["itl_during_p99_ms"] / run["itl_before_p50_ms"], 2.5)
+    target = "7. The long prompt: TTFT at most 2 x what it takes alone"
+    yield target, rounds_target(stall, lambda run: run["long_ttft_ratio"], 2)
+    target = "8. Eight requests that share a beginning: the last TTFT at most 1.6 x that of one alone"
+    yield target, rounds_target(load(folder, "burst"), lambda run: run["last_to_alone_ratio"], 1.6)
+    target = "9. The second turn of a chat: TTFT at most 0.1 x that of the first"
+    yield target, rounds_target(load(folder, "turns"), lambda run: run["second_to_first_ratio"], 0.1)
     yield "The load generator takes under 5 % of a core at 500 tokens/s", client_target(crowd)
 
 
@@ -145,6 +154,13 @@ def ratio_target(ladder: Ladder | None, rung: int, base: int, least: float) -> t
         return NOT_TAKEN
     ratios = ladder.ratios(rung, base)
     return spread(ratios), at_least(statistics.median(ratios), least)
+
+
+def rounds_target(saved: dict | None, value, most: float) -> tuple[str, str]:
+    if not saved:
+        return NOT_TAKEN
+    values = [value(round["first"]) for round in saved["rounds"]]
+    return spread(values), at_most(statistics.median(values), most, "")[1]
 
 
 def inside(ladder: Ladder | None) -> str:
@@ -236,7 +252,7 @@ def scenario(folder: pathlib.Path, name: str) -> list[str]:
     return lines
 
 
-SHOWN = ("output_throughput", "median_ttft", "max_ttft", "ttft_alone", "median_itl", "itl_", "long_ttft", "last_to")
+SHOWN = ("output_throughput", "median_ttft", "max_ttft", "ttft_alone", "median_itl", "itl_", "long_ttft", "last_to", "first_ttft", "second_")
 
 
 def medians(found: dict) -> str:

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::limits::{CONTEXT_TOKENS_MAX, SLOTS_MAX, STEP_ROWS_MAX};
+use crate::limits::{
+    CONTEXT_TOKENS_MAX, KEYS_MAX, PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, SLOTS_MAX,
+    STEP_ROWS_MAX,
+};
 use crate::placement::Placement;
 use crate::types::{CacheLayout, CacheType, FlashAttention};
 
@@ -18,7 +21,7 @@ pub struct ServeConfig {
     /// The name that clients see; `None` for the model's own.
     pub alias: Option<String>,
     /// Keys that clients must give one of; none lets everybody in.
-    pub api_keys: Vec<String>,
+    pub keys: Vec<ApiKey>,
     /// KV cells of all sequences together; `None` chooses.
     pub context_tokens: Option<u32>,
     /// Sequences that run at once.
@@ -27,8 +30,19 @@ pub struct ServeConfig {
     pub batch_rows: usize,
     /// Rows that llama.cpp computes at once.
     pub ubatch_rows: usize,
-    /// Prompt rows of a step in which others decode.
-    pub prefill_rows: usize,
+    /// How long a running stream may wait between two tokens while prompts are
+    /// computed; `None` is twice what a step takes without any.
+    pub itl_target: Option<Duration>,
+    /// Sequences that wait for a slot, at most.
+    pub queue_requests: usize,
+    /// Their tokens, at most.
+    pub queue_tokens: usize,
+    /// How long a request may take that does not say so itself; `None` is for ever.
+    pub request_timeout: Option<Duration>,
+    /// How long a step may take before it is given up.
+    pub step_timeout: Duration,
+    /// A request begins with what the KV cache has of its prompt.
+    pub cache_prompt: bool,
     /// The default for `max_tokens`; `None` leaves it to the dialect.
     pub n_predict: Option<u32>,
     /// Where request ids and default seeds begin.
@@ -41,6 +55,43 @@ pub struct ServeConfig {
     pub cache: CacheLayout,
     /// How eagerly idle compute threads poll for work, 0 to 100.
     pub poll: u32,
+}
+
+/// A key that clients may give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiKey {
+    /// What logs and metrics call it.
+    pub name: String,
+    /// What clients send.
+    pub secret: String,
+    /// Its share of the server, beside those of the others.
+    pub weight: f64,
+    /// The lowest number that its requests may have for a priority.
+    pub priority_min: i32,
+}
+
+impl std::str::FromStr for ApiKey {
+    type Err = String;
+
+    /// `NAME:SECRET[:WEIGHT[:PRIORITY]]`
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(':');
+        let (name, secret) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (weight, priority) = (parts.next().unwrap_or("1"), parts.next());
+        if name.is_empty() || secret.is_empty() || parts.next().is_some() {
+            return Err("it must be NAME:SECRET, NAME:SECRET:WEIGHT or \
+                        NAME:SECRET:WEIGHT:PRIORITY"
+                .into());
+        }
+        let weight = weight.parse().ok().filter(|weight: &f64| (0.001..=1000.0).contains(weight));
+        let weight = weight.ok_or("the weight must be a number from 0.001 to 1000")?;
+        let range = -PRIORITY_MAX..=PRIORITY_MAX;
+        let priority = priority.map_or(Some(-PRIORITY_MAX), |text| text.parse().ok());
+        let priority_min = priority.filter(|priority| range.contains(priority)).ok_or_else(|| {
+            format!("the priority must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
+        })?;
+        Ok(Self { name: name.into(), secret: secret.into(), weight, priority_min })
+    }
 }
 
 impl ServeConfig {
@@ -58,7 +109,12 @@ impl ServeConfig {
         within("--parallel", self.parallel, 1, SLOTS_MAX)?;
         within("--batch-size", self.batch_rows, self.parallel, STEP_ROWS_MAX)?;
         within("--ubatch-size", self.ubatch_rows, 1, self.batch_rows)?;
-        within("--prefill-rows", self.prefill_rows, 1, self.batch_rows)?;
+        within("--queue-requests", self.queue_requests, 0, QUEUE_SEQUENCES)?;
+        within("--queue-tokens", self.queue_tokens, 1, QUEUE_TOKENS)?;
+        if self.step_timeout.is_zero() {
+            return Err("--step-timeout-s is 0; it must be at least 1".into());
+        }
+        within("--key and --api-key: keys", self.keys.len(), 0, KEYS_MAX)?;
         within("--poll", self.poll as usize, 0, 100)?;
         let plain = matches!(self.cache.values, CacheType::F32 | CacheType::F16);
         if !plain && self.cache.flash_attention == FlashAttention::Off {
@@ -70,5 +126,23 @@ impl ServeConfig {
             within("--ctx-size", tokens as usize, least, CONTEXT_TOKENS_MAX)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_name_its_secret_its_weight_and_its_priority() {
+        let key = |text: &str| text.parse::<ApiKey>();
+        let whole = key("batch:s3cret:0.5:2").unwrap();
+        assert_eq!((whole.name.as_str(), whole.secret.as_str()), ("batch", "s3cret"));
+        assert_eq!((whole.weight, whole.priority_min), (0.5, 2));
+        let short = key("a:b").unwrap();
+        assert_eq!((short.weight, short.priority_min), (1.0, -PRIORITY_MAX));
+        for wrong in ["", "a", "a:", ":b", "a:b:0", "a:b:x", "a:b:nan", "a:b:1:9999", "a:b:1:2:3"] {
+            assert!(key(wrong).is_err(), "{wrong}");
+        }
     }
 }

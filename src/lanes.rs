@@ -20,8 +20,7 @@ use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    LANE_STACK_BYTES, LOOK_UP_EVERY, PREPARE_STACK_BYTES, QUEUE_SEQUENCES, QUEUE_TOKENS,
-    SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK,
+    LANE_STACK_BYTES, LOOK_UP_EVERY, PREPARE_STACK_BYTES, SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -35,6 +34,27 @@ use crate::ring::bell::SocketBell;
 use crate::ring::{self, DecodeLink};
 use crate::scheduler::Capacity;
 use crate::types::ModelInfo;
+
+/// A lane that breaks an invariant ends the process, loudly: a server that
+/// accepts and does not answer is worse than none. (A hook and not
+/// `panic = "abort"`, which would build every dependency a second time for the
+/// tests.)
+///
+/// **Invariant:** a panic on a connection of the ops lane ends that connection
+/// alone. It is reported without a backtrace, for which a coroutine's stack is
+/// too small.
+pub fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if ops::is_on_a_connection() {
+            let reason = panic.payload_as_str().unwrap_or_default();
+            tracing::error!(reason, at = ?panic.location(), "a connection of the ops lane failed");
+            return;
+        }
+        report(panic);
+        std::process::abort();
+    }));
+}
 
 /// A server whose front lane runs, and whose model may still be loading.
 pub struct Server {
@@ -126,7 +146,8 @@ impl Server {
         let sized = ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..loaded.info.clone() };
         let asked = self.config.context_tokens;
         let context_tokens = memory::choose_context(asked, slots, &sized, available)?;
-        let context = context_config(&self.config, context_tokens);
+        let abort = self.control.abort_step.clone();
+        let context = context_config(&self.config, context_tokens, abort);
         // A cache for each sequence has its share of the cells.
         let share = if self.config.cache.unified { 1 } else { slots };
         let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
@@ -152,8 +173,9 @@ impl Server {
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
+        let abort = self.control.abort_step.clone();
         self.serve(Arc::new(Vocab::of_fake()), info, context_tokens, sequence_tokens, move || {
-            Ok(FakeModel::new(slots, context_tokens as usize, rows, options))
+            Ok(FakeModel::new(slots, context_tokens as usize, rows, options).with_abort(abort))
         })
     }
 
@@ -168,6 +190,8 @@ impl Server {
         let config = &self.config;
         let name = config.alias.clone().unwrap_or_else(|| info.name.clone());
         let capacity = capacity(config, context_tokens, sequence_tokens);
+        let reuse = capacity.reuse && !info.is_recurrent;
+        let capacity = Capacity { reuse, ..capacity };
         let (front_link, decode_link) = ring::link(self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
@@ -236,7 +260,11 @@ impl Server {
 }
 
 /// The model's context for a server of `config`.
-pub(crate) fn context_config(config: &ServeConfig, context_tokens: u32) -> ContextConfig {
+pub(crate) fn context_config(
+    config: &ServeConfig,
+    context_tokens: u32,
+    abort: Arc<AtomicBool>,
+) -> ContextConfig {
     ContextConfig {
         context_tokens,
         slots: config.parallel as u32,       // at most SLOTS_MAX
@@ -245,6 +273,7 @@ pub(crate) fn context_config(config: &ServeConfig, context_tokens: u32) -> Conte
         decode_cores: config.placement.decode_cores.clone(),
         poll: config.poll,
         cache: config.cache,
+        abort,
     }
 }
 
@@ -258,11 +287,18 @@ pub(crate) fn capacity(
         slots: config.parallel,
         // More rows than llama.cpp computes at once would only be split.
         step_rows: config.batch_rows.min(config.ubatch_rows).max(config.parallel),
-        prefill_tokens_beside_decode: config.prefill_rows,
+        itl_target: config.itl_target,
         context_tokens,
         sequence_tokens,
-        queue_sequences: QUEUE_SEQUENCES,
-        queue_tokens: QUEUE_TOKENS,
+        queue_sequences: config.queue_requests,
+        queue_tokens: config.queue_tokens,
+        reuse: config.cache_prompt,
+        // Between caches of their own, a copy takes a whole one.
+        copied_cells: if config.cache.unified { 0 } else { sequence_tokens as usize },
+        weights: match config.keys.as_slice() {
+            [] => vec![1.0], // everybody is one
+            keys => keys.iter().map(|key| key.weight).collect(),
+        },
     }
 }
 
@@ -280,7 +316,9 @@ fn start_front(
     ready: Consumer<Ready>,
 ) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
-        api_keys: config.api_keys.clone(),
+        keys: config.keys.clone(),
+        request_timeout: config.request_timeout,
+        step_timeout: config.step_timeout,
         drain: config.drain,
         polls: !config.placement.is_shared(),
         entropy: config.entropy,

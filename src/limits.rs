@@ -47,6 +47,32 @@ pub const QUEUE_TOKENS: usize = 4 * 1024 * 1024;
 pub const SEQUENCES_MAX: usize = SLOTS_MAX // running
     + QUEUE_SEQUENCES; // waiting
 
+/// API keys, each with a name, a weight and a share of its own.
+pub const KEYS_MAX: usize = 256;
+
+/// Priorities go from this, negative, to this.
+pub const PRIORITY_MAX: i32 = 1000;
+
+/// What a request may set as its own deadline.
+pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Prompt rows of a step, however long it takes: prompts always progress.
+pub const PREFILL_ROWS_MIN: usize = 8;
+
+/// Prompt rows of a step in which others decode, before any step was measured.
+pub const PREFILL_ROWS_UNMEASURED: usize = 64;
+
+/// A beginning that the KV cache has is used from so many tokens on: copying a
+/// shorter one takes longer than computing it.
+pub const REUSE_TOKENS_MIN: usize = 16;
+
+/// A sequence waits for another one to compute what both begin with, if that
+/// saves it so many tokens.
+pub const FOLLOW_TOKENS_MIN: usize = 32;
+
+/// Steps in a row that a sequence may fail with, before it fails itself.
+pub const STEP_RETRIES_MAX: u32 = 3;
+
 /// Prompts in one request.
 pub const PROMPTS_MAX: usize = 128;
 

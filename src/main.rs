@@ -10,11 +10,10 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use corelane::config::ServeConfig;
 use corelane::front::Control;
-use corelane::lanes::{Served, Server};
+use corelane::lanes::{self, Served, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::metrics::Metrics;
 use corelane::model::load::Source;
-use corelane::ops;
 use corelane::placement::format_list;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -27,7 +26,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 static ALLOCATOR: corelane::memory::CountingAllocator = corelane::memory::CountingAllocator;
 
 fn main() -> ExitCode {
-    end_on_panic();
+    lanes::end_on_panic();
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),
         cli::Command::Model(args) => cli::model::run(&args),
@@ -40,27 +39,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// A lane that breaks an invariant ends the process, loudly: a server that
-/// accepts and does not answer is worse than none. (A hook and not
-/// `panic = "abort"`, which would build every dependency a second time for the
-/// tests.)
-///
-/// **Invariant:** a panic on a connection of the ops lane ends that connection
-/// alone. It is reported without a backtrace, for which a coroutine's stack is
-/// too small.
-fn end_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if ops::is_on_a_connection() {
-            let reason = panic.payload_as_str().unwrap_or_default();
-            tracing::error!(reason, at = ?panic.location(), "a connection of the ops lane failed");
-            return;
-        }
-        report(panic);
-        std::process::abort();
-    }));
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
@@ -166,7 +144,7 @@ fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
 fn announce(server: &Server, config: &ServeConfig, served: &Served) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
     let front = if placement.is_shared() { "shared" } else { "its own" };
-    let key = if config.api_keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
+    let key = if config.keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
     let ops = match server.ops_address() {
         Some(address) => format!("http://{address}/metrics"),
         None => "none".into(),

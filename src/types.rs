@@ -17,6 +17,18 @@ impl SlotId {
     }
 }
 
+/// Whose request it is: the place of its API key in the configuration. Where
+/// there are no keys, everybody is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct KeyId(pub u16);
+
+impl KeyId {
+    /// The key as an index into per-key tables.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// How many times a slot has been handed out. A message for an earlier owner
 /// carries an older generation, and is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -218,4 +230,7 @@ pub struct ModelInfo {
     pub context_trained: u32,
     /// Bytes of KV cache for one token, in f16.
     pub kv_bytes_per_token: u64,
+    /// What it holds of a sequence is a state, in some layers at least: it cannot
+    /// forget the end of one, nor begin with a part of another.
+    pub is_recurrent: bool,
 }

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use corelane::api::{Reply, ReplyContext, Route};
+use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
@@ -20,7 +20,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{ModelInfo, Sampling};
-use support::{Client, TestServer, config};
+use support::{Client, TestServer, config, submission};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -33,11 +33,14 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let capacity = Capacity {
         slots: SEQUENCES,
         step_rows: 64,
-        prefill_tokens_beside_decode: 64,
+        itl_target: None,
         context_tokens: 16 * 1024,
         sequence_tokens: 2048,
         queue_sequences: 8,
         queue_tokens: 1 << 20,
+        reuse: false,
+        copied_cells: 0,
+        weights: vec![1.0],
     };
     let context = ContextConfig {
         context_tokens: capacity.context_tokens,
@@ -46,6 +49,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         ubatch_rows: 64,
         decode_cores: config().placement.decode_cores,
         cache: corelane::types::CacheLayout::default(),
+        abort: Arc::default(),
         poll: 0,
     };
     let (bell, _socket) = SocketBell::new().unwrap();
@@ -68,10 +72,10 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         Sampling { top_p: 0.9, presence_penalty: 0.1, frequency_penalty: 0.1, ..base },
         Sampling { top_k: 1500, min_p: 0.01, ..base },
     ];
-    let sequences = (0..SEQUENCES).map(|i| NewSequence {
-        prompt: loaded.vocab.tokenize(&format!("Story {i}: Once upon a time"), true, true).into(),
-        max_tokens: 1300,
-        sampling: Sampling { seed: i as u64, ..samplings[i % samplings.len()] },
+    let sequences = (0..SEQUENCES).map(|i| {
+        let text = format!("Story {i}: Once upon a time");
+        let sampling = Sampling { seed: i as u64, ..samplings[i % samplings.len()] };
+        NewSequence::new(loaded.vocab.tokenize(&text, true, true).into(), 1300, sampling)
     });
     scheduler.admit(sequences.collect(), |_, _| ()).unwrap();
     let mut batch = Box::<Batch>::default();
@@ -119,11 +123,14 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let capacity = Capacity {
         slots: STREAMS,
         step_rows: 64,
-        prefill_tokens_beside_decode: 64,
+        itl_target: None,
         context_tokens: 64 * 1024,
         sequence_tokens: 2048,
         queue_sequences: 8,
         queue_tokens: 1 << 20,
+        reuse: false,
+        copied_cells: 0,
+        weights: vec![1.0],
     };
     let (bell, _socket) = SocketBell::new().unwrap();
     let (front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
@@ -135,20 +142,14 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let mut engine = Engine::new(serving.clone(), capacity, front, metrics.clone());
     let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
-        .map(|i| {
+        .map(|_| {
             let Ok(Prepared::Generation(generation)) =
                 prepare(Route::Completions, body.to_vec(), &serving)
             else {
                 panic!("a good request");
             };
-            let context = ReplyContext {
-                id: format!("cmpl-{i}"),
-                model: "fake".into(),
-                created: 0,
-                started: Micros(0),
-            };
-            let reply = Reply::new(Route::Completions, &generation.request, context);
-            engine.submit(generation, reply, i as u64, Micros(0), Micros(0)).unwrap()
+            let submission = submission(Route::Completions, &generation.request, Micros(0));
+            engine.submit(generation, submission, Micros(0)).unwrap()
         })
         .collect();
     let mut pump_until = |tokens: u64| {

@@ -89,7 +89,7 @@ fn lengths_arrivals_and_whole_responses() {
 
 #[test]
 fn the_servers_refusals_are_failures_with_its_reasons() {
-    let server = TestServer::fake(ServeConfig { api_keys: vec!["k".into()], ..config() }, 0);
+    let server = TestServer::fake(ServeConfig { keys: vec![support::key("k")], ..config() }, 0);
     let outcome = quiet(&load(server.address, 3));
     for request in &outcome.requests {
         assert_eq!(request.error_kind, Some(FailureKind::Status(401)));
@@ -404,7 +404,7 @@ fn what_is_missing_is_one_clear_line() {
 
 #[test]
 fn the_key_comes_from_the_environment() {
-    let server = TestServer::fake(ServeConfig { api_keys: vec!["k".into()], ..config() }, 0);
+    let server = TestServer::fake(ServeConfig { keys: vec![support::key("k")], ..config() }, 0);
     let run = |variable: &str, value: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corelane"));
         command.args(["bench", "serve", "--num-prompts", "2", "--base-url", &url(&server)]);

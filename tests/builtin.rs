@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use corelane::config::ServeConfig;
 use corelane::model::llama::{ContextConfig, LlamaBackend};
@@ -31,7 +32,7 @@ struct Text {
 /// best logit lies above the chosen one's. 0 is agreement.
 fn leads_over(backend: &mut LlamaBackend, text: &Text, end_tokens: &[TokenId]) -> Vec<f32> {
     let slot = SlotId(0);
-    backend.clear(slot);
+    backend.truncate(slot, Position(0));
     let mut position = 0;
     let mut next = text.prompt.clone();
     let mut leads = Vec::new();
@@ -90,6 +91,7 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
         ubatch_rows: 512,
         decode_cores: vec![0],
         cache: corelane::types::CacheLayout::default(),
+        abort: Arc::default(),
         poll: 0,
     };
     // Every token has other bytes, so its text tells which it is.

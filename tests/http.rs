@@ -258,8 +258,8 @@ fn random_bytes_disturb_nobody() {
 
 #[test]
 fn keys_are_asked_for() {
-    let api_keys = vec!["k1".to_owned(), "k2".to_owned()];
-    let server = TestServer::fake(corelane::config::ServeConfig { api_keys, ..config() }, 0);
+    let keys = vec![support::key("k1"), support::key("k2")];
+    let server = TestServer::fake(corelane::config::ServeConfig { keys, ..config() }, 0);
     let mut client = server.connect();
     let mut with = |header: &str| {
         let request = format!(

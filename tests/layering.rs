@@ -23,7 +23,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("text", &["model::vocab"]),
     ("model", &[]),
     ("decode", &["ring::message", "ring::DecodeLink", "model"]),
-    ("front", &["http", "api", "scheduler", "ring", "text", "model::vocab"]),
+    ("front", &["config", "http", "api", "scheduler", "ring", "text", "model::vocab"]),
     ("ops", &[]),
     (
         "lanes",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use corelane::api::{Reply, ReplyContext, Route};
+use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
@@ -18,17 +18,22 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler, SequenceId};
 use corelane::types::{ModelInfo, Sampling};
-use support::eventually;
+use support::{eventually, submission};
 
-const CAPACITY: Capacity = Capacity {
-    slots: 2,
-    step_rows: 32,
-    prefill_tokens_beside_decode: 8,
-    context_tokens: 200,
-    sequence_tokens: 100,
-    queue_sequences: 4,
-    queue_tokens: 1000,
-};
+fn capacity() -> Capacity {
+    Capacity {
+        slots: 2,
+        step_rows: 32,
+        itl_target: None,
+        context_tokens: 200,
+        sequence_tokens: 100,
+        queue_sequences: 4,
+        queue_tokens: 1000,
+        reuse: false,
+        copied_cells: 0,
+        weights: vec![1.0],
+    }
+}
 
 /// A scheduler and a decode lane on one thread, a step at a time.
 struct Steps {
@@ -43,12 +48,12 @@ impl Steps {
         let metrics = Arc::new(Metrics::default());
         let model = FakeModel::new(2, 200, 32, options);
         let lane = DecodeLane::new(model, 2, 100, Box::new([]), metrics.clone());
-        Self { metrics, scheduler: Scheduler::new(CAPACITY), lane, batch: Batch::default() }
+        Self { metrics, scheduler: Scheduler::new(capacity()), lane, batch: Batch::default() }
     }
 
     fn admit(&mut self) -> SequenceId {
         let prompt = vec![65; 4].into();
-        let new = NewSequence { prompt, max_tokens: 50, sampling: Sampling::greedy() };
+        let new = NewSequence::new(prompt, 50, Sampling::greedy());
         let mut admitted = None;
         self.scheduler.admit(vec![new], |_, id| admitted = Some(id)).unwrap();
         admitted.unwrap()
@@ -143,7 +148,8 @@ fn engine(serving: &Arc<Serving>, step: Duration) -> (Engine, Arc<Metrics>, Join
             decode::run(DecodeLane::new(model, 2, 100, Box::new([]), metrics), link);
         }
     });
-    (Engine::new(serving.clone(), CAPACITY, front, metrics.clone()), metrics, lane)
+    let capacity = Capacity { reuse: true, ..capacity() };
+    (Engine::new(serving.clone(), capacity, front, metrics.clone()), metrics, lane)
 }
 
 fn serving() -> Arc<Serving> {
@@ -162,10 +168,8 @@ fn submit(engine: &mut Engine, serving: &Serving, received: Micros, now: Micros)
     let Ok(Prepared::Generation(generation)) = prepare(Route::Generate, body, serving) else {
         panic!("a good request");
     };
-    let (id, model) = (String::new(), String::new());
-    let context = ReplyContext { id, model, created: 0, started: received };
-    let reply = Reply::new(Route::Generate, &generation.request, context);
-    engine.submit(generation, reply, 1, received, now).unwrap();
+    let submission = submission(Route::Generate, &generation.request, received);
+    engine.submit(generation, submission, now).unwrap();
 }
 
 /// A step for the first alone would make the second wait for it.
@@ -216,7 +220,6 @@ fn a_requests_times_are_those_of_its_events() {
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (1, 0));
     engine.pump(Micros(4_000));
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (0, 1));
-    assert_eq!(metrics.front.kv_tokens_reserved.get(), 4);
     eventually("a token is there", || engine.is_ready());
     engine.pump(Micros(9_000));
     let only = |snapshot: HistogramSnapshot| (snapshot.count, snapshot.sum);
@@ -228,7 +231,7 @@ fn a_requests_times_are_those_of_its_events() {
     assert_eq!(only(front.itl_us.snapshot()), (0, 0));
     assert_eq!((front.prompt_tokens.get(), front.generation_tokens.get()), (3, 1));
     assert_eq!((front.finished.length.get(), front.finished.abort.get()), (1, 0));
-    assert_eq!((front.running.get(), front.kv_tokens_reserved.get()), (0, 0));
+    assert_eq!((front.running.get(), front.kv_tokens_kept.get()), (0, 3));
     drop(engine);
     lane.join().unwrap();
 }

@@ -43,8 +43,8 @@ fn answer_to(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 /// Requests of every kind and end, compared one by one with what should come.
 #[test]
 fn everything_is_counted_exactly() {
-    let api_keys = vec!["key".to_owned()];
-    let server = TestServer::fake(ServeConfig { api_keys, ..with_ops() }, 40);
+    let keys = vec![support::key("key")];
+    let server = TestServer::fake(ServeConfig { keys, ..with_ops() }, 40);
     let mut client = server.connect();
     let mut post = |path: &str, body: &str| {
         let keyed = post_bytes(path, body).replacen("Host", "X-Api-Key: key\r\nHost", 1);
@@ -146,10 +146,9 @@ fn everything_is_counted_exactly() {
     assert!(decoded >= continued && decoded <= continued + 2.0, "{decoded}, {continued}");
     assert!(page.get("corelane_rows_dropped_total") <= stops as f64);
     assert_eq!(page.get("corelane_steps_failed_total"), 0.0);
-    eventually("everything was cleared", || {
+    eventually("nobody uses the cache any more", || {
         let page = scrape(server.ops_address());
-        let tokens = ["used", "reserved"].map(|what| format!("corelane_kv_tokens_{what}"));
-        tokens.iter().all(|name| page.get(name) == 0.0)
+        page.get("corelane_kv_tokens_used") == page.get("corelane_kv_tokens_kept")
     });
     assert_eq!(page.get("corelane_kv_tokens_capacity"), f64::from(server.served.context_tokens));
 }
@@ -218,7 +217,7 @@ fn it_tells_how_full_it_is_and_who_left() {
         let capacity = page.get("corelane_kv_tokens_capacity");
         page.of_model("vllm:num_requests_running") == 2.0
             && page.of_model("vllm:num_requests_waiting") == 1.0
-            && page.get("corelane_kv_tokens_reserved") == 2.0 * 4004.0
+            && page.get("corelane_kv_tokens_kept") == 0.0
             && page.get("corelane_connections") == 3.0
             && used >= 10.0
             && usage == used / capacity
@@ -230,7 +229,8 @@ fn it_tells_how_full_it_is_and_who_left() {
         page.get(aborted) == 3.0
             && page.get("corelane_connections") == 0.0
             && page.of_model("vllm:num_requests_running") == 0.0
-            && page.get("corelane_kv_tokens_used") == 0.0
+            && page.get("corelane_kv_tokens_used") == page.get("corelane_kv_tokens_kept")
+            && page.of_model("vllm:kv_cache_usage_perc") == 0.0
     });
     assert_eq!(
         scrape(server.ops_address()).of_model("vllm:e2e_request_latency_seconds_count"),
@@ -239,8 +239,8 @@ fn it_tells_how_full_it_is_and_who_left() {
 }
 
 #[test]
-fn a_failed_step_is_counted_as_one() {
-    let options = FakeOptions { fail_one_in: 10, ..FakeOptions::default() };
+fn requests_that_failed_are_counted() {
+    let options = FakeOptions { fail_one_in: 10, fail_more: 3, ..FakeOptions::default() };
     let server = TestServer::fake_with(with_ops(), options);
     let (mut failed, mut served) = (0.0, 0.0);
     for i in 0..40 {
@@ -255,7 +255,8 @@ fn a_failed_step_is_counted_as_one() {
     let page = scrape(server.ops_address());
     assert_eq!(page.get("corelane_requests_failed_total"), failed);
     assert_eq!(page.get("corelane_requests_refused_total{reason=\"failed\"}"), failed);
-    assert_eq!(page.get("corelane_steps_failed_total"), failed);
+    assert_eq!(page.get("corelane_steps_failed_total"), 4.0 * failed);
+    assert_eq!(page.get("corelane_requests_retried_total"), 3.0 * failed);
     assert_eq!(page.of_model("vllm:e2e_request_latency_seconds_count"), served);
 }
 

@@ -287,8 +287,8 @@ fn two_cores() -> Option<Placement> {
 /// Defect 4 of the old server: a step that fails left its positions advanced.
 /// Here its requests are told, and everybody else is served as before.
 #[test]
-fn a_failed_step_fails_its_requests_alone() {
-    let options = FakeOptions { fail_one_in: 50, ..FakeOptions::default() };
+fn steps_that_fail_again_and_again_fail_their_requests_alone() {
+    let options = FakeOptions { fail_one_in: 50, fail_more: 3, ..FakeOptions::default() };
     let server = TestServer::fake_with(config(), options);
     let (mut failed, mut served) = (0, 0);
     for i in 0..60 {

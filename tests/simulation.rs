@@ -6,14 +6,16 @@ mod support;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use corelane::decode::DecodeLane;
 use corelane::limits::STEPS_IN_FLIGHT;
 use corelane::metrics::Metrics;
+use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Input};
-use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
-use corelane::types::{Owner, Sampling, SlotId, TokenId};
+use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
+use corelane::types::{KeyId, Owner, Sampling, SlotId, TokenId};
 use support::Random;
 
 struct Simulation {
@@ -21,6 +23,7 @@ struct Simulation {
     capacity: Capacity,
     end_one_in: u64,
     failures: bool,
+    forgets_whole: bool,
     scheduler: Scheduler,
     lane: DecodeLane<FakeModel>,
     metrics: Arc<Metrics>,
@@ -31,18 +34,29 @@ struct Simulation {
     /// Run and not yet taken.
     up: VecDeque<Box<Batch>>,
     live: HashMap<SequenceId, Expected>,
+    /// Prompts that others may begin like.
+    known: Vec<Vec<TokenId>>,
+    /// Actions so far: the time.
+    now: u32,
     tally: Tally,
 }
 
 struct Expected {
+    /// Its prompt, for others to begin like.
+    prompt: Vec<TokenId>,
     tokens: Vec<TokenId>, // all that it will generate, END included
     received: usize,
+    /// The action before which it has to end.
+    deadline: Option<u32>,
 }
 
 #[derive(Default, Debug)]
 struct Tally {
     admitted: u32,
     refused: u32,
+    steps: u64,
+    late: u32,
+    aborted: u32,
     ended: u32,
     cut: u32,
     cancelled: u32,
@@ -50,6 +64,10 @@ struct Tally {
     rows: u64,
     rows_dropped: u64,
     rows_wasted_on_cancelled: u64,
+    cached: u64,
+    evicted: u64,
+    preempted: u64,
+    retried: u64,
 }
 
 impl Simulation {
@@ -60,26 +78,31 @@ impl Simulation {
         let capacity = Capacity {
             slots,
             step_rows: slots + random.within(0, 40),
-            prefill_tokens_beside_decode: random.within(1, 16),
+            itl_target: random.one_in(2).then(|| Duration::from_micros(random.within(1, 400) as u64)),
             context_tokens: sequence_tokens * random.within(1, 6) as u32,
             sequence_tokens,
             queue_sequences: random.within(0, 30),
             queue_tokens: random.within(100, 3000),
+            reuse: !random.one_in(4),
+            copied_cells: if random.one_in(2) { 0 } else { 4096 },
+            weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
+        let forgets_whole = random.one_in(8);
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
         let model = FakeModel::new(
             slots,
             capacity.context_tokens as usize,
             capacity.step_rows,
-            FakeOptions { end_one_in, ..FakeOptions::default() },
+            FakeOptions { end_one_in, forgets_whole, ..FakeOptions::default() },
         );
         Self {
             failures: random.one_in(3),
+            forgets_whole,
             random,
-            capacity,
             end_one_in,
-            scheduler: Scheduler::new(capacity),
+            scheduler: Scheduler::new(capacity.clone()),
+            capacity,
             lane: DecodeLane::new(
                 model,
                 slots,
@@ -92,12 +115,16 @@ impl Simulation {
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
             live: HashMap::new(),
+            known: Vec::new(),
+            now: 0,
             tally: Tally::default(),
         }
     }
 
     /// One thing that may happen next.
     fn act(&mut self) {
+        self.now += 1;
+        self.expire();
         match self.random.within(0, 9) {
             0..=1 => self.arrive(),
             2 if self.random.one_in(3) => self.cancel(),
@@ -111,20 +138,24 @@ impl Simulation {
     fn arrive(&mut self) {
         let count = if self.random.one_in(6) { self.random.within(2, 4) } else { 1 };
         let sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
-        let expected: Vec<Vec<TokenId>> = sequences
+        let expected: Vec<(Vec<TokenId>, Vec<TokenId>)> = sequences
             .iter()
-            .map(|s| continuation(&s.prompt, s.max_tokens as usize, self.end_one_in))
+            .map(|s| {
+                let tokens = continuation(&s.prompt, s.max_tokens as usize, self.end_one_in);
+                (s.prompt.to_vec(), tokens)
+            })
             .collect();
         let before = self.live.len();
+        let deadline = self.random.one_in(4).then(|| self.now + self.random.within(1, 200) as u32);
         let live = &mut self.live;
         let result = self.scheduler.admit(sequences, |index, id| {
-            let tokens = expected[index].clone();
-            let previous = live.insert(id, Expected { tokens, received: 0 });
+            let (prompt, tokens) = expected[index].clone();
+            let previous = live.insert(id, Expected { prompt, tokens, received: 0, deadline });
             assert!(previous.is_none(), "an id names one sequence");
         });
         match result {
             Ok(()) => self.tally.admitted += count as u32,
-            Err(Refusal::QueueFull { .. } | Refusal::TokensFull { .. }) => {
+            Err(_) => {
                 assert_eq!(self.live.len(), before, "all or none");
                 self.tally.refused += 1;
             }
@@ -135,10 +166,41 @@ impl Simulation {
         let limit = self.capacity.sequence_tokens as usize;
         let prompt_tokens = self.random.within(1, limit - 1);
         let max_tokens = self.random.within(1, limit - prompt_tokens);
-        let prompt = (0..prompt_tokens).map(|_| self.random.within(32, 126) as TokenId).collect();
+        let mut prompt: Vec<TokenId> = Vec::new();
+        if !self.known.is_empty() && !self.random.one_in(3) {
+            let other = &self.known[self.random.within(0, self.known.len() - 1)];
+            prompt.extend(&other[..self.random.within(0, other.len())]);
+        }
+        let more = (0..prompt_tokens).map(|_| self.random.within(32, 126) as TokenId);
+        prompt.extend(more);
+        prompt.truncate(prompt_tokens);
+        self.known.push(prompt.clone());
+        if self.known.len() > 20 {
+            self.known.swap_remove(self.random.within(0, 19));
+        }
         let seed = self.random.next();
-        let sampling = Sampling { seed, ..Sampling::greedy() };
-        NewSequence { prompt, max_tokens: max_tokens as u32, sampling }
+        NewSequence {
+            prompt: prompt.into(),
+            max_tokens: max_tokens as u32,
+            sampling: Sampling { seed, ..Sampling::greedy() },
+            priority: self.random.within(0, 4) as i32 - 2,
+            key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
+            cache: !self.random.one_in(5),
+        }
+    }
+
+    /// What has had its time ends, waiting or running.
+    fn expire(&mut self) {
+        let now = self.now;
+        let is_late = |expected: &Expected| expected.deadline == Some(now);
+        let late = self.live.iter().filter(|(_, expected)| is_late(expected)).map(|(id, _)| *id);
+        let mut late: Vec<SequenceId> = late.collect();
+        late.sort(); // a seed is the same run each time
+        for id in late {
+            self.live.remove(&id);
+            self.scheduler.cancel(id);
+            self.tally.late += 1;
+        }
     }
 
     fn cancel(&mut self) {
@@ -168,11 +230,7 @@ impl Simulation {
     /// What must hold of every step that is planned.
     fn check_plan(&self, batch: &Batch) {
         assert!(batch.rows.len() <= self.capacity.step_rows);
-        let decoding = batch.rows.iter().filter(|row| row.input == Input::Carry).count();
-        let prefilling = batch.rows.len() - decoding;
-        if decoding > 0 {
-            assert!(prefilling <= self.capacity.prefill_tokens_beside_decode);
-        }
+        assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
         let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
         assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
         let mut owners: Vec<Owner> = batch.rows.iter().map(|row| row.owner).collect();
@@ -190,11 +248,18 @@ impl Simulation {
     fn run_step(&mut self) {
         let Some(mut batch) = self.down.pop_front() else { return };
         if self.failures && self.random.one_in(40) {
-            self.lane.backend().fail_next();
+            let errors = [StepError::Failed(-1), StepError::NoRoom, StepError::Aborted];
+            let error = errors[self.random.within(0, 2)];
+            self.tally.aborted += u32::from(error == StepError::Aborted);
+            self.lane.backend().fail_next(error);
         }
         self.lane.step(&mut batch);
-        assert!(batch.failed.is_empty() || self.failures, "no step lacks room");
+        let may_fail = self.failures || self.forgets_whole;
+        assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
+        // As if rows took so long: the scheduler learns from it.
+        batch.decode_us = 20 + 10 * batch.decode_rows + 3 * batch.prefill_rows;
         self.check_cells();
+        self.tally.steps += 1;
         self.tally.rows += batch.rows.len() as u64;
         self.tally.rows_dropped += u64::from(batch.rows_dropped);
         self.up.push_back(batch);
@@ -235,6 +300,9 @@ impl Simulation {
                 }
                 Event::Finished(id, finish) => {
                     let expected = self.live.remove(&id).expect("the end of a live sequence");
+                    // A next turn begins with this one.
+                    let said = expected.tokens[..expected.received].iter();
+                    self.known.push(expected.prompt.iter().chain(said).copied().collect());
                     let left = &expected.tokens[expected.received..];
                     match finish {
                         Finish::End => {
@@ -267,21 +335,30 @@ impl Simulation {
         self.run_step();
         self.take_step();
         assert!(self.live.is_empty(), "everything admitted was told its end");
-        assert_eq!(self.lane.backend().tokens_held(), 0, "every cell was given back");
+        let (held, kept) = self.scheduler.cells();
+        assert_eq!(held, 0, "every cell was given back, or kept");
+        assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");
+        let told = self.scheduler.tally();
+        self.tally.cached += told.cached_tokens;
+        self.tally.evicted += told.evicted_tokens;
+        self.tally.preempted += told.preemptions;
+        self.tally.retried += told.retries;
     }
 
     fn check_tally(&self) {
         let tally = &self.tally;
-        let ended = tally.ended + tally.cut + tally.cancelled + tally.failed;
+        let ended = tally.ended + tally.cut + tally.cancelled + tally.late + tally.failed;
         assert_eq!(tally.admitted, ended, "{tally:?}");
-        // Invariant 4: an end that the decode lane sees costs one dropped row
-        // at most (a failed step drops what was planned behind it: a step's
-        // worth), and a cancellation at most the samples of the steps in flight, which nobody reads.
+        // Invariant 4: an end that the decode lane sees costs one dropped row at
+        // most (a failed step drops what was planned behind it: a step's worth),
+        // and a cancellation or a preemption at most the samples of the steps in
+        // flight, which nobody reads.
         let step = self.capacity.step_rows as u64;
         // (A cancelled sequence may have met its end in the step that ran.)
-        let ends = u64::from(tally.ended) + u64::from(tally.cancelled);
-        assert!(tally.rows_dropped <= ends + u64::from(tally.failed) * step);
-        let unread = u64::from(tally.cancelled) * STEPS_IN_FLIGHT as u64;
+        let left = u64::from(tally.cancelled + tally.late) + tally.preempted;
+        let failed = u64::from(tally.failed) + tally.retried;
+        assert!(tally.rows_dropped <= u64::from(tally.ended) + left + failed * step, "{tally:?}");
+        let unread = (left + failed) * STEPS_IN_FLIGHT as u64;
         assert!(tally.rows_wasted_on_cancelled <= unread, "{tally:?}");
     }
 }
@@ -303,17 +380,26 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         let tally = simulate(seed, 600);
         total.admitted += tally.admitted;
         total.refused += tally.refused;
+        total.steps += tally.steps;
+        total.late += tally.late;
+        total.aborted += tally.aborted;
         total.ended += tally.ended;
         total.cut += tally.cut;
         total.cancelled += tally.cancelled;
         total.failed += tally.failed;
         total.rows += tally.rows;
         total.rows_dropped += tally.rows_dropped;
+        total.cached += tally.cached;
+        total.evicted += tally.evicted;
+        total.preempted += tally.preempted;
+        total.retried += tally.retried;
     }
     println!("{total:?}");
     // The mix is worth something only if everything happened often.
+    assert!(total.steps > 100_000 && total.late > 1_000 && total.aborted > 100);
     assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
-    assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.failed > 500);
+    assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
+    assert!(total.cached > 50_000 && total.evicted > 5_000 && total.preempted > 500);
 }
 
 /// A fake model that never ends a text, for steps of at most 32 rows.
@@ -328,18 +414,20 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
     let capacity = Capacity {
         slots: 4,
         step_rows: 32,
-        prefill_tokens_beside_decode: 8,
+        itl_target: None,
         context_tokens: 1000,
         sequence_tokens: 500,
         queue_sequences: 10,
         queue_tokens: 1000,
+        reuse: true,
+        copied_cells: 0,
+        weights: vec![1.0],
     };
     let mut scheduler = Scheduler::new(capacity);
     let mut lane = DecodeLane::new(fake(4, 500), 4, 500, Box::new([END]), Arc::default());
-    let sequence = |prompt: &str, max_tokens| NewSequence {
-        prompt: prompt.bytes().map(TokenId::from).collect(),
-        max_tokens,
-        sampling: Sampling::greedy(),
+    let sequence = |prompt: &str, max_tokens| {
+        let prompt = prompt.bytes().map(TokenId::from).collect();
+        NewSequence::new(prompt, max_tokens, Sampling::greedy())
     };
     let mut long = None;
     scheduler.admit(vec![sequence("long", 400)], |_, id| long = Some(id)).unwrap();
@@ -377,15 +465,18 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
     let mut scheduler = Scheduler::new(Capacity {
         slots: 1,
         step_rows: 32,
-        prefill_tokens_beside_decode: 8,
+        itl_target: None,
         context_tokens: 100,
         sequence_tokens: 100,
         queue_sequences: 1,
         queue_tokens: 1000,
+        reuse: true,
+        copied_cells: 0,
+        weights: vec![1.0],
     });
     let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]), Arc::default());
     let prompt = [65, 66, 67, 68].into();
-    let new = NewSequence { prompt, max_tokens: 10, sampling: Sampling::greedy() };
+    let new = NewSequence::new(prompt, 10, Sampling::greedy());
     scheduler.admit(vec![new], |_, _| ()).unwrap();
     let mut batch = Batch::default();
     scheduler.schedule(&mut batch);
@@ -397,20 +488,47 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
     lane.step(&mut batch);
 }
 
-/// Invariant 6 and defect 3: a slot goes to nobody before it has been cleared.
+/// Invariant 6 and defect 3: a slot holds nothing of its last owner but what its
+/// next one begins with.
 #[test]
-#[should_panic(expected = "reused uncleared")]
-fn a_slot_reused_uncleared_ends_the_process() {
+fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]), Arc::default());
-    let start = |generation| corelane::ring::message::Start {
-        owner: Owner { slot: SlotId(0), generation: corelane::types::Generation(generation) },
-        prompt_tokens: 1,
+    let owner = |generation| Owner {
+        slot: SlotId(0),
+        generation: corelane::types::Generation(generation),
+    };
+    let start = |generation, keep| corelane::ring::message::Start {
+        owner: owner(generation),
+        source: SlotId(0),
+        keep: corelane::types::Position(keep),
+        prompt_tokens: 3,
         sampling: Sampling::greedy(),
     };
+    let row = |generation, position| corelane::ring::message::Row {
+        owner: owner(generation),
+        position: corelane::types::Position(position),
+        input: Input::Token(65),
+        sample: false,
+    };
     let mut batch = Batch::default();
-    batch.starts.push(start(1)).unwrap();
+    batch.starts.push(start(1, 0)).unwrap();
+    batch.rows.extend((0..3).map(|position| row(1, position)));
     lane.step(&mut batch);
+    assert_eq!(lane.backend().tokens_in(SlotId(0)), 3);
     batch.clear();
-    batch.starts.push(start(2)).unwrap();
+    batch.starts.push(start(2, 2)).unwrap();
     lane.step(&mut batch);
+    assert_eq!(lane.backend().tokens_in(SlotId(0)), 2);
+    assert!(batch.failed.is_empty());
+    // More than there is cannot be begun with: the scheduler is told how much is.
+    batch.clear();
+    batch.starts.push(start(3, 5)).unwrap();
+    batch.rows.push(row(3, 5)).unwrap();
+    lane.step(&mut batch);
+    let failed = corelane::ring::message::Failed {
+        owner: owner(3),
+        next: corelane::types::Position(2),
+    };
+    assert_eq!(batch.failed.as_slice(), [failed]);
+    assert_eq!(batch.rows_dropped, 1);
 }

@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use corelane::config::ServeConfig;
 use corelane::lanes::Server;
@@ -64,6 +65,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         ubatch_rows: 256,
         decode_cores: vec![0],
         cache: corelane::types::CacheLayout::default(),
+        abort: Arc::default(),
         poll: 0,
     };
     let (model, prompt) = (loaded.model.clone(), prompt.to_owned());

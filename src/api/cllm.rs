@@ -6,7 +6,7 @@ use std::io::Write;
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
 use super::request::{
-    GenerationRequest, Prompt, read_max_tokens, read_sampling, read_seed, read_stops,
+    GenerationRequest, Prompt, read_max_tokens, read_sampling, read_seed, read_stops, read_urgency,
     refuse_unsupported,
 };
 use super::{ReplyContext, Usage};
@@ -36,6 +36,8 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
             stops: read_stops(fields)?,
             stream: fields.boolean("stream")?.unwrap_or(false) || always_stream,
             include_usage: false,
+            urgency: read_urgency(fields)?,
+            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
         })
     })
 }
@@ -156,7 +158,7 @@ mod tests {
         let mut out = Vec::new();
         let mut reply = GenerateReply::new(&read(r#"{"prompt":"a"}"#), context());
         reply.push_delta("hi", &mut out);
-        let usage = Usage { prompt_tokens: 1, completion_tokens: 4 };
+        let usage = Usage { prompt_tokens: 1, completion_tokens: 4, ..Usage::default() };
         reply.push_end(usage, Micros(3_000_000), &mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(

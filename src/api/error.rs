@@ -100,6 +100,13 @@ impl ApiError {
         Self { retry_after: Some(retry_after), ..Self::new(503, "unavailable_error", message) }
     }
 
+    /// 504: its time was over before its first token.
+    pub fn deadline() -> Self {
+        let message = "the request's time was over before its first token; give it more with \
+                       timeout_ms, or send it when less is waiting";
+        Self { code: Some("timeout"), ..Self::new(504, "timeout_error", message) }
+    }
+
     /// 500: our fault.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "server_error", message)

@@ -13,6 +13,8 @@ pub mod llama;
 pub mod openai;
 pub mod request;
 
+use std::time::Duration;
+
 use crate::clock::Micros;
 use crate::http::head::Method;
 use error::ApiError;
@@ -25,6 +27,8 @@ pub enum Route {
     Health,
     /// `GET /v1/models`
     Models,
+    /// `GET /slots`
+    Slots,
     /// `POST /v1/completions`
     Completions,
     /// `POST /generate`
@@ -50,6 +54,7 @@ const ROUTES: &[(&str, &str, Route)] = &[
     ("/v1/health", "GET, HEAD", Route::Health),
     ("/models", "GET, HEAD", Route::Models),
     ("/v1/models", "GET, HEAD", Route::Models),
+    ("/slots", "GET, HEAD", Route::Slots),
     ("/completions", "POST", Route::Completions),
     ("/v1/completions", "POST", Route::Completions),
     ("/generate", "POST", Route::Generate),
@@ -99,6 +104,8 @@ pub enum FinishReason {
     Stop,
     /// `max_tokens` were generated.
     Length,
+    /// Its time was over.
+    Timeout,
 }
 
 impl FinishReason {
@@ -107,6 +114,7 @@ impl FinishReason {
         match self {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
+            FinishReason::Timeout => "timeout",
         }
     }
 }
@@ -116,8 +124,31 @@ impl FinishReason {
 pub struct Usage {
     /// Tokens of all prompts.
     pub prompt_tokens: u64,
+    /// Tokens of prompts that were found in the KV cache.
+    pub cached_tokens: u64,
     /// Tokens generated, an end-of-generation token included.
     pub completion_tokens: u64,
+}
+
+/// Where a request's time went: from its admission to its first slot, to its
+/// first token, to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// In the queue.
+    pub queued: Duration,
+    /// Computing prompts.
+    pub prefill: Duration,
+    /// Generating.
+    pub decode: Duration,
+}
+
+/// What a finished request came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Its tokens.
+    pub usage: Usage,
+    /// Its time.
+    pub timings: Timings,
 }
 
 /// What every reply says of itself.
@@ -177,10 +208,10 @@ impl Reply {
     }
 
     /// All choices have ended.
-    pub fn push_end(&mut self, usage: Usage, now: Micros, out: &mut Vec<u8>) {
+    pub fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>) {
         match self {
-            Reply::Completion(reply) => reply.push_end(usage, out),
-            Reply::Generate(reply) => reply.push_end(usage, now, out),
+            Reply::Completion(reply) => reply.push_end(summary, out),
+            Reply::Generate(reply) => reply.push_end(summary.usage, now, out),
         }
     }
 

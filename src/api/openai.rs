@@ -1,14 +1,15 @@
 //! OpenAI's dialect: `/v1/completions`, `/v1/models`.
 
 use std::io::Write;
+use std::time::Duration;
 
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
 use super::request::{
     GenerationRequest, read_max_tokens, read_prompts, read_sampling, read_seed, read_stops,
-    refuse_unsupported,
+    read_urgency, refuse_unsupported,
 };
-use super::{FinishReason, ReplyContext, Usage};
+use super::{FinishReason, ReplyContext, Summary, Usage};
 use crate::types::{ModelInfo, Sampling};
 
 /// OpenAI's default for `max_tokens` of a completion.
@@ -35,6 +36,8 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
             stops: read_stops(fields)?,
             stream,
             include_usage,
+            urgency: read_urgency(fields)?,
+            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
         })
     })
 }
@@ -127,13 +130,14 @@ impl CompletionReply {
     }
 
     /// All choices have ended.
-    pub fn push_end(&mut self, usage: Usage, out: &mut Vec<u8>) {
+    pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
         if self.stream {
             if self.include_usage {
                 out.extend_from_slice(b"data: ");
                 out.extend_from_slice(&self.prefix);
                 out.extend_from_slice(b"],\"usage\":");
-                push_usage(out, usage);
+                push_usage(out, summary.usage);
+                push_timings(out, &summary);
                 out.extend_from_slice(b"}\n\n");
             }
             out.extend_from_slice(b"data: [DONE]\n\n");
@@ -147,7 +151,8 @@ impl CompletionReply {
             push_choice(out, index, &choice.text, choice.finish);
         }
         out.extend_from_slice(b"],\"usage\":");
-        push_usage(out, usage);
+        push_usage(out, summary.usage);
+        push_timings(out, &summary);
         out.push(b'}');
     }
 }
@@ -164,12 +169,37 @@ fn push_choice(out: &mut Vec<u8>, index: usize, text: &str, finish: Option<Finis
 }
 
 fn push_usage(out: &mut Vec<u8>, usage: Usage) {
-    let Usage { prompt_tokens, completion_tokens } = usage;
+    let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
     write!(
         out,
         "{{\"prompt_tokens\":{prompt_tokens},\"completion_tokens\":{completion_tokens},\
-         \"total_tokens\":{}}}",
+         \"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{cached_tokens}}}}}",
         prompt_tokens + completion_tokens
+    )
+    .expect("memory");
+}
+
+/// `timings`, with llama-server's names for what it has, in milliseconds and
+/// tokens a second.
+fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
+    let Summary { usage, timings } = summary;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let rate = |tokens: u64, time: Duration| {
+        if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+    };
+    let computed = usage.prompt_tokens - usage.cached_tokens;
+    write!(
+        out,
+        ",\"timings\":{{\"queued_ms\":{:.3},\"cache_n\":{},\"prompt_n\":{computed},\
+         \"prompt_ms\":{:.3},\"prompt_per_second\":{:.3},\"predicted_n\":{},\
+         \"predicted_ms\":{:.3},\"predicted_per_second\":{:.3}}}",
+        ms(timings.queued),
+        usage.cached_tokens,
+        ms(timings.prefill),
+        rate(computed, timings.prefill),
+        usage.completion_tokens,
+        ms(timings.decode),
+        rate(usage.completion_tokens.saturating_sub(1), timings.decode),
     )
     .expect("memory");
 }
@@ -286,7 +316,9 @@ mod tests {
         reply.push_delta(0, "y", Some(FinishReason::Length), &mut out);
         reply.push_delta(1, "z", Some(FinishReason::Stop), &mut out);
         assert!(out.is_empty());
-        reply.push_end(Usage { prompt_tokens: 2, completion_tokens: 3 }, &mut out);
+        let usage = Usage { prompt_tokens: 2, cached_tokens: 1, completion_tokens: 3 };
+        let timings = crate::api::Timings { queued: Duration::from_millis(5), ..Default::default() };
+        reply.push_end(Summary { usage, timings }, &mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(
             value,
@@ -309,7 +341,8 @@ mod tests {
         let mut out = Vec::new();
         reply.push_delta(0, "\n", None, &mut out);
         reply.push_delta(0, "b", Some(FinishReason::Stop), &mut out);
-        reply.push_end(Usage { prompt_tokens: 1, completion_tokens: 2 }, &mut out);
+        let usage = Usage { prompt_tokens: 1, cached_tokens: 0, completion_tokens: 2 };
+        reply.push_end(Summary { usage, ..Summary::default() }, &mut out);
         let text = String::from_utf8(out).unwrap();
         let events: Vec<&str> = text.split_terminator("\n\n").collect();
         assert_eq!(events.len(), 4);

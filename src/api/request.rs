@@ -1,11 +1,13 @@
 //! What a generation request asks for, whatever its dialect, and the fields
 //! that the dialects share.
 
+use std::time::Duration;
+
 use simd_json::prelude::*;
 
 use super::error::ApiError;
 use super::json::{Fields, wrong};
-use crate::limits::{PROMPTS_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX};
+use crate::limits::{PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX};
 use crate::types::{Sampling, TokenId};
 
 /// A request to generate text.
@@ -25,6 +27,32 @@ pub struct GenerationRequest {
     pub stream: bool,
     /// Send the token counts at the end of a stream.
     pub include_usage: bool,
+    /// Who goes first, as far as the server decides.
+    pub urgency: Urgency,
+    /// Begin with what the KV cache has of the prompt.
+    pub cache_prompt: bool,
+}
+
+/// When a request wants to be served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Urgency {
+    /// Lower goes first, as vLLM has it.
+    pub priority: i32,
+    /// How long it may take; `None` leaves it to the server.
+    pub timeout: Option<Duration>,
+}
+
+/// Reads `priority` and `timeout_ms`.
+///
+/// # Errors
+/// 400 with the range and what was given.
+pub fn read_urgency(fields: &Fields<'_, '_>) -> Result<Urgency, ApiError> {
+    let priorities = -i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX);
+    let priority = fields.integer("priority", priorities)?.unwrap_or(0) as i32; // in range
+    let longest = REQUEST_TIMEOUT_MAX.as_millis() as i64; // a day
+    let timeout = fields.integer("timeout_ms", 1..=longest)?;
+    let timeout = timeout.map(|ms| Duration::from_millis(ms.cast_unsigned()));
+    Ok(Urgency { priority, timeout })
 }
 
 /// A prompt.

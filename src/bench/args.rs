@@ -24,6 +24,8 @@ Examples:
       (a request must be able to have 1891 tokens)
   corelane bench serve --scenario burst --prefix-len 890
       8 requests that share 890 tokens arrive at once: how long does the last wait
+  corelane bench serve --scenario turns
+      a prompt of 1000 tokens, then the same with 32 more: how much is computed again
   corelane bench serve --max-concurrency 8 --vs http://127.0.0.1:8081 --rounds 5
       the same load against two servers in turns, and the ratio of each pair
 
@@ -48,6 +50,8 @@ pub enum Scenario {
     Stall,
     /// Requests at once that share a prefix
     Burst,
+    /// Two turns of a conversation
+    Turns,
 }
 
 /// `corelane bench serve`
@@ -85,7 +89,7 @@ pub struct ServeArgs {
     /// stall: tokens of the long prompt
     #[arg(long, value_name = "N", default_value_t = 1890, help_heading = "Scenario")]
     pub long_input_len: u32,
-    /// Tokens at the beginning that prompts share [default: 0; burst: 890]
+    /// Tokens at the beginning that prompts share [default: 0; burst: 890; turns: 1000]
     #[arg(long, value_name = "N", alias = "random-prefix-len", help_heading = "Scenario")]
     pub prefix_len: Option<u32>,
     /// Run against a second server, too, in turns, and give the ratios
@@ -240,7 +244,7 @@ impl ServeArgs {
 
     fn check_combinations(&self) -> Result<(), String> {
         if self.no_stream && self.scenario != Scenario::Load {
-            return Err("--no-stream: the scenarios stall and burst need streams".into());
+            return Err("--no-stream: the scenarios stall, burst and turns need streams".into());
         }
         let on_tokens = |limit: &Limit| limit.on != LimitOn::E2el;
         if self.no_stream && self.goodput.iter().any(on_tokens) {
@@ -290,7 +294,11 @@ impl ServeArgs {
 
     /// Tokens that prompts share.
     pub fn prefix_len(&self) -> u32 {
-        self.prefix_len.unwrap_or(if self.scenario == Scenario::Burst { 890 } else { 0 })
+        self.prefix_len.unwrap_or(match self.scenario {
+            Scenario::Burst => 890,
+            Scenario::Turns => 1000,
+            Scenario::Load | Scenario::Stall => 0,
+        })
     }
 
     /// Times to run.

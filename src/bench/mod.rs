@@ -44,3 +44,4 @@ pub mod sse;
 pub mod stall;
 pub mod stats;
 pub mod target;
+pub mod turns;

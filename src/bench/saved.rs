@@ -46,6 +46,7 @@ fn setup(
         Scenario::Load => "load",
         Scenario::Stall => "stall",
         Scenario::Burst => "burst",
+        Scenario::Turns => "turns",
     };
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);

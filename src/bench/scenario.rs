@@ -10,7 +10,7 @@ use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
 use super::prompts::{Prompts, lengths};
 use super::report::Measured;
-use super::{arrivals, burst, stall};
+use super::{arrivals, burst, stall, turns};
 
 /// What one round sends.
 pub enum Plan {
@@ -20,6 +20,8 @@ pub enum Plan {
     Stall(stall::Plan),
     /// `--scenario burst`
     Burst(burst::Plan),
+    /// `--scenario turns`
+    Turns(turns::Plan),
 }
 
 /// The requests of a load.
@@ -53,6 +55,11 @@ impl Plan {
                 prompts: prompts.sharing(args.num_prompts(), prefix, own),
                 prefix_len: prefix,
             }),
+            Scenario::Turns => Plan::Turns(turns::Plan {
+                warmups,
+                first: prompts.draw(prefix),
+                more: prompts.draw(own),
+            }),
         })
     }
 
@@ -66,6 +73,7 @@ impl Plan {
             Plan::Load(traffic) => load(args, traffic, base, show_progress),
             Plan::Stall(plan) => stall::run(base, plan, show_progress),
             Plan::Burst(plan) => burst::run(base, plan, show_progress),
+            Plan::Turns(plan) => turns::run(base, plan, show_progress),
         }
     }
 }

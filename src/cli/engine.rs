@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use corelane::config::ServeConfig;
+use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::model::load::Source;
 use corelane::placement::{self, Topology, Wishes};
 use corelane::types::{CacheLayout, CacheType, FlashAttention};
@@ -36,15 +37,16 @@ pub struct EngineArgs {
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
-    /// Prompt tokens of a step in which others generate; fewer is smoother for them
+    /// How long running requests may wait for their next token while a prompt is computed; 0 is
+    /// twice what a step takes without any
     #[arg(
         long,
-        env = "CORELANE_PREFILL_ROWS",
-        value_name = "N",
-        default_value_t = 64,
+        env = "CORELANE_ITL_TARGET_MS",
+        value_name = "MS",
+        default_value_t = 0,
         help_heading = "Scheduling"
     )]
-    prefill_rows: usize,
+    itl_target_ms: u32,
     /// Numbers of the cached keys: f32, f16, q8_0 or q4_0 (also -ctk)
     #[arg(
         long,
@@ -96,6 +98,16 @@ pub struct EngineArgs {
         help_heading = "Lanes"
     )]
     decode_cores: Option<Cores>,
+    /// Time after which a step of the model is given up, and tried once more
+    #[arg(
+        long,
+        env = "CORELANE_STEP_TIMEOUT_S",
+        value_name = "S",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=86_400),
+        help_heading = "Lanes"
+    )]
+    step_timeout_s: u32,
     /// How eagerly idle compute threads poll for work, 0 (sleep) to 100
     #[arg(
         long,
@@ -136,13 +148,19 @@ impl EngineArgs {
             host: "127.0.0.1".into(),
             port: 0,
             alias: None,
-            api_keys: Vec::new(),
+            keys: Vec::new(),
             ops_addr: None,
             context_tokens: None,
             parallel: 1,
             batch_rows: self.batch_size,
             ubatch_rows: self.ubatch_size.min(self.batch_size),
-            prefill_rows: self.prefill_rows.min(self.batch_size),
+            itl_target: (self.itl_target_ms > 0)
+                .then(|| Duration::from_millis(self.itl_target_ms.into())),
+            queue_requests: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
+            request_timeout: None,
+            step_timeout: Duration::from_secs(self.step_timeout_s.into()),
+            cache_prompt: false,
             n_predict: None,
             entropy: 0,
             drain: Duration::ZERO,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use corelane::config::ServeConfig;
+use corelane::config::{ApiKey, ServeConfig};
+use corelane::limits::{PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS};
 
 use super::engine::EngineArgs;
 
@@ -52,6 +53,17 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     api_key: Vec<String>,
+    /// Key with a name, for logs, a share of the server beside the others' [1], and the first
+    /// priority that its requests may have [any]; may be given several times
+    #[arg(
+        long,
+        env = "CORELANE_KEY",
+        value_name = "NAME:SECRET[:WEIGHT[:PRIORITY]]",
+        value_delimiter = ',',
+        hide_env_values = true,
+        help_heading = "HTTP"
+    )]
+    key: Vec<ApiKey>,
     /// After SIGTERM, time for running requests to finish
     #[arg(
         long,
@@ -82,6 +94,42 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     parallel: usize,
+
+    /// Requests that wait for a slot, at most; more are answered 429
+    #[arg(
+        long,
+        env = "CORELANE_QUEUE_REQUESTS",
+        value_name = "N",
+        default_value_t = QUEUE_SEQUENCES,
+        help_heading = "Scheduling"
+    )]
+    queue_requests: usize,
+    /// Prompt tokens of waiting requests, at most; more are answered 429
+    #[arg(
+        long,
+        env = "CORELANE_QUEUE_TOKENS",
+        value_name = "N",
+        default_value_t = QUEUE_TOKENS,
+        help_heading = "Scheduling"
+    )]
+    queue_tokens: usize,
+    /// Time that a request may take, whatever its timeout_ms; 0 is without end
+    #[arg(
+        long,
+        env = "CORELANE_REQUEST_TIMEOUT_S",
+        value_name = "S",
+        default_value_t = 0,
+        help_heading = "Scheduling"
+    )]
+    request_timeout_s: u32,
+    /// Compute every prompt from its beginning, whatever the KV cache has of it
+    #[arg(
+        long,
+        env = "CORELANE_NO_CACHE_PROMPT",
+        value_parser = BoolishValueParser::new(),
+        help_heading = "KV cache"
+    )]
+    no_cache_prompt: bool,
 
     /// Tokens to generate where a request does not say; -1 leaves it to the API
     #[arg(
@@ -138,9 +186,14 @@ impl ServeArgs {
             port: self.port,
             ops_addr: (self.ops_addr != "none").then(|| self.ops_addr.clone()),
             alias: self.alias.clone(),
-            api_keys: self.api_key.clone(),
+            keys: self.keys(),
             context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),
             parallel: self.parallel,
+            queue_requests: self.queue_requests,
+            queue_tokens: self.queue_tokens,
+            request_timeout: (self.request_timeout_s > 0)
+                .then(|| Duration::from_secs(self.request_timeout_s.into())),
+            cache_prompt: !self.no_cache_prompt,
             n_predict,
             entropy: u64::try_from(self.seed).map_or_else(|_| random(), Ok)?,
             drain: Duration::from_secs(u64::from(self.drain_seconds)),
@@ -148,6 +201,17 @@ impl ServeArgs {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// All keys; those of `--api-key` are called by their numbers.
+    fn keys(&self) -> Vec<ApiKey> {
+        let plain = self.api_key.iter().enumerate().map(|(i, secret)| ApiKey {
+            name: format!("{}", i + 1),
+            secret: secret.clone(),
+            weight: 1.0,
+            priority_min: -PRIORITY_MAX,
+        });
+        plain.chain(self.key.iter().cloned()).collect()
     }
 }
 

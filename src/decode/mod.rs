@@ -18,9 +18,9 @@ use crate::clock::Micros;
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
-use crate::model::{Backend, DecodeRow};
+use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::DecodeLink;
-use crate::ring::message::{Batch, Input, Row, Sample, Start};
+use crate::ring::message::{Batch, Failed, Input, Row, Sample, Start};
 use crate::types::{Generation, Owner, Position, Sampling, SlotId, TokenId};
 use sampler::{History, Sampler};
 
@@ -49,17 +49,6 @@ pub struct DecodeLane<B> {
     ended: Micros,
 }
 
-/// What a batch turned out to be.
-#[derive(Default)]
-struct Mix {
-    /// Rows that continue a text.
-    decode_rows: u64,
-    /// Rows that are prompt.
-    prefill_rows: u64,
-    /// A row of it belongs to a sequence that has run before.
-    continues: bool,
-}
-
 /// One slot of the KV cache, seen from this lane.
 struct Slot {
     generation: Generation,
@@ -84,7 +73,7 @@ enum SlotState {
     Free,
     /// Runs every row sent for it.
     Running,
-    /// Drops every row sent for it, until it is cleared.
+    /// Drops every row sent for it, until a sequence starts in it.
     Ended,
 }
 
@@ -138,13 +127,16 @@ impl<B: Backend> DecodeLane<B> {
     /// hold its slot, or at a position other than the next. Both are bugs of
     /// ours, and the message has both numbers.
     pub fn step(&mut self, batch: &mut Batch) {
-        for owner in &batch.clears {
-            self.clear(*owner);
+        for slot in &batch.clears {
+            self.backend.truncate(*slot, Position(0));
+            self.set_next(*slot, Position(0));
         }
         for start in &batch.starts {
-            self.start(start);
+            if let Err(failed) = self.start(start) {
+                batch.failed.push(failed).expect("one failure for each slot");
+            }
         }
-        let mix = self.prepare(batch);
+        let continues = self.prepare(batch);
         if self.rows.is_empty() {
             return;
         }
@@ -155,60 +147,74 @@ impl<B: Backend> DecodeLane<B> {
             Ok(()) => self.choose(batch),
             Err(error) => self.roll_back(batch, &error),
         }
-        let work_existed = if mix.continues { self.ended } else { batch.sent };
+        let work_existed = if continues { self.ended } else { batch.sent };
         let bubble_us = began.since(work_existed.max(self.ended));
         self.ended = self.metrics.clock.now();
         batch.decode_us = saturating(decoded.since(began));
         batch.sample_us = saturating(self.ended.since(decoded));
-        self.count(batch, &mix, bubble_us);
+        self.count(batch, bubble_us);
     }
 
     /// Counts a step that has run.
-    fn count(&self, batch: &Batch, mix: &Mix, bubble_us: u64) {
+    fn count(&self, batch: &Batch, bubble_us: u64) {
         let metrics = &self.metrics.decode;
         metrics.bubble_us.observe(bubble_us);
         metrics.step_us.observe(batch.decode_us.into());
         metrics.sample_us.observe(batch.sample_us.into());
-        metrics.decode_rows.observe(mix.decode_rows);
-        metrics.prefill_rows.observe(mix.prefill_rows);
+        metrics.decode_rows.observe(batch.decode_rows.into());
+        metrics.prefill_rows.observe(batch.prefill_rows.into());
         let class = metrics.class(self.rows.len() as u64);
         class.steps.increment();
         class.time_us.add(batch.decode_us.into());
         metrics.kv_tokens_used.set(self.kv_tokens);
     }
 
-    fn clear(&mut self, owner: Owner) {
-        let slot = &mut self.slots[owner.slot.index()];
-        assert_eq!(
-            slot.generation, owner.generation,
-            "clear of slot {:?} by a stranger",
-            owner.slot
-        );
-        self.backend.clear(owner.slot);
-        self.kv_tokens -= u64::from(slot.next.0);
+    /// A slot holds so many tokens from now on, and drops rows until a sequence
+    /// starts in it.
+    fn set_next(&mut self, slot: SlotId, next: Position) {
+        let place = &mut self.slots[slot.index()];
+        self.kv_tokens -= u64::from(place.next.0);
+        self.kv_tokens += u64::from(next.0);
         self.metrics.decode.kv_tokens_used.set(self.kv_tokens);
-        slot.state = SlotState::Free;
-        slot.next = Position(0);
-        slot.planned = Position(0);
-        slot.has_run = false;
-        slot.carry = None;
+        place.next = next;
+        place.planned = next;
+        place.state = SlotState::Ended;
+        place.has_run = false;
+        place.carry = None;
     }
 
-    fn start(&mut self, start: &Start) {
-        let slot = &mut self.slots[start.owner.slot.index()];
-        // Invariant: a slot is reused only after its KV cells are cleared.
-        assert_eq!(slot.state, SlotState::Free, "slot {:?} reused uncleared", start.owner.slot);
-        slot.state = SlotState::Running;
-        slot.generation = start.owner.generation;
-        slot.prompt_tokens = start.prompt_tokens;
-        slot.sampling = start.sampling;
+    /// A sequence begins in its slot. Fails when less than what it should begin
+    /// with is there, because a step failed meanwhile: then it has what there is.
+    fn start(&mut self, start: &Start) -> Result<(), Failed> {
+        let (slot, source) = (start.owner.slot, start.source);
+        let keep = start.keep.min(self.slots[source.index()].next);
+        let keep = self.backend.begin(slot, source, keep);
+        if source != slot {
+            let tokens = ..keep.index();
+            let [from, to] = self
+                .slots
+                .get_disjoint_mut([source.index(), slot.index()])
+                .expect("two slots, both of them there");
+            to.history[tokens].copy_from_slice(&from.history[tokens]);
+        }
+        self.set_next(slot, keep);
+        let place = &mut self.slots[slot.index()];
+        place.generation = start.owner.generation;
+        place.prompt_tokens = start.prompt_tokens;
+        place.sampling = start.sampling;
+        if keep < start.keep {
+            return Err(Failed { owner: start.owner, next: keep });
+        }
+        place.state = SlotState::Running;
+        Ok(())
     }
 
     /// Turns the batch's rows into the model's: fills in carries, checks
-    /// positions, drops the rows of sequences that have ended.
-    fn prepare(&mut self, batch: &mut Batch) -> Mix {
+    /// positions, drops the rows of sequences that have ended. True when a row of
+    /// it belongs to a sequence that has run before.
+    fn prepare(&mut self, batch: &mut Batch) -> bool {
         self.rows.clear();
-        let mut mix = Mix::default();
+        let mut continues = false;
         for row in &batch.rows {
             let slot = &mut self.slots[row.owner.slot.index()];
             assert_eq!(
@@ -220,18 +226,14 @@ impl<B: Backend> DecodeLane<B> {
                 SlotState::Free => panic!("a row for slot {:?}, which is free", row.owner.slot),
                 SlotState::Ended => batch.rows_dropped += 1,
                 SlotState::Running => {
-                    mix.continues |= slot.has_run;
-                    match row.input {
-                        Input::Carry => mix.decode_rows += 1,
-                        Input::Token(_) => mix.prefill_rows += 1,
-                    }
+                    continues |= slot.has_run;
                     let row = slot.take(row);
                     self.rows.push(row).expect("a batch and this list have the same bound");
                 }
             }
         }
         self.metrics.decode.rows_dropped.add(batch.rows_dropped.into());
-        mix
+        continues
     }
 
     /// After a step that succeeded: moves the positions and samples.
@@ -261,20 +263,27 @@ impl<B: Backend> DecodeLane<B> {
     }
 
     /// After a step that failed: positions stay where they were, cells that
-    /// the step may have written are removed, its sequences end.
-    fn roll_back(&mut self, batch: &mut Batch, error: &crate::model::StepError) {
+    /// the step may have written are removed, and later rows of its sequences are
+    /// dropped until they start again.
+    fn roll_back(&mut self, batch: &mut Batch, error: &StepError) {
         tracing::error!(step = batch.step, rows = self.rows.len(), %error, "step failed");
         self.metrics.decode.steps_failed.increment();
+        batch.step_failed = true;
+        batch.aborted = *error == StepError::Aborted;
         for row in &self.rows {
             let slot = &mut self.slots[row.slot.index()];
             if slot.state == SlotState::Ended {
                 continue; // an earlier row of the same sequence did all this
             }
-            slot.planned = slot.next;
             slot.state = SlotState::Ended;
-            self.backend.truncate(row.slot, slot.next);
+            // A model that cannot forget a part of it begins anew.
+            let left = self.backend.truncate(row.slot, slot.next);
+            self.kv_tokens -= u64::from(slot.next.0 - left.0);
+            slot.next = left;
+            slot.planned = left;
             let owner = Owner { slot: row.slot, generation: slot.generation };
-            batch.failed.push(owner).expect("one failure for each slot");
+            let failed = Failed { owner, next: slot.next };
+            batch.failed.push(failed).expect("one failure for each slot");
         }
     }
 }

@@ -13,22 +13,26 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::exchange::{Exchange, SharedExchange};
 use super::forecast::Forecast;
 use super::prepare::{PreparedGeneration, Serving};
 use super::times::Times;
 use crate::api::error::ApiError;
+use crate::api::llama::SlotStatus;
 use crate::api::{FinishReason, Reply};
 use crate::clock::Micros;
 use crate::limits::{BATCHES, RETRY_AFTER_S_MAX, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
 use crate::ring::FrontLink;
 use crate::ring::message::Batch;
-use crate::scheduler::{Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId};
+use crate::scheduler::{
+    Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId, SlotState, SlotView,
+};
 use crate::text::stop::StopStrings;
 use crate::text::{Pushed, TextStream};
-use crate::types::Sampling;
+use crate::types::{KeyId, Sampling};
 
 /// See the module's description.
 pub struct Engine {
@@ -45,6 +49,8 @@ pub struct Engine {
     to_wake: Vec<SharedExchange>, // touched by one step
     pace: Pace,
     gathering: Gathering,
+    /// The first moment at which somebody's time is over.
+    next_deadline: Option<Micros>,
     metrics: Arc<Metrics>,
 }
 
@@ -65,6 +71,26 @@ struct Stream {
     choice: usize,
     text: TextStream,
     times: Times,
+    /// When its time is over.
+    deadline: Option<Micros>,
+}
+
+/// What comes with a request, beside what it says itself.
+pub struct Submission {
+    /// The id that the response has.
+    pub id: String,
+    /// How it is answered.
+    pub reply: Reply,
+    /// The seed, where the request has none.
+    pub seed: u64,
+    /// Whose it is.
+    pub key: KeyId,
+    /// Lower goes first.
+    pub priority: i32,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// When its head had been read.
+    pub received: Micros,
 }
 
 impl Engine {
@@ -89,47 +115,48 @@ impl Engine {
             to_wake: Vec::with_capacity(SLOTS_MAX),
             pace: Pace::default(),
             gathering: Gathering::default(),
+            next_deadline: None,
             metrics,
         }
     }
 
-    /// Takes a request in, whose head was `received` some time before `now`:
-    /// all of its sequences, or none.
+    /// Takes a request in: all of its sequences, or none.
     ///
     /// # Errors
     /// 429 when the queue has no room, with the time after which it may.
     pub fn submit(
         &mut self,
         generation: PreparedGeneration,
-        reply: Reply,
-        seed: u64,
-        received: Micros,
+        submission: Submission,
         now: Micros,
     ) -> Result<SharedExchange, ApiError> {
         let PreparedGeneration { request, prompts, max_tokens } = generation;
+        let Submission { id, reply, seed, key, priority, timeout, received } = submission;
         let prompt_tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
-        let exchange = Exchange::new(reply, prompts.len(), prompt_tokens);
+        let exchange = Exchange::new(id, reply, prompts.len(), prompt_tokens, now);
         let exchange = Rc::new(std::cell::RefCell::new(exchange));
         let stops = StopStrings::new(request.stops);
         let seed = request.seed.unwrap_or(seed);
+        let cache = request.cache_prompt;
         let sequences = prompts.into_iter().zip(max_tokens).enumerate().map(
             |(choice, (prompt, max_tokens))| {
                 // Several prompts of one request draw differently.
                 let seed = seed.wrapping_add(choice as u64);
                 let sampling = Sampling { seed, ..request.sampling };
-                NewSequence { prompt, max_tokens, sampling }
+                NewSequence { prompt, max_tokens, sampling, priority, key, cache }
             },
         );
         let sequences: Vec<NewSequence> = sequences.collect();
         let arrived = sequences.len();
         let is_first = self.scheduler.is_idle() && !self.is_busy() && now >= self.gathering.until;
+        let deadline = timeout.map(|timeout| received + timeout);
         let streams = &mut self.streams;
         let admitted = self.scheduler.admit(sequences, |choice, id| {
             exchange.borrow_mut().sequences.push(id);
             let text = TextStream::new(stops.clone());
             let times = Times::new(received, now);
             let exchange = exchange.clone();
-            streams[id.index()] = Some(Stream { id, exchange, choice, text, times });
+            streams[id.index()] = Some(Stream { id, exchange, choice, text, times, deadline });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
         if is_first {
@@ -137,13 +164,58 @@ impl Engine {
             self.gathering = Gathering { expected, until: now + self.forecast.moment() };
         }
         self.gathering.expected = self.gathering.expected.saturating_sub(arrived);
+        if let Some(deadline) = deadline {
+            self.next_deadline = self.next_deadline.map_or(Some(deadline), |d| Some(d.min(deadline)));
+        }
         self.nothing_to_plan = false;
         self.publish();
         Ok(exchange)
     }
 
+    /// Ends whatever has had its time: before its first token with an error,
+    /// after it with what it has.
+    fn expire(&mut self, now: Micros) {
+        if self.next_deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let late = |stream: &Stream| stream.deadline.is_some_and(|deadline| deadline <= now);
+        for index in 0..self.streams.len() {
+            let Some(stream) = self.streams[index].as_mut().filter(|stream| late(stream)) else {
+                continue;
+            };
+            let id = stream.id;
+            let metrics = &self.metrics.front;
+            let mut exchange = stream.exchange.borrow_mut();
+            if exchange.first_token.is_none() {
+                exchange.fail(ApiError::deadline());
+                metrics.finished.timeout.increment();
+            } else {
+                self.text.clear();
+                stream.text.finish(&mut self.text);
+                stream.times.end(metrics, &metrics.finished.timeout, now);
+                exchange.push_delta(stream.choice, &self.text, Some(FinishReason::Timeout), now);
+            }
+            drop(exchange);
+            self.touched(id, true, now);
+        }
+        self.wake_touched();
+        let deadlines = self.streams.iter().flatten().filter_map(|stream| stream.deadline);
+        self.next_deadline = deadlines.min();
+        self.nothing_to_plan = false;
+    }
+
+    fn wake_touched(&mut self) {
+        for exchange in self.to_wake.drain(..) {
+            exchange.borrow_mut().wake();
+        }
+    }
+
     fn explain(&self, refusal: Refusal) -> ApiError {
         match refusal {
+            Refusal::TooMany { sequences, limit } => ApiError::field(
+                "prompt",
+                format!("{sequences} prompts in one request; this server takes {limit} at once"),
+            ),
             Refusal::QueueFull { waiting, limit } => ApiError::busy(
                 format!("the queue is full: {waiting} prompts are waiting, {limit} may"),
                 self.pace.seconds_until_free(waiting),
@@ -185,6 +257,7 @@ impl Engine {
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
+        self.expire(now);
         while self.may_plan(now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
             if !self.scheduler.schedule(&mut batch) {
@@ -214,9 +287,13 @@ impl Engine {
         metrics.steps_in_flight.observe(self.forecast.in_flight() as u64);
         for start in &batch.starts {
             let id = self.scheduler.holder(start.owner).expect("it was started just now");
-            if let Some(stream) = &mut self.streams[id.index()] {
-                stream.times.start(start.prompt_tokens, metrics, now);
-            }
+            let Some(stream) = &mut self.streams[id.index()] else { continue };
+            let mut exchange = stream.exchange.borrow_mut();
+            exchange.started.get_or_insert(now);
+            // What it finds of its prompt when it begins for the first time with
+            // anything; a follower begins twice, a retry again and again.
+            let cached = self.scheduler.cached_tokens(id) as u64;
+            exchange.usage.cached_tokens += stream.times.start(start.prompt_tokens, cached, metrics, now);
         }
     }
 
@@ -225,7 +302,14 @@ impl Engine {
         let metrics = &self.metrics.front;
         metrics.running.set(self.scheduler.running_count() as u64);
         metrics.waiting.set(self.scheduler.waiting_count() as u64);
-        metrics.kv_tokens_reserved.set(self.scheduler.reserved_tokens().into());
+        let (_, kept) = self.scheduler.cells();
+        metrics.kv_tokens_kept.set(kept as u64);
+        let tally = self.scheduler.tally();
+        metrics.cached_tokens.advance_to(tally.cached_tokens);
+        metrics.prefilled_tokens.advance_to(tally.prefilled_tokens);
+        metrics.evicted_tokens.advance_to(tally.evicted_tokens);
+        metrics.preemptions.advance_to(tally.preemptions);
+        metrics.retries.advance_to(tally.retries);
     }
 
     /// Nothing runs, and more may come in a moment.
@@ -235,18 +319,52 @@ impl Engine {
     }
 
     /// When [`Engine::pump`] should be called though nothing happened: the
-    /// moment to plan the step after the running one, or the first of all.
+    /// moment to plan the step after the running one, or the first of all, or to
+    /// end what has had its time.
     pub fn wake_at(&self) -> Option<Micros> {
-        if self.nothing_to_plan {
-            return None;
-        }
         let gathered = (self.gathering.expected > 0).then_some(self.gathering.until);
-        if self.is_busy() { self.forecast.wake_at() } else { gathered }
+        let plan = match (self.nothing_to_plan, self.is_busy()) {
+            (true, _) => None,
+            (false, true) => self.forecast.wake_at(),
+            (false, false) => gathered,
+        };
+        [plan, self.next_deadline].into_iter().flatten().min()
     }
 
     /// True when [`Engine::pump`] has something to take.
     pub fn is_ready(&self) -> bool {
         self.link.is_ready()
+    }
+
+    /// What is in each slot.
+    pub fn slots(&self, now: Micros) -> Vec<SlotStatus> {
+        let status = |view: SlotView| {
+            let idle = SlotStatus { state: "idle", n_past: view.position, ..SlotStatus::default() };
+            let Some((id, state)) = view.held else { return idle };
+            let Some(stream) = &self.streams[id.index()] else { return idle };
+            let exchange = stream.exchange.borrow();
+            SlotStatus {
+                state: match state {
+                    SlotState::Following => "following",
+                    SlotState::Prefill => "prefill",
+                    SlotState::Decode => "decode",
+                },
+                id_task: exchange.id.clone(),
+                prompt_tokens: exchange.usage.prompt_tokens,
+                cached_tokens: exchange.usage.cached_tokens,
+                decoded_tokens: exchange.usage.completion_tokens,
+                elapsed_ms: now.seconds_since(exchange.admitted) * 1e3,
+                queued_ms: exchange.timings(now).queued.as_secs_f64() * 1e3,
+                ..idle
+            }
+        };
+        self.scheduler.slots().map(status).collect()
+    }
+
+    /// When the running step began, if one runs. One that has come back and waits to
+    /// be taken does not.
+    pub fn step_began(&self) -> Option<Micros> {
+        if self.is_ready() { None } else { self.forecast.running_since() }
     }
 
     /// True while the decode lane owes a step.
@@ -270,9 +388,7 @@ impl Engine {
         }
         events.clear();
         self.events = events;
-        for exchange in self.to_wake.drain(..) {
-            exchange.borrow_mut().wake();
-        }
+        self.wake_touched();
     }
 
     fn on_token(&mut self, id: SequenceId, token: i32, is_last: bool, now: Micros) {
@@ -292,7 +408,7 @@ impl Engine {
         match finish {
             Some(FinishReason::Stop) => stream.times.end(metrics, &metrics.finished.stop, now),
             Some(FinishReason::Length) => stream.times.end(metrics, &metrics.finished.length, now),
-            None => {}
+            Some(FinishReason::Timeout) | None => {} // `expire` does the former
         }
         let mut exchange = stream.exchange.borrow_mut();
         exchange.usage.completion_tokens += 1;
@@ -337,8 +453,15 @@ impl Engine {
             self.pace.finished(now);
             self.gathering.expected += 1;
         }
-        if matches!(exchange.borrow().outcome, Some(Err(_))) {
-            self.end(&exchange.borrow(), |finished| &finished.error); // its other sequences
+        let failed = match &exchange.borrow().outcome {
+            Some(Err(error)) => Some(error.status),
+            _ => None,
+        };
+        match failed {
+            // Its other sequences.
+            Some(504) => self.end(&exchange.borrow(), |finished| &finished.timeout),
+            Some(_) => self.end(&exchange.borrow(), |finished| &finished.error),
+            None => {}
         }
         self.to_wake.push(exchange);
     }

@@ -4,9 +4,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::api::error::ApiError;
-use crate::api::{FinishReason, Reply, Usage};
+use crate::api::{FinishReason, Reply, Summary, Timings, Usage};
 use crate::clock::Micros;
 use crate::limits::UNREAD_BYTES_MAX;
 use crate::scheduler::SequenceId;
@@ -16,12 +17,18 @@ pub type SharedExchange = Rc<RefCell<Exchange>>;
 
 /// See the module's description.
 pub struct Exchange {
+    /// The id that the response has.
+    pub id: String,
     reply: Reply,
     /// Its sequences; those that ended have ids that no longer match.
     pub sequences: Vec<SequenceId>,
     live: usize,
     /// Tokens so far.
     pub usage: Usage,
+    /// When it was admitted.
+    pub admitted: Micros,
+    /// When the first of its sequences was given a slot.
+    pub started: Option<Micros>,
     /// When the first token came.
     pub first_token: Option<Micros>,
     /// Bytes of the body for the connection to take. A reply that is not
@@ -37,12 +44,21 @@ pub struct Exchange {
 
 impl Exchange {
     /// An exchange with `sequences` still to be admitted.
-    pub fn new(reply: Reply, sequences: usize, prompt_tokens: u64) -> Self {
+    pub fn new(
+        id: String,
+        reply: Reply,
+        sequences: usize,
+        prompt_tokens: u64,
+        admitted: Micros,
+    ) -> Self {
         Self {
+            id,
             reply,
             sequences: Vec::with_capacity(sequences),
             live: sequences,
-            usage: Usage { prompt_tokens, completion_tokens: 0 },
+            usage: Usage { prompt_tokens, ..Usage::default() },
+            admitted,
+            started: None,
             first_token: None,
             out: Vec::new(),
             outcome: None,
@@ -76,13 +92,26 @@ impl Exchange {
         if finish.is_some() {
             self.live -= 1;
             if self.live == 0 {
-                self.reply.push_end(self.usage, now, &mut self.out);
+                let summary = Summary { usage: self.usage, timings: self.timings(now) };
+                self.reply.push_end(summary, now, &mut self.out);
                 self.outcome = Some(Ok(()));
             }
         }
         if self.is_stream() && self.out.len() > UNREAD_BYTES_MAX {
             let message = format!("the client left more than {UNREAD_BYTES_MAX} bytes unread");
             self.fail(ApiError::internal(message));
+        }
+    }
+
+    /// Where its time went, until now.
+    pub fn timings(&self, now: Micros) -> Timings {
+        let started = self.started.unwrap_or(now);
+        let first_token = self.first_token.unwrap_or(now);
+        let between = |from: Micros, to: Micros| Duration::from_micros(to.since(from));
+        Timings {
+            queued: between(self.admitted, started),
+            prefill: between(started, first_token),
+            decode: between(first_token, now),
         }
     }
 

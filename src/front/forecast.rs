@@ -50,6 +50,11 @@ impl Forecast {
         }
     }
 
+    /// When the running step began, if one runs.
+    pub fn running_since(&self) -> Option<Micros> {
+        (!self.in_flight.is_empty()).then_some(self.began)
+    }
+
     /// Steps sent and not yet received.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()

@@ -33,6 +33,7 @@ use glommio::timer::{Timer, sleep};
 
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
+use crate::config::ApiKey;
 use crate::limits::{READ_BYTES, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::{FrontMetrics, Metrics, State};
@@ -46,7 +47,11 @@ use timers::Timers;
 /// What the front lane is told at its start.
 pub struct FrontConfig {
     /// Keys that clients must give one of; none lets everybody in.
-    pub api_keys: Vec<String>,
+    pub keys: Vec<ApiKey>,
+    /// How long a request may take that does not say so itself.
+    pub request_timeout: Option<Duration>,
+    /// How long a step may take before it is given up.
+    pub step_timeout: Duration,
     /// How long running requests may take to finish after a drain began.
     pub drain: Duration,
     /// Poll the rings while there is work, instead of sleeping between events.
@@ -61,13 +66,15 @@ pub struct FrontConfig {
 pub struct Control {
     /// Wakes the front lane.
     pub bell: Arc<SocketBell>,
+    /// Makes the decode lane give up the step that it runs.
+    pub abort_step: Arc<AtomicBool>,
     draining: AtomicBool,
 }
 
 impl Control {
     /// A control over the front lane that `bell` wakes.
     pub fn new(bell: Arc<SocketBell>) -> Self {
-        Self { bell, draining: AtomicBool::new(false) }
+        Self { bell, abort_step: Arc::default(), draining: AtomicBool::new(false) }
     }
 
     /// Stop accepting; finish what runs; end.
@@ -101,6 +108,8 @@ pub struct Front {
     metrics: Arc<Metrics>,
     clock: Clock,
     loaded: RefCell<Option<Loaded>>,
+    /// When the step that was given up began, and when that was.
+    given_up: Cell<Option<(Micros, Micros)>>,
     timers: Timers,
     /// Scratch that every connection reads into.
     read_buffer: RefCell<Box<[u8]>>,
@@ -158,6 +167,7 @@ pub async fn run(
         config,
         control,
         loaded: RefCell::new(None),
+        given_up: Cell::new(None),
         timers: Timers::default(),
         read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
         draining: Cell::new(false),
@@ -389,8 +399,39 @@ async fn sweep(front: Rc<Front>) {
         let idle = front.connections.get() == 0 && !front.draining.get();
         sleep(if idle { Duration::from_secs(1) } else { SWEEP_INTERVAL }).await;
         front.timers.expire(front.clock.now());
+        front.watch_step();
         if front.draining.get() {
             front.kick();
+        }
+    }
+}
+
+impl Front {
+    /// Gives up a step that takes too long; and if that does not help, ends the
+    /// process: a server that accepts and does not answer is worse than none.
+    ///
+    /// # Panics
+    /// When the decode lane is stuck.
+    fn watch_step(&self) {
+        let began = self.loaded.borrow().as_ref().and_then(|loaded| loaded.engine.step_began());
+        let Some(began) = began else { return };
+        let (now, limit) = (self.clock.now(), self.config.step_timeout);
+        let elapsed = Duration::from_micros(now.since(began));
+        if elapsed < limit {
+            return;
+        }
+        // The time from the first look that found it too long counts: this process may
+        // have been stopped, too.
+        match self.given_up.get() {
+            Some((step, at)) if step == began => assert!(
+                now.since(at) < limit.as_micros() as u64, // a day at most
+                "a step of the model has run for {elapsed:.0?} and cannot be given up"
+            ),
+            _ => {
+                tracing::error!("a step of the model has run for {elapsed:.0?}: it is given up");
+                self.given_up.set(Some((began, now)));
+                self.control.abort_step.store(true, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -16,19 +16,36 @@ pub(super) struct Times {
     last_token: Option<Micros>,
     /// Known once it has started.
     prompt_tokens: u64,
+    /// Tokens of its prompt that were there already.
+    cached: u64,
 }
 
 impl Times {
     /// Of a sequence taken in now.
     pub fn new(received: Micros, now: Micros) -> Self {
-        Self { received, admitted: now, started: now, last_token: None, prompt_tokens: 0 }
+        Self { received, admitted: now, started: now, last_token: None, prompt_tokens: 0, cached: 0 }
     }
 
-    /// It was given a slot.
-    pub fn start(&mut self, prompt_tokens: u32, metrics: &FrontMetrics, now: Micros) {
-        self.started = now;
-        self.prompt_tokens = prompt_tokens.into();
-        metrics.queue_us.observe(now.since(self.admitted));
+    /// It was given a slot, or begins again in it. How much more of its prompt
+    /// than before was there already.
+    pub fn start(
+        &mut self,
+        prompt_tokens: u32,
+        cached: u64,
+        metrics: &FrontMetrics,
+        now: Micros,
+    ) -> u64 {
+        if self.prompt_tokens == 0 {
+            self.started = now;
+            self.prompt_tokens = prompt_tokens.into();
+            metrics.queue_us.observe(now.since(self.admitted));
+        }
+        if self.last_token.is_some() {
+            return 0; // its prompt was computed long ago
+        }
+        let more = cached.saturating_sub(self.cached);
+        self.cached += more;
+        more
     }
 
     /// A token became an event.

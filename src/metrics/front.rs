@@ -24,8 +24,8 @@ pub struct FrontMetrics {
     pub running: Gauge,
     /// Sequences that wait for one.
     pub waiting: Gauge,
-    /// KV cells promised to running sequences, in tokens.
-    pub kv_tokens_reserved: Gauge,
+    /// KV cells that hold what nobody runs on, and somebody may begin with.
+    pub kv_tokens_kept: Gauge,
     /// KV cells that there are, in tokens.
     pub kv_tokens_capacity: Gauge,
     /// Steps in flight whenever another one was sent.
@@ -35,6 +35,16 @@ pub struct FrontMetrics {
     pub prompt_tokens: Counter,
     /// Tokens generated, end-of-generation tokens included.
     pub generation_tokens: Counter,
+    /// Prompt tokens that were found in the KV cache.
+    pub cached_tokens: Counter,
+    /// Prompt tokens that were computed, those of preempted sequences again.
+    pub prefilled_tokens: Counter,
+    /// Tokens that the KV cache kept, and that gave way.
+    pub evicted_tokens: Counter,
+    /// Sequences that lost their slot, and went back to the queue.
+    pub preemptions: Counter,
+    /// Sequences that began again after a step that failed.
+    pub retries: Counter,
     /// How requests ended.
     pub finished: Finished,
     /// From admission to a slot, in microseconds.
@@ -65,6 +75,8 @@ pub struct Finished {
     pub length: Counter,
     /// The client left.
     pub abort: Counter,
+    /// Their time was over.
+    pub timeout: Counter,
     /// We failed.
     pub error: Counter,
 }
@@ -89,11 +101,16 @@ impl FrontMetrics {
             responses: Responses::new(paths),
             running: Gauge::default(),
             waiting: Gauge::default(),
-            kv_tokens_reserved: Gauge::default(),
+            kv_tokens_kept: Gauge::default(),
             kv_tokens_capacity: Gauge::default(),
             steps_in_flight: Histogram::new(&STEPS_IN_FLIGHT),
             prompt_tokens: Counter::default(),
             generation_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            prefilled_tokens: Counter::default(),
+            evicted_tokens: Counter::default(),
+            preemptions: Counter::default(),
+            retries: Counter::default(),
             finished: Finished::default(),
             queue_us: Histogram::new(&REQUEST_US),
             prefill_us: Histogram::new(&REQUEST_US),

@@ -6,6 +6,8 @@
 //! without slots, batches or positions; whatever the scheduler does to a
 //! sequence, the two must agree.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Backend, DecodeRow, StepError};
@@ -25,6 +27,18 @@ pub struct FakeOptions {
     pub step: Duration,
     /// One step in so many fails; 0 never fails.
     pub fail_one_in: u64,
+    /// And so many more right behind it.
+    pub fail_more: u64,
+    /// It cannot forget a part of a sequence, as recurrent models cannot.
+    pub forgets_whole: bool,
+    /// One step in so many hangs until it is given up; 0 never does.
+    pub hang_one_in: u64,
+    /// And so many more right behind it.
+    pub hang_more: u64,
+    /// And it cannot be given up.
+    pub hangs_for_good: bool,
+    /// One step in so many panics; 0 never does.
+    pub panic_one_in: u64,
 }
 
 /// The fake model.
@@ -35,7 +49,8 @@ pub struct FakeModel {
     slots: Box<[Vec<u64>]>, // [slots][tokens]: the hash after each token
     logits: Box<[f32]>,     // [rows_max, N_VOCAB]
     sampled: Box<[bool]>,   // [rows_max]: which rows of the last step have logits
-    fails_next: bool,
+    fails_next: Option<StepError>,
+    abort: Arc<AtomicBool>,
 }
 
 impl FakeModel {
@@ -49,14 +64,20 @@ impl FakeModel {
             slots: (0..slots).map(|_| Vec::new()).collect(),
             sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
-            fails_next: false,
+            fails_next: None,
+            abort: Arc::default(),
         }
     }
 
-    /// The next step fails, after some of its rows were stored, as a real one
-    /// may.
-    pub fn fail_next(&mut self) {
-        self.fails_next = true;
+    /// A step that hangs looks at this flag.
+    pub fn with_abort(self, abort: Arc<AtomicBool>) -> Self {
+        Self { abort, ..self }
+    }
+
+    /// The next step fails like this, after some of its rows were stored, as a real
+    /// one may.
+    pub fn fail_next(&mut self, error: StepError) {
+        self.fails_next = Some(error);
     }
 
     /// Tokens held by one slot.
@@ -77,17 +98,28 @@ impl Backend for FakeModel {
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         self.steps += 1;
-        let FakeOptions { end_one_in, step, fail_one_in } = self.options;
+        let FakeOptions { end_one_in, step, fail_one_in, fail_more, .. } = self.options;
+        let FakeOptions { hang_one_in, hang_more, .. } = self.options;
+        let steps = self.steps;
+        let is_one = |one_in, more| one_in != 0 && steps >= one_in && steps % one_in <= more;
         if !step.is_zero() {
             std::thread::sleep(step);
         }
-        let fails = std::mem::take(&mut self.fails_next)
-            || (fail_one_in != 0 && self.steps.is_multiple_of(fail_one_in));
+        assert!(!is_one(self.options.panic_one_in, 0), "the fake model was told to panic");
+        self.abort.store(false, Ordering::Relaxed);
+        if is_one(hang_one_in, hang_more) {
+            while self.options.hangs_for_good || !self.abort.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Err(StepError::Aborted);
+        }
+        let one = is_one(fail_one_in, fail_more).then_some(StepError::Failed(-1));
+        let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
         if self.tokens_held() + rows.len() > self.context_tokens {
             return Err(StepError::NoRoom);
         }
-        let stored = if fails { rows.len() / 2 } else { rows.len() };
+        let stored = if failure.is_some() { rows.len() / 2 } else { rows.len() };
         for (index, row) in rows[..stored].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
@@ -100,7 +132,7 @@ impl Backend for FakeModel {
                 logits[next_token(hash, end_one_in) as usize] = 20.0;
             }
         }
-        if fails { Err(StepError::Failed(-1)) } else { Ok(()) }
+        failure.map_or(Ok(()), Err)
     }
 
     fn logits(&mut self, row: usize) -> &mut [f32] {
@@ -108,12 +140,21 @@ impl Backend for FakeModel {
         &mut self.logits[row * N_VOCAB..][..N_VOCAB]
     }
 
-    fn clear(&mut self, slot: SlotId) {
-        self.slots[slot.index()].clear();
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position {
+        assert!(self.slots[to.index()].is_empty(), "a copy goes into an empty slot");
+        self.slots[to.index()] = self.slots[from.index()][..tokens.index()].to_vec();
+        tokens
     }
 
-    fn truncate(&mut self, slot: SlotId, from: Position) {
-        self.slots[slot.index()].truncate(from.index());
+    fn truncate(&mut self, slot: SlotId, from: Position) -> Position {
+        let tokens = &mut self.slots[slot.index()];
+        assert!(from.index() <= tokens.len(), "what is not there cannot be kept");
+        if self.options.forgets_whole && from.index() < tokens.len() {
+            tokens.clear();
+            return Position(0);
+        }
+        tokens.truncate(from.index());
+        from
     }
 }
 

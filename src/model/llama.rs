@@ -4,8 +4,10 @@
 //! The context is made through `llama-cpp-sys-2`, because `llama-cpp-2` wraps
 //! neither the thread pool nor the bound on outputs.
 
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
@@ -31,6 +33,8 @@ pub struct ContextConfig {
     pub poll: u32,
     /// How the KV cache is laid out.
     pub cache: CacheLayout,
+    /// Set from outside to give up the step that runs.
+    pub abort: Arc<AtomicBool>,
 }
 
 /// A llama.cpp context.
@@ -39,7 +43,11 @@ pub struct LlamaBackend {
     memory: sys::llama_memory_t,
     threadpool: *mut sys::ggml_threadpool,
     n_vocab: usize,
+    /// One KV cache for all sequences.
+    unified: bool,
     rows: RowArrays,
+    /// llama.cpp looks at it between two operations.
+    abort: Arc<AtomicBool>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
 }
@@ -113,8 +121,21 @@ impl LlamaBackend {
         };
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
-        Ok(Self { context, memory, threadpool, n_vocab, rows, _model: model })
+        let unified = config.cache.unified;
+        let abort = config.abort.clone();
+        // SAFETY: the flag is alive as long as the context: `abort` holds it.
+        unsafe {
+            let flag = Arc::as_ptr(&abort).cast_mut().cast();
+            sys::llama_set_abort_callback(context, Some(is_aborted), flag);
+        }
+        Ok(Self { context, memory, threadpool, n_vocab, unified, rows, abort, _model: model })
     }
+}
+
+/// What llama.cpp asks between two operations of a step.
+unsafe extern "C" fn is_aborted(flag: *mut c_void) -> bool {
+    // SAFETY: the flag that `LlamaBackend::new` set, which outlives the context.
+    unsafe { (*flag.cast::<AtomicBool>()).load(Ordering::Relaxed) }
 }
 
 fn ggml_type(cache: CacheType) -> sys::ggml_type {
@@ -149,12 +170,14 @@ impl Backend for LlamaBackend {
     }
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
+        self.abort.store(false, Ordering::Relaxed); // meant for the step before
         let batch = self.rows.fill(rows);
         // SAFETY: the context is live and used by this thread alone; the batch
         // points into arrays of `self`, of which `n_tokens` entries are filled.
         match unsafe { sys::llama_decode(self.context, batch) } {
             0 => Ok(()),
             1 => Err(StepError::NoRoom),
+            2 => Err(StepError::Aborted),
             code => Err(StepError::Failed(code)),
         }
     }
@@ -170,21 +193,29 @@ impl Backend for LlamaBackend {
         }
     }
 
-    fn clear(&mut self, slot: SlotId) {
-        self.truncate(slot, Position(0));
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position {
+        // Between caches of their own, sequences can only be copied whole.
+        let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
+        // SAFETY: the memory belongs to the live context, and both slots are below
+        // n_seq_max.
+        unsafe {
+            sys::llama_memory_seq_cp(self.memory, i32::from(from.0), i32::from(to.0), -1, end);
+        }
+        self.truncate(to, tokens)
     }
 
-    fn truncate(&mut self, slot: SlotId, from: Position) {
-        let slot = i32::from(slot.0);
-        let from = from.0 as i32; // below SEQUENCE_TOKENS_MAX
+    fn truncate(&mut self, slot: SlotId, from: Position) -> Position {
+        let id = i32::from(slot.0);
         // SAFETY: the memory belongs to the live context. Removing the end of
         // a sequence is allowed for every slot below n_seq_max.
-        let removed = unsafe { sys::llama_memory_seq_rm(self.memory, slot, from, -1) };
-        if !removed {
-            // Recurrent models cannot forget a part; the whole always works.
-            // SAFETY: as above.
-            unsafe { sys::llama_memory_seq_rm(self.memory, slot, -1, -1) };
+        let removed = unsafe { sys::llama_memory_seq_rm(self.memory, id, from.0 as i32, -1) };
+        if removed {
+            return from;
         }
+        // Recurrent models cannot forget a part; the whole always works.
+        // SAFETY: as above.
+        unsafe { sys::llama_memory_seq_rm(self.memory, id, -1, -1) };
+        Position(0)
     }
 }
 

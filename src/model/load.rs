@@ -145,6 +145,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         n_embd,
         context_trained: model.n_ctx_train(),
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
+        is_recurrent: model.is_recurrent() || model.is_hybrid(),
     }
 }
 

@@ -29,11 +29,23 @@ pub trait Backend {
     /// sample. Mutable, because penalties are applied in place.
     fn logits(&mut self, row: usize) -> &mut [f32]; // [n_vocab]
 
-    /// Forgets every token of a slot.
-    fn clear(&mut self, slot: SlotId);
+    /// Copies the first `tokens` tokens of a slot into an empty one, as far as it
+    /// can; how many are there then.
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position;
 
-    /// Forgets the tokens of a slot from position `from` on.
-    fn truncate(&mut self, slot: SlotId, from: Position);
+    /// Forgets the tokens of a slot from position `from` on. Some models can only
+    /// forget everything; how many tokens are left.
+    fn truncate(&mut self, slot: SlotId, from: Position) -> Position;
+
+    /// Makes a slot hold the first `tokens` tokens of `source`, which may be
+    /// itself, and nothing else, as far as it can; how many are there then.
+    fn begin(&mut self, slot: SlotId, source: SlotId, tokens: Position) -> Position {
+        if slot == source {
+            return self.truncate(slot, tokens);
+        }
+        self.truncate(slot, Position(0));
+        if tokens == Position(0) { tokens } else { self.copy(source, slot, tokens) }
+    }
 }
 
 /// One token to run.
@@ -56,6 +68,9 @@ pub enum StepError {
     /// should have prevented this.
     #[error("no room in the KV cache for the step")]
     NoRoom,
+    /// It took too long, and was given up.
+    #[error("the step took too long and was given up")]
+    Aborted,
     /// Any other failure, with llama.cpp's code.
     #[error("llama_decode failed with code {0}")]
     Failed(i32),

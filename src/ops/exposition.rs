@@ -63,7 +63,9 @@ impl Page<'_> {
     fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 1]) -> fmt::Result {
         let front = &metrics.front;
         let capacity = front.kv_tokens_capacity.get().max(1) as f64;
-        let usage = metrics.decode.kv_tokens_used.get() as f64 / capacity;
+        // What is kept gives way when it has to, so it counts as free, as in vLLM.
+        let used = metrics.decode.kv_tokens_used.get().saturating_sub(front.kv_tokens_kept.get());
+        let usage = used as f64 / capacity;
         self.gauge(
             "vllm:num_requests_running",
             "Requests that hold a slot and run in every step.",
@@ -93,10 +95,27 @@ impl Page<'_> {
             "Tokens generated, end-of-generation tokens included.",
             [([model_name], front.generation_tokens.get())].into_iter(),
         )?;
+        let prompts = front.cached_tokens.get() + front.prefilled_tokens.get();
+        self.counters(
+            "vllm:prefix_cache_queries",
+            "Prompt tokens, cached or computed.",
+            [([model_name], prompts)].into_iter(),
+        )?;
+        self.counters(
+            "vllm:prefix_cache_hits",
+            "Prompt tokens that the KV cache had.",
+            [([model_name], front.cached_tokens.get())].into_iter(),
+        )?;
+        self.counters(
+            "vllm:num_preemptions",
+            "Requests that lost their slot and went back to the queue.",
+            [([model_name], front.preemptions.get())].into_iter(),
+        )?;
         let ends = [
             ("stop", &front.finished.stop),
             ("length", &front.finished.length),
             ("abort", &front.finished.abort),
+            ("timeout", &front.finished.timeout),
         ];
         self.counters(
             "vllm:request_success",
@@ -188,10 +207,20 @@ impl Page<'_> {
             front.finished.error.get(),
         )?;
         self.gauge(
-            "corelane_kv_tokens_reserved",
-            "Tokens of the KV cache promised to running requests.",
+            "corelane_kv_tokens_kept",
+            "Tokens of the KV cache that nobody runs on, kept for prompts that begin alike.",
             &[],
-            front.kv_tokens_reserved.get(),
+            front.kv_tokens_kept.get(),
+        )?;
+        self.counter(
+            "corelane_kv_tokens_evicted",
+            "Kept tokens that gave way to others.",
+            front.evicted_tokens.get(),
+        )?;
+        self.counter(
+            "corelane_requests_retried",
+            "Requests that began again after a step that failed.",
+            front.retries.get(),
         )?;
         self.gauge(
             "corelane_kv_tokens_capacity",
@@ -216,7 +245,7 @@ impl Page<'_> {
     fn decode(&mut self, decode: &DecodeMetrics) -> fmt::Result {
         self.gauge(
             "corelane_kv_tokens_used",
-            "Tokens in the KV cache.",
+            "Tokens in the KV cache, those that are kept for others included.",
             &[],
             decode.kv_tokens_used.get(),
         )?;

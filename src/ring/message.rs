@@ -4,7 +4,7 @@
 
 use crate::clock::Micros;
 use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX};
-use crate::types::{Owner, Position, Sampling, TokenId};
+use crate::types::{Owner, Position, Sampling, SlotId, TokenId};
 
 /// One step: what the scheduler asks for, and what the decode lane made of it.
 ///
@@ -17,16 +17,25 @@ pub struct Batch {
     /// When the front lane sent it.
     pub sent: Micros,
     /// Slots whose KV cells are to be cleared before anything else.
-    pub clears: heapless::Vec<Owner, SLOTS_MAX>,
-    /// Sequences whose first rows are in this batch, after the clears.
-    pub starts: heapless::Vec<Start, SLOTS_MAX>,
+    pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
+    /// Sequences that begin, after the clears, in this order.
+    pub starts: heapless::Vec<Start, { 2 * SLOTS_MAX }>,
     /// The tokens to run, each sequence's in order of position.
     pub rows: heapless::Vec<Row, STEP_ROWS_MAX>,
+    /// How many of the rows are generated tokens.
+    pub decode_rows: u32,
+    /// How many of the rows are tokens of prompts.
+    pub prefill_rows: u32,
 
     /// Answer: one for each row that asked for it and was run.
     pub samples: heapless::Vec<Sample, SLOTS_MAX>,
-    /// Answer: sequences that this step failed. They have ended.
-    pub failed: heapless::Vec<Owner, SLOTS_MAX>,
+    /// Answer: sequences that this step failed. Their later rows are dropped
+    /// until they start again.
+    pub failed: heapless::Vec<Failed, SLOTS_MAX>,
+    /// Answer: the model could not run the step.
+    pub step_failed: bool,
+    /// Answer: because it took too long and was given up.
+    pub aborted: bool,
     /// Answer: rows not run because their sequence had ended in a step before.
     pub rows_dropped: u32,
     /// Answer: time inside the model, in microseconds.
@@ -43,8 +52,12 @@ impl Batch {
         self.clears.clear();
         self.starts.clear();
         self.rows.clear();
+        self.decode_rows = 0;
+        self.prefill_rows = 0;
         self.samples.clear();
         self.failed.clear();
+        self.step_failed = false;
+        self.aborted = false;
         self.rows_dropped = 0;
         self.decode_us = 0;
         self.sample_us = 0;
@@ -57,15 +70,30 @@ impl Batch {
     }
 }
 
-/// A sequence takes hold of a slot.
+/// A sequence begins in a slot, with the first tokens of what a slot holds; or
+/// begins again, after a step that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Start {
     /// The slot and the generation that it now has.
     pub owner: Owner,
+    /// The slot that holds its beginning: its own, or another one.
+    pub source: SlotId,
+    /// Where its first row goes: the tokens before are those of `source`. What
+    /// else its own slot holds is forgotten.
+    pub keep: Position,
     /// Tokens of the prompt; later ones are generated.
     pub prompt_tokens: u32,
     /// How to choose its tokens.
     pub sampling: Sampling,
+}
+
+/// A sequence that a step failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Which.
+    pub owner: Owner,
+    /// Its next position: the tokens before are in the KV cache.
+    pub next: Position,
 }
 
 /// One token of a step.

@@ -5,66 +5,59 @@
 //! while the one before it runs, so a decoding row carries no token: it says
 //! "what this sequence samples in the step before".
 //!
-//! Policy, in full: every running sequence that has its prompt behind it
-//! decodes in every step. What room is left goes to prompts, oldest first, and
-//! at most `prefill_tokens_beside_decode` of it while others decode. A waiting
-//! sequence starts as soon as a slot is free and the KV cache has room for all
-//! that it may ever need.
+//! Policy, in full:
+//! - **Decode** Every running sequence that has its prompt behind it decodes in
+//!   every step.
+//! - **Prefill** Then come prompt rows, as many as keep the step within the bound
+//!   on the time between two tokens ([`cost`]), the shortest prompt first; a
+//!   prompt grows shorter in this order as it waits.
+//! - **Start** A waiting sequence takes a free slot when the KV cache has room for
+//!   all its known tokens and a part of those to come, beside the same of all that
+//!   run. The lowest priority number goes first, then the key that was served
+//!   least by its weight (`shares`), then the oldest; nobody overtakes the first.
+//! - **Reuse** It begins with the longest prefix that a slot holds, kept or
+//!   running; where one that runs is about to compute more of it, it waits for
+//!   that (`reuse`).
+//! - **Pressure** When the cells run out, what is kept for nobody goes first, the
+//!   longest unused; then the youngest running sequence of the lowest priority,
+//!   which goes back to the queue with all its tokens (`pressure`).
+//! - **Failure** The sequences of a step that failed begin again where they stood,
+//!   in steps of half the rows, a few times over (`complete`).
 //!
 //! **Invariant:** pure. Nothing here does I/O, reads a clock or draws a random
 //! number.
-//! **Invariant:** two live sequences never hold the same slot, and a slot is
-//! handed out again only in a batch that clears it first.
+//! **Invariant:** two live sequences never hold the same slot, and what a slot
+//! holds when a sequence begins in it is a prefix of that sequence.
 
-pub mod sequence;
-pub mod slots;
+mod capacity;
+mod complete;
+pub mod cost;
+mod pressure;
+mod reuse;
+mod sequence;
+mod shares;
+mod slots;
+mod view;
 
-use std::collections::VecDeque;
-
-use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX};
+use crate::limits::{
+    PREFILL_ROWS_MIN, PREFILL_ROWS_UNMEASURED, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX,
+};
 use crate::ring::message::{Batch, Input, Row, Start};
-use crate::types::{Owner, Position, TokenId};
+use crate::types::{KeyId, Owner, Position, SlotId, TokenId};
+pub use capacity::{Capacity, Refusal};
+use cost::{Rows, StepCost};
 pub use sequence::{NewSequence, SequenceId};
-use sequence::{Sequences, State};
+use sequence::{Sequence, Sequences, State};
+use shares::Shares;
 use slots::Slots;
+pub use view::{SlotState, SlotView, Tally};
 
-/// The room that the scheduler has to give.
-#[derive(Clone, Copy, Debug)]
-pub struct Capacity {
-    /// Sequences that run at once.
-    pub slots: usize,
-    /// Rows of one step.
-    pub step_rows: usize,
-    /// Prompt rows of a step in which others decode.
-    pub prefill_tokens_beside_decode: usize,
-    /// KV cells, all slots together.
-    pub context_tokens: u32,
-    /// Tokens of one sequence, prompt and generated.
-    pub sequence_tokens: u32,
-    /// Sequences that wait.
-    pub queue_sequences: usize,
-    /// Prompt tokens that wait.
-    pub queue_tokens: usize,
-}
+/// A sequence finds one in so many of the cells that its generation may come to
+/// need free when it starts; it is preempted if they turn out too few.
+const PROMISED_SHARE: usize = 4;
 
-/// Why sequences were not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The queue has no room for all of them now.
-    QueueFull {
-        /// Sequences waiting.
-        waiting: usize,
-        /// The queue's bound.
-        limit: usize,
-    },
-    /// The queue has no room for all of their tokens now.
-    TokensFull {
-        /// Prompt tokens waiting.
-        waiting: usize,
-        /// The queue's bound.
-        limit: usize,
-    },
-}
+/// Rows by which a prompt counts as shorter for each step that it has waited.
+const AGEING_ROWS: u64 = 8;
 
 /// What became of a sequence in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +75,7 @@ pub enum Finish {
     End,
     /// With as many tokens as it asked for.
     Length,
-    /// The step that it was in failed.
+    /// The steps that it was in failed.
     Failed,
 }
 
@@ -91,13 +84,20 @@ pub struct Scheduler {
     capacity: Capacity,
     sequences: Sequences,
     slots: Slots,
-    waiting: VecDeque<SequenceId>, // capacity SEQUENCES_MAX
-    running: heapless::Vec<SequenceId, { crate::limits::SLOTS_MAX }>, // oldest first
-    /// KV cells promised to running sequences.
-    reserved_tokens: u32,
-    /// Prompt tokens of waiting sequences.
+    shares: Shares,
+    cost: StepCost,
+    waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
+    held: heapless::Vec<SequenceId, SLOTS_MAX>, // those with slots, oldest first
+    /// Sequences that have to begin again where they stand.
+    restarts: heapless::Vec<SequenceId, SLOTS_MAX>,
+    /// Tokens of waiting sequences.
     waiting_tokens: usize,
+    /// Rows of a step at most: fewer than `capacity.step_rows` after failures.
+    rows_max: usize,
+    /// The step that is being planned copies from one slot to another.
+    copied: bool,
     step: u64,
+    tally: Tally,
 }
 
 impl Scheduler {
@@ -107,14 +107,19 @@ impl Scheduler {
         assert!(capacity.queue_sequences <= QUEUE_SEQUENCES);
         assert!(capacity.sequence_tokens <= capacity.context_tokens);
         Self {
-            capacity,
             sequences: Sequences::with_capacity(SEQUENCES_MAX),
             slots: Slots::new(capacity.slots),
-            waiting: VecDeque::with_capacity(SEQUENCES_MAX),
-            running: heapless::Vec::new(),
-            reserved_tokens: 0,
+            shares: Shares::new(&capacity.weights),
+            cost: StepCost::default(),
+            waiting: Vec::with_capacity(SEQUENCES_MAX),
+            held: heapless::Vec::new(),
+            restarts: heapless::Vec::new(),
             waiting_tokens: 0,
+            rows_max: capacity.step_rows,
+            copied: false,
             step: 0,
+            tally: Tally::default(),
+            capacity,
         }
     }
 
@@ -129,19 +134,25 @@ impl Scheduler {
         mut assign: impl FnMut(usize, SequenceId),
     ) -> Result<(), Refusal> {
         let limit = self.capacity.queue_sequences;
+        let ever = limit + self.capacity.slots;
+        if new.len() > ever {
+            return Err(Refusal::TooMany { sequences: new.len(), limit: ever });
+        }
         // Sequences that would start at once do not count against the queue.
         if self.waiting.len() + new.len() > limit + self.slots.free_count() {
             return Err(Refusal::QueueFull { waiting: self.waiting.len(), limit });
         }
         let new_tokens: usize = new.iter().map(|sequence| sequence.prompt.len()).sum();
         let limit = self.capacity.queue_tokens;
-        if self.waiting_tokens + new_tokens > limit {
+        // Where nobody waits there is room for whatever a request may be.
+        if self.waiting_tokens > 0 && self.waiting_tokens + new_tokens > limit {
             return Err(Refusal::TokensFull { waiting: self.waiting_tokens, limit });
         }
         for (index, sequence) in new.into_iter().enumerate() {
             self.assert_possible(&sequence);
+            self.shares.arrive(sequence.key);
             let id = self.sequences.insert(sequence);
-            self.waiting.push_back(id);
+            self.waiting.push(id);
             assign(index, id);
         }
         self.waiting_tokens += new_tokens;
@@ -161,124 +172,202 @@ impl Scheduler {
     /// do, in which case the batch is still empty.
     pub fn schedule(&mut self, batch: &mut Batch) -> bool {
         assert!(batch.is_empty());
-        self.slots.clear_released(|owner| {
-            batch.clears.push(owner).expect("one clear for each slot");
-        });
+        self.step += 1;
+        self.copied = false;
+        for slot in self.slots.take_useless() {
+            batch.clears.push(slot).expect("one clear for each slot");
+        }
+        self.make_room_to_decode(batch);
+        self.restart(batch);
+        self.end_following(batch);
         self.start_waiting(batch);
         self.plan_decode(batch);
         self.plan_prefill(batch);
+        if batch.rows.is_empty() {
+            self.free_a_standstill(batch);
+        }
         if batch.is_empty() {
             return false;
         }
         // In the order of slots: with a KV cache for each sequence, llama.cpp computes
         // together only rows of neighbouring slots that come in this order.
         batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
-        self.step += 1;
         batch.step = self.step;
         true
     }
 
-    /// Gives slots to waiting sequences, in order, while there are slots and
-    /// cells.
-    fn start_waiting(&mut self, batch: &mut Batch) {
-        while let Some(id) = self.waiting.front().copied() {
-            let sequence = self.sequences.get_mut(id);
-            let needed = sequence.tokens_max();
-            if self.reserved_tokens + needed > self.capacity.context_tokens {
-                return;
+    /// Sequences of a step that failed go on from where they stood.
+    fn restart(&mut self, batch: &mut Batch) {
+        while let Some(id) = self.restarts.pop() {
+            if !self.sequences.contains(id) {
+                continue;
             }
-            let Some(owner) = self.slots.take(id) else { return };
-            self.reserved_tokens += needed;
-            self.waiting_tokens -= sequence.prompt.len();
-            sequence.state = State::Running(owner);
-            batch
-                .starts
-                .push(Start {
-                    owner,
-                    prompt_tokens: sequence.prompt.len() as u32, // checked on admission
-                    sampling: sequence.sampling,
-                })
-                .expect("one start for each slot");
-            self.running.push(id).expect("one running sequence for each slot");
-            self.waiting.pop_front();
+            let sequence = self.sequences.get(id);
+            if let State::Running(owner) = sequence.state {
+                start(batch, sequence, owner.slot, sequence.planned);
+            }
         }
     }
 
-    fn plan_decode(&mut self, batch: &mut Batch) {
-        for id in &self.running {
-            let sequence = self.sequences.get_mut(*id);
-            if sequence.prompt_left() > 0 || sequence.samples_left() == 0 {
-                continue;
+    /// Gives slots to waiting sequences, the first in order first, while there
+    /// are slots and cells.
+    fn start_waiting(&mut self, batch: &mut Batch) {
+        while self.slots.free_count() > 0 {
+            let Some(index) = self.first_waiting() else { return };
+            let id = self.waiting[index];
+            let promised: usize =
+                self.held.iter().map(|id| self.sequences.get(*id).cells_promised()).sum();
+            let needed = self.sequences.get(id).cells_promised();
+            if promised + needed > self.capacity.context_tokens as usize {
+                return;
             }
-            let position = sequence.next_position();
-            sequence.samples_planned += 1;
-            let row = Row { owner: sequence.owner(), position, input: Input::Carry, sample: true };
-            batch.rows.push(row).expect("slots fit into a step");
+            if !self.start(batch, id) {
+                return;
+            }
+            self.waiting.swap_remove(index);
+            self.waiting_tokens -= self.sequences.get(id).tokens.len();
+        }
+    }
+
+    fn first_waiting(&self) -> Option<usize> {
+        let order = |id: &SequenceId| {
+            let sequence = self.sequences.get(*id);
+            (sequence.priority, self.shares.served(sequence.key), sequence.admitted)
+        };
+        let smaller = |a: &(i32, f64, u64), b: &(i32, f64, u64)| {
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+        };
+        (0..self.waiting.len())
+            .min_by(|a, b| smaller(&order(&self.waiting[*a]), &order(&self.waiting[*b])))
+    }
+
+    /// Gives a slot to a sequence: one that holds its beginning, if any does. False
+    /// when that has to wait for the next step.
+    fn start(&mut self, batch: &mut Batch, id: SequenceId) -> bool {
+        let free = self.slots.free().expect("there is a free slot");
+        let prefix = self.find_prefix(id);
+        if let Some((leader, tokens)) = prefix.coming {
+            let owner = self.take(free, id, 0);
+            self.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
+            // Whatever is in the slot takes cells that nobody counts.
+            start(batch, self.sequences.get(id), free, 0);
+            return true;
+        }
+        let (source, tokens) = prefix.ready.unwrap_or((free, 0));
+        // In place where nobody holds it, unless most of it would be lost to whoever
+        // comes for it.
+        let is_free = self.slots.is_free(source);
+        let in_place = is_free && 2 * tokens >= self.slots.kept_len(source);
+        let place = if in_place { source } else { free };
+        if place != source && !self.may_copy() {
+            return false;
+        }
+        let owner = self.take(place, id, if in_place { tokens } else { 0 });
+        self.begin(batch, id, owner, source, tokens);
+        true
+    }
+
+    /// A free slot is held by `id` from now on, which goes on with the first `reused`
+    /// tokens of what was kept there.
+    fn take(&mut self, slot: SlotId, id: SequenceId, reused: usize) -> Owner {
+        self.tally.evicted_tokens += (self.slots.kept_len(slot) - reused) as u64;
+        self.held.push(id).expect("one held slot for each slot");
+        self.slots.take(slot, id)
+    }
+
+    fn decodes(&self, id: SequenceId) -> bool {
+        let sequence = self.sequences.get(id);
+        matches!(sequence.state, State::Running(_)) && sequence.rows_left() == 1
+    }
+
+    fn plan_decode(&mut self, batch: &mut Batch) {
+        let decoding = self.held.iter().filter(|id| self.decodes(**id)).count();
+        self.evict(batch, decoding);
+        // There is room, but for those who began just now.
+        let mut room = self.cells_left().min(self.rows_max);
+        for index in 0..self.held.len() {
+            let id = self.held[index];
+            if room > 0 && self.decodes(id) {
+                room -= 1;
+                self.plan_row(batch, id);
+            }
         }
     }
 
     fn plan_prefill(&mut self, batch: &mut Batch) {
-        let mut room = self.capacity.step_rows - batch.rows.len();
-        if !batch.rows.is_empty() {
-            room = room.min(self.capacity.prefill_tokens_beside_decode);
+        let mut waiting = heapless::Vec::<(u64, SequenceId), SLOTS_MAX>::new();
+        for id in &self.held {
+            let sequence = self.sequences.get(*id);
+            if matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 1 {
+                let aged = AGEING_ROWS * (self.step - sequence.started);
+                let length = (self.rows_wanted(*id) as u64).saturating_sub(aged);
+                waiting.push((length, *id)).expect("one for each slot");
+            }
         }
-        for id in &self.running {
-            let sequence = self.sequences.get_mut(*id);
-            let take = sequence.prompt_left().min(room);
+        waiting.sort_unstable();
+        let Some((_, first)) = waiting.first() else { return };
+        let mut room = self.prefill_rows(batch, self.sequences.get(*first).planned);
+        for (_, id) in waiting {
+            let take = self.sequences.get(id).rows_left().min(room);
+            self.evict(batch, take);
+            let take = take.min(self.cells_left());
             for _ in 0..take {
-                let index = sequence.prompt_planned;
-                sequence.prompt_planned += 1;
-                let sample = sequence.prompt_left() == 0;
-                sequence.samples_planned += u32::from(sample);
-                let row = Row {
-                    owner: sequence.owner(),
-                    position: Position(index as u32), // checked on admission
-                    input: Input::Token(sequence.prompt[index]),
-                    sample,
-                };
-                batch.rows.push(row).expect("room was counted");
+                self.plan_row(batch, id);
             }
             room -= take;
         }
     }
 
-    /// Takes a step's answers, and tells `event` what became of each sequence
-    /// in it.
-    pub fn complete(&mut self, batch: &Batch, mut event: impl FnMut(Event)) {
-        for sample in &batch.samples {
-            // A late message for a sequence that is gone.
-            let Some(id) = self.slots.holder(sample.owner) else { continue };
-            let sequence = self.sequences.get_mut(id);
-            sequence.samples_received += 1;
-            assert!(
-                sequence.samples_received <= sequence.samples_planned,
-                "{} samples came back, {} were planned",
-                sequence.samples_received,
-                sequence.samples_planned,
-            );
-            if sample.end {
-                self.release(id);
-                event(Event::Finished(id, Finish::End));
-                continue;
-            }
-            event(Event::Token(id, sample.token));
-            // `event` may not cancel: the caller does so after this call.
-            let sequence = self.sequences.get_mut(id);
-            if sequence.samples_received == sequence.max_tokens {
-                self.release(id);
-                event(Event::Finished(id, Finish::Length));
-            }
-        }
-        for owner in &batch.failed {
-            if let Some(id) = self.slots.holder(*owner) {
-                self.release(id);
-                event(Event::Finished(id, Finish::Failed));
-            }
-        }
+    /// Rows until a prompt has been computed, or as far as one that follows it waits
+    /// for: the shorter of them decides when it is its turn.
+    fn rows_wanted(&self, id: SequenceId) -> usize {
+        let sequence = self.sequences.get(id);
+        let follower = |other: &SequenceId| match self.sequences.get(*other).state {
+            State::Following { leader, tokens, .. } if leader == id => Some(tokens),
+            _ => None,
+        };
+        let nearest = self.held.iter().filter_map(follower).min();
+        let followed = nearest.map(|tokens| tokens.saturating_sub(sequence.planned));
+        sequence.rows_left().min(followed.unwrap_or(usize::MAX))
     }
 
-    /// Ends a sequence for a reason of the caller's. Its slot is cleared in
-    /// the next step planned. Does nothing when it has ended already.
+    /// Prompt rows that a step may have beside those that decode, for a prompt of
+    /// which so many tokens are computed.
+    fn prefill_rows(&self, batch: &Batch, depth: usize) -> usize {
+        let most = self.rows_max - batch.rows.len();
+        let mut decode = Rows::default();
+        batch.rows.iter().for_each(|row| decode.add(row.position.index()));
+        if decode.count == 0 {
+            return most;
+        }
+        let target = self.capacity.itl_target.or_else(|| Some(2 * self.cost.decode(decode)?));
+        let fits = target.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
+        fits.unwrap_or(PREFILL_ROWS_UNMEASURED).max(PREFILL_ROWS_MIN).min(most)
+    }
+
+    /// The next row of a sequence.
+    fn plan_row(&mut self, batch: &mut Batch, id: SequenceId) {
+        let sequence = self.sequences.get_mut(id);
+        let sample = sequence.rows_left() == 1;
+        let input = match sequence.tokens.get(sequence.planned) {
+            Some(token) => Input::Token(*token),
+            None => Input::Carry,
+        };
+        let row = Row { owner: sequence.owner(), position: sequence.next_position(), input, sample };
+        if sequence.planned < sequence.prompt_tokens {
+            batch.prefill_rows += 1;
+            self.tally.prefilled_tokens += 1;
+        } else {
+            batch.decode_rows += 1;
+        }
+        sequence.planned += 1;
+        sequence.in_flight += u32::from(sample);
+        self.shares.serve(sequence.key, 1);
+        batch.rows.push(row).expect("room was counted");
+    }
+
+    /// Ends a sequence for a reason of the caller's. Does nothing when it has
+    /// ended already.
     pub fn cancel(&mut self, id: SequenceId) {
         if self.sequences.contains(id) {
             self.release(id);
@@ -286,21 +375,24 @@ impl Scheduler {
     }
 
     fn release(&mut self, id: SequenceId) {
-        let sequence = self.sequences.remove(id);
+        let mut sequence = self.sequences.remove(id);
+        self.shares.leave(sequence.key);
         match sequence.state {
             State::Waiting => {
                 self.waiting.retain(|waiting| *waiting != id);
-                self.waiting_tokens -= sequence.prompt.len();
+                self.waiting_tokens -= sequence.tokens.len();
             }
-            State::Running(owner) => {
-                self.slots.release(owner);
-                self.running.retain(|running| *running != id);
-                self.reserved_tokens -= sequence.tokens_max();
+            State::Running(owner) | State::Following { owner, .. } => {
+                let cells = sequence.planned;
+                sequence.tokens.truncate(cells);
+                let keep = sequence.cache && self.capacity.reuse;
+                let kept = if keep { sequence.tokens } else { Vec::new() };
+                self.slots.release(owner, kept, cells, self.step);
+                self.held.retain(|held| *held != id);
             }
         }
         if self.is_idle() {
-            // The whole pool's accounting, whenever nothing holds any of it.
-            assert_eq!(self.reserved_tokens, 0, "KV cells reserved by nobody");
+            // The whole pool's accounting, whenever nobody holds any of it.
             assert_eq!(self.waiting_tokens, 0, "tokens waiting for nobody");
             assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
         }
@@ -311,9 +403,14 @@ impl Scheduler {
         self.slots.holder(owner)
     }
 
-    /// KV cells promised to running sequences, in tokens.
-    pub fn reserved_tokens(&self) -> u32 {
-        self.reserved_tokens
+    /// Prompt tokens that a sequence did not have to compute.
+    pub fn cached_tokens(&self, id: SequenceId) -> usize {
+        self.sequences.get(id).cached
+    }
+
+    /// Tokens that a key was served, divided by its weight.
+    pub fn served_tokens(&self, key: KeyId) -> f64 {
+        self.shares.served(key)
     }
 
     /// Sequences waiting for a slot.
@@ -323,7 +420,7 @@ impl Scheduler {
 
     /// Sequences that hold a slot.
     pub fn running_count(&self) -> usize {
-        self.running.len()
+        self.held.len()
     }
 
     /// Sequences that could start in the next step.
@@ -331,33 +428,21 @@ impl Scheduler {
         self.slots.free_count()
     }
 
-    /// True when no sequence waits or runs. Slots may still have to be cleared.
+    /// True when no sequence waits or runs.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty()
+        self.waiting.is_empty() && self.held.is_empty()
     }
 
-    /// Compares the books with what they describe. For tests, after each step.
-    ///
-    /// # Panics
-    /// When they disagree.
-    pub fn check(&self) {
-        assert_eq!(self.sequences.len(), self.waiting.len() + self.running.len());
-        let mut reserved = 0;
-        let mut owners: Vec<Owner> = Vec::new();
-        for id in &self.running {
-            let sequence = self.sequences.get(*id);
-            let owner = sequence.owner();
-            assert_eq!(self.slots.holder(owner), Some(*id), "the slot knows its holder");
-            assert!(!owners.iter().any(|o| o.slot == owner.slot), "one holder for each slot");
-            owners.push(owner);
-            reserved += sequence.tokens_max();
-            assert!(sequence.next_position().0 <= sequence.tokens_max());
-        }
-        assert_eq!(reserved, self.reserved_tokens, "the whole reservation is accounted for");
-        assert!(reserved <= self.capacity.context_tokens);
-        assert_eq!(self.slots.held_count(), self.running.len());
-        for id in &self.waiting {
-            assert_eq!(self.sequences.get(*id).state, State::Waiting);
-        }
-    }
+}
+
+/// Puts a sequence's beginning into a batch: `keep` tokens of what `slot` holds.
+fn start(batch: &mut Batch, sequence: &Sequence, slot: SlotId, keep: usize) {
+    let start = Start {
+        owner: sequence.owner(),
+        source: slot,
+        keep: Position(keep as u32), // below sequence_tokens
+        prompt_tokens: sequence.prompt_tokens as u32, // as above
+        sampling: sequence.sampling,
+    };
+    batch.starts.push(start).expect("one start for each slot");
 }

@@ -1,6 +1,6 @@
 //! One sequence in the scheduler's books, and the table of all of them.
 
-use crate::types::{Owner, Position, Sampling, TokenId};
+use crate::types::{KeyId, Owner, Position, Sampling, TokenId};
 
 /// What a caller asks for.
 #[derive(Clone, Debug)]
@@ -11,6 +11,21 @@ pub struct NewSequence {
     pub max_tokens: u32,
     /// How to choose them.
     pub sampling: Sampling,
+    /// Lower goes first.
+    pub priority: i32,
+    /// Whose request it is.
+    pub key: KeyId,
+    /// Take what the KV cache already has of the prompt, and leave there what
+    /// it comes to hold.
+    pub cache: bool,
+}
+
+impl NewSequence {
+    /// A sequence as most are: of no key and no priority, and with the KV cache's
+    /// help.
+    pub fn new(prompt: Box<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
+        Self { prompt, max_tokens, sampling, priority: 0, key: KeyId(0), cache: true }
+    }
 }
 
 /// Names a sequence while it lives. Ids of ended sequences never match again.
@@ -31,47 +46,77 @@ impl SequenceId {
 /// A live sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    pub prompt: Box<[TokenId]>,
+    /// The prompt, and behind it every sample that came back.
+    pub tokens: Vec<TokenId>,
+    pub prompt_tokens: usize,
     pub max_tokens: u32,
     pub sampling: Sampling,
+    pub priority: i32,
+    pub key: KeyId,
+    pub cache: bool,
     pub state: State,
-    /// Prompt tokens put into steps so far.
-    pub prompt_planned: usize,
-    /// Rows put into steps whose sample becomes a token of this sequence.
-    pub samples_planned: u32,
-    /// Samples that came back.
-    pub samples_received: u32,
+    /// Admissions are counted: the lower, the older.
+    pub admitted: u64,
+    /// Rows put into steps so far, or found in the KV cache: the next position.
+    pub planned: usize,
+    /// Samples that steps were asked for and that have not come back.
+    pub in_flight: u32,
+    /// The step from which it waits for its prompt to be computed.
+    pub started: u64,
+    /// Tokens of its prompt that were found in the KV cache.
+    pub cached: usize,
+    /// Steps in a row that failed with it.
+    pub failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
+    /// In the queue.
     Waiting,
+    /// Holds a slot, and waits until `leader` has computed the first `tokens`
+    /// of what both begin with.
+    Following { owner: Owner, leader: SequenceId, tokens: usize },
+    /// Holds a slot, and has rows in steps.
     Running(Owner),
 }
 
 impl Sequence {
     /// KV cells that it may come to need.
-    pub fn tokens_max(&self) -> u32 {
-        self.prompt.len() as u32 + self.max_tokens // checked on admission
+    pub fn tokens_max(&self) -> usize {
+        self.prompt_tokens + self.max_tokens as usize
     }
 
-    pub fn prompt_left(&self) -> usize {
-        self.prompt.len() - self.prompt_planned
+    /// Tokens that it generated, and that came back.
+    pub fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt_tokens
     }
 
-    pub fn samples_left(&self) -> u32 {
-        self.max_tokens - self.samples_planned
+    /// Rows that could be planned now: known tokens that no step has had, and
+    /// the sample that comes back before the next step. 1 is decoding, more is
+    /// prefill.
+    pub fn rows_left(&self) -> usize {
+        if self.generated() + self.in_flight as usize == self.max_tokens as usize {
+            return 0; // its last sample is on the way
+        }
+        // Of two samples in flight, the older is the row of the younger.
+        self.tokens.len() + self.in_flight as usize - self.planned
     }
 
-    /// Where its next row goes: after the planned prompt, and after each
-    /// planned sample but the newest, which is that row's own input.
+    /// KV cells that it should find free to run on for a while: all that is
+    /// known, and a part of what may come.
+    pub fn cells_promised(&self) -> usize {
+        let left = self.max_tokens as usize - self.generated();
+        self.tokens.len() + left.div_ceil(super::PROMISED_SHARE)
+    }
+
+    /// The position of its next row.
     pub fn next_position(&self) -> Position {
-        Position(self.prompt_planned as u32 + self.samples_planned.saturating_sub(1))
+        Position(self.planned as u32) // at most tokens_max, checked on admission
     }
 
     pub fn owner(&self) -> Owner {
         match self.state {
-            State::Running(owner) => owner,
+            State::Running(owner) | State::Following { owner, .. } => owner,
             State::Waiting => panic!("a waiting sequence holds no slot"),
         }
     }
@@ -81,6 +126,7 @@ impl Sequence {
 pub(super) struct Sequences {
     entries: Vec<Entry>,
     free: Vec<u32>,
+    admitted: u64,
 }
 
 struct Entry {
@@ -92,7 +138,7 @@ impl Sequences {
     pub fn with_capacity(capacity: usize) -> Self {
         let entries = (0..capacity).map(|_| Entry { serial: 0, sequence: None }).collect();
         let free = (0..capacity as u32).rev().collect(); // SEQUENCES_MAX, far below 2^32
-        Self { entries, free }
+        Self { entries, free, admitted: 0 }
     }
 
     pub fn insert(&mut self, new: NewSequence) -> SequenceId {
@@ -100,14 +146,22 @@ impl Sequences {
             self.free.pop().expect("admission leaves room for every slot and waiting place");
         let entry = &mut self.entries[index as usize];
         entry.sequence = Some(Sequence {
-            prompt: new.prompt,
+            prompt_tokens: new.prompt.len(),
+            tokens: new.prompt.into_vec(),
             max_tokens: new.max_tokens,
             sampling: new.sampling,
+            priority: new.priority,
+            key: new.key,
+            cache: new.cache,
             state: State::Waiting,
-            prompt_planned: 0,
-            samples_planned: 0,
-            samples_received: 0,
+            admitted: self.admitted,
+            planned: 0,
+            in_flight: 0,
+            started: 0,
+            cached: 0,
+            failures: 0,
         });
+        self.admitted += 1;
         SequenceId { index, serial: entry.serial }
     }
 

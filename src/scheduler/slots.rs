@@ -1,8 +1,9 @@
-//! The slots of the KV cache: who holds each, and which must be cleared.
+//! The slots of the KV cache: who holds each, and what is left in those that
+//! nobody holds.
 
 use super::sequence::SequenceId;
 use crate::limits::SLOTS_MAX;
-use crate::types::{Generation, Owner, SlotId};
+use crate::types::{Generation, Owner, SlotId, TokenId};
 
 /// All slots.
 pub(super) struct Slots {
@@ -11,66 +12,130 @@ pub(super) struct Slots {
 
 struct Slot {
     generation: Generation,
-    state: SlotState,
-}
-
-enum SlotState {
-    /// No cells; may be taken.
-    Free,
-    Held(SequenceId),
-    /// Its cells are still there. It is free once a batch that clears it has
-    /// been planned.
-    Released,
+    holder: Option<SequenceId>,
+    /// What its last holder left, when nobody holds it.
+    kept: Vec<TokenId>,
+    /// The cells that this takes, with those of rows whose samples nobody saw.
+    cells: usize,
+    /// The step in which that was of use for the last time.
+    used: u64,
 }
 
 impl Slots {
     pub fn new(count: usize) -> Self {
-        let slot = || Slot { generation: Generation::default(), state: SlotState::Free };
+        let generation = Generation::default();
+        let slot = || Slot { generation, holder: None, kept: Vec::new(), cells: 0, used: 0 };
         Self { slots: (0..count).map(|_| slot()).collect() }
     }
 
-    /// Gives the lowest free slot to `id`.
-    pub fn take(&mut self, id: SequenceId) -> Option<Owner> {
-        let index = self.slots.iter().position(|slot| matches!(slot.state, SlotState::Free))?;
-        let slot = &mut self.slots[index];
-        slot.state = SlotState::Held(id);
-        slot.generation = slot.generation.next();
-        Some(Owner { slot: SlotId(index as u16), generation: slot.generation }) // below SLOTS_MAX
+    /// The free slot whose loss costs least: one beside a slot that is held, because
+    /// llama.cpp computes neighbours together; of these an empty one, or else the
+    /// one that was of use longest ago.
+    pub fn free(&self) -> Option<SlotId> {
+        let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
+        let nobody = self.held_count() == 0;
+        let cost = |index: usize, slot: &Slot| {
+            let beside = is_held(index + 1) || (index > 0 && is_held(index - 1));
+            let used = if slot.kept.is_empty() { 0 } else { slot.used + 1 };
+            (!nobody && !beside, used)
+        };
+        let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.holder.is_none());
+        let (index, _) = free.min_by_key(|(index, slot)| cost(*index, slot))?;
+        Some(SlotId(index as u16)) // below SLOTS_MAX
     }
 
-    pub fn release(&mut self, owner: Owner) {
+    /// Gives a free slot to `id`, with whatever is in it.
+    pub fn take(&mut self, slot: SlotId, id: SequenceId) -> Owner {
+        let place = &mut self.slots[slot.index()];
+        assert!(place.holder.is_none(), "{slot:?} is held");
+        place.holder = Some(id);
+        place.kept = Vec::new();
+        place.cells = 0;
+        place.generation = place.generation.next();
+        Owner { slot, generation: place.generation }
+    }
+
+    /// The same holder begins anew: what was sent for it before is late.
+    pub fn renew(&mut self, owner: Owner) -> Owner {
+        let slot = &mut self.slots[owner.slot.index()];
+        assert_eq!(slot.generation, owner.generation, "renewal by an earlier holder");
+        slot.generation = slot.generation.next();
+        Owner { generation: slot.generation, ..owner }
+    }
+
+    /// Nobody holds the slot any more; `kept` is what its `cells` hold, if that
+    /// may be of use to somebody.
+    pub fn release(&mut self, owner: Owner, kept: Vec<TokenId>, cells: usize, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
-        assert!(matches!(slot.state, SlotState::Held(_)), "release of a slot nobody holds");
-        slot.state = SlotState::Released;
+        assert!(slot.holder.is_some(), "release of a slot nobody holds");
+        slot.holder = None;
+        slot.kept = kept;
+        slot.cells = cells;
+        slot.used = step;
     }
 
-    /// Hands every released slot to `clear`, which must put it into the batch
-    /// being planned, and frees it.
-    pub fn clear_released(&mut self, mut clear: impl FnMut(Owner)) {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            if matches!(slot.state, SlotState::Released) {
-                clear(Owner { slot: SlotId(index as u16), generation: slot.generation });
-                slot.state = SlotState::Free;
-            }
-        }
+    /// Forgets what the slot that was of use longest ago has kept, and tells how
+    /// much that was. What is of use in `step` itself stays.
+    pub fn evict(&mut self, step: u64) -> Option<(SlotId, usize)> {
+        let slots = self.slots.iter_mut().enumerate();
+        let kept = slots.filter(|(_, slot)| !slot.kept.is_empty() && slot.used < step);
+        let (index, slot) = kept.min_by_key(|(_, slot)| slot.used)?;
+        slot.kept = Vec::new();
+        Some((SlotId(index as u16), std::mem::take(&mut slot.cells))) // below SLOTS_MAX
+    }
+
+    /// Slots with cells that are of use to nobody; they are taken to be cleared.
+    pub fn take_useless(&mut self) -> impl Iterator<Item = SlotId> {
+        let slots = self.slots.iter_mut().enumerate();
+        let useless = slots.filter(|(_, slot)| slot.holder.is_none() && slot.kept.is_empty());
+        useless.filter_map(|(index, slot)| {
+            (std::mem::take(&mut slot.cells) > 0).then_some(SlotId(index as u16)) // as above
+        })
+    }
+
+    /// True when nobody holds the slot.
+    pub fn is_free(&self, slot: SlotId) -> bool {
+        self.slots[slot.index()].holder.is_none()
+    }
+
+    /// Tokens that a slot has kept.
+    pub fn kept_len(&self, slot: SlotId) -> usize {
+        self.slots[slot.index()].kept.len()
+    }
+
+    /// What is left of earlier holders, slot by slot.
+    pub fn kept(&self) -> impl Iterator<Item = (SlotId, &[TokenId])> {
+        let slots = self.slots.iter().enumerate();
+        slots.map(|(index, slot)| (SlotId(index as u16), slot.kept.as_slice()))
+    }
+
+    /// For each slot, its holder, and the cells that are kept in it.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<SequenceId>, usize)> {
+        self.slots.iter().map(|slot| (slot.holder, slot.cells))
+    }
+
+    /// What a slot kept was of use in this step.
+    pub fn touch(&mut self, slot: SlotId, step: u64) {
+        self.slots[slot.index()].used = step;
+    }
+
+    /// Cells of slots that nobody holds.
+    pub fn kept_cells(&self) -> usize {
+        self.slots.iter().map(|slot| slot.cells).sum()
     }
 
     /// The sequence that holds a slot under this very generation.
     pub fn holder(&self, owner: Owner) -> Option<SequenceId> {
         let slot = &self.slots[owner.slot.index()];
-        match slot.state {
-            SlotState::Held(id) if slot.generation == owner.generation => Some(id),
-            _ => None,
-        }
+        slot.holder.filter(|_| slot.generation == owner.generation)
     }
 
-    /// Slots that a sequence could take now or after their clearing.
     pub fn free_count(&self) -> usize {
         self.slots.len() - self.held_count()
     }
 
     pub fn held_count(&self) -> usize {
-        self.slots.iter().filter(|slot| matches!(slot.state, SlotState::Held(_))).count()
+        self.slots.iter().filter(|slot| slot.holder.is_some()).count()
     }
 }

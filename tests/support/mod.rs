@@ -9,11 +9,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use corelane::api::{GenerationRequest, Reply, ReplyContext, Route};
+use corelane::clock::Micros;
 use corelane::config::ServeConfig;
+use corelane::front::engine::Submission;
 use corelane::lanes::{Served, Server};
 use corelane::metrics::Metrics;
 use corelane::model::fake::FakeOptions;
 use corelane::placement::{Topology, Wishes};
+use corelane::types::KeyId;
 
 /// SplitMix64: the same seed, the same test.
 pub struct Random(pub u64);
@@ -45,12 +49,17 @@ pub fn config() -> ServeConfig {
         port: 0,
         ops_addr: None,
         alias: None,
-        api_keys: Vec::new(),
+        keys: Vec::new(),
         context_tokens: None,
         parallel: 8,
         batch_rows: 512,
         ubatch_rows: 512,
-        prefill_rows: 64,
+        itl_target: None,
+        queue_requests: corelane::limits::QUEUE_SEQUENCES,
+        queue_tokens: corelane::limits::QUEUE_TOKENS,
+        request_timeout: None,
+        step_timeout: std::time::Duration::from_secs(60),
+        cache_prompt: true,
         n_predict: None,
         entropy: 1,
         drain: Duration::from_secs(10),
@@ -251,6 +260,31 @@ pub fn post_bytes(path: &str, body: &str) -> String {
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// A key as `--api-key` makes one.
+pub fn key(secret: &str) -> corelane::config::ApiKey {
+    corelane::config::ApiKey {
+        name: secret.into(),
+        secret: secret.into(),
+        weight: 1.0,
+        priority_min: -corelane::limits::PRIORITY_MAX,
+    }
+}
+
+/// What the front lane says of a request of nobody in particular.
+pub fn submission(route: Route, request: &GenerationRequest, received: Micros) -> Submission {
+    let (id, model) = ("gen-1".to_owned(), "fake".to_owned());
+    let context = ReplyContext { id: id.clone(), model, created: 0, started: received };
+    Submission {
+        id,
+        reply: Reply::new(route, request, context),
+        seed: 1,
+        key: KeyId(0),
+        priority: 0,
+        timeout: None,
+        received,
+    }
 }
 
 /// Waits for something that happens soon.

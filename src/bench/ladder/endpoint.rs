@@ -8,12 +8,14 @@ use super::pipe::Waiter;
 use super::workload::{STOP, Workload};
 use crate::api::{self, GenerationRequest, Prompt, Reply, ReplyContext, Route};
 use crate::clock::Micros;
-use crate::front::engine::Engine;
+use crate::api::request::Urgency;
+use crate::front::engine::{Engine, Submission};
 use crate::front::exchange::SharedExchange;
 use crate::front::prepare::{self, Prepared, PreparedGeneration, Serving};
 use crate::http::body::BodyReader;
 use crate::http::head;
 use crate::http::response::{self, HeadOptions};
+use crate::types::KeyId;
 
 /// What a rung hands to the engine for a request, and takes of its reply.
 pub enum Door {
@@ -63,6 +65,8 @@ impl Door {
                         stops: vec![STOP.to_owned()],
                         stream: false,
                         include_usage: false,
+                        urgency: Urgency::default(),
+                        cache_prompt: true,
                     },
                 })
             }
@@ -128,7 +132,16 @@ pub fn engine(
             };
             let reply = Reply::new(Route::Completions, &generation.request, context);
             let now = waiter.now();
-            let submitted = engine.submit(generation, reply, 0, now, now);
+            let submission = Submission {
+                id: String::new(),
+                reply,
+                seed: 0,
+                key: KeyId(0),
+                priority: 0,
+                timeout: None,
+                received: now,
+            };
+            let submitted = engine.submit(generation, submission, now);
             running.push((next, submitted.map_err(|error| error.message)?));
             next += 1;
         }

@@ -5,8 +5,8 @@ use std::time::Instant;
 use crate::decode::DecodeLane;
 use crate::decode::sampler::argmax;
 use crate::model::{Backend, DecodeRow, StepError};
-use crate::ring::message::{Batch, Input, Sample};
-use crate::types::{SlotId, TokenId};
+use crate::ring::message::{Batch, Input, Sample, Start};
+use crate::types::{Position, SlotId, TokenId};
 
 use super::measure::{Measured, Phase, Watch};
 use super::workload::{Texts, Workload};
@@ -14,15 +14,15 @@ use super::workload::{Texts, Workload};
 /// A step of rung 0: rows for the model, and which of them carry.
 struct BareStep {
     clears: Vec<SlotId>,
-    starts: Vec<SlotId>,
+    starts: Vec<Start>,
     rows: Vec<DecodeRow>,
     carries: Vec<bool>,
 }
 
 fn bare_steps(batches: &[Box<Batch>]) -> Vec<BareStep> {
     let step = |batch: &Batch| BareStep {
-        clears: batch.clears.iter().map(|owner| owner.slot).collect(),
-        starts: batch.starts.iter().map(|start| start.owner.slot).collect(),
+        clears: batch.clears.to_vec(),
+        starts: batch.starts.to_vec(),
         carries: batch.rows.iter().map(|row| row.input == Input::Carry).collect(),
         rows: batch.rows.iter().map(|row| row_for_model(row, 0)).collect(),
     };
@@ -54,10 +54,11 @@ pub fn backend(
     for step in &mut steps {
         let began = Instant::now();
         for slot in &step.clears {
-            model.clear(*slot);
+            model.truncate(*slot, Position(0));
         }
-        for slot in &step.starts {
-            request_of.start(*slot);
+        for start in &step.starts {
+            model.begin(start.owner.slot, start.source, start.keep);
+            request_of.start(start.owner.slot);
         }
         for (row, carries) in step.rows.iter_mut().zip(&step.carries) {
             if *carries {
@@ -95,8 +96,11 @@ pub fn executor(
     let mut rows = Vec::with_capacity(crate::limits::STEP_ROWS_MAX);
     let watch = Watch::start();
     for batch in &mut batches {
-        for owner in &batch.clears {
-            model.clear(owner.slot);
+        for slot in &batch.clears {
+            model.truncate(*slot, Position(0));
+        }
+        for start in &batch.starts {
+            model.begin(start.owner.slot, start.source, start.keep);
         }
         rows.clear();
         rows.extend(batch.rows.iter().map(|r| row_for_model(r, last[r.owner.slot.index()])));

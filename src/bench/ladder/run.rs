@@ -132,7 +132,7 @@ impl Stage {
     }
 
     fn context(&self) -> Result<LlamaBackend, String> {
-        let config = lanes::context_config(&self.config, self.context_tokens);
+        let config = lanes::context_config(&self.config, self.context_tokens, Arc::default());
         LlamaBackend::new(self.loaded.model.clone(), &config)
     }
 
@@ -179,7 +179,7 @@ impl Stage {
 
     fn run_inner(&self, rung: usize) -> Result<RungRun, String> {
         let warm_up = self.workload.warm_up();
-        let mut scheduler = Scheduler::new(self.workload.capacity);
+        let mut scheduler = Scheduler::new(self.workload.capacity.clone());
         let first = warm_up.record(&mut scheduler);
         let all = self.workload.record(&mut scheduler);
         let steps = Some(all.len() as u64);
@@ -213,7 +213,7 @@ impl Stage {
         let (link, decode_link) = ring::link(bell, lanes::spin(&self.config));
         let cores = self.config.placement.decode_cores.clone();
         let (model, config) =
-            (self.loaded.model.clone(), lanes::context_config(&self.config, self.context_tokens));
+            (self.loaded.model.clone(), lanes::context_config(&self.config, self.context_tokens, Arc::default()));
         let end_tokens: Box<[TokenId]> = self.loaded.vocab.end_tokens().into();
         let (slots, tokens) =
             (self.config.parallel, self.workload.capacity.sequence_tokens as usize);
@@ -230,7 +230,7 @@ impl Stage {
     fn run_rings(&self) -> Result<RungRun, String> {
         let mut pipe = self.pipe()?;
         let warm_up = self.workload.warm_up();
-        let mut scheduler = Scheduler::new(self.workload.capacity);
+        let mut scheduler = Scheduler::new(self.workload.capacity.clone());
         pipe::rings(&mut pipe, &warm_up, warm_up.record(&mut scheduler));
         let batches = self.workload.record(&mut scheduler);
         let counts = Counts::read(&pipe.metrics);
@@ -246,7 +246,7 @@ impl Stage {
 
     fn run_scheduler(&self, rung: usize) -> Result<RungRun, String> {
         let mut pipe = self.pipe()?;
-        let mut scheduler = Scheduler::new(self.workload.capacity);
+        let mut scheduler = Scheduler::new(self.workload.capacity.clone());
         let mut spare = (0..BATCHES).map(|_| Box::default()).collect();
         let vocab = &self.loaded.vocab;
         let mut texts = Texts::new(&self.workload);
@@ -291,7 +291,7 @@ impl Stage {
             sequence_tokens: self.workload.capacity.sequence_tokens,
             n_predict: None,
         });
-        let capacity = self.workload.capacity;
+        let capacity = self.workload.capacity.clone();
         let mut engine = Engine::new(serving.clone(), capacity, link, metrics.clone());
         let door = if rung == 6 { Door::Endpoint } else { Door::handler(&self.workload) };
         let warm_up = self.workload.warm_up();

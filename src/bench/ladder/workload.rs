@@ -36,11 +36,8 @@ impl Workload {
 
     /// A request, as the scheduler takes it.
     pub fn sequence(&self, request: usize) -> NewSequence {
-        NewSequence {
-            prompt: self.prompts[request].clone().into_boxed_slice(),
-            max_tokens: self.gen_tokens,
-            sampling: Self::sampling(),
-        }
+        let prompt = self.prompts[request].clone().into_boxed_slice();
+        NewSequence::new(prompt, self.gen_tokens, Self::sampling())
     }
 
     /// The first requests of it: one for each that runs at once.
@@ -164,11 +161,14 @@ mod tests {
             capacity: Capacity {
                 slots: concurrency,
                 step_rows: 64,
-                prefill_tokens_beside_decode: 16,
+                itl_target: None,
                 context_tokens: 1024,
                 sequence_tokens: 256,
                 queue_sequences: 16,
                 queue_tokens: 1024,
+                reuse: false,
+                copied_cells: 0,
+                weights: vec![1.0],
             },
         }
     }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn requests_of_equal_length_run_in_waves() {
         let workload = workload(8, 4, 3);
-        let batches = workload.record(&mut Scheduler::new(workload.capacity));
+        let batches = workload.record(&mut Scheduler::new(workload.capacity.clone()));
         // Two waves: a step of prompts, four of one row for each.
         assert_eq!(batches.len(), 10);
         let rows: Vec<usize> = batches.iter().map(|batch| batch.rows.len()).collect();
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn every_request_is_recorded_whole() {
         let workload = workload(7, 3, 40);
-        let batches = workload.record(&mut Scheduler::new(workload.capacity));
+        let batches = workload.record(&mut Scheduler::new(workload.capacity.clone()));
         let rows: usize = batches.iter().map(|batch| batch.rows.len()).sum();
         let samples = batches.iter().flat_map(|batch| &batch.rows).filter(|row| row.sample);
         assert_eq!(samples.count() as u64, workload.tokens());

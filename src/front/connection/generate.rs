@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_lite::{AsyncRead, future};
 
@@ -11,10 +12,12 @@ use super::{Connection, Gone, Incoming};
 use crate::api::error::ApiError;
 use crate::api::{Reply, ReplyContext, Route};
 use crate::clock::unix_seconds;
+use crate::front::engine::Submission;
 use crate::front::exchange::SharedExchange;
 use crate::front::prepare::{self, Prepared, PreparedGeneration};
 use crate::front::remember;
 use crate::http::response;
+use crate::types::KeyId;
 use crate::limits::{PING_INTERVAL, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
 
 impl Connection {
@@ -74,9 +77,10 @@ impl Connection {
         &mut self,
         incoming: &Incoming,
         route: Route,
+        key: KeyId,
         generation: PreparedGeneration,
     ) -> Result<bool, Gone> {
-        let exchange = match self.submit(incoming, route, generation) {
+        let exchange = match self.submit(incoming, route, key, generation) {
             Ok(exchange) => exchange,
             Err(error) => return self.answer_error(incoming, &error).await,
         };
@@ -87,7 +91,7 @@ impl Connection {
         } else {
             self.send_whole(incoming, &exchange).await
         };
-        self.log(incoming, &exchange, result.is_err());
+        self.log(incoming, key, &exchange, result.is_err());
         result
     }
 
@@ -95,20 +99,34 @@ impl Connection {
         &self,
         incoming: &Incoming,
         route: Route,
+        key: KeyId,
         generation: PreparedGeneration,
     ) -> Result<SharedExchange, ApiError> {
         let mut loaded = self.front.loaded.borrow_mut();
         let loaded = loaded.as_mut().expect("a request was prepared, so a model is loaded");
         let prefix = if route == Route::Completions { "cmpl" } else { "gen" };
+        let id = format!("{prefix}-{:016x}", self.front.random());
         let context = ReplyContext {
-            id: format!("{prefix}-{:016x}", self.front.random()),
+            id: id.clone(),
             model: loaded.serving.name.clone(),
             created: unix_seconds(),
             started: incoming.received,
         };
         let reply = Reply::new(route, &generation.request, context);
-        let now = self.front.clock.now();
-        loaded.engine.submit(generation, reply, self.front.random(), incoming.received, now)
+        let config = &self.front.config;
+        let urgency = generation.request.urgency;
+        let least = config.keys.get(key.index()).map_or(i32::MIN, |key| key.priority_min);
+        let submission = Submission {
+            id,
+            reply,
+            seed: self.front.random(),
+            key,
+            priority: urgency.priority.max(least),
+            // Whichever ends first.
+            timeout: urgency.timeout.into_iter().chain(config.request_timeout).min(),
+            received: incoming.received,
+        };
+        loaded.engine.submit(generation, submission, self.front.clock.now())
     }
 
     /// Waits for the whole text and sends it.
@@ -207,10 +225,13 @@ impl Connection {
         .await
     }
 
-    fn log(&self, incoming: &Incoming, exchange: &SharedExchange, gone: bool) {
+    fn log(&self, incoming: &Incoming, key: KeyId, exchange: &SharedExchange, gone: bool) {
         let exchange = exchange.borrow();
+        let key = self.front.config.keys.get(key.index()).map(|key| key.name.as_str());
         let now = self.front.clock.now();
         let first_token = exchange.first_token.unwrap_or(now);
+        let timings = exchange.timings(now);
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let outcome = match (gone, exchange.failed) {
             (true, _) => "client left",
             (false, true) => "failed",
@@ -219,8 +240,13 @@ impl Connection {
         tracing::info!(
             request_id = %incoming.request_id,
             path = %incoming.head.path,
+            key,
             prompt_tokens = exchange.usage.prompt_tokens,
+            cached_tokens = exchange.usage.cached_tokens,
             completion_tokens = exchange.usage.completion_tokens,
+            queued_ms = ms(timings.queued),
+            prefill_ms = ms(timings.prefill),
+            decode_ms = ms(timings.decode),
             ttft_ms = first_token.seconds_since(incoming.received) * 1e3,
             total_ms = now.seconds_since(incoming.received) * 1e3,
             "{outcome}"

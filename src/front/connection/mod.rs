@@ -21,6 +21,7 @@ use crate::http::HttpError;
 use crate::http::body::BodyReader;
 use crate::http::head::{self, Head, Method};
 use crate::http::response;
+use crate::types::KeyId;
 use crate::limits::{
     BODY_TIMEOUT, CONNECTIONS_MAX, HEAD_TIMEOUT, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT,
 };
@@ -165,8 +166,8 @@ impl Connection {
         if head.method == Method::Options {
             return self.answer_preflight(incoming).await;
         }
-        let route = match self.check(head) {
-            Ok(route) => route,
+        let (route, key) = match self.check(head) {
+            Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
         let (body, mut permit) = match self.read_body(head).await {
@@ -182,6 +183,10 @@ impl Connection {
                 let body = self.models();
                 self.answer_json(incoming, body).await
             }
+            Route::Slots => {
+                let body = self.slots();
+                self.answer_json(incoming, body).await
+            }
             _ => {
                 match self.prepare(route, body).await? {
                     Ok(Prepared::Encoded(answer)) => match permit.grow(answer.len()) {
@@ -190,7 +195,7 @@ impl Connection {
                     },
                     Ok(Prepared::Generation(generation)) => {
                         drop(permit); // the body is tokens now
-                        self.generate(incoming, route, generation).await
+                        self.generate(incoming, route, key, generation).await
                     }
                     Err(error) => self.answer_error(incoming, &error).await,
                 }
@@ -199,11 +204,9 @@ impl Connection {
     }
 
     /// All that can be said against a request from its head alone.
-    fn check(&self, head: &Head) -> Result<Route, ApiError> {
+    fn check(&self, head: &Head) -> Result<(Route, KeyId), ApiError> {
         let route = api::route(head.method, &head.path)?;
-        if !route.is_public() {
-            self.check_key(head)?;
-        }
+        let key = if route.is_public() { KeyId(0) } else { self.check_key(head)? };
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
@@ -215,13 +218,14 @@ impl Connection {
                 Some(other) => return Err(ApiError::not_json(other)),
             }
         }
-        Ok(route)
+        Ok((route, key))
     }
 
-    fn check_key(&self, head: &Head) -> Result<(), ApiError> {
-        let keys = &self.front.config.api_keys;
+    /// Whose request it is.
+    fn check_key(&self, head: &Head) -> Result<KeyId, ApiError> {
+        let keys = &self.front.config.keys;
         if keys.is_empty() {
-            return Ok(());
+            return Ok(KeyId(0));
         }
         let Some(given) = &head.api_key else {
             return Err(ApiError::unauthorized(
@@ -229,11 +233,13 @@ impl Connection {
             ));
         };
         // Every key is compared, and each in constant time.
-        let mut known = false;
-        for key in keys {
-            known |= equal_in_constant_time(key.as_bytes(), given);
+        let mut known = None;
+        for (index, key) in keys.iter().enumerate() {
+            if equal_in_constant_time(key.secret.as_bytes(), given) {
+                known = Some(KeyId(index as u16)); // below KEYS_MAX
+            }
         }
-        if known { Ok(()) } else { Err(ApiError::unauthorized("the API key is not valid")) }
+        known.ok_or_else(|| ApiError::unauthorized("the API key is not valid"))
     }
 
     /// Reads a request's body.

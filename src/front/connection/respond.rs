@@ -7,7 +7,7 @@ use futures_lite::{AsyncWrite, future};
 
 use super::{Connection, Gone, Incoming, Read, Refused};
 use crate::api::error::ApiError;
-use crate::api::{self, openai};
+use crate::api::{self, llama, openai};
 use crate::clock::unix_seconds;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
@@ -25,6 +25,15 @@ impl Connection {
                 serving.sequence_tokens,
                 &serving.info,
             );
+        }
+        body
+    }
+
+    pub(super) fn slots(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(4096);
+        if let Some(loaded) = &*self.front.loaded.borrow() {
+            let slots = loaded.engine.slots(self.front.clock.now());
+            llama::push_slots(&mut body, loaded.serving.sequence_tokens, &slots);
         }
         body
     }

@@ -1,0 +1,98 @@
+//! Two turns of a conversation: the second prompt is the first with more behind it.
+//! A server that keeps what it has computed prefills only what is new.
+//!
+//! The answer of the first turn comes as text, so the second prompt goes on with
+//! tokens of its own in its place: all of them are new to the server.
+
+use super::load::{Load, Outcome, run as run_load};
+use super::metrics::{Manner, Metrics};
+use super::progress::Progress;
+use super::report::{Measure, Measured, Table, scenario_json};
+
+/// What to send.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The prompt of the first turn.
+    pub first: Vec<u32>,
+    /// What the second prompt has behind it.
+    pub more: Vec<u32>,
+    /// Requests to send before.
+    pub warmups: Vec<Vec<u32>>,
+}
+
+/// Runs it against the server that `base` names.
+///
+/// # Errors
+/// A sentence, when it could not begin, or the first turn failed.
+pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
+    let progress = Progress::start(show_progress, 2, "turns");
+    let first = Load {
+        prompts: vec![plan.first.clone()],
+        warmup_prompts: plan.warmups.clone(),
+        ..base.clone()
+    };
+    let first = run_load(&first, |completed| progress.set(completed))?;
+    if let Some(error) = &first.requests[0].error {
+        return Err(format!("the first turn: {error}"));
+    }
+    let prompt = [plan.first.clone(), plan.more.clone()].concat();
+    let second = Load { prompts: vec![prompt], ..base.clone() };
+    let second = run_load(&second, |completed| progress.set(1 + completed))?;
+    Ok(report(&first, &second, plan))
+}
+
+fn report(first: &Outcome, second: &Outcome, plan: &Plan) -> Measured {
+    let metrics = Metrics::of(second, &Manner { streamed: true, ..Manner::default() });
+    let ttft = |outcome: &Outcome| {
+        let request = &outcome.requests[0];
+        request.error.is_none().then(|| request.ttft.as_secs_f64() * 1e3)
+    };
+    let (one, two) = (ttft(first), ttft(second));
+    let ratio = one.zip(two).map(|(one, two)| two / one);
+    let measures = vec![
+        Measure::new("first_ttft_ms", "TTFT of the first turn (ms)", one),
+        Measure::new("second_ttft_ms", "TTFT of the second turn (ms)", two),
+        Measure::new("second_to_first_ratio", "TTFT second / first", ratio),
+    ];
+    let mut table = Table::new("Two Turns Of A Conversation");
+    table.row("Tokens of the first prompt", plan.first.len());
+    table.row("Tokens that the second has more", plan.more.len());
+    for measure in &measures {
+        table.number(&measure.name, measure.value);
+    }
+    table.failures(&metrics.failures);
+    let mut json = scenario_json(&measures, metrics.completed, &metrics.failures);
+    json.insert("first_len".into(), plan.first.len().into());
+    json.insert("more_len".into(), plan.more.len().into());
+    Measured {
+        table: table.end(),
+        measures,
+        json,
+        completed: metrics.completed,
+        failures: metrics.failures,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::RequestResult;
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_second_turn_is_compared_with_the_first() {
+        let outcome = |ms| Outcome {
+            duration: Duration::from_secs(1),
+            requests: vec![RequestResult {
+                ttft: Duration::from_millis(ms),
+                ..RequestResult::default()
+            }],
+            client_cpu: Duration::ZERO,
+            connections_opened: 0,
+        };
+        let plan = Plan { first: vec![1; 100], more: vec![2; 5], warmups: Vec::new() };
+        let measured = report(&outcome(400), &outcome(20), &plan);
+        assert_eq!(measured.json["second_to_first_ratio"], 0.05);
+        assert!(measured.table.contains("Tokens of the first prompt:              100\n"));
+    }
+}

@@ -1,0 +1,328 @@
+//! What a step will take: a small model of its time, fitted to the steps that
+//! ran.
+//!
+//! A step's time is the sum of two curves: what its decode rows take by
+//! themselves, and what prompt rows add. Both bend where llama.cpp's kernels
+//! change with the number of rows, so neither is a formula: each is a line through
+//! knots at powers of two, which every step pulls towards what it took. The longer
+//! the context before a row, the more it takes: a slope over the rows' mean depth,
+//! by regression on what the curve left unexplained.
+
+use std::time::Duration;
+
+use crate::limits::STEP_ROWS_MAX;
+
+/// 1, 2, 4 … `STEP_ROWS_MAX` rows.
+const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
+
+/// How far a step moves the knots beside it towards what it took.
+const RATE: f64 = 0.2;
+
+/// How far a step moves what is known of depths.
+const DEPTH_RATE: f64 = 0.05;
+
+/// A step that takes longer than this many times what was expected met something
+/// else (a page that was not there, another program): it counts as so long.
+const SURPRISE_MAX: f64 = 2.0;
+
+/// Rows of one kind in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// How many.
+    pub count: usize,
+    /// The tokens before each of them, together.
+    pub depths: usize,
+}
+
+impl Rows {
+    /// One more row, with so many tokens before it.
+    pub fn add(&mut self, depth: usize) {
+        self.count += 1;
+        self.depths += depth;
+    }
+
+    fn mean_depth(self) -> f64 {
+        self.depths as f64 / self.count.max(1) as f64
+    }
+}
+
+/// See the module's description.
+#[derive(Clone, Debug, Default)]
+pub struct StepCost {
+    decode: Kind,
+    prefill: Kind,
+}
+
+impl StepCost {
+    /// A step with these rows took so long.
+    pub fn observe(&mut self, decode: Rows, prefill: Rows, took: Duration) {
+        let took = took.as_secs_f64() * 1e6;
+        if prefill.count == 0 {
+            self.decode.observe(decode, took);
+        } else if let Some(alone) = self.decode.at(decode) {
+            self.prefill.observe(prefill, (took - alone).max(0.0));
+        }
+    }
+
+    /// What a step of these decode rows and no others takes, once one has run.
+    pub fn decode(&self, rows: Rows) -> Option<Duration> {
+        self.decode.at(rows).map(|us| Duration::from_secs_f64(us / 1e6))
+    }
+
+    /// The most prompt rows, at most `most`, at a depth of `depth`, with which a step
+    /// of `decode` takes no longer than `bound`; `None` before both kinds have run.
+    pub fn prefill_rows_within(
+        &self,
+        bound: Duration,
+        decode: Rows,
+        depth: usize,
+        most: usize,
+    ) -> Option<usize> {
+        let left = bound.as_secs_f64() * 1e6 - self.decode.at(decode)?;
+        let took = |count| self.prefill.at(Rows { count, depths: count * (depth + count / 2) });
+        took(1)?;
+        // More rows take longer, so the largest number that fits is found by halving.
+        let (mut fits, mut beyond) = (0, most + 1);
+        while beyond - fits > 1 {
+            let middle = fits.midpoint(beyond);
+            if took(middle)? <= left {
+                fits = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        Some(fits)
+    }
+}
+
+/// What rows of one kind take.
+#[derive(Clone, Debug, Default)]
+struct Kind {
+    curve: Curve,
+    depth: Slope,
+}
+
+impl Kind {
+    fn at(&self, rows: Rows) -> Option<f64> {
+        if rows.count == 0 {
+            return Some(0.0);
+        }
+        let more = self.depth.at(rows.mean_depth()) * rows.count as f64;
+        self.curve.at(rows.count).map(|us| (us + more).max(0.0))
+    }
+
+    fn observe(&mut self, rows: Rows, took: f64) {
+        let Some(expected) = self.at(rows) else {
+            return self.curve.observe(rows.count, took);
+        };
+        let took = took.min(SURPRISE_MAX * expected.max(1.0));
+        let more = self.depth.at(rows.mean_depth()) * rows.count as f64;
+        self.curve.observe(rows.count, (took - more).max(0.0));
+        self.depth.observe(rows.mean_depth(), (took - expected) / rows.count as f64);
+    }
+}
+
+/// Microseconds that a row takes more, for each token before it beyond the mean.
+#[derive(Clone, Debug, Default)]
+struct Slope {
+    mean: Option<f64>,
+    variance: f64,
+    slope: f64,
+}
+
+impl Slope {
+    fn at(&self, depth: f64) -> f64 {
+        self.mean.map_or(0.0, |mean| self.slope * (depth - mean))
+    }
+
+    /// A row at this depth took so much more than expected.
+    fn observe(&mut self, depth: f64, error: f64) {
+        /// Under this spread of depths nothing is to be learnt from them.
+        const SPREAD: f64 = 64.0;
+        let mean = self.mean.get_or_insert(depth);
+        let from_mean = depth - *mean;
+        *mean += DEPTH_RATE * from_mean;
+        self.variance += DEPTH_RATE * (from_mean * from_mean - self.variance);
+        let step = error * from_mean / (self.variance + SPREAD * SPREAD);
+        self.slope = (self.slope + DEPTH_RATE * step).max(0.0);
+    }
+}
+
+/// Microseconds by rows: a line through the knots that are known.
+#[derive(Clone, Debug, Default)]
+struct Curve {
+    knots: [Option<f64>; KNOTS],
+}
+
+impl Curve {
+    /// So many rows took so long.
+    fn observe(&mut self, rows: usize, took: f64) {
+        let below = rows.ilog2() as usize;
+        // The share of the way from the knot below to the one above.
+        let share = rows as f64 / (1 << below) as f64 - 1.0;
+        let Some(predicted) = self.at(rows) else {
+            self.knots[below] = Some(took);
+            return;
+        };
+        let error = took - predicted;
+        for (knot, weight) in [(below, 1.0 - share), (below + 1, share)] {
+            if weight == 0.0 || knot == KNOTS {
+                continue;
+            }
+            let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
+            // An unknown knot is worth nothing yet: it takes the whole error.
+            let rate = if self.knots[knot].is_some() { RATE * weight } else { weight };
+            self.knots[knot] = Some((value + rate * error).max(0.0));
+        }
+        self.rise();
+    }
+
+    /// More rows never take less, nor more than in proportion: an older knot that says
+    /// so gives way to the one below it.
+    fn rise(&mut self) {
+        let mut below: Option<(usize, f64)> = None;
+        for (index, knot) in self.knots.iter_mut().enumerate() {
+            let Some(value) = knot else { continue };
+            if let Some((from, least)) = below {
+                *value = value.clamp(least, least * (1u64 << (index - from)) as f64);
+            }
+            below = Some((index, *value));
+        }
+    }
+
+    /// What so many rows take, once any have run. Between two known knots, a
+    /// line; beyond the largest, in proportion to it; below the smallest, as long
+    /// as that.
+    fn at(&self, rows: usize) -> Option<f64> {
+        let known = |(index, knot): (usize, &Option<f64>)| Some((1usize << index, (*knot)?));
+        let mut below = None;
+        for (at, value) in self.knots.iter().enumerate().filter_map(known) {
+            if at == rows {
+                return Some(value);
+            }
+            if at > rows {
+                let Some((from, start)) = below else { return Some(value) };
+                let share = (rows - from) as f64 / (at - from) as f64;
+                return Some(start + share * (value - start));
+            }
+            below = Some((at, value));
+        }
+        below.map(|(at, value)| value * rows as f64 / at as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(count: usize, depth: usize) -> Rows {
+        Rows { count, depths: count * depth }
+    }
+
+    /// What a machine takes whose kernels work on four rows at a time.
+    fn machine(decode: Rows, prefill: Rows) -> Duration {
+        let fours = 17_000 * decode.count.next_multiple_of(4) / 4;
+        let prompt = if prefill.count == 0 { 0 } else { 20_000 + 6_000 * prefill.count };
+        let attention = 20 * decode.depths + 3 * prefill.depths;
+        Duration::from_micros((18_000 + fours + prompt + attention) as u64)
+    }
+
+    fn trained() -> StepCost {
+        let mut cost = StepCost::default();
+        for step in 0..6_000 {
+            let decode = rows(1 + step % 12, 100 + step * 7 % 400);
+            let count = if step % 3 == 0 { [8, 20, 64, 200][step / 3 % 4] } else { 0 };
+            let prefill = rows(count, step * 11 % 3000);
+            cost.observe(decode, prefill, machine(decode, prefill));
+        }
+        cost
+    }
+
+    #[test]
+    fn it_comes_to_know_a_machine() {
+        let cost = trained();
+        for count in [1, 2, 4, 8, 12] {
+            for depth in [100, 300, 500] {
+                let decode = rows(count, depth);
+                let (known, real) = (cost.decode(decode).unwrap(), machine(decode, rows(0, 0)));
+                let error = known.as_secs_f64() / real.as_secs_f64() - 1.0;
+                assert!(error.abs() < 0.25, "{decode:?}: {known:?}, and really {real:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_is_filled_up_to_the_bound_and_not_beyond() {
+        let cost = trained();
+        for count in [1, 4, 8] {
+            for depth in [0, 1500, 3000] {
+                let decode = rows(count, 300);
+                let bound = 4 * machine(decode, rows(0, 0));
+                let fit = cost.prefill_rows_within(bound, decode, depth, 512).unwrap();
+                let took = machine(decode, rows(fit, depth + fit / 2));
+                let part = took.as_secs_f64() / bound.as_secs_f64();
+                assert!((0.6..1.25).contains(&part), "{count} + {fit} at {depth}: {part}");
+            }
+        }
+        let far = Duration::from_secs(1000);
+        let four = rows(4, 300);
+        let most = cost.prefill_rows_within(far, four, 0, 300);
+        assert_eq!(most, Some(300), "no more than there is room");
+        assert_eq!(cost.prefill_rows_within(Duration::ZERO, four, 0, 300), Some(0));
+    }
+
+    #[test]
+    fn a_deeper_prompt_gets_fewer_rows() {
+        let cost = trained();
+        let bound = Duration::from_millis(400);
+        let fit = |depth| cost.prefill_rows_within(bound, rows(4, 300), depth, 512).unwrap();
+        assert!(fit(100) > fit(2900), "{} and {}", fit(100), fit(2900));
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_never_ran() {
+        let mut cost = StepCost::default();
+        let four = rows(4, 0);
+        assert_eq!(cost.decode(four), None);
+        assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
+        cost.observe(rows(0, 0), rows(64, 0), Duration::from_millis(640));
+        // Prompts alone tell what prompts beside others will cost, and more rows
+        // than ever ran are taken to cost as much each.
+        cost.observe(four, rows(0, 0), Duration::from_millis(40));
+        let fit = cost.prefill_rows_within(Duration::from_millis(1320), four, 0, 500).unwrap();
+        assert!((120..=128).contains(&fit), "{fit}");
+    }
+
+    #[test]
+    fn it_follows_a_machine_that_grows_slower() {
+        let mut cost = trained();
+        let four = rows(4, 300);
+        let real = machine(four, rows(0, 0));
+        for _ in 0..60 {
+            cost.observe(four, rows(0, 0), 2 * real);
+        }
+        assert!(cost.decode(four).unwrap().as_secs_f64() > 1.9 * real.as_secs_f64());
+        for _ in 0..60 {
+            cost.observe(four, rows(0, 0), real);
+        }
+        let known = cost.decode(four).unwrap().as_secs_f64();
+        assert!(known < 1.1 * real.as_secs_f64(), "and faster again");
+    }
+
+    /// A step that met a page fault of five seconds must not starve prompts: with
+    /// the floor of 8 rows nobody would ever see again that 12 fit.
+    #[test]
+    fn one_long_step_is_soon_forgotten() {
+        let mut cost = trained();
+        let four = rows(4, 300);
+        let bound = machine(four, rows(16, 100));
+        let before = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
+        cost.observe(four, rows(before, 100), Duration::from_secs(5));
+        let mut fit = 0;
+        for _ in 0..100 {
+            fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap().max(8);
+            cost.observe(four, rows(fit, 100), machine(four, rows(fit, 100)));
+        }
+        assert!(10 * fit >= 8 * before, "{fit} rows after it, {before} before");
+    }
+}

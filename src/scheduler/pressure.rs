@@ -1,0 +1,77 @@
+//! Pressure: who gives way when the KV cache runs out of cells.
+
+use super::Scheduler;
+use super::sequence::{SequenceId, State};
+use crate::ring::message::Batch;
+
+impl Scheduler {
+    /// KV cells in use, for running sequences and for nobody in particular.
+    pub fn cells(&self) -> (usize, usize) {
+        let held = self.held.iter().map(|id| self.sequences.get(*id).planned).sum();
+        (held, self.slots.kept_cells())
+    }
+
+    /// Cells that nothing is in, once the steps planned so far have run. A copy
+    /// counts as if it took cells of its own, which it does not always.
+    pub(super) fn cells_left(&self) -> usize {
+        let (held, kept) = self.cells();
+        (self.capacity.context_tokens as usize).saturating_sub(held + kept)
+    }
+
+    /// Frees cells until `rows` are left, of what is kept for nobody.
+    pub(super) fn evict(&mut self, batch: &mut Batch, rows: usize) {
+        while self.cells_left() < rows {
+            let Some((slot, tokens)) = self.slots.evict(self.step) else { return };
+            self.tally.evicted_tokens += tokens as u64;
+            batch.clears.push(slot).expect("one clear for each slot");
+        }
+    }
+
+    /// Frees cells for the next token of everybody who decodes.
+    pub(super) fn make_room_to_decode(&mut self, batch: &mut Batch) {
+        loop {
+            let rows = self.held.iter().filter(|id| self.decodes(**id)).count();
+            self.evict(batch, rows);
+            if self.cells_left() >= rows {
+                return;
+            }
+            let order = |id: &SequenceId| {
+                let sequence = self.sequences.get(*id);
+                (sequence.priority, sequence.admitted)
+            };
+            let has_cells = |id: &&SequenceId| self.sequences.get(**id).planned > 0;
+            let last = self.held.iter().filter(has_cells).copied().max_by_key(order);
+            self.preempt(batch, last.expect("who decodes has cells"));
+        }
+    }
+
+    /// Nothing could be planned. Where that is because all cells belong to prompts
+    /// that have to go on, one of them goes back to the queue.
+    pub(super) fn free_a_standstill(&mut self, batch: &mut Batch) {
+        let is_stuck = |id: &&SequenceId| {
+            let sequence = self.sequences.get(**id);
+            matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 0
+        };
+        if self.cells_left() == 0
+            && let Some(id) = self.held.iter().filter(is_stuck).copied().last()
+        {
+            self.preempt(batch, id);
+        }
+    }
+
+    /// Takes a sequence's slot away. It goes back to the queue with all that it
+    /// has, and later goes on as if nothing had happened.
+    fn preempt(&mut self, batch: &mut Batch, id: SequenceId) {
+        let sequence = self.sequences.get_mut(id);
+        let owner = sequence.owner();
+        sequence.state = State::Waiting;
+        sequence.planned = 0;
+        sequence.in_flight = 0;
+        self.waiting_tokens += sequence.tokens.len();
+        self.slots.release(owner, Vec::new(), 0, self.step);
+        batch.clears.push(owner.slot).expect("one clear for each slot");
+        self.held.retain(|held| *held != id);
+        self.waiting.push(id);
+        self.tally.preemptions += 1;
+    }
+}

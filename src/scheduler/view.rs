@@ -1,0 +1,90 @@
+//! The scheduler to look at: for people, for metrics, for tests.
+
+use super::Scheduler;
+use super::sequence::{SequenceId, State};
+use crate::types::Owner;
+
+/// What the scheduler has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Prompt tokens that were found in the KV cache.
+    pub cached_tokens: u64,
+    /// Prompt tokens that were put into steps.
+    pub prefilled_tokens: u64,
+    /// Tokens that were kept, and gave way.
+    pub evicted_tokens: u64,
+    /// Sequences that went back to the queue.
+    pub preemptions: u64,
+    /// Sequences that began again after a step that failed.
+    pub retries: u64,
+}
+
+/// A slot, for people to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotView {
+    /// Who holds it, and what that one is doing.
+    pub held: Option<(SequenceId, SlotState)>,
+    /// Tokens that are in it, those of steps under way included.
+    pub position: usize,
+}
+
+/// What the holder of a slot is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotState {
+    /// Waiting for another one to compute what both begin with.
+    Following,
+    /// Computing its prompt.
+    Prefill,
+    /// Generating.
+    Decode,
+}
+
+impl Scheduler {
+    /// What is in each slot.
+    pub fn slots(&self) -> impl Iterator<Item = SlotView> {
+        self.slots.iter().map(|(holder, kept)| {
+            let Some(id) = holder else { return SlotView { held: None, position: kept } };
+            let sequence = self.sequences.get(id);
+            let state = match sequence.state {
+                State::Following { .. } => SlotState::Following,
+                _ if sequence.planned < sequence.prompt_tokens => SlotState::Prefill,
+                _ => SlotState::Decode,
+            };
+            SlotView { held: Some((id, state)), position: sequence.planned }
+        })
+    }
+
+    /// What it has done so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Compares the books with what they describe. For tests, after each step.
+    ///
+    /// # Panics
+    /// When they disagree.
+    pub fn check(&self) {
+        assert_eq!(self.sequences.len(), self.waiting.len() + self.held.len());
+        assert_eq!(self.slots.held_count(), self.held.len());
+        let mut owners: Vec<Owner> = Vec::new();
+        for id in &self.held {
+            let sequence = self.sequences.get(*id);
+            let owner = sequence.owner();
+            assert_eq!(self.slots.holder(owner), Some(*id), "the slot knows its holder");
+            assert!(!owners.iter().any(|o| o.slot == owner.slot), "one holder for each slot");
+            owners.push(owner);
+            assert!(sequence.planned <= sequence.tokens_max());
+            assert!(sequence.tokens.len() <= sequence.tokens_max());
+            if let State::Following { leader, .. } = sequence.state {
+                let place = |id: SequenceId| self.held.iter().position(|held| *held == id);
+                assert!(place(leader) < place(*id), "a sequence waits for one that came later");
+                assert_eq!(sequence.planned, 0, "a follower has no rows");
+            }
+        }
+        let waiting = self.waiting.iter().map(|id| self.sequences.get(*id));
+        assert!(waiting.clone().all(|sequence| sequence.state == State::Waiting));
+        assert_eq!(waiting.map(|s| s.tokens.len()).sum::<usize>(), self.waiting_tokens);
+        let (held, _) = self.cells();
+        assert!(held <= self.capacity.context_tokens as usize, "more cells than there are");
+    }
+}
