@@ -87,9 +87,12 @@ impl std::str::FromStr for ApiKey {
         let weight = weight.ok_or("the weight must be a number from 0.001 to 1000")?;
         let range = -PRIORITY_MAX..=PRIORITY_MAX;
         let priority = priority.map_or(Some(-PRIORITY_MAX), |text| text.parse().ok());
-        let priority_min = priority.filter(|priority| range.contains(priority)).ok_or_else(|| {
-            format!("the priority must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
-        })?;
+        let priority_min =
+            priority.filter(|priority| range.contains(priority)).ok_or_else(|| {
+                format!(
+                    "the priority must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
+                )
+            })?;
         Ok(Self { name: name.into(), secret: secret.into(), weight, priority_min })
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::Batch;
-use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId, SlotState, SlotView};
+use corelane::scheduler::{
+    Capacity, Event, NewSequence, Scheduler, SequenceId, SlotState, SlotView,
+};
 use corelane::types::{KeyId, Sampling, TokenId};
 
 fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
@@ -115,9 +117,8 @@ impl World {
     fn planned(&self, batch: &Batch) -> Planned {
         let is_in = |view: &SlotView, wanted| view.held.is_some_and(|(_, state)| state == wanted);
         let has_row = |slot: usize| batch.rows.iter().any(|row| row.owner.slot.index() == slot);
-        let decoding = |(slot, view): &(usize, SlotView)| {
-            is_in(view, SlotState::Decode) && !has_row(*slot)
-        };
+        let decoding =
+            |(slot, view): &(usize, SlotView)| is_in(view, SlotState::Decode) && !has_row(*slot);
         let slots = || self.scheduler.slots();
         Planned {
             waiting: self.scheduler.waiting_count(),
@@ -373,7 +374,8 @@ fn a_shared_beginning_is_computed_once_though_its_first_reader_leaves() {
             world.send(NewSequence::new(prompt, 5, Sampling::greedy())).unwrap()
         })
         .collect();
-    let prefilled = |world: &World| world.scheduler.tally().prefilled_tokens - before.prefilled_tokens;
+    let prefilled =
+        |world: &World| world.scheduler.tally().prefilled_tokens - before.prefilled_tokens;
     while prefilled(&world) < 250 {
         world.step();
     }
@@ -416,7 +418,7 @@ fn the_youngest_of_the_lowest_priority_gives_way() {
         world.scheduler.check();
     }
     assert_eq!(world.scheduler.tally().preemptions, 1);
-    assert_eq!(ended, [ids[0], ids[1], ids[2]], "the third came to its end last");
+    assert_eq!(ended, [ids[1], ids[0], ids[2]], "the urgent one first, the preempted one last");
     for (id, tokens) in ids.iter().zip(expected) {
         assert_eq!(said[id], tokens);
     }

@@ -120,18 +120,22 @@ fn priorities_decide_who_leaves_the_queue_first() {
     eventually("they wait", || server.metrics.front.waiting.get() == 2);
     let mut first = request("any", &body("first", 5, "\"priority\":-1,"));
     eventually("all wait", || server.metrics.front.waiting.get() == 3);
-    let mut queued: Vec<(f64, &str)> = [(&mut late, "late"), (&mut pushy, "pushy"), (&mut first, "first")]
-        .into_iter()
-        .map(|(client, name)| {
-            let answer = client.response().json();
-            // From the same moment, nearly: the holder's end.
-            (answer["timings"]["queued_ms"].as_f64().unwrap(), name)
-        })
-        .collect();
+    let mut queued: Vec<(f64, &str)> =
+        [(&mut late, "late"), (&mut pushy, "pushy"), (&mut first, "first")]
+            .into_iter()
+            .map(|(client, name)| {
+                let answer = client.response().json();
+                // From the same moment, nearly: the holder's end.
+                (answer["timings"]["queued_ms"].as_f64().unwrap(), name)
+            })
+            .collect();
     assert_eq!(holder.response().status, 200);
     // The last to come waited shortest by the clock, too: compare ends instead.
     queued.sort_by(|a, b| a.0.total_cmp(&b.0));
-    assert_eq!(queued.iter().map(|(_, name)| *name).collect::<Vec<_>>(), ["first", "pushy", "late"]);
+    assert_eq!(
+        queued.iter().map(|(_, name)| *name).collect::<Vec<_>>(),
+        ["first", "pushy", "late"]
+    );
 }
 
 /// The queue is bounded in tokens, too; what would have room alone is not refused.
@@ -270,8 +274,9 @@ fn the_cache_changes_no_text() {
                 let mut connection = support::Client::connect(address);
                 for _ in 0..60 {
                     let shared = "abcdefghijklmnopqrstuvwxyz".repeat(4);
-                    let own: String =
-                        (0..random.within(0, 60)).map(|_| (b'a' + random.next() as u8 % 3) as char).collect();
+                    let own: String = (0..random.within(0, 60))
+                        .map(|_| (b'a' + random.next() as u8 % 3) as char)
+                        .collect();
                     let prompt = format!("{}{own}.", &shared[..random.within(0, 104)]);
                     let n = random.within(1, 40);
                     let answer = connection.post("/v1/completions", &body(&prompt, n, "")).json();

@@ -78,7 +78,9 @@ impl Simulation {
         let capacity = Capacity {
             slots,
             step_rows: slots + random.within(0, 40),
-            itl_target: random.one_in(2).then(|| Duration::from_micros(random.within(1, 400) as u64)),
+            itl_target: random
+                .one_in(2)
+                .then(|| Duration::from_micros(random.within(1, 400) as u64)),
             context_tokens: sequence_tokens * random.within(1, 6) as u32,
             sequence_tokens,
             queue_sequences: random.within(0, 30),
@@ -399,7 +401,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.steps > 100_000 && total.late > 1_000 && total.aborted > 100);
     assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
-    assert!(total.cached > 50_000 && total.evicted > 5_000 && total.preempted > 500);
+    assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 
 /// A fake model that never ends a text, for steps of at most 32 rows.
@@ -493,10 +495,8 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
 #[test]
 fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]), Arc::default());
-    let owner = |generation| Owner {
-        slot: SlotId(0),
-        generation: corelane::types::Generation(generation),
-    };
+    let owner =
+        |generation| Owner { slot: SlotId(0), generation: corelane::types::Generation(generation) };
     let start = |generation, keep| corelane::ring::message::Start {
         owner: owner(generation),
         source: SlotId(0),
@@ -525,10 +525,8 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     batch.starts.push(start(3, 5)).unwrap();
     batch.rows.push(row(3, 5)).unwrap();
     lane.step(&mut batch);
-    let failed = corelane::ring::message::Failed {
-        owner: owner(3),
-        next: corelane::types::Position(2),
-    };
+    let failed =
+        corelane::ring::message::Failed { owner: owner(3), next: corelane::types::Position(2) };
     assert_eq!(batch.failed.as_slice(), [failed]);
     assert_eq!(batch.rows_dropped, 1);
 }

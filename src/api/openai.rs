@@ -317,9 +317,12 @@ mod tests {
         reply.push_delta(1, "z", Some(FinishReason::Stop), &mut out);
         assert!(out.is_empty());
         let usage = Usage { prompt_tokens: 2, cached_tokens: 1, completion_tokens: 3 };
-        let timings = crate::api::Timings { queued: Duration::from_millis(5), ..Default::default() };
+        let timings =
+            crate::api::Timings { queued: Duration::from_millis(5), ..Default::default() };
         reply.push_end(Summary { usage, timings }, &mut out);
-        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let mut value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let told = value.as_object_mut().unwrap().remove("timings").unwrap();
+        assert_eq!((&told["queued_ms"], &told["cache_n"]), (&5.0.into(), &1.into()));
         assert_eq!(
             value,
             serde_json::json!({
@@ -328,7 +331,8 @@ mod tests {
                     {"text": "y", "index": 0, "logprobs": null, "finish_reason": "length"},
                     {"text": "x\"z", "index": 1, "logprobs": null, "finish_reason": "stop"},
                 ],
-                "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5},
+                "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5,
+                    "prompt_tokens_details": {"cached_tokens": 1}},
             })
         );
     }

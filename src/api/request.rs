@@ -7,7 +7,9 @@ use simd_json::prelude::*;
 
 use super::error::ApiError;
 use super::json::{Fields, wrong};
-use crate::limits::{PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX};
+use crate::limits::{
+    PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX,
+};
 use crate::types::{Sampling, TokenId};
 
 /// A request to generate text.

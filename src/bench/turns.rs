@@ -45,7 +45,7 @@ fn report(first: &Outcome, second: &Outcome, plan: &Plan) -> Measured {
     let metrics = Metrics::of(second, &Manner { streamed: true, ..Manner::default() });
     let ttft = |outcome: &Outcome| {
         let request = &outcome.requests[0];
-        request.error.is_none().then(|| request.ttft.as_secs_f64() * 1e3)
+        request.error.is_none().then_some(request.ttft.as_secs_f64() * 1e3)
     };
     let (one, two) = (ttft(first), ttft(second));
     let ratio = one.zip(two).map(|(one, two)| two / one);

@@ -165,7 +165,8 @@ impl Engine {
         }
         self.gathering.expected = self.gathering.expected.saturating_sub(arrived);
         if let Some(deadline) = deadline {
-            self.next_deadline = self.next_deadline.map_or(Some(deadline), |d| Some(d.min(deadline)));
+            self.next_deadline =
+                self.next_deadline.map_or(Some(deadline), |d| Some(d.min(deadline)));
         }
         self.nothing_to_plan = false;
         self.publish();
@@ -293,7 +294,8 @@ impl Engine {
             // What it finds of its prompt when it begins for the first time with
             // anything; a follower begins twice, a retry again and again.
             let cached = self.scheduler.cached_tokens(id) as u64;
-            exchange.usage.cached_tokens += stream.times.start(start.prompt_tokens, cached, metrics, now);
+            exchange.usage.cached_tokens +=
+                stream.times.start(start.prompt_tokens, cached, metrics, now);
         }
     }
 

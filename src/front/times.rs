@@ -23,7 +23,14 @@ pub(super) struct Times {
 impl Times {
     /// Of a sequence taken in now.
     pub fn new(received: Micros, now: Micros) -> Self {
-        Self { received, admitted: now, started: now, last_token: None, prompt_tokens: 0, cached: 0 }
+        Self {
+            received,
+            admitted: now,
+            started: now,
+            last_token: None,
+            prompt_tokens: 0,
+            cached: 0,
+        }
     }
 
     /// It was given a slot, or begins again in it. How much more of its prompt

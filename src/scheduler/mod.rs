@@ -353,7 +353,8 @@ impl Scheduler {
             Some(token) => Input::Token(*token),
             None => Input::Carry,
         };
-        let row = Row { owner: sequence.owner(), position: sequence.next_position(), input, sample };
+        let row =
+            Row { owner: sequence.owner(), position: sequence.next_position(), input, sample };
         if sequence.planned < sequence.prompt_tokens {
             batch.prefill_rows += 1;
             self.tally.prefilled_tokens += 1;
@@ -432,7 +433,6 @@ impl Scheduler {
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.held.is_empty()
     }
-
 }
 
 /// Puts a sequence's beginning into a batch: `keep` tokens of what `slot` holds.

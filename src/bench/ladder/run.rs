@@ -212,8 +212,10 @@ impl Stage {
         let (waiter, bell) = Waiter::new(!self.config.placement.is_shared(), metrics.clone())?;
         let (link, decode_link) = ring::link(bell, lanes::spin(&self.config));
         let cores = self.config.placement.decode_cores.clone();
-        let (model, config) =
-            (self.loaded.model.clone(), lanes::context_config(&self.config, self.context_tokens, Arc::default()));
+        let (model, config) = (
+            self.loaded.model.clone(),
+            lanes::context_config(&self.config, self.context_tokens, Arc::default()),
+        );
         let end_tokens: Box<[TokenId]> = self.loaded.vocab.end_tokens().into();
         let (slots, tokens) =
             (self.config.parallel, self.workload.capacity.sequence_tokens as usize);

@@ -17,8 +17,8 @@ use crate::front::exchange::SharedExchange;
 use crate::front::prepare::{self, Prepared, PreparedGeneration};
 use crate::front::remember;
 use crate::http::response;
-use crate::types::KeyId;
 use crate::limits::{PING_INTERVAL, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
+use crate::types::KeyId;
 
 impl Connection {
     /// Turns a body into tokens, here or on the prepare lane.

@@ -21,10 +21,10 @@ use crate::http::HttpError;
 use crate::http::body::BodyReader;
 use crate::http::head::{self, Head, Method};
 use crate::http::response;
-use crate::types::KeyId;
 use crate::limits::{
     BODY_TIMEOUT, CONNECTIONS_MAX, HEAD_TIMEOUT, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT,
 };
+use crate::types::KeyId;
 use guards::{BodyPermit, ExchangeGuard};
 
 /// Serves a connection until either side closes it.
