@@ -7,7 +7,7 @@ use crate::limits::{
     STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
-use crate::types::{CacheLayout, CacheType, FlashAttention};
+use crate::types::{CacheLayout, FlashAttention};
 
 /// Everything that `serve` needs to know, besides the model.
 #[derive(Clone, Debug)]
@@ -119,8 +119,7 @@ impl ServeConfig {
         }
         within("--key and --api-key: keys", self.keys.len(), 0, KEYS_MAX)?;
         within("--poll", self.poll as usize, 0, 100)?;
-        let plain = matches!(self.cache.values, CacheType::F32 | CacheType::F16);
-        if !plain && self.cache.flash_attention == FlashAttention::Off {
+        if !self.cache.values.is_plain() && self.cache.flash_attention == FlashAttention::Off {
             return Err("--cache-type-v of less than 16 bits needs --flash-attn on or auto".into());
         }
         if let Some(tokens) = self.context_tokens {

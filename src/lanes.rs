@@ -20,7 +20,8 @@ use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    LANE_STACK_BYTES, LOOK_UP_EVERY, PREPARE_STACK_BYTES, SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK,
+    LANE_STACK_BYTES, LOOK_UP_EVERY, PREPARE_STACK_BYTES, SCORES_BYTES_MAX, SEQUENCE_TOKENS_MAX,
+    SPIN_BEFORE_PARK,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -33,7 +34,7 @@ use crate::placement::{Topology, pin_this_thread, yield_to_others};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, DecodeLink};
 use crate::scheduler::Capacity;
-use crate::types::ModelInfo;
+use crate::types::{CacheLayout, FlashAttention, ModelInfo};
 
 /// A lane that breaks an invariant ends the process, loudly: a server that
 /// accepts and does not answer is worse than none. (A hook and not
@@ -147,11 +148,9 @@ impl Server {
         let asked = self.config.context_tokens;
         let context_tokens = memory::choose_context(asked, slots, &sized, available)?;
         let abort = self.control.abort_step.clone();
-        let context = context_config(&self.config, context_tokens, abort);
-        // A cache for each sequence has its share of the cells.
-        let share = if self.config.cache.unified { 1 } else { slots };
+        let context = context_config(&self.config, &loaded.info, context_tokens, abort);
         let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
-        let sequence_tokens = (context_tokens / share).min(trained);
+        let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         self.serve(vocab, info, context_tokens, sequence_tokens, move || {
@@ -262,9 +261,11 @@ impl Server {
 /// The model's context for a server of `config`.
 pub(crate) fn context_config(
     config: &ServeConfig,
+    info: &ModelInfo,
     context_tokens: u32,
     abort: Arc<AtomicBool>,
 ) -> ContextConfig {
+    let flash_attention = flash_attention(config, info, context_tokens);
     ContextConfig {
         context_tokens,
         slots: config.parallel as u32,       // at most SLOTS_MAX
@@ -272,8 +273,29 @@ pub(crate) fn context_config(
         ubatch_rows: config.ubatch_rows as u32,
         decode_cores: config.placement.decode_cores.clone(),
         poll: config.poll,
-        cache: config.cache,
+        cache: CacheLayout { flash_attention, ..config.cache },
         abort,
+    }
+}
+
+/// KV cells that one sequence may have: its share, or all.
+fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
+    let share = if config.cache.unified { 1 } else { config.parallel as u32 }; // at most SLOTS_MAX
+    context_tokens / share
+}
+
+/// Whether attention is computed block by block, where the user leaves it open. On a
+/// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
+/// fewer: for those that decode, and for prompts beside them. So it is done where it has
+/// to be, for the sake of the cache's type or of the memory that the scores take.
+fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
+    let cells = u64::from(cells_of_one(config, context_tokens));
+    let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
+    match config.cache.flash_attention {
+        FlashAttention::Auto if config.cache.values.is_plain() && scores <= SCORES_BYTES_MAX => {
+            FlashAttention::Off
+        }
+        asked => asked,
     }
 }
 

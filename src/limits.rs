@@ -37,6 +37,10 @@ pub const CONTEXT_TOKENS_MAX: usize = 1 << 26;
 /// the decode lane's token history; a model's context is cut to this.
 pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 
+/// Bytes of the scores of attention that a step may hold in memory; beyond, attention
+/// is computed block by block.
+pub const SCORES_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
 /// Sequences waiting for a slot, all requests together.
 pub const QUEUE_SEQUENCES: usize = 1024;
 
@@ -56,8 +60,10 @@ pub const PRIORITY_MAX: i32 = 1000;
 /// What a request may set as its own deadline.
 pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Prompt rows of a step, however long it takes: prompts always progress.
-pub const PREFILL_ROWS_MIN: usize = 8;
+/// Prompt rows of a step in which others decode come in multiples of this, and are at
+/// least as many, however long the step takes: prompts always progress. llama.cpp's
+/// kernels work on as many rows at a time, and take little longer for them than for 8.
+pub const PREFILL_ROWS_STEP: usize = 16;
 
 /// Prompt rows of a step in which others decode, before any step was measured.
 pub const PREFILL_ROWS_UNMEASURED: usize = 64;

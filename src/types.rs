@@ -135,6 +135,11 @@ pub enum CacheType {
 }
 
 impl CacheType {
+    /// One number for itself, and not a block of them.
+    pub fn is_plain(self) -> bool {
+        matches!(self, CacheType::F32 | CacheType::F16)
+    }
+
     /// Bits that one number takes, its share of the block's scale included.
     pub fn bits(self) -> f64 {
         match self {
@@ -164,7 +169,7 @@ impl std::str::FromStr for CacheType {
 /// scores (Dao et al., 2022).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FlashAttention {
-    /// Where llama.cpp can.
+    /// Where it is the better choice: see `lanes::flash_attention`.
     #[default]
     Auto,
     /// Always.
@@ -226,6 +231,8 @@ pub struct ModelInfo {
     pub n_vocab: usize,
     /// Width of its hidden state.
     pub n_embd: usize,
+    /// Heads of its attention.
+    pub n_head: u32,
     /// Tokens of context it was trained for.
     pub context_trained: u32,
     /// Bytes of KV cache for one token, in f16.

@@ -112,7 +112,8 @@ fn the_bubble_begins_when_the_work_exists() {
 #[test]
 fn steps_are_counted_by_what_they_ran() {
     let step = Duration::from_millis(3);
-    let mut steps = Steps::new(FakeOptions { step, fail_one_in: 3, ..FakeOptions::default() });
+    // The second step asks the model twice: for what goes on, and for the prompt.
+    let mut steps = Steps::new(FakeOptions { step, fail_one_in: 4, ..FakeOptions::default() });
     steps.admit();
     steps.plan(); // 4 rows of prompt
     steps.run();

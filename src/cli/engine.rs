@@ -33,12 +33,12 @@ pub struct EngineArgs {
         long,
         env = "CORELANE_UBATCH_SIZE",
         value_name = "N",
-        default_value_t = 512,
+        default_value_t = 256,
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
-    /// How long running requests may wait for their next token while a prompt is computed; 0 is
-    /// twice what a step takes without any
+    /// How long running requests may wait for their next token while a prompt is computed, as far
+    /// as 16 tokens of it allow; 0 is twice what a step takes without any
     #[arg(
         long,
         env = "CORELANE_ITL_TARGET_MS",
@@ -65,7 +65,7 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     cache_type_v: CacheType,
-    /// Flash attention: on, off or auto (also -fa)
+    /// Flash attention: on, off, or auto: off unless it is needed (also -fa)
     #[arg(
         long,
         env = "CORELANE_FLASH_ATTN",

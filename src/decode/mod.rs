@@ -12,6 +12,7 @@
 pub mod sampler;
 mod weights;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::Micros;
@@ -41,7 +42,10 @@ pub struct DecodeLane<B> {
     backend: B,
     sampler: Sampler,
     slots: Box<[Slot]>,
+    /// What runs in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
+    /// So many of them run first, and then the others.
+    first: usize,
     metrics: Arc<Metrics>,
     /// Tokens in the KV cache: the sum of all slots' next positions.
     kv_tokens: u64,
@@ -104,6 +108,7 @@ impl<B: Backend> DecodeLane<B> {
             sampler,
             slots: (0..slots).map(|_| slot()).collect(),
             rows: heapless::Vec::new(),
+            first: 0,
             metrics,
             kv_tokens: 0,
             ended: Micros(0),
@@ -141,18 +146,29 @@ impl<B: Backend> DecodeLane<B> {
             return;
         }
         let began = self.metrics.clock.now();
-        let result = self.backend.decode(&self.rows);
-        let decoded = self.metrics.clock.now();
-        match result {
-            Ok(()) => self.choose(batch),
-            Err(error) => self.roll_back(batch, &error),
-        }
         let work_existed = if continues { self.ended } else { batch.sent };
         let bubble_us = began.since(work_existed.max(self.ended));
-        self.ended = self.metrics.clock.now();
-        batch.decode_us = saturating(decoded.since(began));
-        batch.sample_us = saturating(self.ended.since(decoded));
+        self.ended = began;
+        for part in [0..self.first, self.first..self.rows.len()] {
+            if !part.is_empty() && !batch.step_failed {
+                self.run(part, batch);
+            }
+        }
         self.count(batch, bubble_us);
+    }
+
+    /// Runs a part of the rows. Where that fails, what is behind it does not run either.
+    fn run(&mut self, part: Range<usize>, batch: &mut Batch) {
+        let began = self.ended;
+        let result = self.backend.decode(&self.rows[part.clone()]);
+        let decoded = self.metrics.clock.now();
+        match result {
+            Ok(()) => self.choose(part, batch),
+            Err(error) => self.roll_back(part.start, batch, &error),
+        }
+        self.ended = self.metrics.clock.now();
+        batch.decode_us += saturating(decoded.since(began));
+        batch.sample_us += saturating(self.ended.since(decoded));
     }
 
     /// Counts a step that has run.
@@ -209,13 +225,28 @@ impl<B: Backend> DecodeLane<B> {
         Ok(())
     }
 
-    /// Turns the batch's rows into the model's: fills in carries, checks
-    /// positions, drops the rows of sequences that have ended. True when a row of
-    /// it belongs to a sequence that has run before.
+    /// Turns the batch's rows into the model's. True when a row of it belongs to a
+    /// sequence that has run before.
     fn prepare(&mut self, batch: &mut Batch) -> bool {
         self.rows.clear();
+        let continues = if runs_apart(&batch.rows) {
+            let continues = self.take(batch, |rows| rows.len() == 1);
+            self.first = self.rows.len();
+            self.take(batch, |rows| rows.len() > 1) || continues
+        } else {
+            self.first = 0;
+            self.take(batch, |_| true)
+        };
+        self.metrics.decode.rows_dropped.add(batch.rows_dropped.into());
+        continues
+    }
+
+    /// Takes the rows of the sequences that are `wanted`: fills in carries, checks
+    /// positions, drops the rows of sequences that have ended. True as above.
+    fn take(&mut self, batch: &mut Batch, wanted: impl Fn(&[Row]) -> bool) -> bool {
         let mut continues = false;
-        for row in &batch.rows {
+        let sequences = batch.rows.chunk_by(|a, b| a.owner == b.owner);
+        for row in sequences.filter(|rows| wanted(rows)).flatten() {
             let slot = &mut self.slots[row.owner.slot.index()];
             assert_eq!(
                 slot.generation, row.owner.generation,
@@ -232,14 +263,13 @@ impl<B: Backend> DecodeLane<B> {
                 }
             }
         }
-        self.metrics.decode.rows_dropped.add(batch.rows_dropped.into());
         continues
     }
 
-    /// After a step that succeeded: moves the positions and samples.
-    fn choose(&mut self, batch: &mut Batch) {
-        self.kv_tokens += self.rows.len() as u64;
-        for (index, row) in self.rows.iter().enumerate() {
+    /// After rows that succeeded: moves the positions and samples.
+    fn choose(&mut self, part: Range<usize>, batch: &mut Batch) {
+        self.kv_tokens += part.len() as u64;
+        for (index, row) in self.rows[part].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             slot.next = slot.planned;
             slot.has_run = true;
@@ -262,15 +292,15 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// After a step that failed: positions stay where they were, cells that
+    /// After rows, from this one on, that failed: positions stay where they were, cells that
     /// the step may have written are removed, and later rows of its sequences are
     /// dropped until they start again.
-    fn roll_back(&mut self, batch: &mut Batch, error: &StepError) {
+    fn roll_back(&mut self, from: usize, batch: &mut Batch, error: &StepError) {
         tracing::error!(step = batch.step, rows = self.rows.len(), %error, "step failed");
         self.metrics.decode.steps_failed.increment();
         batch.step_failed = true;
         batch.aborted = *error == StepError::Aborted;
-        for row in &self.rows {
+        for row in &self.rows[from..] {
             let slot = &mut self.slots[row.slot.index()];
             if slot.state == SlotState::Ended {
                 continue; // an earlier row of the same sequence did all this
@@ -286,6 +316,18 @@ impl<B: Backend> DecodeLane<B> {
             batch.failed.push(failed).expect("one failure for each slot");
         }
     }
+}
+
+/// True when the rows of prompts should run behind those that decode, and not with
+/// them. llama.cpp computes together only as many rows of each sequence as the one with
+/// the fewest has, and its kernels work on four rows at a time: of 4 that decode and 8
+/// of a prompt it makes 5 and 7, which take as long as 8 and 10. But decoding rows that
+/// have a prompt's slot between them would be split, too.
+fn runs_apart(rows: &[Row]) -> bool {
+    let sequences = || rows.chunk_by(|a, b| a.owner == b.owner);
+    let decoding = || sequences().filter(|rows| rows.len() == 1).map(|rows| rows[0].owner.slot.0);
+    let has_both = decoding().next().is_some() && sequences().any(|rows| rows.len() > 1);
+    has_both && decoding().zip(decoding().skip(1)).all(|(a, b)| a + 1 == b)
 }
 
 impl Slot {

@@ -80,6 +80,11 @@ impl FakeModel {
         self.fails_next = Some(error);
     }
 
+    /// Steps that it was asked to run.
+    pub fn calls(&self) -> u64 {
+        self.steps
+    }
+
     /// Tokens held by one slot.
     pub fn tokens_in(&self, slot: SlotId) -> usize {
         self.slots[slot.index()].len()

@@ -143,6 +143,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         size_bytes: model.size(),
         n_vocab: usize::try_from(model.n_vocab()).unwrap_or(0),
         n_embd,
+        n_head: model.n_head(),
         context_trained: model.n_ctx_train(),
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),

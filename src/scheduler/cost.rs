@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// A step that met a page fault of five seconds must not starve prompts: with
-    /// the floor of 8 rows nobody would ever see again that 12 fit.
+    /// the floor of 16 rows nobody would ever see again that more fit.
     #[test]
     fn one_long_step_is_soon_forgotten() {
         let mut cost = trained();

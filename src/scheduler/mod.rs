@@ -40,7 +40,7 @@ mod slots;
 mod view;
 
 use crate::limits::{
-    PREFILL_ROWS_MIN, PREFILL_ROWS_UNMEASURED, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX,
+    PREFILL_ROWS_STEP, PREFILL_ROWS_UNMEASURED, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX,
 };
 use crate::ring::message::{Batch, Input, Row, Start};
 use crate::types::{KeyId, Owner, Position, SlotId, TokenId};
@@ -342,7 +342,8 @@ impl Scheduler {
         }
         let target = self.capacity.itl_target.or_else(|| Some(2 * self.cost.decode(decode)?));
         let fits = target.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
-        fits.unwrap_or(PREFILL_ROWS_UNMEASURED).max(PREFILL_ROWS_MIN).min(most)
+        let rows = fits.unwrap_or(PREFILL_ROWS_UNMEASURED).max(PREFILL_ROWS_STEP);
+        (rows - rows % PREFILL_ROWS_STEP).min(most)
     }
 
     /// The next row of a sequence.

@@ -52,7 +52,9 @@ impl Scheduler {
             let sequence = self.sequences.get(**id);
             matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 0
         };
+        // What is kept and was of use just now can be evicted in the next step.
         if self.cells_left() == 0
+            && self.slots.kept_cells() == 0
             && let Some(id) = self.held.iter().filter(is_stuck).copied().last()
         {
             self.preempt(batch, id);

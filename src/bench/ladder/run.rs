@@ -22,7 +22,7 @@ use crate::front::prepare::Serving;
 use crate::lanes::{self, Server};
 use crate::limits::BATCHES;
 use crate::metrics::Metrics;
-use crate::model::llama::LlamaBackend;
+use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::Loaded;
 use crate::placement::pin_this_thread;
 use crate::ring;
@@ -131,8 +131,13 @@ impl Stage {
         Ok(run)
     }
 
+    fn context_config(&self) -> ContextConfig {
+        let info = &self.loaded.info;
+        lanes::context_config(&self.config, info, self.context_tokens, Arc::default())
+    }
+
     fn context(&self) -> Result<LlamaBackend, String> {
-        let config = lanes::context_config(&self.config, self.context_tokens, Arc::default());
+        let config = self.context_config();
         LlamaBackend::new(self.loaded.model.clone(), &config)
     }
 
@@ -212,10 +217,7 @@ impl Stage {
         let (waiter, bell) = Waiter::new(!self.config.placement.is_shared(), metrics.clone())?;
         let (link, decode_link) = ring::link(bell, lanes::spin(&self.config));
         let cores = self.config.placement.decode_cores.clone();
-        let (model, config) = (
-            self.loaded.model.clone(),
-            lanes::context_config(&self.config, self.context_tokens, Arc::default()),
-        );
+        let (model, config) = (self.loaded.model.clone(), self.context_config());
         let end_tokens: Box<[TokenId]> = self.loaded.vocab.end_tokens().into();
         let (slots, tokens) =
             (self.config.parallel, self.workload.capacity.sequence_tokens as usize);
