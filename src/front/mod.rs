@@ -13,6 +13,7 @@ pub mod exchange;
 pub mod forecast;
 pub mod kernel;
 pub mod listener;
+mod pace;
 pub mod prepare;
 mod timers;
 mod times;
