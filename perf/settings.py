@@ -26,15 +26,15 @@ from server import CORELANE, machine
 UNIFIED = ("one KV cache for all", ["--kv-unified"])
 CACHE = [
     UNIFIED,
-    ("flash attention off", ["--flash-attn=off"]),
+    ("flash attention on", ["--flash-attn=on"]),
     ("KV in q8_0", ["--flash-attn=on", "--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
 ]
 POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
 OPENMP = ("OpenMP", [])
-MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 256, 1024)]
+MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 512, 1024)]
 # A sequence decodes as soon as its own prompt is in the cache. The fewer steps
 # all prompts take, the longer all sequences decode together.
-LONG_STEPS = ["--itl-target-ms=1000000", "--ubatch-size=2048"]
+LONG_STEPS = ["--itl-target-ms=1000000", "--ubatch-size=512"]
 # model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
 # A run takes twice its work (the ladder warms up with as many requests), so the
 # long rows have what they alone can show: with a cache for each sequence, what
