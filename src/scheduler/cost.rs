@@ -316,8 +316,8 @@ mod tests {
         assert!(known < 1.1 * real.as_secs_f64(), "and faster again");
     }
 
-    /// A step that met a page fault of five seconds must not starve prompts: with
-    /// the floor of 16 rows nobody would ever see again that more fit.
+    /// A step that met a page fault of five seconds must not starve prompts: with the
+    /// fewest rows alone (8 here) nobody would ever see again that more fit.
     #[test]
     fn one_long_step_is_soon_forgotten() {
         let mut cost = trained();

@@ -9,7 +9,7 @@
 //! - **Decode** Every running sequence that has its prompt behind it decodes in
 //!   every step.
 //! - **Prefill** Then come prompt rows, as many as keep the step within the bound
-//!   on the time between two tokens ([`cost`]), the shortest prompt first; a
+//!   on the time between two tokens ([`cost`]), but some always, the shortest prompt first; a
 //!   prompt grows shorter in this order as it waits.
 //! - **Start** A waiting sequence takes a free slot when the KV cache has room for
 //!   all its known tokens and a part of those to come, beside the same of all that
