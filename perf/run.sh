@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 . perf/common.sh
 
 studies="ladder ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
-	spine spine-builtin cache cache-builtin memory scrape stall burst turns criterion settings versus"
+	spine spine-builtin cache cache-builtin memory scrape stall burst turns overload criterion settings versus"
 only=
 if [ "${1:-}" = --only ]; then
 	only=${2:?"studies, with commas: $studies"}
@@ -115,6 +115,7 @@ scenario() { # STUDY
 scenario stall
 scenario burst
 scenario turns
+study overload perf/overload.py --model "$model" --json "$out/overload.json"
 study criterion perf/criterion.py
 study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
 	--json "$out/settings.json"

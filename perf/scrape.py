@@ -13,11 +13,10 @@ import http.client
 import json
 import pathlib
 import statistics
-import tempfile
 import threading
 import time
 
-from server import Server, bench, machine
+from server import Server, machine, measure
 
 # The ops lane waits for its turn where all cores are busy: one connection alone
 # would not keep the rate.
@@ -50,11 +49,8 @@ def main() -> None:
 
 def itl_p99(url: str) -> float:
     """In milliseconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = pathlib.Path(folder) / "result.json"
-        load = ["--num-prompts=24", "--max-concurrency=8", "--random-input-len=32", "--random-output-len=100"]
-        bench(url, *load, "--metric-percentiles=99", result=result)
-        return json.loads(result.read_text())["p99_itl_ms"]
+    load = ["--num-prompts=24", "--max-concurrency=8", "--random-input-len=32", "--random-output-len=100"]
+    return measure(url, *load, "--metric-percentiles=99")["p99_itl_ms"]
 
 
 class Scraper:

@@ -1,10 +1,12 @@
 """A running `corelane serve`, as the studies use it: start, look at, end."""
 
+import json
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -53,13 +55,24 @@ class Server:
         return int(re.search(rf"{part}:\s+(\d+) kB", status).group(1)) / 1024  # the kernel's kB is a KiB
 
 
-def bench(url: str, *flags: str, result: pathlib.Path | None = None, quiet: bool = False) -> None:
-    """`corelane bench serve` against a server; its table goes to standard output."""
+def bench(url: str, *flags: str, result: pathlib.Path | None = None, quiet: bool = False, check: bool = True) -> None:
+    """`corelane bench serve` against a server; its table goes to standard output.
+
+    With `check` it fails when a request did.
+    """
     command = [str(CORELANE), "bench", "serve", f"--base-url={url}", "--ignore-eos", "--temperature=0", *flags]
     if result:
         command += ["--save-result", f"--result-filename={result}"]
     sys.stdout.flush()  # its table comes after what was printed before
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL if result or quiet else None)
+    subprocess.run(command, check=check, stdout=subprocess.DEVNULL if result or quiet else None)
+
+
+def measure(url: str, *flags: str, check: bool = True) -> dict:
+    """What `corelane bench serve` saves."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = pathlib.Path(folder) / "result.json"
+        bench(url, *flags, "--no-progress", result=result, check=check)
+        return json.loads(result.read_text())
 
 
 def machine() -> str:

@@ -146,6 +146,14 @@ def targets(folder: pathlib.Path):
     yield target, rounds_target(load(folder, "burst"), lambda run: run["last_to_alone_ratio"], 1.6)
     target = "9. The second turn of a chat: TTFT at most 0.1 x that of the first"
     yield target, rounds_target(load(folder, "turns"), lambda run: run["second_to_first_ratio"], 0.1)
+    overload = load(folder, "overload") or {}
+    share = overload.get("goodput_of_capacity")
+    target = "10. Overload: goodput at least 0.95 of capacity"
+    yield target, (f"{share:.3f}", at_least(share, 0.95)) if share is not None else NOT_TAKEN
+    for key in ("p99", "max"):
+        yield f"10. Overload: refused in under 10 ms ({key})", at_most(overload.get("refusal_ms", {}).get(key), 10, "ms")
+    target = f"10. Overload: no growth of memory (under {GROWTH_MIB_MAX} MiB)"
+    yield target, at_most(overload.get("resident_mib", {}).get("growth"), GROWTH_MIB_MAX, "MiB")
     yield "The load generator takes under 5 % of a core at 500 tokens/s", client_target(crowd)
 
 
