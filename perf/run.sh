@@ -105,15 +105,17 @@ study cache-builtin perf/cache.py --streams 32 --prompts 400 --json "$out/cache-
 study memory perf/memory.py --model "$model" --json "$out/memory.json"
 study scrape perf/scrape.py --model "$model" --json "$out/scrape.json"
 
-scenario() { # STUDY
-	! wanted "$1" || start_server -m "$model"
-	study "$1" "$corelane" bench serve --base-url "${url:-}" --scenario "$1" --rounds 3 --ignore-eos --no-progress \
-		--save-result --result-filename "$out/$1.json"
+scenario() { # STUDY FLAGS...
+	scenario=$1
+	shift
+	! wanted "$scenario" || start_server -m "$model"
+	study "$scenario" "$corelane" bench serve --base-url "${url:-}" --scenario "$scenario" "$@" --rounds 3 --ignore-eos --no-progress \
+		--save-result --result-filename "$out/$scenario.json"
 	stop_server
 }
 
 scenario stall
-scenario burst
+scenario burst --prefix-len 500
 scenario turns
 study overload perf/overload.py --model "$model" --json "$out/overload.json"
 study criterion perf/criterion.py

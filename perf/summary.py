@@ -142,7 +142,7 @@ def targets(folder: pathlib.Path):
     yield target, rounds_target(stall, lambda run: run["itl_during_p99_ms"] / run["itl_before_p50_ms"], 2.5)
     target = "7. The long prompt: TTFT at most 2 x what it takes alone"
     yield target, rounds_target(stall, lambda run: run["long_ttft_ratio"], 2)
-    target = "8. Eight requests that share a beginning: the last TTFT at most 1.6 x that of one alone"
+    target = "8. Eight requests that share 500 tokens: the last TTFT at most 1.6 x that of one alone"
     yield target, rounds_target(load(folder, "burst"), lambda run: run["last_to_alone_ratio"], 1.6)
     target = "9. The second turn of a chat: TTFT at most 0.1 x that of the first"
     yield target, rounds_target(load(folder, "turns"), lambda run: run["second_to_first_ratio"], 0.1)
