@@ -20,7 +20,7 @@ use crate::decode::{self, DecodeLane};
 use crate::front::prepare::{self, Serving};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    LANE_STACK_BYTES, LOOK_UP_EVERY, PREPARE_STACK_BYTES, SCORES_BYTES_MAX, SEQUENCE_TOKENS_MAX,
+    LANE_STACK_BYTES, PREEMPT_EVERY, PREPARE_STACK_BYTES, SCORES_BYTES_MAX, SEQUENCE_TOKENS_MAX,
     SPIN_BEFORE_PARK,
 };
 use crate::memory;
@@ -316,7 +316,11 @@ pub(crate) fn capacity(
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
         // Between caches of their own, a copy takes a whole one.
-        copied_cells: if config.cache.unified { 0 } else { sequence_tokens as usize },
+        copied_cells: if config.cache.unified {
+            0
+        } else {
+            cells_of_one(config, context_tokens) as usize
+        },
         weights: match config.keys.as_slice() {
             [] => vec![1.0], // everybody is one
             keys => keys.iter().map(|key| key.weight).collect(),
@@ -352,7 +356,7 @@ fn start_front(
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
         let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core))
-            .preempt_timer(LOOK_UP_EVERY)
+            .preempt_timer(PREEMPT_EVERY)
             .make();
         match executor {
             Ok(executor) => {

@@ -65,9 +65,6 @@ pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// kernels work on as many rows at a time, and take little longer for them than for 8.
 pub const PREFILL_ROWS_STEP: usize = 16;
 
-/// Prompt rows of a step in which others decode, before any step was measured.
-pub const PREFILL_ROWS_UNMEASURED: usize = 64;
-
 /// A beginning that the KV cache has is used from so many tokens on: copying a
 /// shorter one takes longer than computing it.
 pub const REUSE_TOKENS_MIN: usize = 16;
@@ -176,9 +173,18 @@ pub const LOG_LINES_MAX: usize = 8 * 1024;
 /// Bytes of a request's path that are logged.
 pub const LOG_PATH_BYTES_MAX: usize = 128;
 
-/// The front lane looks at its sockets and the decode lane at least this often, however
-/// much one connection sends it.
-pub const LOOK_UP_EVERY: Duration = Duration::from_millis(2);
+/// How long a task of the front lane lets go of it, so that the lane looks at its sockets
+/// and the decode lane: as good as no time.
+pub const LOOK_UP: Duration = Duration::from_micros(1);
+/// How often it does so while it polls, on a core of its own: what a socket waits for is
+/// told to the kernel only then, and each time costs a dozen small allocations of
+/// glommio's.
+pub const LOOK_UP_EVERY: Duration = Duration::from_micros(50);
+/// When glommio would interrupt the tasks of the front lane: never. Its timer may pass
+/// before any of them has run, and then glommio 0.9 takes that for nothing to do, and
+/// sleeps (its pull request 53 ends that, and is in no release yet). Tasks that could
+/// go on for long look up by themselves.
+pub const PREEMPT_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a lane on a core of its own polls an empty ring before it parks.
 pub const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);

@@ -35,7 +35,7 @@ use glommio::timer::{Timer, sleep};
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::config::ApiKey;
-use crate::limits::{READ_BYTES, SWEEP_INTERVAL};
+use crate::limits::{LOOK_UP, LOOK_UP_EVERY, READ_BYTES, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::ring::FrontLink;
@@ -266,11 +266,18 @@ impl Front {
         if self.config.polls {
             // On a core of its own the lane never sleeps while the decode lane
             // works; it lets the other tasks and the sockets have their turn.
+            let mut looked_up = self.clock.now();
             while self.is_busy() {
                 if self.has_news(ready) || self.plan_is_due_in() == Some(Duration::ZERO) {
                     return;
                 }
-                glommio::executor().yield_task_queue_now().await;
+                let now = self.clock.now();
+                if now.since(looked_up) < LOOK_UP_EVERY.as_micros() as u64 {
+                    glommio::executor().yield_task_queue_now().await;
+                } else {
+                    look_up().await;
+                    looked_up = now;
+                }
             }
         }
         let mut plan = self.plan_is_due_in().map(Timer::new);
@@ -435,6 +442,12 @@ impl Front {
             }
         }
     }
+}
+
+/// Lets the other tasks run, and the lane look at its sockets and the decode lane: all
+/// that glommio does when no task is left that can run.
+async fn look_up() {
+    Timer::new(LOOK_UP).await;
 }
 
 /// Stores the task's waker, without cloning it again when it is there already.

@@ -11,9 +11,9 @@ use std::task::Poll;
 use futures_lite::{AsyncRead, future};
 use glommio::net::TcpStream;
 
-use super::Front;
 use super::prepare::Prepared;
 use super::timers::Timer;
+use super::{Front, look_up};
 use crate::api::error::ApiError;
 use crate::api::{self, Route, llama};
 use crate::clock::Micros;
@@ -111,7 +111,7 @@ impl Connection {
             // A client that sends many requests ahead waits between them, so
             // that nobody else does: glommio reads and writes without a pause
             // while the socket lets it.
-            glommio::executor().yield_task_queue_now().await;
+            look_up().await;
             if !keep_alive || self.front.draining.get() {
                 return self.close().await;
             }
@@ -264,7 +264,7 @@ impl Connection {
             }
             match self.read(false).await? {
                 // A body that comes faster than it is read lets others in between.
-                Read::Some => glommio::executor().yield_task_queue_now().await,
+                Read::Some => look_up().await,
                 Read::End => return Err(Refused::Gone),
                 Read::TimedOut => {
                     let seconds = BODY_TIMEOUT.as_secs();
