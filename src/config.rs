@@ -66,7 +66,8 @@ pub struct ApiKey {
     pub secret: String,
     /// Its share of the server, beside those of the others.
     pub weight: f64,
-    /// The lowest number that its requests may have for a priority.
+    /// The lowest number that its requests may have for a priority: 0, unless it is
+    /// given, so that no key goes before the others on its own account.
     pub priority_min: i32,
 }
 
@@ -86,7 +87,7 @@ impl std::str::FromStr for ApiKey {
         let weight = weight.parse().ok().filter(|weight: &f64| (0.001..=1000.0).contains(weight));
         let weight = weight.ok_or("the weight must be a number from 0.001 to 1000")?;
         let range = -PRIORITY_MAX..=PRIORITY_MAX;
-        let priority = priority.map_or(Some(-PRIORITY_MAX), |text| text.parse().ok());
+        let priority = priority.map_or(Some(0), |text| text.parse().ok());
         let priority_min =
             priority.filter(|priority| range.contains(priority)).ok_or_else(|| {
                 format!(
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!((whole.name.as_str(), whole.secret.as_str()), ("batch", "s3cret"));
         assert_eq!((whole.weight, whole.priority_min), (0.5, 2));
         let short = key("a:b").unwrap();
-        assert_eq!((short.weight, short.priority_min), (1.0, -PRIORITY_MAX));
+        assert_eq!((short.weight, short.priority_min), (1.0, 0));
         for wrong in ["", "a", "a:", ":b", "a:b:0", "a:b:x", "a:b:nan", "a:b:1:9999", "a:b:1:2:3"] {
             assert!(key(wrong).is_err(), "{wrong}");
         }

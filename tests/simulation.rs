@@ -13,7 +13,7 @@ use corelane::limits::STEPS_IN_FLIGHT;
 use corelane::metrics::Metrics;
 use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
-use corelane::ring::message::Batch;
+use corelane::ring::message::{Batch, Start};
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
 use corelane::types::{KeyId, Owner, Sampling, SlotId, TokenId};
 use support::Random;
@@ -139,7 +139,9 @@ impl Simulation {
 
     fn arrive(&mut self) {
         let count = if self.random.one_in(6) { self.random.within(2, 4) } else { 1 };
-        let sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
+        let mut sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
+        let key = sequences[0].key; // one request's
+        sequences.iter_mut().for_each(|sequence| sequence.key = key);
         let expected: Vec<(Vec<TokenId>, Vec<TokenId>)> = sequences
             .iter()
             .map(|s| {
@@ -233,6 +235,8 @@ impl Simulation {
     fn check_plan(&self, batch: &Batch) {
         assert!(batch.rows.len() <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
+        let is_held = |start: &Start| self.scheduler.holder(start.owner).is_some();
+        assert!(batch.starts.iter().all(is_held), "who begins is there");
         let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
         assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
         let mut owners: Vec<Owner> = batch.rows.iter().map(|row| row.owner).collect();

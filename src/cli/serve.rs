@@ -54,7 +54,7 @@ pub struct ServeArgs {
     )]
     api_key: Vec<String>,
     /// Key with a name, for logs, a share of the server beside the others' [1], and the first
-    /// priority that its requests may have [any]; may be given several times
+    /// priority that its requests may have [0]; may be given several times
     #[arg(
         long,
         env = "CORELANE_KEY",

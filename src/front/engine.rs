@@ -288,15 +288,16 @@ impl Engine {
         let metrics = &self.metrics.front;
         metrics.steps_in_flight.observe(self.forecast.in_flight() as u64);
         for start in &batch.starts {
-            let id = self.scheduler.holder(start.owner).expect("it was started just now");
+            let Some(id) = self.scheduler.holder(start.owner) else { continue };
             let Some(stream) = &mut self.streams[id.index()] else { continue };
             let mut exchange = stream.exchange.borrow_mut();
             exchange.started.get_or_insert(now);
-            // What it finds of its prompt when it begins for the first time with
-            // anything; a follower begins twice, a retry again and again.
+            // A follower begins twice, a retry again and again, maybe with less.
+            let usage = &mut exchange.usage;
+            usage.cached_tokens -= stream.times.cached;
             let cached = self.scheduler.cached_tokens(id) as u64;
-            exchange.usage.cached_tokens +=
-                stream.times.start(start.prompt_tokens, cached, metrics, now);
+            stream.times.start(start.prompt_tokens, cached, metrics, now);
+            usage.cached_tokens += stream.times.cached;
         }
     }
 

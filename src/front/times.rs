@@ -17,7 +17,7 @@ pub(super) struct Times {
     /// Known once it has started.
     prompt_tokens: u64,
     /// Tokens of its prompt that were there already.
-    cached: u64,
+    pub cached: u64,
 }
 
 impl Times {
@@ -33,26 +33,17 @@ impl Times {
         }
     }
 
-    /// It was given a slot, or begins again in it. How much more of its prompt
-    /// than before was there already.
-    pub fn start(
-        &mut self,
-        prompt_tokens: u32,
-        cached: u64,
-        metrics: &FrontMetrics,
-        now: Micros,
-    ) -> u64 {
+    /// It was given a slot, or begins again in it, with so much of its prompt there
+    /// already.
+    pub fn start(&mut self, prompt_tokens: u32, cached: u64, metrics: &FrontMetrics, now: Micros) {
         if self.prompt_tokens == 0 {
             self.started = now;
             self.prompt_tokens = prompt_tokens.into();
             metrics.queue_us.observe(now.since(self.admitted));
         }
-        if self.last_token.is_some() {
-            return 0; // its prompt was computed long ago
-        }
-        let more = cached.saturating_sub(self.cached);
-        self.cached += more;
-        more
+        if self.last_token.is_none() {
+            self.cached = cached;
+        } // or else its prompt was computed long ago
     }
 
     /// A token became an event.

@@ -6,7 +6,7 @@ use super::cost::Rows;
 use super::sequence::{SequenceId, State};
 use super::{Event, Finish, Scheduler};
 use crate::limits::STEP_RETRIES_MAX;
-use crate::ring::message::{Batch, Failed};
+use crate::ring::message::{Batch, Failed, Start};
 
 impl Scheduler {
     /// Takes a step's answers, and tells `event` what became of each sequence
@@ -58,15 +58,16 @@ impl Scheduler {
         }
         self.rows_max = (2 * self.rows_max).min(self.capacity.step_rows);
         let took = u64::from(batch.decode_us) + u64::from(batch.sample_us);
-        // Rows that were dropped took nothing, and a copy is not a row.
-        let copies = batch.starts.iter().any(|start| start.source != start.owner.slot);
-        if took > 0 && batch.rows_dropped == 0 && !copies {
+        let is_copy = |start: &&Start| start.source != start.owner.slot && start.keep.index() > 0;
+        let copies = batch.starts.iter().filter(is_copy).count();
+        // Rows that were dropped took nothing.
+        if took > 0 && batch.rows_dropped == 0 {
             let (mut decode, mut prefill) = (Rows::default(), Rows::default());
             for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
                 let kind = if rows.len() == 1 { &mut decode } else { &mut prefill };
                 rows.iter().for_each(|row| kind.add(row.position.index()));
             }
-            self.cost.observe(decode, prefill, Duration::from_micros(took));
+            self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
         }
     }
 

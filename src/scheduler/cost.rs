@@ -51,17 +51,31 @@ impl Rows {
 pub struct StepCost {
     decode: Kind,
     prefill: Kind,
+    /// Microseconds that a copy from one slot to another takes.
+    copy: Option<f64>,
 }
 
 impl StepCost {
-    /// A step with these rows took so long.
-    pub fn observe(&mut self, decode: Rows, prefill: Rows, took: Duration) {
+    /// A step with these rows, and so many copies from one slot to another, took so
+    /// long.
+    pub fn observe(&mut self, decode: Rows, prefill: Rows, copies: usize, took: Duration) {
         let took = took.as_secs_f64() * 1e6;
-        if prefill.count == 0 {
+        if copies > 0 {
+            let rows = self.decode.at(decode).zip(self.prefill.at(prefill));
+            let Some((decode, prefill)) = rows else { return };
+            let each = (took - decode - prefill).max(0.0) / copies as f64;
+            let copy = self.copy.get_or_insert(each);
+            *copy += RATE * (each.min(SURPRISE_MAX * copy.max(1.0)) - *copy);
+        } else if prefill.count == 0 {
             self.decode.observe(decode, took);
         } else if let Some(alone) = self.decode.at(decode) {
             self.prefill.observe(prefill, (took - alone).max(0.0));
         }
+    }
+
+    /// What a copy from one slot to another takes, once one has been made.
+    pub fn copy(&self) -> Option<Duration> {
+        self.copy.map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
     /// What a step of these decode rows and no others takes, once one has run.
@@ -239,7 +253,7 @@ mod tests {
             let decode = rows(1 + step % 12, 100 + step * 7 % 400);
             let count = if step % 3 == 0 { [8, 20, 64, 200][step / 3 % 4] } else { 0 };
             let prefill = rows(count, step * 11 % 3000);
-            cost.observe(decode, prefill, machine(decode, prefill));
+            cost.observe(decode, prefill, 0, machine(decode, prefill));
         }
         cost
     }
@@ -292,10 +306,10 @@ mod tests {
         let four = rows(4, 0);
         assert_eq!(cost.decode(four), None);
         assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
-        cost.observe(rows(0, 0), rows(64, 0), Duration::from_millis(640));
+        cost.observe(rows(0, 0), rows(64, 0), 0, Duration::from_millis(640));
         // Prompts alone tell what prompts beside others will cost, and more rows
         // than ever ran are taken to cost as much each.
-        cost.observe(four, rows(0, 0), Duration::from_millis(40));
+        cost.observe(four, rows(0, 0), 0, Duration::from_millis(40));
         let fit = cost.prefill_rows_within(Duration::from_millis(1320), four, 0, 500).unwrap();
         assert!((120..=128).contains(&fit), "{fit}");
     }
@@ -306,14 +320,25 @@ mod tests {
         let four = rows(4, 300);
         let real = machine(four, rows(0, 0));
         for _ in 0..60 {
-            cost.observe(four, rows(0, 0), 2 * real);
+            cost.observe(four, rows(0, 0), 0, 2 * real);
         }
         assert!(cost.decode(four).unwrap().as_secs_f64() > 1.9 * real.as_secs_f64());
         for _ in 0..60 {
-            cost.observe(four, rows(0, 0), real);
+            cost.observe(four, rows(0, 0), 0, real);
         }
         let known = cost.decode(four).unwrap().as_secs_f64();
         assert!(known < 1.1 * real.as_secs_f64(), "and faster again");
+    }
+
+    #[test]
+    fn a_copy_is_what_the_rows_do_not_explain() {
+        let mut cost = trained();
+        let (four, some) = (rows(4, 300), rows(16, 100));
+        assert_eq!(cost.copy(), None);
+        let took = machine(four, some) + 2 * Duration::from_millis(50);
+        (0..50).for_each(|_| cost.observe(four, some, 2, took));
+        let copy = cost.copy().unwrap().as_secs_f64();
+        assert!((0.035..0.065).contains(&copy), "{copy}");
     }
 
     /// A step that met a page fault of five seconds must not starve prompts: with the
@@ -324,11 +349,11 @@ mod tests {
         let four = rows(4, 300);
         let bound = machine(four, rows(16, 100));
         let before = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
-        cost.observe(four, rows(before, 100), Duration::from_secs(5));
+        cost.observe(four, rows(before, 100), 0, Duration::from_secs(5));
         let mut fit = 0;
         for _ in 0..100 {
             fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap().max(8);
-            cost.observe(four, rows(fit, 100), machine(four, rows(fit, 100)));
+            cost.observe(four, rows(fit, 100), 0, machine(four, rows(fit, 100)));
         }
         assert!(10 * fit >= 8 * before, "{fit} rows after it, {before} before");
     }

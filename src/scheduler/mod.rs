@@ -39,16 +39,16 @@ mod shares;
 mod slots;
 mod view;
 
-use crate::limits::{
-    PREFILL_ROWS_STEP, PREFILL_ROWS_UNMEASURED, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX,
-};
+use std::time::Duration;
+
+use crate::limits::{PREFILL_ROWS_STEP, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Input, Row, Start};
 use crate::types::{KeyId, Owner, Position, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cost::{Rows, StepCost};
 pub use sequence::{NewSequence, SequenceId};
 use sequence::{Sequence, Sequences, State};
-use shares::Shares;
+use shares::{Shares, Waiting};
 use slots::Slots;
 pub use view::{SlotState, SlotView, Tally};
 
@@ -90,8 +90,6 @@ pub struct Scheduler {
     held: heapless::Vec<SequenceId, SLOTS_MAX>, // those with slots, oldest first
     /// Sequences that have to begin again where they stand.
     restarts: heapless::Vec<SequenceId, SLOTS_MAX>,
-    /// Tokens of waiting sequences.
-    waiting_tokens: usize,
     /// Rows of a step at most: fewer than `capacity.step_rows` after failures.
     rows_max: usize,
     /// The step that is being planned copies from one slot to another.
@@ -108,13 +106,12 @@ impl Scheduler {
         assert!(capacity.sequence_tokens <= capacity.context_tokens);
         Self {
             sequences: Sequences::with_capacity(SEQUENCES_MAX),
-            slots: Slots::new(capacity.slots),
+            slots: Slots::new(capacity.slots, capacity.copied_cells > 0),
             shares: Shares::new(&capacity.weights),
             cost: StepCost::default(),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
             held: heapless::Vec::new(),
             restarts: heapless::Vec::new(),
-            waiting_tokens: 0,
             rows_max: capacity.step_rows,
             copied: false,
             step: 0,
@@ -138,24 +135,28 @@ impl Scheduler {
         if new.len() > ever {
             return Err(Refusal::TooMany { sequences: new.len(), limit: ever });
         }
+        let Some(key) = new.first().map(|first| first.key) else { return Ok(()) };
+        let limit = Waiting { sequences: limit, tokens: self.capacity.queue_tokens };
+        let (waiting, limit) = (self.shares.waiting(), self.shares.limit(key, limit));
         // Sequences that would start at once do not count against the queue.
-        if self.waiting.len() + new.len() > limit + self.slots.free_count() {
-            return Err(Refusal::QueueFull { waiting: self.waiting.len(), limit });
+        if waiting.sequences + new.len() > limit.sequences + self.slots.free_count() {
+            let (waiting, limit) = (waiting.sequences, limit.sequences);
+            return Err(Refusal::QueueFull { waiting, limit });
         }
         let new_tokens: usize = new.iter().map(|sequence| sequence.prompt.len()).sum();
-        let limit = self.capacity.queue_tokens;
         // Where nobody waits there is room for whatever a request may be.
-        if self.waiting_tokens > 0 && self.waiting_tokens + new_tokens > limit {
-            return Err(Refusal::TokensFull { waiting: self.waiting_tokens, limit });
+        if waiting.tokens > 0 && waiting.tokens + new_tokens > limit.tokens {
+            return Err(Refusal::TokensFull { waiting: waiting.tokens, limit: limit.tokens });
         }
+        self.shares.arrive(key);
         for (index, sequence) in new.into_iter().enumerate() {
             self.assert_possible(&sequence);
-            self.shares.arrive(sequence.key);
+            assert_eq!(sequence.key, key, "what comes together is one key's");
+            self.shares.wait(key, sequence.prompt.len());
             let id = self.sequences.insert(sequence);
             self.waiting.push(id);
             assign(index, id);
         }
-        self.waiting_tokens += new_tokens;
         Ok(())
     }
 
@@ -225,7 +226,8 @@ impl Scheduler {
                 return;
             }
             self.waiting.swap_remove(index);
-            self.waiting_tokens -= self.sequences.get(id).tokens.len();
+            let sequence = self.sequences.get(id);
+            self.shares.leave(sequence.key, sequence.tokens.len());
         }
     }
 
@@ -307,7 +309,17 @@ impl Scheduler {
         waiting.sort_unstable();
         let Some((_, first)) = waiting.first() else { return };
         let mut room = self.prefill_rows(batch, self.sequences.get(*first).planned);
+        // Between slots with cells of their own, the rows of each prompt are a pass of
+        // their own over the weights, which a handful of rows does not repay.
+        let least = if self.slots.have_own_cells() && batch.decode_rows > 0 {
+            PREFILL_ROWS_STEP
+        } else {
+            1
+        };
         for (_, id) in waiting {
+            if room < least {
+                break;
+            }
             let take = self.sequences.get(id).rows_left().min(room);
             self.evict(batch, take);
             let take = take.min(self.cells_left());
@@ -340,10 +352,18 @@ impl Scheduler {
         if decode.count == 0 {
             return most;
         }
-        let target = self.capacity.itl_target.or_else(|| Some(2 * self.cost.decode(decode)?));
-        let fits = target.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
-        let rows = fits.unwrap_or(PREFILL_ROWS_UNMEASURED).max(PREFILL_ROWS_STEP);
+        let mut bound = self.bound(decode);
+        if let (true, Some(copy)) = (self.copied, self.cost.copy()) {
+            bound = bound.map(|bound| bound.saturating_sub(copy));
+        }
+        let fits = bound.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
+        let rows = fits.unwrap_or(0).max(PREFILL_ROWS_STEP);
         (rows - rows % PREFILL_ROWS_STEP).min(most)
+    }
+
+    /// How long a step may take in which these rows decode, if that is known.
+    fn bound(&self, decode: Rows) -> Option<Duration> {
+        self.capacity.itl_target.or_else(|| Some(2 * self.cost.decode(decode)?))
     }
 
     /// The next row of a sequence.
@@ -356,7 +376,8 @@ impl Scheduler {
         };
         let row =
             Row { owner: sequence.owner(), position: sequence.next_position(), input, sample };
-        if sequence.planned < sequence.prompt_tokens {
+        // What a sequence that was preempted had generated is computed like a prompt.
+        if sequence.planned < sequence.prompt_tokens || !sample {
             batch.prefill_rows += 1;
             self.tally.prefilled_tokens += 1;
         } else {
@@ -378,11 +399,10 @@ impl Scheduler {
 
     fn release(&mut self, id: SequenceId) {
         let mut sequence = self.sequences.remove(id);
-        self.shares.leave(sequence.key);
         match sequence.state {
             State::Waiting => {
                 self.waiting.retain(|waiting| *waiting != id);
-                self.waiting_tokens -= sequence.tokens.len();
+                self.shares.leave(sequence.key, sequence.tokens.len());
             }
             State::Running(owner) | State::Following { owner, .. } => {
                 let cells = sequence.planned;
@@ -395,7 +415,7 @@ impl Scheduler {
         }
         if self.is_idle() {
             // The whole pool's accounting, whenever nobody holds any of it.
-            assert_eq!(self.waiting_tokens, 0, "tokens waiting for nobody");
+            assert_eq!(self.shares.waiting(), Waiting::default(), "nobody waits");
             assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
         }
     }

@@ -1,7 +1,7 @@
 //! Pressure: who gives way when the KV cache runs out of cells.
 
 use super::Scheduler;
-use super::sequence::{SequenceId, State};
+use super::sequence::{Sequence, SequenceId, State};
 use crate::ring::message::Batch;
 
 impl Scheduler {
@@ -35,27 +35,37 @@ impl Scheduler {
             if self.cells_left() >= rows {
                 return;
             }
-            let order = |id: &SequenceId| {
-                let sequence = self.sequences.get(*id);
-                (sequence.priority, sequence.admitted)
-            };
-            let has_cells = |id: &&SequenceId| self.sequences.get(**id).planned > 0;
-            let last = self.held.iter().filter(has_cells).copied().max_by_key(order);
+            let last = self.last_of(|_| true);
             self.preempt(batch, last.expect("who decodes has cells"));
         }
+    }
+
+    /// The youngest of the lowest priority among those that hold cells and are like
+    /// this.
+    fn last_of(&self, is_meant: impl Fn(&Sequence) -> bool) -> Option<SequenceId> {
+        let order = |id: &SequenceId| {
+            let sequence = self.sequences.get(*id);
+            (sequence.priority, sequence.admitted)
+        };
+        let is_meant = |id: &SequenceId| {
+            let sequence = self.sequences.get(*id);
+            sequence.planned > 0 && is_meant(sequence)
+        };
+        self.held.iter().copied().filter(is_meant).max_by_key(order)
     }
 
     /// Nothing could be planned. Where that is because all cells belong to prompts
     /// that have to go on, one of them goes back to the queue.
     pub(super) fn free_a_standstill(&mut self, batch: &mut Batch) {
-        let is_stuck = |id: &&SequenceId| {
-            let sequence = self.sequences.get(**id);
+        let is_stuck = |sequence: &Sequence| {
             matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 0
         };
-        // What is kept and was of use just now can be evicted in the next step.
+        // What is kept and was of use just now can be evicted in the next step, and who
+        // begins in this one is not to be found gone.
         if self.cells_left() == 0
             && self.slots.kept_cells() == 0
-            && let Some(id) = self.held.iter().filter(is_stuck).copied().last()
+            && batch.starts.is_empty()
+            && let Some(id) = self.last_of(is_stuck)
         {
             self.preempt(batch, id);
         }
@@ -69,7 +79,7 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.planned = 0;
         sequence.in_flight = 0;
-        self.waiting_tokens += sequence.tokens.len();
+        self.shares.wait(sequence.key, sequence.tokens.len());
         self.slots.release(owner, Vec::new(), 0, self.step);
         batch.clears.push(owner.slot).expect("one clear for each slot");
         self.held.retain(|held| *held != id);

@@ -1,5 +1,6 @@
 //! Reuse: a sequence begins with what the KV cache has of it already.
 
+use super::cost::Rows;
 use super::sequence::{SequenceId, State};
 use super::{Scheduler, start};
 use crate::limits::{FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
@@ -55,6 +56,20 @@ impl Scheduler {
         !self.copied || !self.held.iter().any(|id| self.decodes(*id))
     }
 
+    /// A copy is as long as a slot is large: where that alone is longer than those who
+    /// decode may wait, a prompt is computed though it is there.
+    fn may_take_a_copy(&self) -> bool {
+        let mut decode = Rows::default();
+        let decoding = self.held.iter().filter(|id| self.decodes(**id));
+        decoding.for_each(|id| decode.add(self.sequences.get(*id).planned));
+        let left =
+            self.bound(decode).zip(self.cost.decode(decode)).map(|(b, d)| b.saturating_sub(d));
+        match (self.cost.copy(), left) {
+            (Some(copy), Some(left)) => decode.count == 0 || copy <= left,
+            _ => true, // not known yet
+        }
+    }
+
     /// The slot of a running sequence, and the rows that steps have had of it.
     fn running_slot(&self, id: SequenceId) -> Option<(SlotId, usize)> {
         if !self.sequences.contains(id) {
@@ -100,8 +115,7 @@ impl Scheduler {
     /// The longest beginning of a sequence that the KV cache has, or is about to
     /// have. Never all of it: the last token must run, to be followed by another.
     ///
-    /// One comparison with each slot, of as many tokens as both begin with: with 64
-    /// slots of 2,000 tokens, tens of microseconds. A tree would find it faster, and
+    /// One comparison with each slot, of as many tokens as both begin with. A tree would find it faster, and
     /// would have to be kept.
     pub(super) fn find_prefix(&self, id: SequenceId) -> Prefix {
         let sequence = self.sequences.get(id);
@@ -109,7 +123,11 @@ impl Scheduler {
             return Prefix::default();
         }
         let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
-        let copy_least = REUSE_TOKENS_MIN.max(self.capacity.copied_cells / CELLS_COPIED_PER_TOKEN);
+        let copy_least = if self.may_take_a_copy() {
+            REUSE_TOKENS_MIN.max(self.capacity.copied_cells / CELLS_COPIED_PER_TOKEN)
+        } else {
+            usize::MAX
+        };
         let mut prefix = Prefix::default();
         let mut most = 0;
         for (slot, kept) in self.slots.kept() {
@@ -155,5 +173,8 @@ impl Scheduler {
 
 /// How many tokens both begin with.
 fn common(a: &[TokenId], b: &[TokenId]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    const BLOCK: usize = 64;
+    let blocks = a.chunks_exact(BLOCK).zip(b.chunks_exact(BLOCK));
+    let same = BLOCK * blocks.take_while(|(a, b)| a == b).count();
+    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }

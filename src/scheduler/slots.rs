@@ -8,6 +8,8 @@ use crate::types::{Generation, Owner, SlotId, TokenId};
 /// All slots.
 pub(super) struct Slots {
     slots: heapless::Vec<Slot, SLOTS_MAX>,
+    /// Each has KV cells of its own; otherwise they share all.
+    own_cells: bool,
 }
 
 struct Slot {
@@ -22,22 +24,26 @@ struct Slot {
 }
 
 impl Slots {
-    pub fn new(count: usize) -> Self {
+    pub fn new(count: usize, own_cells: bool) -> Self {
         let generation = Generation::default();
         let slot = || Slot { generation, holder: None, kept: Vec::new(), cells: 0, used: 0 };
-        Self { slots: (0..count).map(|_| slot()).collect() }
+        Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
     }
 
-    /// The free slot whose loss costs least: one beside a slot that is held, because
-    /// llama.cpp computes neighbours together; of these an empty one, or else the
-    /// one that was of use longest ago.
+    /// Each slot has KV cells of its own.
+    pub fn have_own_cells(&self) -> bool {
+        self.own_cells
+    }
+
+    /// The free slot whose loss costs least: an empty one, or else one beside a slot
+    /// that is held, because llama.cpp computes neighbours together where they have
+    /// cells of their own; or else the one that was of use longest ago.
     pub fn free(&self) -> Option<SlotId> {
         let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
-        let nobody = self.held_count() == 0;
+        let alike = !self.own_cells || self.held_count() == 0;
         let cost = |index: usize, slot: &Slot| {
             let beside = is_held(index + 1) || (index > 0 && is_held(index - 1));
-            let used = if slot.kept.is_empty() { 0 } else { slot.used + 1 };
-            (!nobody && !beside, used)
+            (!slot.kept.is_empty(), !alike && !beside, slot.used)
         };
         let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.holder.is_none());
         let (index, _) = free.min_by_key(|(index, slot)| cost(*index, slot))?;

@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use super::sequence::{SequenceId, State};
+use super::shares::Waiting;
 use crate::types::Owner;
 
 /// What the scheduler has done so far.
@@ -9,7 +10,8 @@ use crate::types::Owner;
 pub struct Tally {
     /// Prompt tokens that were found in the KV cache.
     pub cached_tokens: u64,
-    /// Prompt tokens that were put into steps.
+    /// Tokens that were put into steps to be computed as prompts are: those, and what
+    /// preempted sequences had generated.
     pub prefilled_tokens: u64,
     /// Tokens that were kept, and gave way.
     pub evicted_tokens: u64,
@@ -83,7 +85,8 @@ impl Scheduler {
         }
         let waiting = self.waiting.iter().map(|id| self.sequences.get(*id));
         assert!(waiting.clone().all(|sequence| sequence.state == State::Waiting));
-        assert_eq!(waiting.map(|s| s.tokens.len()).sum::<usize>(), self.waiting_tokens);
+        let tokens = waiting.map(|s| s.tokens.len()).sum::<usize>();
+        assert_eq!(self.shares.waiting(), Waiting { sequences: self.waiting.len(), tokens });
         let (held, _) = self.cells();
         assert!(held <= self.capacity.context_tokens as usize, "more cells than there are");
     }
