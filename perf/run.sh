@@ -114,7 +114,7 @@ scenario() { # STUDY FLAGS...
 	stop_server
 }
 
-scenario stall
+scenario stall --long-input-len 2000
 scenario burst --prefix-len 500
 scenario turns
 study overload perf/overload.py --model "$model" --json "$out/overload.json"
