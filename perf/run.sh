@@ -6,14 +6,15 @@
 # NAME of the machine; its CPU's model by default. Ends at the first study that
 # fails. --only takes some of them, into the folder that this machine and commit
 # have already, and so goes on with a run that was interrupted. VS is the URL of
-# another server to hold this one against (see perf/versus.sh). A tree with
+# another server to hold this one against (see perf/versus.sh), and AGAINST a corelane
+# of another commit (see perf/against.py). A tree with
 # changes is refused, since the folder is named for its commit; FORCE=1 takes it.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
 
 studies="ladder ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
-	spine spine-builtin cache cache-builtin memory scrape stall burst turns overload criterion settings versus"
+	spine spine-builtin cache cache-builtin memory scrape stall burst turns overload criterion settings versus against"
 only=
 if [ "${1:-}" = --only ]; then
 	only=${2:?"studies, with commas: $studies"}
@@ -125,6 +126,11 @@ if [ -n "${VS:-}" ]; then
 	study versus perf/versus.sh "$VS" "$out"
 else
 	echo "== versus: not taken, VS is not set"
+fi
+if [ -n "${AGAINST:-}" ]; then
+	study against perf/against.py "$AGAINST" --model "$model" --flags "--flash-attn on" --json "$out/against.json"
+else
+	echo "== against: not taken, AGAINST is not set"
 fi
 
 perf/summary.py "$out"

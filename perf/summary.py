@@ -154,6 +154,10 @@ def targets(folder: pathlib.Path):
         yield f"10. Overload: refused in under 10 ms ({key})", at_most(overload.get("refusal_ms", {}).get(key), 10, "ms")
     target = f"10. Overload: no growth of memory (under {GROWTH_MIB_MAX} MiB)"
     yield target, at_most(overload.get("resident_mib", {}).get("growth"), GROWTH_MIB_MAX, "MiB")
+    target = "11. Throughput at least 0.99 of what it was before (AGAINST)"
+    against = load(folder, "against")
+    ratio = against and against["ratios"]["output_throughput"]
+    yield target, (spread(ratio["pairs"]), at_least(ratio["median"], 0.99)) if ratio else NOT_TAKEN
     yield "The load generator takes under 5 % of a core at 500 tokens/s", client_target(crowd)
 
 
