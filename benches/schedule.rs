@@ -8,7 +8,7 @@ use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_R
 use corelane::ring::message::{Batch, Sample};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
 use corelane::types::Sampling;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 /// Tokens that a sequence generates before another takes its place: the cost
 /// of the change, spread over so many steps, does not show.
@@ -89,5 +89,44 @@ fn schedule(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(name = benches; config = settings::short(); targets = schedule);
+/// Sequences that begin alike arrive together, and each is held against all before it.
+fn start(c: &mut Criterion) {
+    const SHARED: usize = 2_000;
+    let mut group = c.benchmark_group("plan a burst that shares 2,000 tokens");
+    for sequences in [8, 64] {
+        let capacity = Capacity {
+            slots: sequences,
+            step_rows: STEP_ROWS_MAX,
+            itl_target: None,
+            context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
+            sequence_tokens: 2 * SHARED as u32,
+            queue_sequences: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
+            reuse: true,
+            copied_cells: 0,
+            weights: vec![1.0],
+        };
+        let prompt = |own: usize| {
+            let tokens = (0..SHARED as i32).chain([own as i32]);
+            NewSequence::new(tokens.collect(), 10, Sampling::greedy())
+        };
+        let burst = || {
+            let mut scheduler = Scheduler::new(capacity.clone());
+            let new = (0..sequences).map(prompt).collect();
+            scheduler.admit(new, |_, _| ()).expect("an empty queue has room");
+            (scheduler, Box::<Batch>::default())
+        };
+        group.throughput(Throughput::Elements(sequences as u64));
+        group.bench_function(format!("{sequences} at once"), |b| {
+            b.iter_batched_ref(
+                burst,
+                |(scheduler, batch)| assert!(scheduler.schedule(batch)),
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(name = benches; config = settings::short(); targets = schedule, start);
 criterion_main!(benches);
