@@ -5,6 +5,7 @@ use std::sync::Arc;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::{Batch, Failed, Input, Row, Start};
+use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{Generation, Owner, Position, Sampling, SlotId};
 
 fn lane(slots: usize) -> DecodeLane<FakeModel> {
@@ -111,4 +112,34 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     let failed = Failed { owner: owner(0, 3), next: Position(2) };
     assert_eq!(batch.failed.as_slice(), [failed]);
     assert_eq!(batch.rows_dropped, 1);
+}
+
+/// Invariant 5: positions are checked on both sides.
+#[test]
+#[should_panic(expected = "the batch is at position Position(5), the decode lane at Position(4)")]
+fn a_wrong_position_ends_the_process_with_both_numbers() {
+    let mut scheduler = Scheduler::new(Capacity {
+        slots: 1,
+        step_rows: 32,
+        itl_target: None,
+        context_tokens: 100,
+        sequence_tokens: 100,
+        queue_sequences: 1,
+        queue_tokens: 1000,
+        reuse: true,
+        copied_cells: 0,
+        weights: vec![1.0],
+    });
+    let mut lane = lane(1);
+    let prompt = [65, 66, 67, 68].into();
+    let new = NewSequence::new(prompt, 10, Sampling::greedy());
+    scheduler.admit(vec![new], |_, _| ()).unwrap();
+    let mut batch = Batch::default();
+    scheduler.schedule(&mut batch);
+    lane.step(&mut batch);
+    scheduler.complete(&batch, |_| ());
+    batch.clear();
+    scheduler.schedule(&mut batch);
+    batch.rows[0].position = batch.rows[0].position.next();
+    lane.step(&mut batch);
 }

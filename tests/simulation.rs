@@ -474,33 +474,3 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
     assert_eq!(tokens, continuation(&"hi".bytes().map(TokenId::from).collect::<Vec<_>>(), 3, 0));
     assert_eq!(scheduler.running_count(), 1, "the long one runs on, the short one has left");
 }
-
-/// Invariant 5: positions are checked on both sides.
-#[test]
-#[should_panic(expected = "the batch is at position Position(5), the decode lane at Position(4)")]
-fn a_wrong_position_ends_the_process_with_both_numbers() {
-    let mut scheduler = Scheduler::new(Capacity {
-        slots: 1,
-        step_rows: 32,
-        itl_target: None,
-        context_tokens: 100,
-        sequence_tokens: 100,
-        queue_sequences: 1,
-        queue_tokens: 1000,
-        reuse: true,
-        copied_cells: 0,
-        weights: vec![1.0],
-    });
-    let mut lane = DecodeLane::new(fake(1, 100), 1, 100, Box::new([END]), Arc::default());
-    let prompt = [65, 66, 67, 68].into();
-    let new = NewSequence::new(prompt, 10, Sampling::greedy());
-    scheduler.admit(vec![new], |_, _| ()).unwrap();
-    let mut batch = Batch::default();
-    scheduler.schedule(&mut batch);
-    lane.step(&mut batch);
-    scheduler.complete(&batch, |_| ());
-    batch.clear();
-    scheduler.schedule(&mut batch);
-    batch.rows[0].position = batch.rows[0].position.next();
-    lane.step(&mut batch);
-}

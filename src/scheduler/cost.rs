@@ -18,6 +18,11 @@ const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 /// How far a step moves the knots beside it towards what it took.
 const RATE: f64 = 0.2;
 
+/// By how much what is known of copies fades in a step without any. One that seems to
+/// take too long is not made, and so not measured; the first may have met memory that
+/// was not there yet. After some hundred steps it is tried again.
+const COPY_FADES: f64 = 0.002;
+
 /// How far a step moves what is known of depths.
 const DEPTH_RATE: f64 = 0.05;
 
@@ -66,7 +71,10 @@ impl StepCost {
             let each = (took - decode - prefill).max(0.0) / copies as f64;
             let copy = self.copy.get_or_insert(each);
             *copy += RATE * (each.min(SURPRISE_MAX * copy.max(1.0)) - *copy);
-        } else if prefill.count == 0 {
+            return;
+        }
+        self.copy = self.copy.map(|copy| copy * (1.0 - COPY_FADES));
+        if prefill.count == 0 {
             self.decode.observe(decode, took);
         } else if let Some(alone) = self.decode.at(decode) {
             self.prefill.observe(prefill, (took - alone).max(0.0));
@@ -339,6 +347,8 @@ mod tests {
         (0..50).for_each(|_| cost.observe(four, some, 2, took));
         let copy = cost.copy().unwrap().as_secs_f64();
         assert!((0.035..0.065).contains(&copy), "{copy}");
+        (0..1_000).for_each(|_| cost.observe(four, rows(0, 0), 0, machine(four, rows(0, 0))));
+        assert!(cost.copy().unwrap().as_secs_f64() < copy / 4.0, "it is tried again");
     }
 
     /// A step that met a page fault of five seconds must not starve prompts: with the

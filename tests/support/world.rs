@@ -1,0 +1,172 @@
+//! A scheduler with the fake model, and time that is made up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corelane::decode::DecodeLane;
+use corelane::model::fake::{END, FakeModel, FakeOptions};
+use corelane::ring::message::Batch;
+use corelane::scheduler::{
+    Capacity, Event, NewSequence, Scheduler, SequenceId, SlotState, SlotView,
+};
+use corelane::types::{KeyId, Sampling, TokenId};
+
+pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
+    Capacity {
+        slots,
+        step_rows: 512,
+        itl_target: None,
+        context_tokens: slots as u32 * sequence_tokens,
+        sequence_tokens,
+        queue_sequences: 1000,
+        queue_tokens: 1 << 20,
+        reuse: true,
+        copied_cells: 0,
+        weights: vec![1.0],
+    }
+}
+
+/// The scheduler and a model that takes as long as a real one would: 20 ms for a
+/// step, 10 for each row that decodes, 5 for each of a prompt.
+pub struct World {
+    pub scheduler: Scheduler,
+    pub lane: DecodeLane<FakeModel>,
+    pub now: Duration,
+    pub served: HashMap<SequenceId, Served>,
+    pub next_text: u64,
+    /// The longest step in which somebody decoded.
+    pub longest: Duration,
+    /// What a copy from one slot to another takes.
+    pub copy: Duration,
+    pub last: Planned,
+}
+
+/// What was planned last, and what there was to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planned {
+    pub waiting: usize,
+    pub running: usize,
+    /// Behind their prompts, and without a row.
+    pub idle: usize,
+    pub decode_rows: u32,
+    pub prefill_rows: u32,
+    /// Sequences with more of their prompt to come than the step has.
+    pub prompts_left: usize,
+    /// Sequences with several rows in the step.
+    pub prompts: usize,
+    /// Copies from one slot to another.
+    pub copies: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Served {
+    pub key: KeyId,
+    pub arrived: Duration,
+    pub first_token: Option<Duration>,
+    pub last_token: Option<Duration>,
+    pub longest_gap: Duration,
+    pub tokens: u32,
+    pub ended: bool,
+}
+
+impl World {
+    pub fn new(capacity: Capacity) -> Self {
+        let (slots, tokens) = (capacity.slots, capacity.sequence_tokens as usize);
+        let context = capacity.context_tokens as usize;
+        let model = FakeModel::new(slots, context, capacity.step_rows, FakeOptions::default());
+        Self {
+            lane: DecodeLane::new(model, slots, tokens, Box::new([END]), Arc::default()),
+            scheduler: Scheduler::new(capacity),
+            now: Duration::ZERO,
+            served: HashMap::new(),
+            next_text: 0,
+            longest: Duration::ZERO,
+            copy: Duration::ZERO,
+            last: Planned::default(),
+        }
+    }
+
+    /// A prompt that nobody has sent before.
+    pub fn text(&mut self, tokens: usize) -> Box<[TokenId]> {
+        self.next_text += 1;
+        let mut hash = self.next_text;
+        let mut token = || {
+            hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+            (hash >> 40) as TokenId % 200
+        };
+        (0..tokens).map(|_| token()).collect()
+    }
+
+    pub fn send(&mut self, new: NewSequence) -> Option<SequenceId> {
+        let key = new.key;
+        let mut sent = None;
+        self.scheduler.admit(vec![new], |_, id| sent = Some(id)).ok()?;
+        let served = Served {
+            key,
+            arrived: self.now,
+            first_token: None,
+            last_token: None,
+            longest_gap: Duration::ZERO,
+            tokens: 0,
+            ended: false,
+        };
+        self.served.insert(sent?, served);
+        sent
+    }
+
+    pub fn request(&mut self, prompt_tokens: usize, max_tokens: u32) -> NewSequence {
+        NewSequence::new(self.text(prompt_tokens), max_tokens, Sampling::greedy())
+    }
+
+    pub fn planned(&self, batch: &Batch) -> Planned {
+        let is_in = |view: &SlotView, wanted| view.held.is_some_and(|(_, state)| state == wanted);
+        let has_row = |slot: usize| batch.rows.iter().any(|row| row.owner.slot.index() == slot);
+        let decoding =
+            |(slot, view): &(usize, SlotView)| is_in(view, SlotState::Decode) && !has_row(*slot);
+        let slots = || self.scheduler.slots();
+        Planned {
+            waiting: self.scheduler.waiting_count(),
+            running: self.scheduler.running_count(),
+            idle: slots().enumerate().filter(decoding).count(),
+            decode_rows: batch.decode_rows,
+            prefill_rows: batch.prefill_rows,
+            prompts_left: slots().filter(|view| is_in(view, SlotState::Prefill)).count(),
+            prompts: batch.rows.chunk_by(|a, b| a.owner == b.owner).filter(|r| r.len() > 1).count(),
+            copies: batch.starts.iter().filter(|s| s.source != s.owner.slot).count(),
+        }
+    }
+
+    /// Runs one step; false when there is nothing to do.
+    pub fn step(&mut self) -> bool {
+        let mut batch = Batch::default();
+        if !self.scheduler.schedule(&mut batch) {
+            return false;
+        }
+        self.last = self.planned(&batch);
+        self.lane.step(&mut batch);
+        let copies = self.last.copies as u32 * self.copy.as_micros() as u32;
+        let took = 20_000 + 10_000 * batch.decode_rows + 5_000 * batch.prefill_rows + copies;
+        batch.decode_us = took;
+        let took = Duration::from_micros(took.into());
+        self.now += took;
+        if batch.decode_rows > 0 {
+            self.longest = self.longest.max(took);
+        }
+        let now = self.now;
+        let served = &mut self.served;
+        self.scheduler.complete(&batch, |event| match event {
+            Event::Token(id, _) => {
+                let served = served.get_mut(&id).expect("it was sent");
+                served.first_token.get_or_insert(now);
+                if let Some(last) = served.last_token.replace(now) {
+                    served.longest_gap = served.longest_gap.max(now - last);
+                }
+                served.tokens += 1;
+            }
+            Event::Finished(id, _) => served.get_mut(&id).expect("it was sent").ended = true,
+        });
+        self.scheduler.check();
+        true
+    }
+}
