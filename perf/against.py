@@ -26,10 +26,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", type=pathlib.Path, default=pathlib.Path("against.json"))
     options = parser.parse_args()
-    flags = [*options.flags]
-    with Server(*flags, model=options.model) as ours, Server(*flags, model=options.model, binary=options.binary) as other:
+    flags, model = options.flags, options.model
+    with Server(*flags, model=model) as ours, Server(*flags, model=model, binary=options.binary) as other:
         load = [*LOAD, f"--vs={other.url}", f"--rounds={options.rounds}", "--num-warmups=8", "--no-progress"]
-        bench(ours.url, *load, result=options.json, quiet=False)
+        bench(ours.url, *load, result=options.json)
     saved = json.loads(options.json.read_text())
     ratio = saved["ratios"]["output_throughput"]
     pairs = " ".join(f"{pair:.3f}" for pair in ratio["pairs"])

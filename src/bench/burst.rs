@@ -6,7 +6,7 @@
 //! so that nothing of it is remembered.
 
 use super::latency::Latency;
-use super::load::{Load, Outcome, RequestResult, run as run_load};
+use super::load::{Load, Outcome, RequestResult, run as run_load, run_alone};
 use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Table, scenario_json};
@@ -30,15 +30,9 @@ pub struct Plan {
 /// A sentence, when it could not begin, or the request alone failed.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let progress = Progress::start(show_progress, plan.prompts.len() + 1, "burst");
-    let alone = Load {
-        prompts: vec![plan.alone.clone()],
-        warmup_prompts: plan.warmups.clone(),
-        ..base.clone()
-    };
-    let alone = run_load(&alone, |completed| progress.set(completed))?;
-    if let Some(error) = &alone.requests[0].error {
-        return Err(format!("the request alone: {error}"));
-    }
+    let alone = run_alone(base, &plan.alone, &plan.warmups, "the request alone", |completed| {
+        progress.set(completed);
+    })?;
     let burst =
         Load { prompts: plan.prompts.clone(), max_concurrency: plan.prompts.len(), ..base.clone() };
     let burst = run_load(&burst, |completed| progress.set(1 + completed))?;

@@ -106,6 +106,25 @@ pub struct Outcome {
     pub connections_opened: u64,
 }
 
+/// Sends one request by itself, which is to go well: what others are held against.
+///
+/// # Errors
+/// As [`run`]; and when the request, called `what`, failed.
+pub fn run_alone(
+    base: &Load,
+    prompt: &[u32],
+    warmups: &[Vec<u32>],
+    what: &str,
+    progress: impl FnMut(usize),
+) -> Result<Outcome, String> {
+    let (prompts, warmup_prompts) = (vec![prompt.to_vec()], warmups.to_vec());
+    let outcome = run(&Load { prompts, warmup_prompts, ..base.clone() }, progress)?;
+    match &outcome.requests[0].error {
+        Some(error) => Err(format!("{what}: {error}")),
+        None => Ok(outcome),
+    }
+}
+
 /// Runs a load to its end. `progress` is told how many requests have ended.
 ///
 /// All connections that will be needed at once are open before the time begins

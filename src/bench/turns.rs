@@ -4,7 +4,7 @@
 //! The answer of the first turn comes as text, so the second prompt goes on with
 //! tokens of its own in its place: all of them are new to the server.
 
-use super::load::{Load, Outcome, run as run_load};
+use super::load::{Load, Outcome, run as run_load, run_alone};
 use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Table, scenario_json};
@@ -26,15 +26,9 @@ pub struct Plan {
 /// A sentence, when it could not begin, or the first turn failed.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let progress = Progress::start(show_progress, 2, "turns");
-    let first = Load {
-        prompts: vec![plan.first.clone()],
-        warmup_prompts: plan.warmups.clone(),
-        ..base.clone()
-    };
-    let first = run_load(&first, |completed| progress.set(completed))?;
-    if let Some(error) = &first.requests[0].error {
-        return Err(format!("the first turn: {error}"));
-    }
+    let first = run_alone(base, &plan.first, &plan.warmups, "the first turn", |completed| {
+        progress.set(completed);
+    })?;
     let prompt = [plan.first.clone(), plan.more.clone()].concat();
     let second = Load { prompts: vec![prompt], ..base.clone() };
     let second = run_load(&second, |completed| progress.set(1 + completed))?;
