@@ -39,7 +39,7 @@ pub struct Metrics {
     pub request_goodput: Option<f64>,
     /// Events in the fullest second; `None` without streams.
     pub peak_output_tokens_per_s: Option<u64>,
-    /// Requests under way at once, at most.
+    /// Requests under way within one second, at most.
     pub peak_concurrency: usize,
     /// The distributions that could be taken, in milliseconds.
     pub latencies: Vec<(Latency, Sorted)>,
@@ -121,10 +121,10 @@ fn latencies(ok: &[&RequestResult], manner: &Manner) -> Vec<(Latency, Sorted)> {
                 Some(Sorted::of_times(ok.iter().flat_map(|request| request.itls.iter().copied())))
             }
             Latency::E2el => every(|request| request.e2el),
-            Latency::ClientQueueTime if !manner.capped => None,
+            Latency::ClientQueueTime if !(manner.capped || manner.paced) => None,
             Latency::ClientQueueTime => every(RequestResult::client_queue_time),
             // Without a pace all arrive at the beginning, and this says nothing.
-            Latency::E2elIncludingClientQueue if !(manner.capped && manner.paced) => None,
+            Latency::E2elIncludingClientQueue if !manner.paced => None,
             Latency::E2elIncludingClientQueue => {
                 every(|request| request.client_queue_time() + request.e2el)
             }
@@ -158,21 +158,18 @@ fn peak_events_per_s(ok: &[&RequestResult]) -> u64 {
     events.into_values().max().unwrap_or(0)
 }
 
-/// A request is under way from its write until just before its last event, so
-/// one that begins when another ends does not overlap it.
+/// Requests by the seconds in which they were under way, from the first one on; the
+/// most. So vLLM counts them: two in the same second need not overlap.
 fn peak_concurrency(ok: &[&RequestResult]) -> usize {
-    let mut changes: Vec<(Duration, bool)> = Vec::with_capacity(2 * ok.len());
+    let Some(origin) = ok.iter().map(|request| request.started).min() else { return 0 };
+    let mut seconds: BTreeMap<u64, usize> = BTreeMap::new();
     for request in ok {
-        changes.push((request.started, true));
-        changes.push((request.started + request.e2el, false));
+        let began = request.started - origin;
+        for second in began.as_secs()..=(began + request.e2el).as_secs() {
+            *seconds.entry(second).or_default() += 1;
+        }
     }
-    changes.sort(); // at the same time, ends (false) before beginnings (true)
-    let (mut now, mut most) = (0usize, 0);
-    for (_, begins) in changes {
-        now = if begins { now + 1 } else { now.saturating_sub(1) };
-        most = most.max(now);
-    }
-    most
+    seconds.into_values().max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -247,8 +244,9 @@ mod tests {
         assert!((mean(Latency::Itl) - 400.0 / 3.0).abs() < 1e-9);
         assert!((mean(Latency::E2el) - 1300.0 / 3.0).abs() < 1e-9);
         assert_eq!(metrics.peak_output_tokens_per_s, Some(5)); // one comes at 1.1 s
-        // The third begins when the second ends.
-        assert_eq!(metrics.peak_concurrency, 2);
+        // Of those in the first second no more than two are under way at once, but vLLM
+        // counts by the second.
+        assert_eq!(metrics.peak_concurrency, 3);
     }
 
     #[test]
@@ -267,11 +265,14 @@ mod tests {
         let mut outcome = outcome();
         outcome.requests[3].arrival = ms(150); // written at 600
         outcome.requests[2].arrival = ms(100);
-        let metrics = Metrics::of(&outcome, &Manner { capped: true, paced: true, ..manner() });
-        let max = |latency| metrics.latency(latency).unwrap().max().unwrap();
-        assert_eq!(max(Latency::E2el), 500.0);
-        assert_eq!(max(Latency::ClientQueueTime), 450.0);
-        assert_eq!(max(Latency::E2elIncludingClientQueue), 950.0);
+        // Without a cap, too: a connection may be slow to open, or the client busy.
+        for capped in [true, false] {
+            let metrics = Metrics::of(&outcome, &Manner { capped, paced: true, ..manner() });
+            let max = |latency| metrics.latency(latency).unwrap().max().unwrap();
+            assert_eq!(max(Latency::E2el), 500.0);
+            assert_eq!(max(Latency::ClientQueueTime), 450.0);
+            assert_eq!(max(Latency::E2elIncludingClientQueue), 950.0);
+        }
     }
 
     #[test]

@@ -88,6 +88,24 @@ impl Door {
         }
     }
 
+    /// The body of a response that left by this door.
+    ///
+    /// # Errors
+    /// A sentence, when a client would not find one there.
+    pub fn body<'a>(&self, response: &'a [u8]) -> Result<&'a [u8], String> {
+        if matches!(self, Door::Endpoint) {
+            return Ok(response);
+        }
+        let head = response.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4);
+        let (head, body) = response.split_at(head.ok_or("a response has no end of its head")?);
+        let length = format!("\r\ncontent-length: {}\r\n", body.len());
+        let has_length = String::from_utf8_lossy(head).contains(&length);
+        if !head.starts_with(b"HTTP/1.1 200 OK\r\n") || !has_length {
+            return Err(format!("a response begins with {:?}", String::from_utf8_lossy(head)));
+        }
+        Ok(body)
+    }
+
     fn leave(&self, body: Vec<u8>) -> Vec<u8> {
         match self {
             Door::Endpoint => body,
@@ -170,13 +188,28 @@ pub fn engine(
     Ok((responses, watch.stop()))
 }
 
-/// The text in a response, and the generated tokens that its `usage` counts.
+/// The text in a response's body, and the generated tokens that its `usage` counts.
 pub fn text_and_tokens(response: &[u8]) -> Result<(String, u64), String> {
-    let start = response.iter().position(|byte| *byte == b'{').unwrap_or(0);
-    let value: serde_json::Value = serde_json::from_slice(&response[start..])
+    let value: serde_json::Value = serde_json::from_slice(response)
         .map_err(|error| format!("a response is not JSON: {error}"))?;
     let text = value["choices"][0]["text"].as_str().ok_or("a response has no text")?;
     let count = value["usage"]["completion_tokens"].as_u64();
     let count = count.ok_or("a response has no usage.completion_tokens")?;
     Ok((text.to_owned(), count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_without_its_head_is_refused() {
+        let door = Door::Handler(Vec::new());
+        let left = door.leave(b"{}".to_vec());
+        assert_eq!(door.body(&left), Ok(&b"{}"[..]));
+        assert_eq!(Door::Endpoint.body(b"{}"), Ok(&b"{}"[..]));
+        assert!(door.body(b"{}").is_err());
+        assert!(door.body(&left[..left.len() - 1]).is_err(), "a body that is cut off");
+        assert!(door.body(&[b"HTTP/1.1 500", &left[12..]].concat()).is_err());
+    }
 }

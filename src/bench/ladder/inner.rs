@@ -38,7 +38,8 @@ fn row_for_model(row: &crate::ring::message::Row, carry: TokenId) -> DecodeRow {
 }
 
 /// Rung 0: `llama_decode` in a bare loop over the recorded batches, and the
-/// largest logit.
+/// largest logit. Rows are written into llama.cpp's own batch on this rung, too: it
+/// can be called in no other way.
 pub fn backend(
     model: &mut impl Backend,
     workload: &Workload,

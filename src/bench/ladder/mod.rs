@@ -7,6 +7,7 @@
 //! (A B C … A B C …), so that a drift of the machine hits all alike, and
 //! compared within a round.
 
+mod check;
 mod counts;
 mod endpoint;
 mod inner;

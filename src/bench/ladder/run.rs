@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use super::check;
 use super::counts::Counts;
 use super::endpoint::{self, Door, text_and_tokens};
 use super::measure::{Measured, Watch};
@@ -31,18 +32,8 @@ use crate::text::TextStream;
 use crate::text::stop::StopStrings;
 use crate::types::TokenId;
 
-/// Requests that must begin with the same token as on the rung below.
-const AGREE_AT_LEAST: f64 = 0.9;
-
-/// Texts from over the network that must begin with the token of the rungs below.
-/// Requests arrive one by one there, so other rows are computed together and
-/// round differently, and a model with random weights has close seconds. A text
-/// that is somebody else's agrees by chance alone.
-const TEXTS_AGREE_AT_LEAST: f64 = 0.5;
-
-/// Events of a stream for each token: some tokens end no character, and have
-/// no event of their own.
-const EVENTS_PER_TOKEN_MIN: f64 = 0.8;
+/// Bytes of a token's text, as a rule: room for more is made where it is needed.
+const TOKEN_BYTES: usize = 8;
 
 /// The model in memory, the work, and what rung 0 made of it.
 pub struct Stage {
@@ -147,39 +138,16 @@ impl Stage {
         DecodeLane::new(backend, self.config.parallel, tokens, end_tokens, new_metrics())
     }
 
-    /// Compares the tokens of a rung with those of the lowest one that ran: all
-    /// of them where both run the recorded batches, and the first ones where
-    /// batches are planned as time goes.
-    fn check(&self, texts: Texts, recorded: bool) -> Result<u64, String> {
-        let reference = self.reference.get_or_init(|| texts.clone());
-        let agreement = reference.agreement(&texts);
-        if agreement < AGREE_AT_LEAST || (recorded && *reference != texts) {
-            return Err(format!(
-                "its tokens are not those of the rung below: {:.0} % of the requests begin alike",
-                agreement * 100.0
-            ));
-        }
+    /// Holds the tokens of a rung against those of the lowest one that ran; their count.
+    fn check_tokens(&self, texts: Texts, recorded: bool) -> Result<u64, String> {
+        check::tokens(self.reference.get_or_init(|| texts.clone()), &texts, recorded)?;
         Ok(texts.tokens())
     }
 
-    /// Compares texts with the first tokens of the lowest rung that ran, if that
-    /// was one of tokens.
+    /// The same of texts, if a rung of tokens ran.
     fn check_texts<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<(), String> {
         let Some(reference) = self.reference.get() else { return Ok(()) };
-        let pairs = texts.zip(&reference.0);
-        let alike = pairs.filter(|(text, tokens)| {
-            let first = String::from_utf8_lossy(self.loaded.vocab.bytes_of(tokens[0]));
-            // Half a character is no text yet.
-            text.starts_with(first.trim_end_matches(char::REPLACEMENT_CHARACTER))
-        });
-        let share = alike.count() as f64 / reference.0.len() as f64;
-        if share < TEXTS_AGREE_AT_LEAST {
-            return Err(format!(
-                "its texts are not those of the rungs below: {:.0} % of them begin alike",
-                share * 100.0
-            ));
-        }
-        Ok(())
+        check::texts(reference, |token| self.loaded.vocab.bytes_of(token), texts)
     }
 
     fn run_inner(&self, rung: usize) -> Result<RungRun, String> {
@@ -207,7 +175,7 @@ impl Stage {
         };
         let per_token = measured.allocations as f64 / self.workload.tokens() as f64;
         let allocations = Allocations { front: None, decode: Some(per_token) };
-        let tokens = self.check(texts, true)?;
+        let tokens = self.check_tokens(texts, true)?;
         Ok(RungRun { tokens, measured, steps, allocations, ..RungRun::default() })
     }
 
@@ -242,7 +210,7 @@ impl Stage {
         let counts = counts.until_now(&pipe.metrics);
         pipe.end();
         Ok(counts.complete(RungRun {
-            tokens: self.check(texts, true)?,
+            tokens: self.check_tokens(texts, true)?,
             measured,
             ..RungRun::default()
         }))
@@ -255,13 +223,15 @@ impl Stage {
         let vocab = &self.loaded.vocab;
         let mut texts = Texts::new(&self.workload);
         let mut streams: Vec<TextStream> = Vec::new();
-        let mut text = String::with_capacity(256);
+        let mut said: Vec<String> = Vec::new();
         let warm_up = self.workload.warm_up();
         pipe::scheduler(&mut pipe, &mut scheduler, &warm_up, &mut spare, |_, _| ());
         if rung == 5 {
             let stops = StopStrings::new(vec![STOP.to_owned()]);
             let requests = self.workload.prompts.len();
             streams = (0..requests).map(|_| TextStream::new(stops.clone())).collect();
+            let room = self.workload.gen_tokens as usize * TOKEN_BYTES;
+            said = (0..requests).map(|_| String::with_capacity(room)).collect();
         }
         let counts = Counts::read(&pipe.metrics);
         let measured = pipe::scheduler(
@@ -272,18 +242,17 @@ impl Stage {
             |request, token| {
                 texts.0[request].push(token);
                 if let Some(stream) = streams.get_mut(request) {
-                    text.clear();
-                    stream.push(vocab.bytes_of(token), &mut text);
+                    stream.push(vocab.bytes_of(token), &mut said[request]);
                 }
             },
         );
         let counts = counts.until_now(&pipe.metrics);
         pipe.end();
-        Ok(counts.complete(RungRun {
-            tokens: self.check(texts, false)?,
-            measured,
-            ..RungRun::default()
-        }))
+        let tokens = self.check_tokens(texts, false)?;
+        if rung == 5 {
+            self.check_texts(said.iter().map(String::as_str))?;
+        }
+        Ok(counts.complete(RungRun { tokens, measured, ..RungRun::default() }))
     }
 
     fn run_endpoint(&self, rung: usize) -> Result<RungRun, String> {
@@ -306,7 +275,7 @@ impl Stage {
         let counts = counts.until_now(&metrics);
         drop(engine);
         decode.join().expect("a lane that panics ends the process");
-        let answers = responses.iter().map(|response| text_and_tokens(response));
+        let answers = responses.iter().map(|response| text_and_tokens(door.body(response)?));
         let answers = answers.collect::<Result<Vec<_>, _>>()?;
         self.check_texts(answers.iter().map(|(text, _)| text.as_str()))?;
         let tokens = answers.iter().map(|(_, tokens)| tokens).sum();
@@ -336,9 +305,8 @@ impl Stage {
             if let Some(error) = &request.error {
                 return Err(format!("a request failed: {error}"));
             }
-            let events = request.itls.len() + 1;
-            if stream && (events as f64) < request.output_tokens as f64 * EVENTS_PER_TOKEN_MIN {
-                return Err(format!("{} tokens came in {events} events", request.output_tokens));
+            if stream {
+                check::streamed(request.itls.len() + 1, request.output_tokens)?;
             }
             tokens += request.output_tokens;
         }
@@ -382,8 +350,12 @@ impl Stage {
         if counts.responses != requests as u64 {
             return Err(format!("the server answered {} of {requests}", counts.responses));
         }
-        let texts = saved["generated_texts"].as_array().ok_or("no texts were saved")?;
-        self.check_texts(texts.iter().filter_map(|text| text.as_str()))?;
+        let list = |key: &str| saved[key].as_array().ok_or(format!("no {key} were saved"));
+        self.check_texts(list("generated_texts")?.iter().filter_map(|text| text.as_str()))?;
+        for (gaps, tokens) in list("itls")?.iter().zip(list("output_lens")?) {
+            let events = gaps.as_array().map_or(0, |gaps| gaps.len() + 1);
+            check::streamed(events, tokens.as_u64().unwrap_or(u64::MAX))?;
+        }
         let measured = Measured { wall: Duration::from_secs_f64(number("duration")?), ..measured };
         let tokens = number("total_output_tokens")? as u64;
         let client_cpu = Some(Duration::from_secs_f64(number("client_cpu_seconds")?));

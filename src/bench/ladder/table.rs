@@ -7,8 +7,9 @@ use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
 /// The table's head.
 pub fn head() -> String {
     format!(
-        "{:<13} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>7} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
         "rung",
+        "wall s",
         "t/s",
         "(min to max)",
         "of 0 (min to max)",
@@ -32,7 +33,7 @@ pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
         "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
          within a round; median.\nmodel %: the part of the wall time inside llama_decode. \
          fr µs/t: the front lane's CPU time for each token, in µs.\ndecode, client: CPU as a \
-         share of a core, with the threads that the lane started.\nbubble: µs without work \
+         share of a core, with the threads that the lane started (seconds: --json).\nbubble: µs without work \
          before a step while there was some. allocs: Rust heap allocations for each token.\n",
     );
     text
@@ -61,8 +62,9 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
     };
     let cpu = |name: &'static str| median(&move |run| run.cpu_share(name), 2);
     format!(
-        "{:<13} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>7} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
         format!("{rung:>2} {}", RUNGS[rung].name),
+        median(&|run| Some(run.measured.wall.as_secs_f64()), 2),
         rate.median,
         format!("{:.2} to {:.2}", rate.min, rate.max),
         of_base,
