@@ -295,7 +295,7 @@ fn the_metrics_are_where_they_should_be() {
     let body = r#"{"prompt":"a","max_tokens":5,"ignore_eos":true}"#;
     assert_eq!(client.post("/v1/completions", body).status, 200);
     let page = running.scrape();
-    let tokens = "vllm:generation_tokens_total{model_name=\"corelane built-in\"}";
+    let tokens = "vllm:generation_tokens_total{model_name=\"corelane built-in\",engine=\"0\"}";
     assert_eq!(page.get(tokens), 5.0);
     assert_eq!(page.get("corelane_log_lines_lost_total"), 0.0);
     // The binary counts its lanes' allocations.

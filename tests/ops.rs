@@ -88,7 +88,7 @@ fn everything_is_counted_exactly() {
     let requests = (stops + lengths) as f64;
     assert!(stops > 5 && lengths > 5, "both ends were seen: {stops}, {lengths}");
     for (reason, count) in [("stop", stops as f64), ("length", lengths as f64), ("abort", 0.0)] {
-        let labels = format!("model_name=\"fake\",finished_reason=\"{reason}\"");
+        let labels = format!("model_name=\"fake\",engine=\"0\",finished_reason=\"{reason}\"");
         assert_eq!(page.get(&format!("vllm:request_success_total{{{labels}}}")), count, "{reason}");
     }
     assert_eq!(page.of_model("vllm:prompt_tokens_total"), prompted as f64);
@@ -187,7 +187,9 @@ fn names_types_and_bounds_are_vllms() {
         ("e2e_request_latency", &["0.3", "0.8", "60.0", "7680.0", "+Inf"]),
     ] {
         for bound in bounds {
-            page.get(&format!("vllm:{name}_seconds_bucket{{le=\"{bound}\",model_name=\"fake\"}}"));
+            page.get(&format!(
+                "vllm:{name}_seconds_bucket{{le=\"{bound}\",model_name=\"fake\",engine=\"0\"}}"
+            ));
         }
     }
 }
@@ -197,7 +199,7 @@ fn a_name_with_quotes_is_escaped() {
     let alias = Some("a \"b\" \\ c\nd".to_owned());
     let server = TestServer::fake(ServeConfig { alias, ..with_ops() }, 0);
     let page = scrape(server.ops_address());
-    page.get("vllm:num_requests_running{model_name=\"a \\\"b\\\" \\\\ c\\nd\"}");
+    page.get("vllm:num_requests_running{model_name=\"a \\\"b\\\" \\\\ c\\nd\",engine=\"0\"}");
 }
 
 #[test]
@@ -226,7 +228,8 @@ fn it_tells_how_full_it_is_and_who_left() {
             && usage == used / capacity
     });
     drop(holders);
-    let aborted = "vllm:request_success_total{model_name=\"fake\",finished_reason=\"abort\"}";
+    let aborted =
+        "vllm:request_success_total{model_name=\"fake\",engine=\"0\",finished_reason=\"abort\"}";
     eventually("all three left", || {
         let page = scrape(server.ops_address());
         page.get(aborted) == 3.0

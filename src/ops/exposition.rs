@@ -37,7 +37,8 @@ impl Collector for Exposition {
         let metrics = &*self.metrics;
         let mut page = Page { encoder };
         if let Some(model) = metrics.model() {
-            page.vllm(metrics, &[("model_name", model)])?;
+            // As of the first of several engines: dashboards group by it.
+            page.vllm(metrics, &[("model_name", model), ("engine", "0")])?;
         }
         page.server(metrics)?;
         page.front(&metrics.front)?;
@@ -60,7 +61,7 @@ impl Collector for Exposition {
 
 impl Page<'_> {
     /// What vLLM has, with its names.
-    fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 1]) -> fmt::Result {
+    fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 2]) -> fmt::Result {
         let front = &metrics.front;
         let capacity = front.kv_tokens_capacity.get().max(1) as f64;
         // What is kept gives way when it has to, so it counts as free, as in vLLM.
@@ -84,32 +85,31 @@ impl Page<'_> {
             model,
             usage,
         )?;
-        let [model_name] = *model;
         self.counters(
             "vllm:prompt_tokens",
             "Prompt tokens of requests that had a first token.",
-            [([model_name], front.prompt_tokens.get())].into_iter(),
+            [(*model, front.prompt_tokens.get())].into_iter(),
         )?;
         self.counters(
             "vllm:generation_tokens",
             "Tokens generated, end-of-generation tokens included.",
-            [([model_name], front.generation_tokens.get())].into_iter(),
+            [(*model, front.generation_tokens.get())].into_iter(),
         )?;
         let prompts = front.cached_tokens.get() + front.prefilled_tokens.get();
         self.counters(
             "vllm:prefix_cache_queries",
             "Prompt tokens, cached or computed.",
-            [([model_name], prompts)].into_iter(),
+            [(*model, prompts)].into_iter(),
         )?;
         self.counters(
             "vllm:prefix_cache_hits",
             "Prompt tokens that the KV cache had.",
-            [([model_name], front.cached_tokens.get())].into_iter(),
+            [(*model, front.cached_tokens.get())].into_iter(),
         )?;
         self.counters(
             "vllm:num_preemptions",
             "Requests that lost their slot and went back to the queue.",
-            [([model_name], front.preemptions.get())].into_iter(),
+            [(*model, front.preemptions.get())].into_iter(),
         )?;
         let ends = [
             ("stop", &front.finished.stop),
@@ -120,7 +120,8 @@ impl Page<'_> {
         self.counters(
             "vllm:request_success",
             "Requests that ended: by themselves, at their length, or because the client left.",
-            ends.iter().map(|(why, count)| ([model_name, ("finished_reason", *why)], count.get())),
+            ends.iter()
+                .map(|(why, count)| ([model[0], model[1], ("finished_reason", *why)], count.get())),
         )?;
         self.histogram(
             "vllm:time_to_first_token_seconds",

@@ -62,9 +62,9 @@ impl Page {
         self.0.keys().any(|series| series.split('{').next() == Some(name))
     }
 
-    /// The value of a metric whose only label is the model's name.
+    /// The value of a metric whose only labels are the model's.
     pub fn of_model(&self, name: &str) -> f64 {
-        self.get(&format!("{name}{{model_name=\"fake\"}}"))
+        self.get(&format!("{name}{{model_name=\"fake\",engine=\"0\"}}"))
     }
 }
 
