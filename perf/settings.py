@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The settings that llama.cpp leaves open, measured: rung 0 of the ladder
-with one of them changed, each in turns with the default.
+with one of them changed, each in turns with the default of its row: that of the
+server, but for a micro-batch of 512 and no bound on the time between tokens (see
+LONG_STEPS), and but for the row of micro-batches.
 
     perf/settings.py --model FILE [--large FILE] [--openmp BINARY] [--json FILE]
 
@@ -27,7 +29,7 @@ UNIFIED = ("one KV cache for all", ["--kv-unified"])
 CACHE = [
     UNIFIED,
     ("flash attention on", ["--flash-attn=on"]),
-    ("KV in q8_0", ["--flash-attn=on", "--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
+    ("KV in q8_0, flash attention on", ["--flash-attn=on", "--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
 ]
 POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
 OPENMP = ("OpenMP", [])
