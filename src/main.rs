@@ -67,8 +67,8 @@ fn log_end(metrics: &Metrics) {
         steps = decode.step_us.count(),
         decode_s = decode.step_us.sum() as f64 / 1e6,
         sample_s = decode.sample_us.sum() as f64 / 1e6,
-        bubble_us_p50 = bubble.quantile(0.5).unwrap_or_default(),
-        bubble_us_p99 = bubble.quantile(0.99).unwrap_or_default(),
+        bubble_us_p50 = bubble.quantile(0.5).unwrap_or_default().round(),
+        bubble_us_p99 = bubble.quantile(0.99).unwrap_or_default().round(),
         rows_dropped = decode.rows_dropped.get(),
         "ended"
     );

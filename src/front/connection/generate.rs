@@ -3,7 +3,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_lite::{AsyncRead, future};
 
@@ -231,7 +230,8 @@ impl Connection {
         let now = self.front.clock.now();
         let first_token = exchange.first_token.unwrap_or(now);
         let timings = exchange.timings(now);
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        // Divided, so that no digits follow the microseconds.
+        let ms = |us: u64| us as f64 / 1e3;
         let outcome = match (gone, exchange.failed) {
             (true, _) => "client left",
             (false, true) => "failed",
@@ -244,11 +244,11 @@ impl Connection {
             prompt_tokens = exchange.usage.prompt_tokens,
             cached_tokens = exchange.usage.cached_tokens,
             completion_tokens = exchange.usage.completion_tokens,
-            queued_ms = ms(timings.queued),
-            prefill_ms = ms(timings.prefill),
-            decode_ms = ms(timings.decode),
-            ttft_ms = first_token.seconds_since(incoming.received) * 1e3,
-            total_ms = now.seconds_since(incoming.received) * 1e3,
+            queued_ms = ms(timings.queued.as_micros() as u64),
+            prefill_ms = ms(timings.prefill.as_micros() as u64),
+            decode_ms = ms(timings.decode.as_micros() as u64),
+            ttft_ms = ms(first_token.since(incoming.received)),
+            total_ms = ms(now.since(incoming.received)),
             "{outcome}"
         );
     }
