@@ -4,8 +4,9 @@ mod settings;
 
 use std::hint::black_box;
 
+use corelane::decode::extras::Asked;
 use corelane::decode::sampler::{History, Sampler};
-use corelane::types::{Sampling, TokenId};
+use corelane::types::{Chain, DryOptions, Extras, Mirostat, Sampling, TokenId};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 const N_VOCAB: usize = 151_936;
@@ -67,5 +68,51 @@ fn sampling(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(name = benches; config = settings::short(); targets = sampling);
+/// What few requests ask for. The chain's cases are on top of nothing else, or of
+/// a `top_k`, which is how they are mostly used.
+fn extras(c: &mut Criterion) {
+    let logits = logits();
+    let tokens: Vec<TokenId> = (0..4000).map(|i| i * 37 % 1000).collect();
+    let (base, top_k) = (Sampling::default(), Sampling { top_k: 40, ..Sampling::default() });
+    let chain = |chain| Extras { chain: Some(chain), ..Extras::default() };
+    let plain = Chain::default();
+    let mirostat = |version| Some(Mirostat { version, tau: 5.0, eta: 0.1 });
+    let dry = DryOptions { multiplier: 0.8, last_n: u32::MAX, ..DryOptions::default() };
+    let cases = [
+        ("logprobs alone", base, Extras { logprobs: Some(0), ..Extras::default() }),
+        ("logprobs and 20 more", base, Extras { logprobs: Some(20), ..Extras::default() }),
+        (
+            "1,000 biases",
+            base,
+            Extras { logit_bias: (0..1000).map(|i| (i, 0.1)).collect(), ..Extras::default() },
+        ),
+        ("typical_p 0.9", base, chain(Chain { typical_p: 0.9, ..plain.clone() })),
+        ("typical_p 0.9, top_k 40", top_k, chain(Chain { typical_p: 0.9, ..plain.clone() })),
+        ("top_n_sigma 2", base, chain(Chain { top_n_sigma: 2.0, ..plain.clone() })),
+        ("xtc, always", base, chain(Chain { xtc_probability: 1.0, ..plain.clone() })),
+        ("dynatemp 0.5", base, chain(Chain { dynatemp_range: 0.5, ..plain.clone() })),
+        ("dry over 4,000 tokens", top_k, chain(Chain { dry, ..plain.clone() })),
+        ("mirostat 1", base, chain(Chain { mirostat: mirostat(1), ..plain.clone() })),
+        ("mirostat 2", base, chain(Chain { mirostat: mirostat(2), ..plain })),
+    ];
+    let mut sampler = Sampler::new(N_VOCAB, Box::new([0]));
+    let mut group = c.benchmark_group("sample a row of 151,936 logits, with extras");
+    for (name, sampling, extras) in cases {
+        let mut mu = extras.first_mu();
+        group.bench_function(name, |b| {
+            b.iter_batched_ref(
+                || logits.clone(),
+                |logits| {
+                    let history = History { tokens: &tokens, prompt_tokens: 32 };
+                    let asked = Asked { sampling: &sampling, extras: &extras };
+                    black_box(sampler.sample_with(logits, asked, None, &mut mu, history))
+                },
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(name = benches; config = settings::short(); targets = sampling, extras);
 criterion_main!(benches);

@@ -57,7 +57,8 @@ impl Steady {
         assert!(self.scheduler.schedule(&mut self.batch));
         self.answers.clear();
         for row in self.batch.rows.iter().filter(|row| row.sample) {
-            let sample = Sample { owner: row.owner, token: 7, end: false };
+            let owner = row.owner;
+            let sample = Sample { owner, token: 7, end: false, logprobs: None, mu: 0.0 };
             self.answers.samples.push(sample).expect("one for each slot");
         }
         assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");

@@ -4,30 +4,30 @@ mod settings;
 
 use std::hint::black_box;
 
-use corelane::api::openai::{CompletionReply, read_completion};
-use corelane::api::{FinishReason, ReplyContext};
+use corelane::api::openai::CompletionReply;
+use corelane::api::{Delta, FinishReason, ReplyContext, ReplyOptions};
 use corelane::clock::Micros;
 use corelane::http::response::{begin_chunk, end_chunk};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn reply() -> CompletionReply {
-    let mut body =
-        br#"{"prompt":"a","stream":true,"stream_options":{"include_usage":true}}"#.to_vec();
-    let request = read_completion(&mut body).expect("a good request");
+    let options =
+        ReplyOptions { choices: 1, stream: true, include_usage: true, ..ReplyOptions::default() };
     let context = ReplyContext {
         id: "cmpl-0123456789abcdef".into(),
         model: "qwen3-0.6b-q4_k_m".into(),
         created: 1_763_700_000,
         started: Micros(0),
+        prompt_tokens: 1,
     };
-    CompletionReply::new(&request, context)
+    CompletionReply::new(options, &context)
 }
 
 /// One event, as the connection's task frames it.
-fn event(reply: &mut CompletionReply, text: &str, end: Option<FinishReason>, out: &mut Vec<u8>) {
+fn event(reply: &mut CompletionReply, text: &str, finish: Option<FinishReason>, out: &mut Vec<u8>) {
     let start = out.len();
     begin_chunk(out);
-    reply.push_delta(0, text, end, out);
+    reply.push_delta(0, Delta { text, finish, ..Delta::default() }, out);
     end_chunk(out, start);
 }
 

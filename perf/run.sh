@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 . perf/common.sh
 
 studies="ladder ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
-	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload criterion settings versus against"
+	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload hostile criterion settings versus against"
 only=
 if [ "${1:-}" = --only ]; then
 	only=${2:?"studies, with commas: $studies"}
@@ -124,6 +124,7 @@ study client "$corelane" bench serve --base-url "${url:-}" --request-rate 10 --n
 	--ignore-eos --no-progress --save-result --result-filename "$out/client.json"
 stop_server
 study overload perf/overload.py --model "$model" --json "$out/overload.json"
+study hostile perf/hostile.py --model "$model" --json "$out/hostile.json"
 study criterion perf/criterion.py
 study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
 	--json "$out/settings.json"

@@ -158,6 +158,10 @@ def targets(folder: pathlib.Path):
     against = load(folder, "against")
     ratio = against and against["ratios"]["output_throughput"]
     yield target, (spread(ratio["pairs"]), at_least(ratio["median"], 0.99)) if ratio else NOT_TAKEN
+    hostile = load(folder, "hostile") or {}
+    yield "12. Hostile requests: ITL p99 of a stream at most 1.2 x", at_most(hostile.get("ratio", {}).get("median"), 1.2, "x")
+    slowest = max((times["alone_ms"]["median"] for times in hostile.get("answers", {}).values()), default=None)
+    yield "12. Hostile requests: each answered in under 50 ms", at_most(slowest, 50, "ms")
     client = load(folder, "client")
     yield "The load generator takes under 5 % of a core at 500 tokens/s", client_target(client)
 

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use time::OffsetDateTime;
+
 /// Microseconds since the clock was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Micros(pub u64);
@@ -52,4 +54,9 @@ impl Clock {
 /// Seconds since 1970, for the `created` field of responses.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// The date and the time, for chat templates that show them.
+pub fn utc_now() -> OffsetDateTime {
+    OffsetDateTime::from(SystemTime::now())
 }

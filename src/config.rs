@@ -7,7 +7,7 @@ use crate::limits::{
     STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
-use crate::types::{CacheLayout, FlashAttention};
+use crate::types::{CacheLayout, FlashAttention, Pooling};
 
 /// Everything that `serve` needs to know, besides the model.
 #[derive(Clone, Debug)]
@@ -20,6 +20,10 @@ pub struct ServeConfig {
     pub ops_addr: Option<String>,
     /// The name that clients see; `None` for the model's own.
     pub alias: Option<String>,
+    /// How the vectors of a text's tokens become one, instead of as the model says.
+    pub pooling: Option<Pooling>,
+    /// A chat template, in Jinja, instead of the model's own.
+    pub chat_template: Option<String>,
     /// Keys that clients must give one of; none lets everybody in.
     pub keys: Vec<ApiKey>,
     /// KV cells of all sequences together; `None` chooses.

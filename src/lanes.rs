@@ -14,17 +14,21 @@ use std::time::Duration;
 use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::api;
+use crate::api::error::ApiError;
+use crate::api::{self, embeddings};
+use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
-use crate::front::prepare::{self, Serving};
+use crate::front::prepare::{self, Prepared, Serving};
+use crate::front::work::{self, Work, WorkLink};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    LANE_STACK_BYTES, PREEMPT_EVERY, PREPARE_STACK_BYTES, SCORES_BYTES_MAX, SEQUENCE_TOKENS_MAX,
-    SPIN_BEFORE_PARK,
+    EMBEDDING_TEXTS_MAX, EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREEMPT_EVERY,
+    PREPARE_STACK_BYTES, SCORES_BYTES_MAX, SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
+use crate::model::embed::Embedder;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::{Loaded, Source, load};
@@ -47,6 +51,9 @@ use crate::types::{CacheLayout, FlashAttention, ModelInfo};
 pub fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if crate::chat::is_rendering() {
+            return; // it ends one request, which says so
+        }
         if ops::is_on_a_connection() {
             let reason = panic.payload_as_str().unwrap_or_default();
             tracing::error!(reason, at = ?panic.location(), "a connection of the ops lane failed");
@@ -75,6 +82,9 @@ struct OpsLane {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
+
+/// Makes an embedder, on the thread that will use it.
+type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
 
 /// What became of loading.
 #[derive(Clone, Debug)]
@@ -153,9 +163,17 @@ impl Server {
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
-        self.serve(vocab, info, context_tokens, sequence_tokens, move || {
-            LlamaBackend::new(model, &context)
-        })
+        let pooling = self.config.pooling.or(info.pooling);
+        let embedder = pooling.map(|pooling| {
+            // A text is computed at once, so the memory for it is there from the start.
+            let tokens = trained.min(EMBEDDING_TOKENS_MAX as u32);
+            let flash_attention = self.config.cache.flash_attention;
+            let (model, config) = (model.clone(), embed_config(&context, tokens, flash_attention));
+            let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &config));
+            (tokens as usize, make)
+        });
+        let make_backend = move || LlamaBackend::new(model, &context);
+        self.serve(vocab, info, context_tokens, sequence_tokens, make_backend, embedder)
     }
 
     /// Serves the fake model, for tests.
@@ -173,9 +191,11 @@ impl Server {
         let sequence_tokens = context_tokens.min(info.context_trained);
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         let abort = self.control.abort_step.clone();
-        self.serve(Arc::new(Vocab::of_fake()), info, context_tokens, sequence_tokens, move || {
+        let make = move || {
             Ok(FakeModel::new(slots, context_tokens as usize, rows, options).with_abort(abort))
-        })
+        };
+        let vocab = Arc::new(Vocab::of_fake());
+        self.serve(vocab, info, context_tokens, sequence_tokens, make, None)
     }
 
     fn serve<B: crate::model::Backend>(
@@ -185,6 +205,7 @@ impl Server {
         context_tokens: u32,
         sequence_tokens: u32,
         make_backend: impl FnOnce() -> Result<B, String> + Send + 'static,
+        embedder: Option<(usize, MakeEmbedder)>,
     ) -> Result<Served, String> {
         let config = &self.config;
         let name = config.alias.clone().unwrap_or_else(|| info.name.clone());
@@ -201,18 +222,21 @@ impl Server {
         })?;
         self.others.push(decode);
 
+        let chat = chat_model(config, &info, &vocab)?;
         let serving = Arc::new(Serving {
             vocab,
             info: info.clone(),
             name: name.clone(),
+            chat,
             sequence_tokens,
+            slots: config.parallel,
+            embedding_tokens: embedder.as_ref().map(|(tokens, _)| *tokens),
             n_predict: config.n_predict,
         });
-        let bell = self.control.bell.clone();
-        let (prepare, run) = prepare::lane(serving.clone(), bell, self.metrics.clone());
-        self.others.push(spawn("prepare", PREPARE_STACK_BYTES, run)?);
+        let prepare = self.start_prepare(&serving)?;
+        let embed = embedder.map(|(_, make)| self.start_embed(&serving, make)).transpose()?;
         self.metrics.set_model(&name);
-        let ready = Ready { serving, capacity, link: front_link, prepare };
+        let ready = Ready { serving, capacity, link: front_link, prepare, embed };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Whoever is told that it serves must not be answered 503.
@@ -220,6 +244,37 @@ impl Server {
             std::thread::sleep(Duration::from_micros(200));
         }
         Ok(Served { info, name, context_tokens, sequence_tokens })
+    }
+
+    fn start_prepare(&mut self, serving: &Arc<Serving>) -> Result<WorkLink, String> {
+        let (link, worker) = work::link(self.control.bell.clone());
+        let (serving, metrics) = (serving.clone(), self.metrics.clone());
+        let run = move || {
+            let mut compiler = None;
+            worker.run(|work| {
+                let began = metrics.clock.now();
+                let prepared = prepare::do_work(work, &serving, &mut compiler);
+                metrics.prepare.time_us.observe(metrics.clock.now().since(began));
+                prepared
+            });
+        };
+        self.others.push(spawn("prepare", PREPARE_STACK_BYTES, run)?);
+        Ok(link)
+    }
+
+    fn start_embed(
+        &mut self,
+        serving: &Arc<Serving>,
+        make: MakeEmbedder,
+    ) -> Result<WorkLink, String> {
+        let (link, worker) = work::link(self.control.bell.clone());
+        let serving = serving.clone();
+        let cores = self.config.placement.decode_cores.clone();
+        let run = move |mut embedder: Embedder| {
+            worker.run(|work| embed(work, &mut embedder, &serving));
+        };
+        self.others.push(start_pinned("embed", cores, make, run)?);
+        Ok(link)
     }
 
     /// Where it listens.
@@ -256,6 +311,24 @@ impl Server {
             ops.thread.join().expect("a lane that panics ends the process");
         }
     }
+}
+
+/// How the model is told of a conversation: by the template that the user gave, or its
+/// own. One of its own that cannot be read is a warning, since the rest works.
+fn chat_model(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    vocab: &Vocab,
+) -> Result<Option<ChatModel>, String> {
+    let new = |source: &str| ChatModel::new(source, &vocab.bos_text(), &vocab.eos_text());
+    if let Some(source) = &config.chat_template {
+        return new(source).map(Some).map_err(|error| format!("--chat-template: {error}"));
+    }
+    let model = info.chat_template.as_deref().map(new).transpose();
+    Ok(model.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the model's chat template cannot be used");
+        None
+    }))
 }
 
 /// The model's context for a server of `config`.
@@ -296,6 +369,23 @@ fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) 
             FlashAttention::Off
         }
         asked => asked,
+    }
+}
+
+/// The embed lane's context beside one that generates. Its rows are many of a sequence,
+/// for which llama.cpp knows best how to compute attention, unless the user does.
+fn embed_config(
+    context: &ContextConfig,
+    tokens: u32,
+    flash_attention: FlashAttention,
+) -> ContextConfig {
+    ContextConfig {
+        context_tokens: tokens,
+        slots: EMBEDDING_TEXTS_MAX as u32, // a handful
+        step_rows: tokens,
+        ubatch_rows: tokens,
+        cache: CacheLayout { flash_attention, ..context.cache },
+        ..context.clone()
     }
 }
 
@@ -406,29 +496,51 @@ fn start_ops(
     Ok(OpsLane { address, stop, thread })
 }
 
+/// Makes vectors of texts, and the answer of them.
+fn embed(work: Work, embedder: &mut Embedder, serving: &Serving) -> Result<Prepared, ApiError> {
+    let Work::Embed(work) = work else { unreachable!("this is for the prepare lane") };
+    let vectors = embedder.embed(&work.texts).map_err(|error| {
+        tracing::error!(%error, "embeddings failed");
+        ApiError::internal("the model failed to make the embeddings; try again")
+    })?;
+    let mut answer = Vec::new();
+    embeddings::push(&mut answer, &serving.name, work.format, &vectors, work.tokens());
+    Ok(Prepared::Answer(answer))
+}
+
 pub(crate) fn start_decode<B: crate::model::Backend>(
     link: DecodeLink,
     cores: Vec<usize>,
     make_lane: impl FnOnce() -> Result<DecodeLane<B>, String> + Send + 'static,
 ) -> Result<JoinHandle<()>, String> {
+    start_pinned("decode", cores, make_lane, move |lane| decode::run(lane, link))
+}
+
+/// Starts a lane that computes: on the thread of its own, pinned to these cores, it
+/// first makes what it needs, and says whether that worked.
+fn start_pinned<T>(
+    name: &str,
+    cores: Vec<usize>,
+    make: impl FnOnce() -> Result<T, String> + Send + 'static,
+    run: impl FnOnce(T) + Send + 'static,
+) -> Result<JoinHandle<()>, String> {
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
-    let handle = spawn("decode", LANE_STACK_BYTES, move || {
+    let handle = spawn(name, LANE_STACK_BYTES, move || {
         // Pinned first, so that the memory it touches is near its core. ggml
         // pins this thread, too, when it makes its pool: to the last core.
         let last = &cores[cores.len() - 1..];
-        let lane = pin_this_thread(last).and_then(|()| make_lane());
-        match lane {
-            Ok(lane) => {
+        match pin_this_thread(last).and_then(|()| make()) {
+            Ok(made) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);
-                decode::run(lane, link);
+                run(made);
             }
             Err(error) => {
                 let _ = outcome_tx.push(Err(error));
             }
         }
     })?;
-    wait_for(&mut outcome, "the decode lane")?;
+    wait_for(&mut outcome, &format!("the {name} lane"))?;
     Ok(handle)
 }
 

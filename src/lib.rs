@@ -17,10 +17,12 @@
 //! - [`http`]: bytes to a request's head and body, and back.
 //! - [`api`]: the dialects, JSON to typed requests and back.
 //! - [`scheduler`]: which tokens run in the next step. Pure.
+//! - [`constraint`]: schemas and grammars that an output must keep to.
 //! - [`ring`]: the batches that travel between the lanes.
 //! - [`decode`]: the decode lane: runs a batch, samples.
 //! - [`model`]: llama.cpp, the fake model, the built-in model.
 //! - [`text`]: tokens back to text, with stop strings.
+//! - [`chat`]: what chat models write, as the parts of a message.
 //!
 //! Below all of them: [`types`], [`limits`], [`clock`], [`memory`] and
 //! [`metrics`], which every lane writes into. Beside them: [`ops`], the lane
@@ -31,8 +33,10 @@
 
 pub mod api;
 pub mod bench;
+pub mod chat;
 pub mod clock;
 pub mod config;
+pub mod constraint;
 pub mod decode;
 pub mod front;
 pub mod http;

@@ -79,10 +79,116 @@ pub const STEP_RETRIES_MAX: u32 = 3;
 /// Prompts in one request.
 pub const PROMPTS_MAX: usize = 128;
 
+/// Choices for one prompt (`n`).
+pub const CHOICES_MAX: usize = 128;
+/// Texts that `guided_choice` may name.
+pub const GUIDED_CHOICES_MAX: usize = 256;
+/// Messages of one conversation.
+pub const MESSAGES_MAX: usize = 4096;
+/// Parts of one message's content.
+pub const PARTS_MAX: usize = 1024;
+/// Tools of one request, as OpenAI has it.
+pub const TOOLS_MAX: usize = 128;
+/// Characters of a tool's name, as OpenAI has it.
+pub const TOOL_NAME_CHARS_MAX: usize = 64;
+/// Bytes of a chat template's source. The longest of known models has 20,000.
+pub const CHAT_TEMPLATE_BYTES_MAX: usize = 256 * 1024;
+/// Instructions of minijinja that one prompt may take. A message takes 100 to 300 of them.
+pub const CHAT_TEMPLATE_FUEL: u64 = 4_000_000;
+/// How deep a chat template may nest, as minijinja counts: a loop is 1, the call of a
+/// macro 4. Its own bound, for 2 MiB of stack, is 500.
+pub const CHAT_TEMPLATE_RECURSION_MAX: usize = 200;
+/// Levels of what a chat template writes as JSON: what requests have, and what the
+/// template puts around it.
+pub const TEMPLATE_JSON_DEPTH_MAX: usize = 256;
+/// Levels of JSON that a request's values may nest: schemas, tools, arguments.
+pub const JSON_DEPTH_MAX: usize = 64;
+
 /// Stop strings in one request, and the bytes of each. OpenAI allows 4.
 pub const STOPS_MAX: usize = 16;
 /// Bytes of one stop string. Also bounds the text held back from a stream.
 pub const STOP_BYTES_MAX: usize = 256;
+
+/// Tokens that are told with each generated one, with their log-probabilities:
+/// OpenAI's bound.
+pub const TOP_LOGPROBS_MAX: usize = 20;
+/// A completion's `logprobs` (a chat's go by `TOP_LOGPROBS_MAX`): OpenAI's bound.
+pub const COMPLETION_LOGPROBS_MAX: i64 = 5;
+/// Entries of one request's `logit_bias`.
+pub const LOGIT_BIAS_ENTRIES_MAX: usize = 1024;
+/// Bytes of a text among them.
+pub const LOGIT_BIAS_TEXT_BYTES_MAX: usize = 256;
+/// Tokens that all of them come to: each step adds to so many logits.
+pub const LOGIT_BIAS_TOKENS_MAX: usize = 4096;
+/// What is added to a logit goes from this, negative, to this. OpenAI allows 100.
+pub const LOGIT_BIAS_MAX: f64 = 10_000.0;
+/// Samplers in one request's order.
+pub const SAMPLERS_MAX: usize = 16;
+/// Sequence breakers of one request, for each of which the vocabulary is searched.
+pub const DRY_BREAKERS_MAX: usize = 16;
+/// Bytes of one of them: llama.cpp's own bound.
+pub const DRY_BREAKER_BYTES_MAX: usize = 40;
+/// Bytes of a JSON schema or a grammar that a request constrains its output by.
+pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a regular expression that does so, or that a schema has in it.
+pub const REGEX_BYTES_MAX: usize = 4 * 1024;
+/// A constraint that took longer to compile is refused. It is known afterwards
+/// only: the bounds on what is compiled are there to keep it far below.
+pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
+/// llguidance's work on a constraint's regular expressions while it is compiled;
+/// its authors say 50,000 a millisecond.
+pub const CONSTRAINT_COMPILE_FUEL: u64 = 500_000;
+/// Symbols in llguidance's grammar of a constraint.
+pub const CONSTRAINT_SYMBOLS_MAX: usize = 50_000;
+/// llguidance's work on regular expressions for one mask; its authors say 14,000
+/// a millisecond.
+pub const CONSTRAINT_STEP_FUEL: u64 = 100_000;
+/// Earley items that llguidance makes for one mask; its authors say 20,000 a
+/// millisecond.
+pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 50_000;
+/// Earley items of one place in a text: how many ways a grammar may have to go on.
+pub const CONSTRAINT_ROW_ITEMS_MAX: usize = 2000;
+/// States of one constraint's lexer, of about a kilobyte each. A string with a
+/// `maxLength` takes about ten for each of its characters.
+pub const CONSTRAINT_LEXER_STATES_MAX: usize = 1 << 16;
+/// Bytes of a token that a constrained text may have; longer ones (runs of spaces
+/// in some vocabularies) are never chosen there. llguidance's tables hold no more.
+pub const CONSTRAINT_TOKEN_BYTES_MAX: usize = 1000;
+/// Bytes of an error message of llguidance's that are passed on.
+pub const CONSTRAINT_ERROR_BYTES_MAX: usize = 1000;
+/// Compiled constraints that are remembered.
+pub const CONSTRAINTS_CACHED_MAX: usize = 32;
+/// Bytes of the sources of compiled constraints that are remembered.
+pub const CONSTRAINTS_CACHED_BYTES_MAX: usize = 1024 * 1024;
+/// Spaces that a line of constrained JSON may be indented by.
+pub const JSON_INDENT_MAX: u32 = 20;
+/// Subschemas in one another, references followed.
+pub const SCHEMA_DEPTH_MAX: usize = 128;
+/// Subschemas of a JSON schema.
+pub const SCHEMAS_MAX: usize = 2048;
+/// Properties of one subschema. llguidance's time to compile grows with their square, and
+/// each optional one is a few items of a row.
+pub const SCHEMA_PROPERTIES_MAX: usize = 256;
+/// Values in one `enum`.
+pub const SCHEMA_VALUES_MAX: usize = 1024;
+/// Subschemas in one `anyOf`, `oneOf`, `allOf` or tuple.
+pub const SCHEMA_ALTERNATIVES_MAX: usize = 128;
+/// References that are followed in a row, to see whether two subschemas exclude each other.
+pub const SCHEMA_REFERENCES_IN_A_ROW_MAX: usize = 16;
+/// Regular expressions in a JSON schema.
+pub const SCHEMA_PATTERNS_MAX: usize = 128;
+/// Patterns in one `patternProperties`; they are compared with one another.
+pub const SCHEMA_PATTERN_PROPERTIES_MAX: usize = 16;
+/// What `minLength` and its like may be. No sequence has so many characters.
+pub const SCHEMA_COUNT_MAX: u64 = 1 << 31;
+/// Rules of a GBNF grammar.
+pub const GBNF_RULES_MAX: usize = 512;
+/// Groups in one another in a GBNF grammar.
+pub const GBNF_DEPTH_MAX: usize = 64;
+/// The numbers in `{m,n}` in a GBNF grammar.
+pub const GBNF_REPEAT_MAX: u32 = 1 << 16;
+/// Steps of the search for the words of a GBNF grammar, of some nanoseconds each.
+pub const GBNF_WORK_MAX: usize = 2_000_000;
 
 /// Open client connections; the next one is answered 503 and closed.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -127,8 +233,19 @@ const TOKENISE_STACK_PER_BYTE: usize = 512;
 pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 /// Stack of every other lane; the front lane tokenises short texts.
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
-/// Bodies at the prepare lane, waiting or done.
-pub const PREPARE_JOBS_MAX: usize = 256;
+/// Texts whose embeddings are computed at once.
+pub const EMBEDDING_TEXTS_MAX: usize = 32;
+/// Tokens of texts whose embeddings are computed at once, and so of one text. Their
+/// keys and values have to be somewhere: 235 MB for Qwen3-0.6B.
+pub const EMBEDDING_TOKENS_MAX: usize = 2048;
+/// Jobs at the prepare lane, or at the embed lane, waiting or done.
+pub const WORK_JOBS_MAX: usize = 256;
+
+/// Bytes of a tool call before its arguments: its marker, its name and what else a model
+/// writes there. So much of a stream is held back until it is known to be a call.
+pub const TOOL_HEAD_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of white space before a marker of a chat model that belong to it.
+pub const MARKER_SPACE_BYTES_MAX: usize = 64;
 
 /// A request's head must be complete this long after its first byte.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -242,7 +359,15 @@ const _: () = assert!(PROMPTS_MAX <= QUEUE_SEQUENCES, "one request always fits a
 const _: () = assert!(HEAD_BYTES_MAX <= READ_BYTES, "a head arrives in one read");
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);
+const _: () = assert!(MARKER_SPACE_BYTES_MAX < TOOL_HEAD_BYTES_MAX);
 const _: () = assert!(TEXT_BYTES_MAX < BODY_BYTES_MAX, "a text fits into a body");
+const _: () = assert!(REGEX_BYTES_MAX <= CONSTRAINT_BYTES_MAX);
+const _: () = assert!(CONSTRAINT_BYTES_MAX <= CONSTRAINTS_CACHED_BYTES_MAX, "one fits");
+const _: () = assert!(CONSTRAINT_BYTES_MAX < BODY_BYTES_MAX, "a constraint fits into a body");
+const _: () = assert!(
+    (SEQUENCE_TOKENS_MAX * CONSTRAINT_TOKEN_BYTES_MAX) as u64 <= SCHEMA_COUNT_MAX,
+    "an upper bound beyond it bounds nothing"
+);
 const _: () = assert!(SYNTH_HEADS_MAX * SYNTH_HEAD_SIZE_MAX <= 1 << 20, "rows stay small");
 const _: () = assert!(SYNTH_PIECE_ELEMENTS.is_multiple_of(2), "weights are drawn in pairs");
 const _: () = assert!(
@@ -250,4 +375,6 @@ const _: () = assert!(
     "what clients of the ops lane leave unread"
 );
 const _: () = assert!(BENCH_EVENT_BYTES_MAX <= BENCH_RESPONSE_BYTES_MAX);
+const _: () = assert!(TOP_LOGPROBS_MAX <= u8::MAX as usize, "their number is 8 bits wide");
+const _: () = assert!(DRY_BREAKERS_MAX * DRY_BREAKER_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

@@ -1,7 +1,11 @@
 //! The words that every lane shares: ids that cannot be mixed up, and the
 //! sampling parameters of one sequence, the facts of a model.
 //!
-//! Plain data. Nothing here allocates, reads a clock or does I/O.
+//! Plain data. Nothing here reads a clock or does I/O.
+
+mod extras;
+
+pub use extras::{Breakers, Chain, DRY_BREAKERS, DryOptions, Extras, Mirostat, SamplerKind};
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
 pub type TokenId = i32;
@@ -191,6 +195,30 @@ impl std::str::FromStr for FlashAttention {
     }
 }
 
+/// How the vectors of a text's tokens become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// That of the first token, which stands for all in BERT and its like.
+    Cls,
+    /// That of the last token, which has seen all others.
+    Last,
+}
+
+impl std::str::FromStr for Pooling {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "mean" => Ok(Pooling::Mean),
+            "cls" => Ok(Pooling::Cls),
+            "last" => Ok(Pooling::Last),
+            _ => Err("it must be mean, cls or last".into()),
+        }
+    }
+}
+
 /// How the KV cache is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLayout {
@@ -233,10 +261,16 @@ pub struct ModelInfo {
     pub n_embd: usize,
     /// Heads of its attention.
     pub n_head: u32,
+    /// How it is told of a conversation, in Jinja, if it is made for one.
+    pub chat_template: Option<String>,
     /// Tokens of context it was trained for.
     pub context_trained: u32,
     /// Bytes of KV cache for one token, in f16.
     pub kv_bytes_per_token: u64,
+    /// How it makes an embedding of a text, if it was made for that.
+    pub pooling: Option<Pooling>,
+    /// Its tokens see those behind them, too: it cannot generate text.
+    pub sees_ahead: bool,
     /// What it holds of a sequence is a state, in some layers at least: it cannot
     /// forget the end of one, nor begin with a part of another.
     pub is_recurrent: bool,

@@ -9,7 +9,6 @@ use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
-use corelane::front::prepare::{Prepared, Serving, prepare};
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
 use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeModel, FakeOptions};
@@ -19,8 +18,8 @@ use corelane::model::vocab::Vocab;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::{ModelInfo, Sampling};
-use support::{Client, TestServer, config, submission};
+use corelane::types::{Chain, DryOptions, Extras, Mirostat, Sampling};
+use support::{Client, TestServer, config, prepared, serving, submission};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -66,16 +65,30 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let mut scheduler = Scheduler::new(capacity);
     // Every way to choose a token has its turn.
     let base = Sampling { ignore_eos: true, repeat_penalty: 1.1, ..Sampling::default() };
-    let samplings = [
-        Sampling { temperature: 0.0, ..base },
-        Sampling { top_k: 40, top_p: 0.95, ..base },
-        Sampling { top_p: 0.9, presence_penalty: 0.1, frequency_penalty: 0.1, ..base },
-        Sampling { top_k: 1500, min_p: 0.01, ..base },
+    let narrow = Sampling { top_k: 500, top_p: 0.95, min_p: 0.01, ..base };
+    let ways: [(Sampling, Option<Extras>); SEQUENCES] = [
+        (Sampling { temperature: 0.0, ..base }, None),
+        (Sampling { top_k: 40, top_p: 0.95, ..base }, None),
+        (Sampling { top_p: 0.9, presence_penalty: 0.1, frequency_penalty: 0.1, ..base }, None),
+        (Sampling { top_k: 1500, min_p: 0.01, ..base }, None),
+        (
+            base,
+            Some(Extras {
+                logit_bias: Box::new([(5, 1.0), (6, f32::NEG_INFINITY)]),
+                min_tokens: 100,
+                logprobs: Some(20),
+                ..Extras::default()
+            }),
+        ),
+        (narrow, Some(all_samplers(None, &loaded.vocab))),
+        (narrow, Some(all_samplers(Some(1), &loaded.vocab))),
+        (base, Some(all_samplers(Some(2), &loaded.vocab))),
     ];
-    let sequences = (0..SEQUENCES).map(|i| {
+    let sequences = ways.into_iter().enumerate().map(|(i, (sampling, extras))| {
         let text = format!("Story {i}: Once upon a time");
-        let sampling = Sampling { seed: i as u64, ..samplings[i % samplings.len()] };
-        NewSequence::new(loaded.vocab.tokenize(&text, true, true).into(), 1300, sampling)
+        let prompt = loaded.vocab.tokenize(&text, true, true).into();
+        let sampling = Sampling { seed: i as u64, ..sampling };
+        NewSequence { extras: extras.map(Arc::new), ..NewSequence::new(prompt, 1300, sampling) }
     });
     scheduler.admit(sequences.collect(), |_, _| ()).unwrap();
     let mut batch = Box::<Batch>::default();
@@ -96,7 +109,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
             warm = counted_by_lane.decode.allocations.get();
         }
         if step >= 200 {
-            assert_eq!(batch.samples.len(), SEQUENCES);
+            assert_eq!((batch.samples.len(), batch.logprobs.len()), (SEQUENCES, 1));
             assert_eq!(batch.allocations, 0, "step {step} allocated");
             counted += 1;
         }
@@ -109,17 +122,32 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     assert_eq!(counted_by_lane.decode.step_us.count(), 1200);
 }
 
+/// llama.cpp's samplers, every one of them at work.
+fn all_samplers(mirostat: Option<u8>, vocab: &Vocab) -> Extras {
+    let dry = DryOptions {
+        multiplier: 0.8,
+        last_n: u32::MAX,
+        breakers: vocab.default_breakers().clone(),
+        ..DryOptions::default()
+    };
+    let chain = Chain {
+        min_keep: 2,
+        typical_p: 0.9,
+        top_n_sigma: 4.0,
+        xtc_probability: 0.5,
+        dynatemp_range: 0.3,
+        dry,
+        mirostat: mirostat.map(|version| Mirostat { version, tau: 5.0, eta: 0.1 }),
+        ..Chain::default()
+    };
+    Extras { chain: Some(chain), ..Extras::default() }
+}
+
 /// The front lane's own code, without its executor: tokens in, events out.
 #[test]
 fn a_token_allocates_nothing_on_its_way_to_an_event() {
     const STREAMS: usize = 8;
-    let serving = Arc::new(Serving {
-        vocab: Arc::new(Vocab::of_fake()),
-        info: ModelInfo::default(),
-        name: "fake".into(),
-        sequence_tokens: 2048,
-        n_predict: None,
-    });
+    let serving = Arc::new(serving(2048));
     let capacity = Capacity {
         slots: STREAMS,
         step_rows: 64,
@@ -143,12 +171,8 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
         .map(|_| {
-            let Ok(Prepared::Generation(generation)) =
-                prepare(Route::Completions, body.to_vec(), &serving)
-            else {
-                panic!("a good request");
-            };
-            let submission = submission(Route::Completions, &generation.request, Micros(0));
+            let mut generation = prepared(Route::Completions, body, &serving);
+            let submission = submission(Route::Completions, &mut generation, Micros(0));
             engine.submit(generation, submission, Micros(0)).unwrap()
         })
         .collect();

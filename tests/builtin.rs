@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use corelane::config::ServeConfig;
+use corelane::decode::extras::Asked;
+use corelane::decode::sampler::{History, Sampler};
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
-use corelane::types::{Position, SlotId, TokenId};
+use corelane::types::{Extras, Position, Sampling, SlotId, TokenId};
 use support::{Client, TestServer, config};
 
 /// Two logits closer than this may change places. A batch of 32 rows takes
@@ -171,6 +173,65 @@ fn the_same_seed_gives_the_same_text_beside_others_and_alone() {
     let others: Vec<String> = (0..10).map(text).collect();
     assert_eq!(first, others[7]);
     assert!(others.iter().any(|other| *other != first), "other seeds, other texts");
+}
+
+#[test]
+fn log_probabilities_are_the_models_own() {
+    let loaded = load(&Source::BuiltIn, |_| true).unwrap();
+    let context = ContextConfig {
+        context_tokens: 256,
+        slots: 1,
+        step_rows: 64,
+        ubatch_rows: 64,
+        decode_cores: vec![0],
+        cache: corelane::types::CacheLayout::default(),
+        abort: Arc::default(),
+        poll: 0,
+    };
+    let prompt = loaded.vocab.tokenize("Once upon a time there was a fox", true, true);
+    let model = loaded.model.clone();
+    // Neither biases nor penalties nor what is cut off may show in them.
+    let extras = Extras {
+        logit_bias: Box::new([(prompt[0], 9.0), (prompt[1], f32::NEG_INFINITY)]),
+        logprobs: Some(20),
+        ..Extras::default()
+    };
+    let sampling = Sampling { repeat_penalty: 1.3, top_k: 5, seed: 3, ..Sampling::default() };
+    // The thread that makes a context is pinned: not this one, which others use.
+    let compare = move || {
+        let mut backend = LlamaBackend::new(model, &context).unwrap();
+        let mut sampler = Sampler::new(backend.n_vocab(), Box::new([]));
+        let (mut tokens, mut run) = (prompt.clone(), 0);
+        for _ in 0..50 {
+            let row = |index: usize| DecodeRow {
+                token: tokens[index],
+                position: Position(index as u32),
+                slot: SlotId(0),
+                sample: index + 1 == tokens.len(),
+            };
+            let rows: Vec<DecodeRow> = (run..tokens.len()).map(row).collect();
+            backend.decode(&rows).unwrap();
+            run = tokens.len();
+            let logits = backend.logits(rows.len() - 1);
+            let total: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+            let log_softmax = |logit: &f32| f64::from(*logit) - total.ln();
+            let exact: Vec<f64> = logits.iter().map(log_softmax).collect();
+            let mut order = exact.clone();
+            order.sort_unstable_by(|a, b| b.total_cmp(a));
+            let history = History { tokens: &tokens, prompt_tokens: prompt.len() };
+            let asked = Asked { sampling: &sampling, extras: &extras };
+            let (token, found) = sampler.sample_with(logits, asked, None, &mut 0.0, history);
+            let found = found.expect("they were asked for");
+            assert!((f64::from(found.logprob) - exact[token as usize]).abs() < 1e-4);
+            assert_eq!(found.top.len(), 20);
+            for ((token, logprob), rank) in found.top.iter().zip(&order) {
+                assert_eq!(exact[*token as usize], *rank, "the largest first");
+                assert!((f64::from(*logprob) - rank).abs() < 1e-4);
+            }
+            tokens.push(token);
+        }
+    };
+    std::thread::spawn(compare).join().unwrap();
 }
 
 #[test]

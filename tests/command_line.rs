@@ -287,6 +287,22 @@ fn a_configuration_file_stands_behind_environment_and_flags() {
     assert!(refused(&["--config", "/nonexistent.toml"]).contains("cannot read the configuration"));
 }
 
+#[test]
+fn keys_may_come_from_a_file() {
+    let file = scratch("keys", b"k1\n\n  k2  \n");
+    let running = Running::start(&["--api-key-file", file.to_str().unwrap()]);
+    let mut client = Client::connect(running.address);
+    let body = r#"{"prompt":"a","max_tokens":1}"#;
+    for (key, status) in [("k1", 200), ("k2", 200), ("  k2  ", 200), ("k3", 401)] {
+        let request = post_bytes("/v1/completions", body);
+        client.send(request.replacen("Host", &format!("X-Api-Key: {key}\r\nHost"), 1).as_bytes());
+        assert_eq!(client.response().status, status, "{key:?}");
+    }
+    let empty = scratch("no-keys", b"\n \n");
+    assert!(refused(&["--api-key-file", empty.to_str().unwrap()]).contains("has no API key"));
+    assert!(refused(&["--api-key-file", "/nonexistent"]).contains("cannot read the API keys"));
+}
+
 /// Wherever it is named: flag, variable, file.
 #[test]
 fn the_metrics_are_where_they_should_be() {

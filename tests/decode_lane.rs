@@ -24,6 +24,8 @@ fn start(owner: Owner, keep: u32) -> Start {
         keep: Position(keep),
         prompt_tokens: 3,
         sampling: Sampling::greedy(),
+        extras: None,
+        mu: 0.0,
     }
 }
 

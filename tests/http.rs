@@ -169,7 +169,7 @@ fn every_error_has_its_status_and_shape() {
         ("/v1/completions", r#"{"prompt":""}"#, 400, "empty"),
         ("/v1/completions", r#"{"prompt":"a","max_tokens":5000}"#, 400, "5001 together"),
         ("/v1/completions", &big, 400, "5000 tokens"),
-        ("/v1/completions", r#"{"prompt":"a","n":3}"#, 400, "n is not supported"),
+        ("/v1/completions", r#"{"prompt":"a","n":0}"#, 400, "n must be a whole number from 1"),
         ("/nothing", "{}", 404, "/nothing"),
         ("/health", "{}", 405, "GET"),
     ] {

@@ -10,15 +10,14 @@ use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
-use corelane::front::prepare::{Prepared, Serving, prepare};
+use corelane::front::prepare::Serving;
 use corelane::metrics::{HistogramSnapshot, Metrics};
 use corelane::model::fake::{FakeModel, FakeOptions};
-use corelane::model::vocab::Vocab;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler, SequenceId};
-use corelane::types::{ModelInfo, Sampling};
-use support::{eventually, submission};
+use corelane::types::Sampling;
+use support::{eventually, prepared, serving, submission};
 
 fn capacity() -> Capacity {
     Capacity {
@@ -153,30 +152,17 @@ fn engine(serving: &Arc<Serving>, step: Duration) -> (Engine, Arc<Metrics>, Join
     (Engine::new(serving.clone(), capacity, front, metrics.clone()), metrics, lane)
 }
 
-fn serving() -> Arc<Serving> {
-    Arc::new(Serving {
-        vocab: Arc::new(Vocab::of_fake()),
-        info: ModelInfo::default(),
-        name: "fake".into(),
-        sequence_tokens: 100,
-        n_predict: None,
-    })
-}
-
 /// Submits a request for one token.
 fn submit(engine: &mut Engine, serving: &Serving, received: Micros, now: Micros) {
-    let body = br#"{"prompt":"abc","max_tokens":1}"#.to_vec();
-    let Ok(Prepared::Generation(generation)) = prepare(Route::Generate, body, serving) else {
-        panic!("a good request");
-    };
-    let submission = submission(Route::Generate, &generation.request, received);
+    let mut generation = prepared(Route::Generate, br#"{"prompt":"abc","max_tokens":1}"#, serving);
+    let submission = submission(Route::Generate, &mut generation, received);
     engine.submit(generation, submission, now).unwrap();
 }
 
 /// A step for the first alone would make the second wait for it.
 #[test]
 fn those_who_come_together_start_together() {
-    let serving = serving();
+    let serving = Arc::new(serving(100));
     let (mut engine, metrics, lane) = engine(&serving, Duration::from_millis(50));
     let running = || metrics.front.running.get();
     // Nothing is known of steps yet: the first of all waits for nobody.
@@ -215,7 +201,7 @@ fn those_who_come_together_start_together() {
 /// The engine reads no clock for these: its caller's times come out.
 #[test]
 fn a_requests_times_are_those_of_its_events() {
-    let serving = serving();
+    let serving = Arc::new(serving(100));
     let (mut engine, metrics, lane) = engine(&serving, Duration::ZERO);
     submit(&mut engine, &serving, Micros(1_000), Micros(1_500));
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (1, 0));

@@ -273,7 +273,7 @@ fn the_youngest_of_the_lowest_priority_gives_way() {
         }
         world.lane.step(&mut batch);
         world.scheduler.complete(&batch, |event| match event {
-            Event::Token(id, token) => said.entry(id).or_default().push(token),
+            Event::Token(id, token, _) => said.entry(id).or_default().push(token),
             Event::Finished(id, _) => ended.push(id),
         });
         world.scheduler.check();
@@ -300,7 +300,7 @@ fn a_second_turn_begins_where_the_first_ended() {
         }
         world.lane.step(&mut batch);
         world.scheduler.complete(&batch, |event| {
-            if let Event::Token(id, token) = event {
+            if let Event::Token(id, token, _) = event {
                 assert_eq!(id, first);
                 said.push(token);
             }

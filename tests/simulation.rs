@@ -15,7 +15,7 @@ use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Start};
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
-use corelane::types::{KeyId, Owner, Sampling, SlotId, TokenId};
+use corelane::types::{Extras, KeyId, Owner, Sampling, SlotId, TokenId};
 use support::Random;
 
 struct Simulation {
@@ -46,6 +46,8 @@ struct Expected {
     prompt: Vec<TokenId>,
     tokens: Vec<TokenId>, // all that it will generate, END included
     received: usize,
+    /// It asked for log-probabilities.
+    logprobs: bool,
     /// The action before which it has to end.
     deadline: Option<u32>,
 }
@@ -142,19 +144,20 @@ impl Simulation {
         let mut sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
         let key = sequences[0].key; // one request's
         sequences.iter_mut().for_each(|sequence| sequence.key = key);
-        let expected: Vec<(Vec<TokenId>, Vec<TokenId>)> = sequences
+        let expected: Vec<(Vec<TokenId>, Vec<TokenId>, bool)> = sequences
             .iter()
             .map(|s| {
                 let tokens = continuation(&s.prompt, s.max_tokens as usize, self.end_one_in);
-                (s.prompt.to_vec(), tokens)
+                (s.prompt.to_vec(), tokens, s.extras.is_some())
             })
             .collect();
         let before = self.live.len();
         let deadline = self.random.one_in(4).then(|| self.now + self.random.within(1, 200) as u32);
         let live = &mut self.live;
         let result = self.scheduler.admit(sequences, |index, id| {
-            let (prompt, tokens) = expected[index].clone();
-            let previous = live.insert(id, Expected { prompt, tokens, received: 0, deadline });
+            let (prompt, tokens, logprobs) = expected[index].clone();
+            let new = Expected { prompt, tokens, received: 0, logprobs, deadline };
+            let previous = live.insert(id, new);
             assert!(previous.is_none(), "an id names one sequence");
         });
         match result {
@@ -183,10 +186,12 @@ impl Simulation {
             self.known.swap_remove(self.random.within(0, 19));
         }
         let seed = self.random.next();
+        let extras = Extras { logprobs: Some(2), ..Extras::default() };
         NewSequence {
             prompt: prompt.into(),
             max_tokens: max_tokens as u32,
             sampling: Sampling { seed, ..Sampling::greedy() },
+            extras: self.random.one_in(3).then(|| Arc::new(extras)),
             priority: self.random.within(0, 4) as i32 - 2,
             key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
             cache: !self.random.one_in(5),
@@ -291,6 +296,13 @@ impl Simulation {
         let Some(mut batch) = self.up.pop_front() else { return };
         let mut events = Vec::new();
         self.scheduler.complete(&batch, |event| events.push(event));
+        for event in &events {
+            if let Event::Token(_, token, Some(index)) = event {
+                // The fake model is all but certain of what comes next.
+                let logprobs = &batch.logprobs[usize::from(*index)];
+                assert!(logprobs.top[0].0 == *token && logprobs.logprob > -1e-3, "{logprobs:?}");
+            }
+        }
         let told = events.iter().filter(|event| matches!(event, Event::Token(..))).count();
         let ends = batch.samples.iter().filter(|sample| sample.end).count();
         self.tally.rows_wasted_on_cancelled +=
@@ -299,8 +311,9 @@ impl Simulation {
         self.spare.push(batch);
         for event in events {
             match event {
-                Event::Token(id, token) => {
+                Event::Token(id, token, logprobs) => {
                     let expected = self.live.get_mut(&id).expect("a token for a live sequence");
+                    assert_eq!(logprobs.is_some(), expected.logprobs, "what was asked for");
                     assert_eq!(token, expected.tokens[expected.received], "the text is its own");
                     expected.received += 1;
                 }
@@ -464,7 +477,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         assert_eq!(batch.starts.len(), usize::from(step == 0), "it joins the very next step");
         lane.step(&mut batch);
         scheduler.complete(&batch, |event| match event {
-            Event::Token(id, token) if Some(id) == short => tokens.push(token),
+            Event::Token(id, token, _) if Some(id) == short => tokens.push(token),
             Event::Finished(id, finish) => {
                 assert_eq!((Some(id), finish), (short, Finish::Length));
             }

@@ -5,10 +5,7 @@ use std::io::Write;
 
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
-use super::request::{
-    GenerationRequest, Prompt, read_max_tokens, read_sampling, read_seed, read_stops, read_urgency,
-    refuse_unsupported,
-};
+use super::request::{GenerationRequest, read_generation, read_text, refuse_unsupported};
 use super::{ReplyContext, Usage};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
@@ -28,16 +25,13 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
         let Some(prompt) = fields.string("prompt")? else {
             return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
         };
+        let request = read_generation(fields, defaults)?;
+        let stream = request.stream || always_stream;
         Ok(GenerationRequest {
-            prompts: vec![Prompt::text(prompt)?],
-            max_tokens: read_max_tokens(fields)?,
-            sampling: read_sampling(fields, defaults)?,
-            seed: read_seed(fields)?,
-            stops: read_stops(fields)?,
-            stream: fields.boolean("stream")?.unwrap_or(false) || always_stream,
-            include_usage: false,
-            urgency: read_urgency(fields)?,
-            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
+            prompts: vec![read_text("prompt", &prompt)?],
+            n: 1,
+            stream,
+            ..request
         })
     })
 }
@@ -71,13 +65,8 @@ pub struct GenerateReply {
 
 impl GenerateReply {
     /// A reply without any text yet.
-    pub fn new(request: &GenerationRequest, context: ReplyContext) -> Self {
-        Self {
-            stream: request.stream,
-            id: context.id,
-            started: context.started,
-            text: String::new(),
-        }
+    pub fn new(stream: bool, context: ReplyContext) -> Self {
+        Self { stream, id: context.id, started: context.started, text: String::new() }
     }
 
     /// True when it is an event stream.
@@ -154,9 +143,10 @@ mod tests {
             model: "m".into(),
             created: 0,
             started: Micros(1_000_000),
+            prompt_tokens: 1,
         };
         let mut out = Vec::new();
-        let mut reply = GenerateReply::new(&read(r#"{"prompt":"a"}"#), context());
+        let mut reply = GenerateReply::new(false, context());
         reply.push_delta("hi", &mut out);
         let usage = Usage { prompt_tokens: 1, completion_tokens: 4, ..Usage::default() };
         reply.push_end(usage, Micros(3_000_000), &mut out);
@@ -168,7 +158,7 @@ mod tests {
         );
 
         let mut out = Vec::new();
-        let mut reply = GenerateReply::new(&read(r#"{"prompt":"a","stream":true}"#), context());
+        let mut reply = GenerateReply::new(true, context());
         reply.push_delta("h\"", &mut out);
         reply.push_end(usage, Micros(3_000_000), &mut out);
         assert_eq!(

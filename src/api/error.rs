@@ -65,6 +65,12 @@ impl ApiError {
         }
     }
 
+    /// 404: another model than the one that is served.
+    pub fn no_such_model(asked: &str, served: &str) -> Self {
+        let message = format!("there is no model {asked:?}; this server has {served:?}");
+        Self { code: Some("model_not_found"), ..Self::new(404, "not_found_error", message) }
+    }
+
     /// 405: the path has other methods.
     pub fn wrong_method(path: &str, allow: &'static str) -> Self {
         let message = format!("{path} does not have this method; it has {allow}");
@@ -117,6 +123,20 @@ impl ApiError {
         Self::new(error.status(), "invalid_request_error", error.to_string())
     }
 
+    /// Anthropic's name for the class of the error.
+    fn anthropic_kind(&self) -> &'static str {
+        match self.status {
+            401 => "authentication_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            500 => "api_error",
+            503 => "overloaded_error",
+            504 => "timeout_error",
+            _ => "invalid_request_error",
+        }
+    }
+
     /// Appends the body of the response.
     pub fn push_body(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match dialect {
@@ -129,6 +149,13 @@ impl ApiError {
                 push_optional(out, self.param);
                 out.extend_from_slice(b",\"code\":");
                 push_optional(out, self.code);
+                out.extend_from_slice(b"}}");
+            }
+            Dialect::Anthropic => {
+                out.extend_from_slice(b"{\"type\":\"error\",\"error\":{\"type\":");
+                push_string(out, self.anthropic_kind());
+                out.extend_from_slice(b",\"message\":");
+                push_string(out, &self.message);
                 out.extend_from_slice(b"}}");
             }
             Dialect::Cllm => {

@@ -8,6 +8,7 @@ use simd_json::prelude::*;
 use simd_json::tape::{Object, Value};
 
 use super::error::ApiError;
+use crate::limits::JSON_DEPTH_MAX;
 
 /// Bodies up to this size are copied before they are parsed, so that an error
 /// can be found again at its exact byte (simd-json rewrites strings in place).
@@ -138,6 +139,59 @@ impl<'tape, 'input> Fields<'tape, 'input> {
         let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;
         Ok(Some(Fields { object }))
     }
+}
+
+/// An array's elements, each of them an object.
+///
+/// # Errors
+/// 400 when it is none, or has more than `most`.
+pub fn objects<'tape, 'input>(
+    name: &'static str,
+    value: &Value<'tape, 'input>,
+    most: usize,
+) -> Result<Vec<Fields<'tape, 'input>>, ApiError> {
+    let array = value.as_array().ok_or_else(|| wrong(name, "an array of objects", value))?;
+    if array.len() > most {
+        let message = format!("{name} has {} elements; it may have {most}", array.len());
+        return Err(ApiError::field(name, message));
+    }
+    let object = |element: Value<'tape, 'input>| match element.as_object() {
+        Some(object) => Ok(Fields { object }),
+        None => Err(wrong(name, "an array of objects", &element)),
+    };
+    array.iter().map(object).collect()
+}
+
+/// A value to keep, its fields in the order in which they came.
+///
+/// # Errors
+/// 400 when it nests deeper than [`JSON_DEPTH_MAX`].
+pub fn keep(name: &'static str, value: &Value<'_, '_>) -> Result<serde_json::Value, ApiError> {
+    keep_at(value, 0).ok_or_else(|| {
+        ApiError::field(name, format!("{name} nests deeper than {JSON_DEPTH_MAX} levels"))
+    })
+}
+
+fn keep_at(value: &Value<'_, '_>, depth: usize) -> Option<serde_json::Value> {
+    if depth > JSON_DEPTH_MAX {
+        return None;
+    }
+    if let Some(array) = value.as_array() {
+        return array.iter().map(|element| keep_at(&element, depth + 1)).collect();
+    }
+    if let Some(object) = value.as_object() {
+        let field = |(key, value): (&str, Value<'_, '_>)| {
+            Some((key.to_owned(), keep_at(&value, depth + 1)?))
+        };
+        return object.iter().map(field).collect::<Option<_>>().map(serde_json::Value::Object);
+    }
+    Some(match (value.as_str(), value.as_i64(), value.as_u64(), value.as_f64()) {
+        (Some(text), ..) => text.into(),
+        (_, Some(number), ..) => number.into(),
+        (_, _, Some(number), _) => number.into(),
+        (_, _, _, Some(number)) => number.into(),
+        _ => value.as_bool().map_or(serde_json::Value::Null, Into::into),
+    })
 }
 
 /// "`name` must be X, not Y".

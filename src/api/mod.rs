@@ -6,19 +6,33 @@
 //! **Invariant:** pure. Nothing here does I/O or reads a clock; ids and times
 //! are passed in.
 
+pub mod anthropic;
+pub mod chain;
+pub mod chat;
 pub mod cllm;
+pub mod constrain;
+pub mod embeddings;
 pub mod error;
+pub mod extras;
 pub mod json;
 pub mod llama;
+pub mod logprobs;
 pub mod openai;
 pub mod request;
 
 use std::time::Duration;
 
+use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::http::head::Method;
+use crate::types::TokenId;
+pub use chat::ChatRequest;
 use error::ApiError;
+use logprobs::TokenLogprobs;
 pub use request::{GenerationRequest, Prompt};
+
+/// The description of all of this in OpenAPI 3.1.
+pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +41,32 @@ pub enum Route {
     Health,
     /// `GET /v1/models`
     Models,
+    /// `GET /v1/models/{model}`
+    Model,
     /// `GET /slots`
     Slots,
+    /// `GET /props`
+    Props,
+    /// `GET /openapi.json`
+    OpenApi,
     /// `POST /v1/completions`
     Completions,
+    /// `POST /v1/chat/completions`
+    ChatCompletions,
+    /// `POST /v1/embeddings`
+    Embeddings,
+    /// `POST /v1/messages`
+    Messages,
+    /// `POST /v1/messages/count_tokens`
+    CountTokens,
+    /// `POST /completion`
+    LlamaCompletion,
+    /// `POST /tokenize`
+    Tokenize,
+    /// `POST /detokenize`
+    Detokenize,
+    /// `POST /apply-template`
+    ApplyTemplate,
     /// `POST /generate`
     Generate,
     /// `POST /generate_stream`
@@ -46,7 +82,12 @@ pub enum Dialect {
     OpenAi,
     /// `/generate`, `/generate_stream`, `/encode`.
     Cllm,
+    /// `/v1/messages`.
+    Anthropic,
 }
+
+/// One model; its name is the last part.
+const MODEL_PATH: &str = "/v1/models/{model}";
 
 /// Every path, its methods and its meaning.
 const ROUTES: &[(&str, &str, Route)] = &[
@@ -54,9 +95,22 @@ const ROUTES: &[(&str, &str, Route)] = &[
     ("/v1/health", "GET, HEAD", Route::Health),
     ("/models", "GET, HEAD", Route::Models),
     ("/v1/models", "GET, HEAD", Route::Models),
+    (MODEL_PATH, "GET, HEAD", Route::Model),
     ("/slots", "GET, HEAD", Route::Slots),
+    ("/props", "GET, HEAD", Route::Props),
+    ("/openapi.json", "GET, HEAD", Route::OpenApi),
     ("/completions", "POST", Route::Completions),
     ("/v1/completions", "POST", Route::Completions),
+    ("/chat/completions", "POST", Route::ChatCompletions),
+    ("/v1/chat/completions", "POST", Route::ChatCompletions),
+    ("/embeddings", "POST", Route::Embeddings),
+    ("/v1/embeddings", "POST", Route::Embeddings),
+    ("/v1/messages", "POST", Route::Messages),
+    ("/v1/messages/count_tokens", "POST", Route::CountTokens),
+    ("/completion", "POST", Route::LlamaCompletion),
+    ("/tokenize", "POST", Route::Tokenize),
+    ("/detokenize", "POST", Route::Detokenize),
+    ("/apply-template", "POST", Route::ApplyTemplate),
     ("/generate", "POST", Route::Generate),
     ("/generate_stream", "POST", Route::GenerateStream),
     ("/encode", "POST", Route::Encode),
@@ -67,7 +121,8 @@ const ROUTES: &[(&str, &str, Route)] = &[
 /// # Errors
 /// 404 for an unknown path, 405 for a method that the path does not have.
 pub fn route(method: Method, path: &str) -> Result<Route, ApiError> {
-    let known = ROUTES.iter().find(|(known, ..)| *known == path);
+    let template = if model_of(path).is_some() { MODEL_PATH } else { path };
+    let known = ROUTES.iter().find(|(known, ..)| *known == template);
     let Some((_, methods, route)) = known else { return Err(ApiError::not_found(path)) };
     match (method, *methods) {
         (Method::Get | Method::Head, "GET, HEAD") | (Method::Post, "POST") => Ok(*route),
@@ -76,15 +131,26 @@ pub fn route(method: Method, path: &str) -> Result<Route, ApiError> {
     }
 }
 
+/// The name in a path that asks for one model, as it is written there.
+pub fn model_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())
+}
+
 /// Every path that there is.
 pub fn paths() -> impl Iterator<Item = &'static str> {
-    ROUTES.iter().map(|(path, ..)| *path)
+    routes().map(|(path, _)| path)
+}
+
+/// Every path and its methods, with commas.
+pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|(path, methods, _)| (*path, *methods))
 }
 
 /// The dialect in which a path's errors are written.
 pub fn dialect(path: &str) -> Dialect {
     match path {
         "/generate" | "/generate_stream" | "/encode" => Dialect::Cllm,
+        "/v1/messages" | "/v1/messages/count_tokens" => Dialect::Anthropic,
         _ => Dialect::OpenAi,
     }
 }
@@ -93,7 +159,17 @@ impl Route {
     /// Open to clients without a key, as llama-server has it: what a load
     /// balancer or a client's set-up asks.
     pub fn is_public(self) -> bool {
-        matches!(self, Route::Health | Route::Models)
+        matches!(self, Route::Health | Route::Models | Route::Model | Route::OpenApi)
+    }
+}
+
+impl Delta<'_> {
+    /// Nothing is new.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+            && self.tokens.is_empty()
+            && self.logprobs.is_empty()
+            && self.finish.is_none()
     }
 }
 
@@ -162,6 +238,52 @@ pub struct ReplyContext {
     pub created: u64,
     /// When the request had been read.
     pub started: Micros,
+    /// Tokens of all prompts.
+    pub prompt_tokens: u64,
+}
+
+/// How a reply is to be written.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyOptions {
+    /// Texts, all prompts together.
+    pub choices: usize,
+    /// As events.
+    pub stream: bool,
+    /// The token counts at the end of a stream.
+    pub include_usage: bool,
+    /// How far it is, in each event of a stream.
+    pub timings_per_token: bool,
+    /// Log-probabilities of its tokens.
+    pub logprobs: bool,
+    /// The numbers of its tokens.
+    pub return_tokens: bool,
+    /// What each choice begins with: its prompt, where that was asked for.
+    pub echo: Vec<String>,
+    /// How the text of a chat is taken apart.
+    pub parser: ParserOptions,
+}
+
+impl ReplyOptions {
+    fn tells_progress(&self) -> bool {
+        self.stream && self.timings_per_token
+    }
+}
+
+/// More of a choice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delta<'a> {
+    /// Text that is new.
+    pub text: &'a str,
+    /// The tokens that it came from, where somebody asked for them.
+    pub tokens: &'a [TokenId],
+    /// Their log-probabilities, likewise.
+    pub logprobs: &'a [TokenLogprobs],
+    /// Why it is over, when it is.
+    pub finish: Option<FinishReason>,
+    /// The stop string that ended it.
+    pub stop_word: Option<&'a str>,
+    /// How far the request is, where each event says so.
+    pub summary: Option<Summary>,
 }
 
 /// A response in the making: takes each choice's text as it comes, and writes
@@ -170,18 +292,31 @@ pub struct ReplyContext {
 pub enum Reply {
     /// `/v1/completions`
     Completion(openai::CompletionReply),
+    /// `/v1/chat/completions`
+    Chat(chat::reply::ChatReply),
+    /// `/v1/messages`
+    Messages(anthropic::reply::MessagesReply),
+    /// `/completion`
+    Llama(llama::completion::LlamaReply),
     /// `/generate`, `/generate_stream`
     Generate(cllm::GenerateReply),
 }
 
 impl Reply {
     /// The reply to a request on `route`.
-    pub fn new(route: Route, request: &GenerationRequest, context: ReplyContext) -> Self {
+    pub fn new(route: Route, options: ReplyOptions, context: ReplyContext) -> Self {
         match route {
             Route::Generate | Route::GenerateStream => {
-                Reply::Generate(cllm::GenerateReply::new(request, context))
+                Reply::Generate(cllm::GenerateReply::new(options.stream, context))
             }
-            _ => Reply::Completion(openai::CompletionReply::new(request, context)),
+            Route::ChatCompletions => Reply::Chat(chat::reply::ChatReply::new(options, &context)),
+            Route::Messages => {
+                Reply::Messages(anthropic::reply::MessagesReply::new(options, &context))
+            }
+            Route::LlamaCompletion => {
+                Reply::Llama(llama::completion::LlamaReply::new(options, &context))
+            }
+            _ => Reply::Completion(openai::CompletionReply::new(options, &context)),
         }
     }
 
@@ -189,21 +324,31 @@ impl Reply {
     pub fn is_stream(&self) -> bool {
         match self {
             Reply::Completion(reply) => reply.is_stream(),
+            Reply::Chat(reply) => reply.is_stream(),
+            Reply::Messages(reply) => reply.is_stream(),
+            Reply::Llama(reply) => reply.is_stream(),
             Reply::Generate(reply) => reply.is_stream(),
         }
     }
 
-    /// More text of a choice, and the reason if it is the last.
-    pub fn push_delta(
-        &mut self,
-        choice: usize,
-        text: &str,
-        finish: Option<FinishReason>,
-        out: &mut Vec<u8>,
-    ) {
+    /// True when each event of its stream says how far it is.
+    pub fn tells_progress(&self) -> bool {
         match self {
-            Reply::Completion(reply) => reply.push_delta(choice, text, finish, out),
-            Reply::Generate(reply) => reply.push_delta(text, out),
+            Reply::Completion(reply) => reply.options.tells_progress(),
+            Reply::Chat(reply) => reply.options.tells_progress(),
+            Reply::Llama(reply) => reply.options.tells_progress(),
+            Reply::Messages(_) | Reply::Generate(_) => false,
+        }
+    }
+
+    /// More of a choice.
+    pub fn push_delta(&mut self, choice: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        match self {
+            Reply::Completion(reply) => reply.push_delta(choice, delta, out),
+            Reply::Chat(reply) => reply.push_delta(choice, delta, out),
+            Reply::Messages(reply) => reply.push_delta(delta, out),
+            Reply::Llama(reply) => reply.push_delta(choice, delta, out),
+            Reply::Generate(reply) => reply.push_delta(delta.text, out),
         }
     }
 
@@ -211,17 +356,24 @@ impl Reply {
     pub fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>) {
         match self {
             Reply::Completion(reply) => reply.push_end(summary, out),
+            Reply::Chat(reply) => reply.push_end(summary, out),
+            Reply::Messages(reply) => reply.push_end(summary, out),
+            Reply::Llama(reply) => reply.push_end(summary, out),
             Reply::Generate(reply) => reply.push_end(summary.usage, now, out),
         }
     }
 
     /// The stream ends with an error, after its head has been sent.
     pub fn push_stream_error(&self, error: &ApiError, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: ");
         let dialect = match self {
-            Reply::Completion(_) => Dialect::OpenAi,
+            Reply::Completion(_) | Reply::Chat(_) | Reply::Llama(_) => Dialect::OpenAi,
+            Reply::Messages(_) => Dialect::Anthropic,
             Reply::Generate(_) => Dialect::Cllm,
         };
+        if dialect == Dialect::Anthropic {
+            out.extend_from_slice(b"event: error\n");
+        }
+        out.extend_from_slice(b"data: ");
         error.push_body(dialect, out);
         out.extend_from_slice(b"\n\n");
     }
@@ -235,6 +387,8 @@ mod tests {
     fn unknown_paths_and_methods_are_told_apart() {
         assert_eq!(route(Method::Post, "/v1/completions"), Ok(Route::Completions));
         assert_eq!(route(Method::Head, "/health"), Ok(Route::Health));
+        assert_eq!(route(Method::Get, "/v1/models/a%2Fb"), Ok(Route::Model));
+        assert_eq!(route(Method::Get, "/v1/models/").unwrap_err().status, 404);
         assert_eq!(route(Method::Post, "/nope").unwrap_err().status, 404);
         let error = route(Method::Get, "/generate").unwrap_err();
         assert_eq!((error.status, error.allow), (405, Some("POST, OPTIONS")));

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
-use super::request::{
-    GenerationRequest, read_max_tokens, read_prompts, read_sampling, read_seed, read_stops,
-    read_urgency, refuse_unsupported,
-};
-use super::{FinishReason, ReplyContext, Summary, Usage};
+use super::logprobs::{TokenLogprobs, push_completion_logprobs};
+use super::request::{GenerationRequest, read_generation, read_prompts, refuse_unsupported};
+use super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
 use crate::types::{ModelInfo, Sampling};
 
 /// OpenAI's default for `max_tokens` of a completion.
@@ -23,22 +21,8 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         fields.string("model")?; // one model is served, whatever it is called
-        let stream = fields.boolean("stream")?.unwrap_or(false);
-        let include_usage = match fields.object("stream_options")? {
-            Some(options) => options.boolean("include_usage")?.unwrap_or(false),
-            None => false,
-        };
-        Ok(GenerationRequest {
-            prompts: read_prompts(fields)?,
-            max_tokens: read_max_tokens(fields)?,
-            sampling: read_sampling(fields, Sampling::default())?,
-            seed: read_seed(fields)?,
-            stops: read_stops(fields)?,
-            stream,
-            include_usage,
-            urgency: read_urgency(fields)?,
-            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
-        })
+        let request = read_generation(fields, Sampling::default())?;
+        Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
 
@@ -50,13 +34,26 @@ pub fn push_models(
     context_tokens: u32,
     info: &ModelInfo,
 ) {
-    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[{\"id\":");
+    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
+    push_model(out, name, created, context_tokens, info);
+    out.extend_from_slice(b"]}");
+}
+
+/// The answer to `GET /v1/models/{model}`.
+pub fn push_model(
+    out: &mut Vec<u8>,
+    name: &str,
+    created: u64,
+    context_tokens: u32,
+    info: &ModelInfo,
+) {
+    out.extend_from_slice(b"{\"id\":");
     push_string(out, name);
     write!(
         out,
         ",\"object\":\"model\",\"created\":{created},\"owned_by\":\"corelane\",\
          \"max_model_len\":{context_tokens},\"meta\":{{\"n_vocab\":{},\"n_ctx_train\":{},\
-         \"n_embd\":{},\"n_params\":{},\"size\":{}}}}}]}}",
+         \"n_embd\":{},\"n_params\":{},\"size\":{}}}}}",
         info.n_vocab, info.context_trained, info.n_embd, info.n_params, info.size_bytes
     )
     .expect("memory");
@@ -65,24 +62,26 @@ pub fn push_models(
 /// The reply to `/v1/completions`.
 #[derive(Debug)]
 pub struct CompletionReply {
-    stream: bool,
-    include_usage: bool,
+    pub(in crate::api) options: ReplyOptions,
     /// `{"id":…,"object":"text_completion","created":…,"model":…,"choices":[`,
     /// the same in every event.
     prefix: Vec<u8>,
-    /// What has come of each choice, when it is not streamed.
     choices: Vec<Choice>,
 }
 
+/// What has come of a choice: all of it, or, of a stream, what has not been sent.
 #[derive(Debug, Default)]
 struct Choice {
     text: String,
+    logprobs: Vec<TokenLogprobs>,
+    /// Characters before `text`.
+    offset: usize,
     finish: Option<FinishReason>,
 }
 
 impl CompletionReply {
     /// A reply without any text yet.
-    pub fn new(request: &GenerationRequest, context: ReplyContext) -> Self {
+    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
         let mut prefix = b"{\"id\":".to_vec();
         push_string(&mut prefix, &context.id);
         write!(prefix, ",\"object\":\"text_completion\",\"created\":{}", context.created)
@@ -90,65 +89,49 @@ impl CompletionReply {
         prefix.extend_from_slice(b",\"model\":");
         push_string(&mut prefix, &context.model);
         prefix.extend_from_slice(b",\"choices\":[");
-        let choices = if request.stream { 0 } else { request.prompts.len() };
-        Self {
-            stream: request.stream,
-            include_usage: request.include_usage,
-            prefix,
-            choices: (0..choices).map(|_| Choice::default()).collect(),
-        }
+        let mut echo = std::mem::take(&mut options.echo).into_iter();
+        let choice = |_| Choice { text: echo.next().unwrap_or_default(), ..Choice::default() };
+        let choices = (0..options.choices).map(choice).collect();
+        Self { options, prefix, choices }
     }
 
     /// True when it is an event stream.
     pub fn is_stream(&self) -> bool {
-        self.stream
+        self.options.stream
     }
 
-    /// More text of a choice, and the reason if it is the last.
-    pub fn push_delta(
-        &mut self,
-        index: usize,
-        text: &str,
-        finish: Option<FinishReason>,
-        out: &mut Vec<u8>,
-    ) {
-        if !self.stream {
-            let choice = &mut self.choices[index];
-            choice.text.push_str(text);
-            choice.finish = finish;
+    /// More of a choice, and the reason if it is the last.
+    pub fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        let Self { options, prefix, choices } = self;
+        let choice = &mut choices[index];
+        choice.text.push_str(delta.text);
+        choice.logprobs.extend_from_slice(delta.logprobs);
+        choice.finish = delta.finish;
+        // Log-probabilities wait for their text.
+        if !options.stream || (choice.text.is_empty() && delta.finish.is_none()) {
             return;
         }
         out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&self.prefix);
-        push_choice(out, index, text, finish);
-        // With include_usage, OpenAI's stream has the field in every event.
-        out.extend_from_slice(if self.include_usage {
-            b"],\"usage\":null}\n\n"
-        } else {
-            b"]}\n\n"
-        });
+        out.extend_from_slice(prefix);
+        push_choice(out, index, choice, options.logprobs);
+        push_event_end(options, delta.summary.as_ref(), out);
+        choice.offset += choice.text.chars().count();
+        choice.text.clear();
+        choice.logprobs.clear();
     }
 
     /// All choices have ended.
     pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
-        if self.stream {
-            if self.include_usage {
-                out.extend_from_slice(b"data: ");
-                out.extend_from_slice(&self.prefix);
-                out.extend_from_slice(b"],\"usage\":");
-                push_usage(out, summary.usage);
-                push_timings(out, &summary);
-                out.extend_from_slice(b"}\n\n");
-            }
-            out.extend_from_slice(b"data: [DONE]\n\n");
-            return;
+        let Self { options, prefix, choices } = self;
+        if options.stream {
+            return push_stream_end(options, prefix, &summary, out);
         }
-        out.extend_from_slice(&self.prefix);
-        for (index, choice) in self.choices.iter().enumerate() {
+        out.extend_from_slice(prefix);
+        for (index, choice) in choices.iter().enumerate() {
             if index > 0 {
                 out.push(b',');
             }
-            push_choice(out, index, &choice.text, choice.finish);
+            push_choice(out, index, choice, options.logprobs);
         }
         out.extend_from_slice(b"],\"usage\":");
         push_usage(out, summary.usage);
@@ -157,18 +140,56 @@ impl CompletionReply {
     }
 }
 
-fn push_choice(out: &mut Vec<u8>, index: usize, text: &str, finish: Option<FinishReason>) {
+fn push_choice(out: &mut Vec<u8>, index: usize, choice: &Choice, logprobs: bool) {
     out.extend_from_slice(b"{\"text\":\"");
-    push_string_inside(out, text);
-    write!(out, "\",\"index\":{index},\"logprobs\":null,\"finish_reason\":").expect("memory");
-    match finish {
+    push_string_inside(out, &choice.text);
+    write!(out, "\",\"index\":{index},\"logprobs\":").expect("memory");
+    if logprobs {
+        push_completion_logprobs(out, &choice.logprobs, choice.offset);
+    } else {
+        out.extend_from_slice(b"null");
+    }
+    out.extend_from_slice(b",\"finish_reason\":");
+    match choice.finish {
         Some(reason) => push_string(out, reason.as_str()),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
 }
 
-fn push_usage(out: &mut Vec<u8>, usage: Usage) {
+/// The end of an event, behind its choice.
+pub fn push_event_end(options: &ReplyOptions, summary: Option<&Summary>, out: &mut Vec<u8>) {
+    out.push(b']');
+    if options.include_usage {
+        // OpenAI's stream then has the field in every event.
+        out.extend_from_slice(b",\"usage\":null");
+    }
+    if let Some(summary) = summary {
+        push_timings(out, summary);
+    }
+    out.extend_from_slice(b"}\n\n");
+}
+
+/// The end of a stream: the token counts, if they were asked for.
+pub fn push_stream_end(
+    options: &ReplyOptions,
+    prefix: &[u8],
+    summary: &Summary,
+    out: &mut Vec<u8>,
+) {
+    if options.include_usage {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(b"],\"usage\":");
+        push_usage(out, summary.usage);
+        push_timings(out, summary);
+        out.extend_from_slice(b"}\n\n");
+    }
+    out.extend_from_slice(b"data: [DONE]\n\n");
+}
+
+/// `usage`.
+pub fn push_usage(out: &mut Vec<u8>, usage: Usage) {
     let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
     write!(
         out,
@@ -181,7 +202,7 @@ fn push_usage(out: &mut Vec<u8>, usage: Usage) {
 
 /// `timings`, with llama-server's names for what it has, in milliseconds and
 /// tokens a second.
-fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
+pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
     let Summary { usage, timings } = summary;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let rate = |tokens: u64, time: Duration| {
@@ -270,20 +291,30 @@ mod tests {
             ),
             (r#"{"prompt":"a","stop":""}"#, "a stop string has 1 to 256 bytes; one has 0"),
             (r#"{"prompt":"a","stop":[1]}"#, "stop must be an array of strings, not 1"),
-            (r#"{"prompt":"a","n":2}"#, "n is not supported by this server"),
-            (r#"{"prompt":"a","logprobs":1}"#, "logprobs is not supported by this server"),
-            (r#"{"prompt":"a","echo":true}"#, "echo is not supported by this server"),
+            (
+                r#"{"prompt":"a","logprobs":6}"#,
+                "logprobs must be true, false or a whole number from 0 to 5, not 6",
+            ),
+            (r#"{"prompt":"a","n":0}"#, "n must be a whole number from 1 to 128, not 0"),
+            (
+                r#"{"prompt":"a","n":2,"best_of":3}"#,
+                "best_of is 3 and n is 2; this server shows all",
+            ),
+            (
+                r#"{"prompt":"a","length_penalty":2}"#,
+                "length_penalty is not supported by this server",
+            ),
             (
                 r#"{"prompt":"a","stop_token_ids":[1]}"#,
                 "stop_token_ids is not supported by this server",
             ),
             (
-                r#"{"prompt":"a","n_predict":5}"#,
-                "n_predict is not supported by this server; use max_tokens",
+                r#"{"prompt":"a","response_format":{"type":"xml"}}"#,
+                "response_format must have the type text, json_object or json_schema",
             ),
             (
-                r#"{"prompt":"a","response_format":{"type":"json_object"}}"#,
-                "response_format is not supported by this server",
+                r#"{"prompt":"a","regex":"a+","grammar":"root ::= \"a\""}"#,
+                "regex and grammar cannot be given together",
             ),
             (
                 r#"{"prompt":"a","stream_options":{"include_usage":1}}"#,
@@ -305,16 +336,27 @@ mod tests {
     }
 
     fn context() -> ReplyContext {
-        ReplyContext { id: "cmpl-1".into(), model: "m".into(), created: 5, started: Micros(0) }
+        ReplyContext {
+            id: "cmpl-1".into(),
+            model: "m".into(),
+            created: 5,
+            started: Micros(0),
+            prompt_tokens: 2,
+        }
+    }
+
+    fn delta(text: &str, finish: Option<FinishReason>) -> Delta<'_> {
+        Delta { text, finish, ..Delta::default() }
     }
 
     #[test]
     fn a_whole_reply_is_one_object() {
-        let mut reply = CompletionReply::new(&read(r#"{"prompt":["a","b"]}"#).unwrap(), context());
+        let options = ReplyOptions { choices: 2, echo: vec!["<".into()], ..Default::default() };
+        let mut reply = CompletionReply::new(options, &context());
         let mut out = Vec::new();
-        reply.push_delta(1, "x\"", None, &mut out);
-        reply.push_delta(0, "y", Some(FinishReason::Length), &mut out);
-        reply.push_delta(1, "z", Some(FinishReason::Stop), &mut out);
+        reply.push_delta(1, delta("x\"", None), &mut out);
+        reply.push_delta(0, delta("y", Some(FinishReason::Length)), &mut out);
+        reply.push_delta(1, delta("z", Some(FinishReason::Stop)), &mut out);
         assert!(out.is_empty());
         let usage = Usage { prompt_tokens: 2, cached_tokens: 1, completion_tokens: 3 };
         let timings =
@@ -328,7 +370,7 @@ mod tests {
             serde_json::json!({
                 "id": "cmpl-1", "object": "text_completion", "created": 5, "model": "m",
                 "choices": [
-                    {"text": "y", "index": 0, "logprobs": null, "finish_reason": "length"},
+                    {"text": "<y", "index": 0, "logprobs": null, "finish_reason": "length"},
                     {"text": "x\"z", "index": 1, "logprobs": null, "finish_reason": "stop"},
                 ],
                 "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5,
@@ -339,12 +381,13 @@ mod tests {
 
     #[test]
     fn a_stream_is_an_event_for_each_delta() {
-        let request =
-            read(r#"{"prompt":"a","stream":true,"stream_options":{"include_usage":true}}"#);
-        let mut reply = CompletionReply::new(&request.unwrap(), context());
+        let options =
+            ReplyOptions { choices: 1, stream: true, include_usage: true, ..Default::default() };
+        let mut reply = CompletionReply::new(options, &context());
         let mut out = Vec::new();
-        reply.push_delta(0, "\n", None, &mut out);
-        reply.push_delta(0, "b", Some(FinishReason::Stop), &mut out);
+        reply.push_delta(0, delta("\n", None), &mut out);
+        reply.push_delta(0, delta("", None), &mut out);
+        reply.push_delta(0, delta("b", Some(FinishReason::Stop)), &mut out);
         let usage = Usage { prompt_tokens: 1, cached_tokens: 0, completion_tokens: 2 };
         reply.push_end(Summary { usage, ..Summary::default() }, &mut out);
         let text = String::from_utf8(out).unwrap();

@@ -5,26 +5,40 @@ use std::time::Duration;
 
 use simd_json::prelude::*;
 
+use super::constrain::read_constraint;
 use super::error::ApiError;
+use super::extras::{RequestedExtras, read_extras};
 use super::json::{Fields, wrong};
+use crate::constraint::Constraint;
 use crate::limits::{
-    PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX,
+    CHOICES_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX,
+    STOP_BYTES_MAX, STOPS_MAX,
 };
 use crate::types::{Sampling, TokenId};
 
 /// A request to generate text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationRequest {
-    /// One choice is generated for each; at least one.
+    /// At least one, when it is served.
     pub prompts: Vec<Prompt>,
+    /// Choices for each prompt, all of one prompt behind each other; at least one.
+    pub n: usize,
     /// Tokens to generate at most; `None` leaves it to the server.
     pub max_tokens: Option<u32>,
     /// How to choose tokens. Its seed is filled in from `seed`.
     pub sampling: Sampling,
+    /// What few ask of the sampler.
+    pub extras: Option<Box<RequestedExtras>>,
     /// The seed; `None` draws one.
     pub seed: Option<u64>,
     /// Texts that end a choice and are not part of it.
     pub stops: Vec<String>,
+    /// What the text must be like.
+    pub constraint: Option<Constraint>,
+    /// The text begins with the prompt.
+    pub echo: bool,
+    /// What comes behind the text that is to be filled in.
+    pub suffix: Option<String>,
     /// Send text as it comes.
     pub stream: bool,
     /// Send the token counts at the end of a stream.
@@ -33,6 +47,90 @@ pub struct GenerationRequest {
     pub urgency: Urgency,
     /// Begin with what the KV cache has of the prompt.
     pub cache_prompt: bool,
+    /// The numbers of the tokens, too.
+    pub return_tokens: bool,
+    /// Each event of a stream says how far it is.
+    pub timings_per_token: bool,
+}
+
+impl Default for GenerationRequest {
+    /// What OpenAI's API does where a request says nothing; no prompt.
+    fn default() -> Self {
+        Self {
+            prompts: Vec::new(),
+            n: 1,
+            max_tokens: None,
+            sampling: Sampling::default(),
+            extras: None,
+            seed: None,
+            stops: Vec::new(),
+            constraint: None,
+            echo: false,
+            suffix: None,
+            stream: false,
+            include_usage: false,
+            urgency: Urgency::default(),
+            cache_prompt: true,
+            return_tokens: false,
+            timings_per_token: false,
+        }
+    }
+}
+
+/// Reads what the dialects that generate text have in common, on top of the
+/// dialect's own sampling defaults. Prompts are the caller's.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_generation(
+    fields: &Fields<'_, '_>,
+    defaults: Sampling,
+) -> Result<GenerationRequest, ApiError> {
+    let n = read_n(fields)?;
+    let include_usage = match fields.object("stream_options")? {
+        Some(options) => options.boolean("include_usage")?.unwrap_or(false),
+        None => false,
+    };
+    let flag = |name, default| Ok(fields.boolean(name)?.unwrap_or(default));
+    let mut sampling = read_sampling(fields, defaults)?;
+    Ok(GenerationRequest {
+        prompts: Vec::new(),
+        n,
+        extras: read_extras(fields, &mut sampling)?,
+        sampling,
+        max_tokens: read_max_tokens(fields)?,
+        seed: read_seed(fields)?,
+        stops: read_stop_list("stop", fields)?,
+        constraint: read_constraint(fields)?,
+        echo: flag("echo", false)?,
+        suffix: fields.string("suffix")?.filter(|suffix| !suffix.is_empty()),
+        stream: flag("stream", false)?,
+        include_usage,
+        urgency: read_urgency(fields)?,
+        cache_prompt: flag("cache_prompt", true)?,
+        return_tokens: flag("return_tokens", false)?,
+        timings_per_token: flag("timings_per_token", false)?,
+    })
+}
+
+/// Reads `n`. `best_of` picks among more than are shown, which is not done here.
+fn read_n(fields: &Fields<'_, '_>) -> Result<usize, ApiError> {
+    let n = fields.integer("n", 1..=CHOICES_MAX as i64)?.unwrap_or(1);
+    match fields.integer("best_of", 1..=CHOICES_MAX as i64)? {
+        Some(best_of) if best_of != n => {
+            let message = format!("best_of is {best_of} and n is {n}; this server shows all");
+            Err(ApiError::unsupported("best_of", message))
+        }
+        _ => Ok(n as usize), // in range
+    }
+}
+
+impl GenerationRequest {
+    /// Something of it has to be compiled, or looked for in the whole vocabulary.
+    pub fn compiles(&self) -> bool {
+        let breakers = self.extras.as_ref().is_some_and(|extras| extras.dry_breakers.is_some());
+        self.constraint.is_some() || breakers
+    }
 }
 
 /// When a request wants to be served.
@@ -66,60 +164,69 @@ pub enum Prompt {
     Tokens(Vec<TokenId>),
 }
 
-impl Prompt {
-    /// The same as [`Prompt::Text`], if it is not empty.
-    ///
-    /// # Errors
-    /// 400 for an empty prompt.
-    pub fn text(text: String) -> Result<Self, ApiError> {
-        if text.is_empty() {
-            return Err(empty_prompt());
-        }
-        Ok(Prompt::Text(text))
-    }
-}
-
-fn empty_prompt() -> ApiError {
-    ApiError::field("prompt", "prompt is empty; it must have at least one token")
-}
-
 /// Reads `prompt`: a string, an array of strings, an array of token ids, or an
 /// array of arrays of token ids.
 ///
 /// # Errors
 /// 400 when it is missing, empty or of another form.
 pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+    read_prompt_list("prompt", fields)
+}
+
+/// The same, of a field of this name.
+///
+/// # Errors
+/// As above.
+pub fn read_prompt_list(
+    name: &'static str,
+    fields: &Fields<'_, '_>,
+) -> Result<Vec<Prompt>, ApiError> {
     const FORMS: &str = "a string, an array of strings, or an array of token ids";
-    let Some(value) = fields.get("prompt")? else {
-        return Err(ApiError::field("prompt", format!("prompt is missing; it must be {FORMS}")));
+    let Some(value) = fields.get(name)? else {
+        return Err(ApiError::field(name, format!("{name} is missing; it must be {FORMS}")));
     };
     if let Some(text) = value.as_str() {
-        return Ok(vec![Prompt::text(text.to_owned())?]);
+        return Ok(vec![read_text(name, text)?]);
     }
-    let array = value.as_array().ok_or_else(|| wrong("prompt", FORMS, &value))?;
-    let first = array.get(0).ok_or_else(empty_prompt)?;
+    let array = value.as_array().ok_or_else(|| wrong(name, FORMS, &value))?;
+    let first = array.get(0).ok_or_else(|| empty(name))?;
     if first.is_number() {
-        return Ok(vec![read_tokens(&value)?]);
+        return Ok(vec![read_tokens(name, &value)?]);
     }
     if array.len() > PROMPTS_MAX {
-        let message = format!("{} prompts in one request; at most {PROMPTS_MAX}", array.len());
-        return Err(ApiError::field("prompt", message));
+        let message = format!("{} {name}s in one request; at most {PROMPTS_MAX}", array.len());
+        return Err(ApiError::field(name, message));
     }
     let prompts = array.iter().map(|element| match element.as_str() {
-        Some(text) => Prompt::text(text.to_owned()),
-        None if element.is_array() => read_tokens(&element),
-        None => Err(wrong("prompt", FORMS, &element)),
+        Some(text) => read_text(name, text),
+        None if element.is_array() => read_tokens(name, &element),
+        None => Err(wrong(name, FORMS, &element)),
     });
     prompts.collect()
 }
 
-fn read_tokens(value: &simd_json::tape::Value<'_, '_>) -> Result<Prompt, ApiError> {
+/// A text that is not empty.
+///
+/// # Errors
+/// 400 for an empty one.
+pub fn read_text(name: &'static str, text: &str) -> Result<Prompt, ApiError> {
+    if text.is_empty() { Err(empty(name)) } else { Ok(Prompt::Text(text.to_owned())) }
+}
+
+fn empty(name: &'static str) -> ApiError {
+    ApiError::field(name, format!("{name} is empty; it must have at least one token"))
+}
+
+fn read_tokens(
+    name: &'static str,
+    value: &simd_json::tape::Value<'_, '_>,
+) -> Result<Prompt, ApiError> {
     let array = value.as_array().expect("the caller has looked");
     if array.is_empty() {
-        return Err(empty_prompt());
+        return Err(empty(name));
     }
     let tokens = array.iter().map(|element| {
-        element.as_i32().ok_or_else(|| wrong("prompt", "an array of token ids", &element))
+        element.as_i32().ok_or_else(|| wrong(name, "an array of token ids", &element))
     });
     Ok(Prompt::Tokens(tokens.collect::<Result<_, _>>()?))
 }
@@ -158,36 +265,12 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
 /// Fields that OpenAI's, llama-server's or vLLM's API has and this server has
 /// not, each with the value, in JSON, that asks for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("n", "1"),
-    ("best_of", "1"),
-    ("echo", "false"),
-    ("suffix", "\"\""),
-    ("logprobs", "false"),
-    ("top_logprobs", "0"),
-    ("n_probs", "0"),
     ("prompt_logprobs", "0"),
-    ("logit_bias", "{}"),
-    ("response_format", "{\"type\":\"text\"}"),
-    ("grammar", "\"\""),
-    ("json_schema", "{}"),
-    ("guided_json", "null"),
-    ("guided_regex", "null"),
-    ("guided_grammar", "null"),
-    ("guided_choice", "null"),
-    ("tools", "[]"),
-    ("min_tokens", "0"),
+    ("post_sampling_probs", "false"),
     ("stop_token_ids", "[]"),
     ("bad_words", "[]"),
-    ("typical_p", "1"),
-    ("top_n_sigma", "-1"),
-    ("mirostat", "0"),
-    ("xtc_probability", "0"),
-    ("dry_multiplier", "0"),
-    ("dynatemp_range", "0"),
     ("length_penalty", "1"),
     ("use_beam_search", "false"),
-    ("n_predict", "null"),
-    ("max_completion_tokens", "null"),
 ];
 
 /// Refuses what would otherwise be ignored in silence: a field that is known,
@@ -202,24 +285,23 @@ pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
         // Numbers compare as numbers: 1.0 is 1.
         let same_number = value.cast_f64().is_some_and(|n| harmless.parse() == Ok(n));
         if given != *harmless && !same_number {
-            let instead = match *name {
-                "n_predict" | "max_completion_tokens" => "; use max_tokens",
-                _ => "",
-            };
-            let message = format!("{name} is not supported by this server{instead}");
+            let message = format!("{name} is not supported by this server");
             return Err(ApiError::unsupported(name, message));
         }
     }
     Ok(())
 }
 
-/// Reads `max_tokens`: at least 1.
+/// Reads `max_completion_tokens`, which is OpenAI's newer name, or `max_tokens`:
+/// at least 1.
 ///
 /// # Errors
 /// 400 for a value of the wrong type or out of range.
 pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
     let range = 1..=SEQUENCE_TOKENS_MAX as i64;
-    Ok(fields.integer("max_tokens", range)?.map(|n| n as u32)) // in range, so it fits
+    let newer = fields.integer("max_completion_tokens", range.clone())?;
+    let older = fields.integer("max_tokens", range)?;
+    Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits
 }
 
 /// Reads `seed`: any whole number. Negative ones (llama-server's -1) draw one.
@@ -230,32 +312,35 @@ pub fn read_seed(fields: &Fields<'_, '_>) -> Result<Option<u64>, ApiError> {
     Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.and_then(|seed| u64::try_from(seed).ok()))
 }
 
-/// Reads `stop`: a string or an array of strings.
+/// Reads a field of stop strings: one, or an array of them.
 ///
 /// # Errors
 /// 400 for another form, an empty string, or more or longer ones than allowed.
-pub fn read_stops(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
-    let Some(value) = fields.get("stop")? else { return Ok(Vec::new()) };
+pub fn read_stop_list(
+    name: &'static str,
+    fields: &Fields<'_, '_>,
+) -> Result<Vec<String>, ApiError> {
+    let Some(value) = fields.get(name)? else { return Ok(Vec::new()) };
     let stops: Vec<String> = match (value.as_str(), value.as_array()) {
         (Some(text), _) => vec![text.to_owned()],
         (None, Some(array)) if array.len() <= STOPS_MAX => {
             let texts = array.iter().map(|element| {
                 let text = element.as_str().map(str::to_owned);
-                text.ok_or_else(|| wrong("stop", "an array of strings", &element))
+                text.ok_or_else(|| wrong(name, "an array of strings", &element))
             });
             texts.collect::<Result<_, _>>()?
         }
         (None, Some(array)) => {
             let message = format!("{} stop strings; at most {STOPS_MAX}", array.len());
-            return Err(ApiError::field("stop", message));
+            return Err(ApiError::field(name, message));
         }
-        _ => return Err(wrong("stop", "a string or an array of strings", &value)),
+        _ => return Err(wrong(name, "a string or an array of strings", &value)),
     };
     for stop in &stops {
         if stop.is_empty() || stop.len() > STOP_BYTES_MAX {
             let message =
                 format!("a stop string has 1 to {STOP_BYTES_MAX} bytes; one has {}", stop.len());
-            return Err(ApiError::field("stop", message));
+            return Err(ApiError::field(name, message));
         }
     }
     Ok(stops)

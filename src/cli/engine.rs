@@ -148,6 +148,8 @@ impl EngineArgs {
             host: "127.0.0.1".into(),
             port: 0,
             alias: None,
+            pooling: None,
+            chat_template: None,
             keys: Vec::new(),
             ops_addr: None,
             context_tokens: None,

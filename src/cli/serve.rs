@@ -1,12 +1,13 @@
 //! `corelane serve`: its flags, to a checked configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use corelane::config::{ApiKey, ServeConfig};
 use corelane::limits::{PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS};
+use corelane::types::Pooling;
 
 use super::engine::EngineArgs;
 
@@ -27,6 +28,23 @@ pub struct ServeArgs {
     /// Name of the model, as clients see it [default: the model's own]
     #[arg(short, long, env = "CORELANE_ALIAS", value_name = "NAME", help_heading = "Model")]
     alias: Option<String>,
+
+    /// Serve embeddings, too: mean, cls or last says how the vectors of a text's tokens become
+    /// one [default: as the model says; most that chat say nothing]
+    #[arg(long, env = "CORELANE_POOLING", value_name = "HOW", help_heading = "Model")]
+    pooling: Option<Pooling>,
+    /// Chat template in Jinja [default: the model's own]
+    #[arg(
+        long,
+        env = "CORELANE_CHAT_TEMPLATE",
+        value_name = "JINJA",
+        conflicts_with = "chat_template_file",
+        help_heading = "Model"
+    )]
+    chat_template: Option<String>,
+    /// File with a chat template
+    #[arg(long, env = "CORELANE_CHAT_TEMPLATE_FILE", value_name = "FILE", help_heading = "Model")]
+    chat_template_file: Option<PathBuf>,
 
     /// Address to listen on
     #[arg(long, env = "CORELANE_HOST", default_value = "127.0.0.1", help_heading = "HTTP")]
@@ -53,6 +71,9 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     api_key: Vec<String>,
+    /// File with such keys, one in each line
+    #[arg(long, env = "CORELANE_API_KEY_FILE", value_name = "FILE", help_heading = "HTTP")]
+    api_key_file: Option<PathBuf>,
     /// Key with a name, for logs, a share of the server beside the others' [1], and the first
     /// priority that its requests may have [0]; may be given several times
     #[arg(
@@ -186,7 +207,9 @@ impl ServeArgs {
             port: self.port,
             ops_addr: (self.ops_addr != "none").then(|| self.ops_addr.clone()),
             alias: self.alias.clone(),
-            keys: self.keys(),
+            pooling: self.pooling,
+            chat_template: self.chat_template()?,
+            keys: self.keys()?,
             context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),
             parallel: self.parallel,
             queue_requests: self.queue_requests,
@@ -203,16 +226,40 @@ impl ServeArgs {
         Ok(config)
     }
 
-    /// All keys; those of `--api-key` are called by their numbers.
-    fn keys(&self) -> Vec<ApiKey> {
-        let plain = self.api_key.iter().enumerate().map(|(i, secret)| ApiKey {
+    /// The template that the user gave, if any.
+    fn chat_template(&self) -> Result<Option<String>, String> {
+        match &self.chat_template_file {
+            Some(path) => read(path, "the chat template").map(Some),
+            None => Ok(self.chat_template.clone()),
+        }
+    }
+
+    /// All keys; those without a name are called by their numbers.
+    fn keys(&self) -> Result<Vec<ApiKey>, String> {
+        let mut secrets = self.api_key.clone();
+        if let Some(path) = &self.api_key_file {
+            let text = read(path, "the API keys")?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let before = secrets.len();
+            secrets.extend(lines.map(str::to_owned));
+            // To let everybody in is nothing that an empty file should do.
+            if secrets.len() == before {
+                return Err(format!("{} has no API key; it must have one in each line", path.display()));
+            }
+        }
+        let plain = secrets.into_iter().enumerate().map(|(i, secret)| ApiKey {
             name: format!("{}", i + 1),
-            secret: secret.clone(),
+            secret,
             weight: 1.0,
             priority_min: -PRIORITY_MAX,
         });
-        plain.chain(self.key.iter().cloned()).collect()
+        Ok(plain.chain(self.key.iter().cloned()).collect())
     }
+}
+
+fn read(path: &Path, what: &str) -> Result<String, String> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|error| format!("cannot read {what} from {}: {error}", path.display()))
 }
 
 fn random() -> Result<u64, String> {

@@ -4,11 +4,20 @@
 //! sample for each row that asked for one. Between: fill in the carries, check
 //! the positions, run the model, choose the tokens.
 //!
-//! **Invariant:** a step makes no Rust heap allocation.
+//! **Invariant:** a step makes no Rust heap allocation, and frees nothing: what a
+//! slot's holder leaves goes back to the front lane with the next one's start. (But
+//! for texts that are constrained: llguidance allocates for a mask.)
 //! **Invariant:** this lane never waits for the front lane while there is
 //! work: a sequence that ends here (an end-of-generation token) is dropped
 //! from the batch that was already planned for it.
 
+mod chain;
+mod dry;
+pub mod extras;
+mod largest;
+mod logprobs;
+mod mirostat;
+mod penalties;
 pub mod sampler;
 mod weights;
 
@@ -16,13 +25,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::Micros;
+use crate::constraint::Matcher;
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::DecodeLink;
 use crate::ring::message::{Batch, Failed, Input, Row, Sample, Start};
-use crate::types::{Generation, Owner, Position, Sampling, SlotId, TokenId};
+use crate::types::{Extras, Generation, Owner, Position, Sampling, SlotId, TokenId};
+use extras::Asked;
 use sampler::{History, Sampler};
 
 /// Runs batches until the front lane closes the link.
@@ -68,7 +79,33 @@ struct Slot {
     carry: Option<TokenId>,
     prompt_tokens: u32,
     sampling: Sampling,
+    /// Stay when their sequence has ended, until the next one's start takes them along.
+    extras: Option<Arc<Extras>>,
+    /// Mirostat's state.
+    mu: f32,
+    /// What its text must be like.
+    walk: Option<Walk>,
     history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
+}
+
+/// A sequence's way through its constraint.
+struct Walk {
+    matcher: Matcher,
+    /// Generated tokens that the matcher has seen.
+    seen: usize,
+}
+
+impl Walk {
+    /// Takes the tokens that are new: one, or, of a sequence that begins again, all.
+    fn catch_up(&mut self, history: History<'_>) {
+        let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
+        for token in &generated[self.seen..] {
+            if let Err(error) = self.matcher.push(*token) {
+                tracing::error!(error, "a constraint failed in mid-text");
+            }
+        }
+        self.seen = generated.len();
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +138,9 @@ impl<B: Backend> DecodeLane<B> {
             carry: None,
             prompt_tokens: 0,
             sampling: Sampling::default(),
+            extras: None,
+            mu: 0.0,
+            walk: None,
             history: vec![0; sequence_tokens].into_boxed_slice(),
         };
         Self {
@@ -136,7 +176,7 @@ impl<B: Backend> DecodeLane<B> {
             self.backend.truncate(*slot, Position(0));
             self.set_next(*slot, Position(0));
         }
-        for start in &batch.starts {
+        for start in &mut batch.starts {
             if let Err(failed) = self.start(start) {
                 batch.failed.push(failed).expect("one failure for each slot");
             }
@@ -201,7 +241,7 @@ impl<B: Backend> DecodeLane<B> {
 
     /// A sequence begins in its slot. Fails when less than what it should begin
     /// with is there, because a step failed meanwhile: then it has what there is.
-    fn start(&mut self, start: &Start) -> Result<(), Failed> {
+    fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
         let keep = self.backend.begin(slot, source, keep);
@@ -218,6 +258,10 @@ impl<B: Backend> DecodeLane<B> {
         place.generation = start.owner.generation;
         place.prompt_tokens = start.prompt_tokens;
         place.sampling = start.sampling;
+        std::mem::swap(&mut place.extras, &mut start.extras);
+        place.mu = start.mu;
+        let constraint = place.extras.as_ref().and_then(|extras| extras.constraint.as_deref());
+        place.walk = constraint.map(|compiled| Walk { matcher: Matcher::new(compiled), seen: 0 });
         if keep < start.keep {
             return Err(Failed { owner: start.owner, next: keep });
         }
@@ -281,14 +325,31 @@ impl<B: Backend> DecodeLane<B> {
                 prompt_tokens: slot.prompt_tokens as usize,
             };
             let logits = self.backend.logits(index);
-            let token = self.sampler.sample(logits, &slot.sampling, history);
-            let end = self.sampler.is_end(token) && !slot.sampling.ignore_eos;
+            let (token, logprobs) = match &slot.extras {
+                None => (self.sampler.sample(logits, &slot.sampling, history), None),
+                Some(extras) => {
+                    let matcher = slot.walk.as_mut().map(|walk| {
+                        walk.catch_up(history);
+                        &mut walk.matcher
+                    });
+                    let asked = Asked { sampling: &slot.sampling, extras };
+                    self.sampler.sample_with(logits, asked, matcher, &mut slot.mu, history)
+                }
+            };
+            let logprobs = logprobs.map(|logprobs| {
+                batch.logprobs.push(logprobs).expect("one for each sample");
+                (batch.logprobs.len() - 1) as u16 // below SLOTS_MAX
+            });
+            // A constrained text that may not go on ends, whatever was asked for.
+            let ends = !slot.sampling.ignore_eos || slot.walk.is_some();
+            let end = self.sampler.is_end(token) && ends;
             slot.carry = Some(token);
             if end {
                 slot.state = SlotState::Ended;
             }
             let owner = Owner { slot: row.slot, generation: slot.generation };
-            batch.samples.push(Sample { owner, token, end }).expect("one sample for each slot");
+            let sample = Sample { owner, token, end, logprobs, mu: slot.mu };
+            batch.samples.push(sample).expect("one sample for each slot");
         }
     }
 

@@ -9,21 +9,26 @@
 //!   `exp(logit - max)`, and a radix descent over the bits of the weights finds
 //!   the smallest weight that top-p keeps. Nothing is sorted.
 //!
+//! What few requests ask for is in `extras`: it comes here too, but for llama.cpp's
+//! other samplers, or another order of them, which take a third route (`chain`).
+//!
 //! The draw is a hash of the seed and the position, so the same seed gives the
 //! same text whatever else runs beside it, and nothing has to be saved when a
 //! sequence is moved.
 //!
 //! **Invariant:** [`Sampler::sample`] makes no heap allocation.
 
-use super::weights::{LANES, RADIX_BUCKETS, any_above, draw_from, exp_into, nucleus_floor, reheat};
+use super::chain::Pool;
+use super::dry::Dry;
+use super::largest::{Candidate, keep_largest, kth_largest, max};
+pub use super::largest::{NARROW_K_MAX, argmax};
+use super::penalties::apply_penalties;
+use super::weights::{RADIX_BUCKETS, draw_from, exp_into, nucleus_floor, reheat};
 use crate::types::{Sampling, TokenId};
-
-/// The largest `top_k` that takes the narrow route.
-pub const NARROW_K_MAX: usize = 1024;
 
 /// Temperatures under this are greedy: no second-best logit has a chance, and
 /// dividing by them would overflow.
-const GREEDY_BELOW: f32 = 1e-3;
+pub(super) const GREEDY_BELOW: f32 = 1e-3;
 
 /// What a sequence consists of so far.
 #[derive(Clone, Copy, Debug)]
@@ -34,19 +39,24 @@ pub struct History<'a> {
     pub prompt_tokens: usize,
 }
 
+impl History<'_> {
+    /// The number in `[0, 1)` that a seed has for the token that follows.
+    pub(super) fn uniform(self, seed: u64) -> f64 {
+        uniform(seed, self.tokens.len() as u64)
+    }
+}
+
 /// Buffers for choosing tokens, for one vocabulary.
 pub struct Sampler {
     end_tokens: Box<[TokenId]>,
-    weights: Box<[f32]>,        // [n_vocab]
-    candidates: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
-    counts: Box<[u32]>,         // [n_vocab], all 0 between calls
-    mass: Box<[f64]>,           // [RADIX_BUCKETS]
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    logit: f32,
-    token: u32,
+    weights: Box<[f32]>,                   // [n_vocab]
+    pub(super) candidates: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
+    pub(super) counts: Box<[u32]>,         // [n_vocab], all 0 between calls
+    mass: Box<[f64]>,                      // [RADIX_BUCKETS]
+    // For what few ask for (`extras`).
+    pub(super) raw: Box<[f32]>, // [n_vocab], logits as the model gave them
+    pub(super) pool: Pool,
+    pub(super) dry: Dry,
 }
 
 impl Sampler {
@@ -59,6 +69,9 @@ impl Sampler {
             candidates: Vec::with_capacity(4 * NARROW_K_MAX),
             counts: vec![0; n_vocab].into_boxed_slice(),
             mass: vec![0.0; RADIX_BUCKETS].into_boxed_slice(),
+            raw: vec![0.0; n_vocab].into_boxed_slice(),
+            pool: Pool::new(n_vocab),
+            dry: Dry::new(),
         }
     }
 
@@ -75,17 +88,30 @@ impl Sampler {
         sampling: &Sampling,
         history: History<'_>,
     ) -> TokenId {
-        assert_eq!(logits.len(), self.weights.len());
         if sampling.ignore_eos {
-            for token in &self.end_tokens {
-                logits[*token as usize] = f32::NEG_INFINITY;
-            }
+            self.forbid_ends(logits);
         }
-        self.apply_penalties(logits, sampling, history);
+        apply_penalties(&mut self.counts, logits, sampling, history);
+        self.choose(logits, sampling, history.uniform(sampling.seed))
+    }
+
+    /// An end-of-generation token; 0 where the vocabulary has none.
+    pub(super) fn first_end(&self) -> TokenId {
+        self.end_tokens.first().copied().unwrap_or_default()
+    }
+
+    pub(super) fn forbid_ends(&self, logits: &mut [f32]) {
+        for token in &self.end_tokens {
+            logits[*token as usize] = f32::NEG_INFINITY;
+        }
+    }
+
+    /// The fast routes, behind the penalties, with `draw` in `[0, 1)`.
+    pub(super) fn choose(&mut self, logits: &[f32], sampling: &Sampling, draw: f64) -> TokenId {
+        assert_eq!(logits.len(), self.weights.len());
         let token = if sampling.temperature < GREEDY_BELOW || sampling.top_k == 1 {
             argmax(logits)
         } else {
-            let draw = uniform(sampling.seed, history.tokens.len() as u64);
             let k = sampling.top_k as usize;
             if k == 0 || k >= logits.len() {
                 self.sample_wide(logits, sampling, f32::NEG_INFINITY, draw)
@@ -97,31 +123,6 @@ impl Sampler {
             }
         };
         token as TokenId // below n_vocab, which is an i32 in llama.cpp
-    }
-
-    /// Repetition penalty over the last `repeat_last_n` tokens (Keskar et al.,
-    /// 2019); presence and frequency penalties over the generated tokens, as
-    /// OpenAI defines them: `logit -= frequency * count + presence`.
-    fn apply_penalties(&mut self, logits: &mut [f32], s: &Sampling, history: History<'_>) {
-        let Self { counts, .. } = self;
-        if s.repeat_penalty != 1.0 {
-            let window = s.repeat_last_n as usize;
-            let seen = &history.tokens[history.tokens.len().saturating_sub(window)..];
-            for_each_distinct(counts, seen, |token, _| {
-                let logit = &mut logits[token];
-                *logit = if *logit > 0.0 {
-                    *logit / s.repeat_penalty
-                } else {
-                    *logit * s.repeat_penalty
-                };
-            });
-        }
-        if s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 {
-            let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
-            for_each_distinct(counts, generated, |token, count| {
-                logits[token] -= s.frequency_penalty * count as f32 + s.presence_penalty;
-            });
-        }
     }
 
     fn sample_narrow(&mut self, logits: &[f32], s: &Sampling, k: usize, draw: f64) -> usize {
@@ -177,87 +178,6 @@ impl Sampler {
         }
         draw_from(weights, draw)
     }
-}
-
-/// Calls `apply(token, count)` once for each distinct token, in linear time,
-/// with a table of counts that is all zeroes before and after.
-fn for_each_distinct(counts: &mut [u32], tokens: &[TokenId], mut apply: impl FnMut(usize, u32)) {
-    for token in tokens {
-        counts[*token as usize] += 1;
-    }
-    for token in tokens {
-        let count = std::mem::take(&mut counts[*token as usize]);
-        if count > 0 {
-            apply(*token as usize, count);
-        }
-    }
-}
-
-/// The largest logit; negative infinity when there is none.
-fn max(logits: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let chunks = logits.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (lane, logit) in lanes.iter_mut().zip(chunk) {
-            *lane = if *logit > *lane { *logit } else { *lane };
-        }
-    }
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m })
-}
-
-/// The first token with the largest logit.
-pub fn argmax(logits: &[f32]) -> usize {
-    let max = max(logits);
-    logits.iter().position(|logit| *logit == max).unwrap_or(0)
-}
-
-/// The `k` largest logits, largest first, equal ones in order of token.
-fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: usize) {
-    let capacity = (4 * k).clamp(256, 4 * NARROW_K_MAX);
-    let mut floor = f32::NEG_INFINITY;
-    candidates.clear();
-    for (block_index, block) in logits.chunks(4 * LANES).enumerate() {
-        // Nearly all blocks end here: nothing in them beats the k-th so far.
-        if !any_above(block, floor) {
-            continue;
-        }
-        for (offset, logit) in block.iter().enumerate() {
-            if *logit > floor {
-                if candidates.len() == capacity {
-                    floor = cut(candidates, k);
-                    if *logit <= floor {
-                        continue;
-                    }
-                }
-                // A vocabulary's size fits into 32 bits (llama.cpp's is an i32).
-                let token = (block_index * 4 * LANES + offset) as u32;
-                candidates.push(Candidate { logit: *logit, token });
-            }
-        }
-    }
-    if candidates.len() > k {
-        cut(candidates, k);
-    }
-    candidates.sort_unstable_by(largest_first);
-}
-
-/// Drops all but the `k` largest and returns the smallest that is left.
-fn cut(candidates: &mut Vec<Candidate>, k: usize) -> f32 {
-    candidates.select_nth_unstable_by(k - 1, largest_first);
-    candidates.truncate(k);
-    candidates[k - 1].logit
-}
-
-fn largest_first(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
-    b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
-}
-
-/// The `k`-th largest logit, by selection in a copy.
-fn kth_largest(scratch: &mut [f32], logits: &[f32], k: usize) -> f32 {
-    scratch.copy_from_slice(logits);
-    let (_, kth, _) = scratch.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
-    *kth
 }
 
 /// A number in `[0, 1)` from a seed and a position: SplitMix64 (Steele et al.,
@@ -398,23 +318,6 @@ mod tests {
                 assert_eq!(sampler.sample(&mut values.clone(), &s, NO_HISTORY), 321);
             }
         }
-    }
-
-    #[test]
-    fn penalties_count_what_they_should() {
-        let mut sampler = Sampler::new(10, Box::new([]));
-        let history = History { tokens: &[1, 2, 3, 3, 4], prompt_tokens: 2 };
-        let s = Sampling {
-            repeat_penalty: 2.0,
-            repeat_last_n: 2, // tokens 3 and 4
-            presence_penalty: 0.5,
-            frequency_penalty: 0.25, // tokens 3 (twice) and 4
-            ..Sampling::greedy()
-        };
-        let mut logits = [1.0f32, 1.0, 1.0, 1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        sampler.sample(&mut logits, &s, history);
-        assert_eq!(logits[..5], [1.0, 1.0, 1.0, 0.5 - 0.5 - 0.5, -2.0 - 0.25 - 0.5]);
-        assert!(sampler.counts.iter().all(|c| *c == 0), "the table is clean again");
     }
 
     #[test]

@@ -38,6 +38,28 @@ fn sum_above(weights: &[f32], floor: f32) -> f64 {
     weights.chunks(SUM_BLOCK).map(sum_block).sum()
 }
 
+/// The sum of `value` over the weights and their logits, as [`sum_above`] sums.
+pub(super) fn sum_of(weights: &[f32], logits: &[f32], value: impl Fn(f32, f32) -> f32) -> f64 {
+    let sum_block = |(weights, logits): (&[f32], &[f32])| {
+        let mut lanes = [0.0f32; LANES];
+        let (weights, logits) = (weights.chunks_exact(LANES), logits.chunks_exact(LANES));
+        let rest = weights.remainder().iter().zip(logits.remainder());
+        let rest: f32 = rest.map(|(weight, logit)| value(*weight, *logit)).sum();
+        for (weights, logits) in weights.zip(logits) {
+            for ((lane, weight), logit) in lanes.iter_mut().zip(weights).zip(logits) {
+                *lane += value(*weight, *logit);
+            }
+        }
+        lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>() + f64::from(rest)
+    };
+    weights.chunks(SUM_BLOCK).zip(logits.chunks(SUM_BLOCK)).map(sum_block).sum()
+}
+
+/// The sum of `exp(logit - max)`, without a place for the exponentials.
+pub(super) fn sum_exp(logits: &[f32], max: f32) -> f64 {
+    sum_of(logits, logits, |_, logit| exp_not_positive(logit - max))
+}
+
 /// Weights that are summed before the sum goes on in `f64`.
 const SUM_BLOCK: usize = 1024;
 

@@ -22,18 +22,19 @@ use super::prepare::{PreparedGeneration, Serving};
 use super::times::Times;
 use crate::api::error::ApiError;
 use crate::api::llama::SlotStatus;
-use crate::api::{FinishReason, Reply};
+use crate::api::{Delta, FinishReason, Reply, logprobs};
 use crate::clock::Micros;
 use crate::limits::{BATCHES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
+use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
-use crate::ring::message::Batch;
+use crate::ring::message::{Batch, TokenLogprobs};
 use crate::scheduler::{
     Capacity, Event, Finish, NewSequence, Refusal, Scheduler, SequenceId, SlotState, SlotView,
 };
 use crate::text::stop::StopStrings;
 use crate::text::{Pushed, TextStream};
-use crate::types::{KeyId, Sampling};
+use crate::types::{KeyId, Sampling, TokenId};
 
 /// See the module's description.
 pub struct Engine {
@@ -74,6 +75,22 @@ struct Stream {
     times: Times,
     /// When its time is over.
     deadline: Option<Micros>,
+    /// Control tokens are a part of its text.
+    spells_control: bool,
+    /// The reply wants the numbers of its tokens.
+    returns_tokens: bool,
+}
+
+/// A token that came back.
+#[derive(Clone, Copy, Debug)]
+pub struct Generated<'a> {
+    /// Which.
+    pub token: TokenId,
+    /// Its log-probability and the most probable tokens', if the request asked for
+    /// them. They are the batch's: to be written out before it is used again.
+    pub logprobs: Option<&'a TokenLogprobs>,
+    /// There are as many as were asked for.
+    pub is_last: bool,
 }
 
 /// What comes with a request, beside what it says itself.
@@ -131,7 +148,8 @@ impl Engine {
         submission: Submission,
         now: Micros,
     ) -> Result<SharedExchange, ApiError> {
-        let PreparedGeneration { request, prompts, max_tokens } = generation;
+        let PreparedGeneration { request, prompts, max_tokens, extras, spell_control, .. } =
+            generation;
         let Submission { id, reply, seed, key, priority, timeout, received } = submission;
         let prompt_tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
         let exchange = Exchange::new(id, reply, prompts.len(), prompt_tokens, now);
@@ -144,7 +162,8 @@ impl Engine {
                 // Several prompts of one request draw differently.
                 let seed = seed.wrapping_add(choice as u64);
                 let sampling = Sampling { seed, ..request.sampling };
-                NewSequence { prompt, max_tokens, sampling, priority, key, cache }
+                let extras = extras.clone();
+                NewSequence { prompt, max_tokens, sampling, extras, priority, key, cache }
             },
         );
         let sequences: Vec<NewSequence> = sequences.collect();
@@ -157,7 +176,16 @@ impl Engine {
             let text = TextStream::new(stops.clone());
             let times = Times::new(received, now);
             let exchange = exchange.clone();
-            streams[id.index()] = Some(Stream { id, exchange, choice, text, times, deadline });
+            streams[id.index()] = Some(Stream {
+                id,
+                exchange,
+                choice,
+                text,
+                times,
+                deadline,
+                spells_control: spell_control,
+                returns_tokens: request.return_tokens,
+            });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
         if is_first {
@@ -195,7 +223,9 @@ impl Engine {
                 self.text.clear();
                 stream.text.finish(&mut self.text);
                 stream.times.end(metrics, &metrics.finished.timeout, now);
-                exchange.push_delta(stream.choice, &self.text, Some(FinishReason::Timeout), now);
+                let finish = Some(FinishReason::Timeout);
+                let delta = Delta { text: &self.text, finish, ..Delta::default() };
+                exchange.push_delta(stream.choice, delta, now);
             }
             drop(exchange);
             self.touched(id, true, now);
@@ -382,10 +412,11 @@ impl Engine {
         let mut rest = events.iter().peekable();
         while let Some(event) = rest.next() {
             match *event {
-                Event::Token(id, token) => {
+                Event::Token(id, token, logprobs) => {
                     let last = Event::Finished(id, Finish::Length);
                     let is_last = rest.next_if_eq(&&last).is_some();
-                    self.on_token(id, token, is_last, now);
+                    let logprobs = logprobs.map(|index| &batch.logprobs[usize::from(index)]);
+                    self.on_token(id, Generated { token, logprobs, is_last }, now);
                 }
                 Event::Finished(id, finish) => self.on_finished(id, finish, now),
             }
@@ -395,10 +426,14 @@ impl Engine {
         self.wake_touched();
     }
 
-    fn on_token(&mut self, id: SequenceId, token: i32, is_last: bool, now: Micros) {
+    fn on_token(&mut self, id: SequenceId, generated: Generated<'_>, now: Micros) {
         let Some(stream) = &mut self.streams[id.index()] else { return };
         self.text.clear();
-        let pushed = stream.text.push(self.serving.vocab.bytes_of(token), &mut self.text);
+        let vocab = &self.serving.vocab;
+        let spells = stream.spells_control;
+        let Generated { token, logprobs, is_last } = generated;
+        let bytes = if spells { vocab.spelling_of(token) } else { vocab.bytes_of(token) };
+        let pushed = stream.text.push(bytes, &mut self.text);
         let finish = match pushed {
             Pushed::Stopped => Some(FinishReason::Stop),
             Pushed::Open if is_last => {
@@ -417,7 +452,16 @@ impl Engine {
         let mut exchange = stream.exchange.borrow_mut();
         exchange.usage.completion_tokens += 1;
         exchange.first_token.get_or_insert(now);
-        exchange.push_delta(stream.choice, &self.text, finish, now);
+        let logprobs = logprobs.map(|found| spell(token, found, vocab));
+        let delta = Delta {
+            text: &self.text,
+            tokens: if stream.returns_tokens { &[token] } else { &[] },
+            finish,
+            stop_word: stream.text.stop_word(),
+            logprobs: logprobs.as_slice(),
+            summary: None,
+        };
+        exchange.push_delta(stream.choice, delta, now);
         drop(exchange);
         self.touched(id, finish.is_some(), now);
     }
@@ -434,7 +478,9 @@ impl Engine {
                 stream.text.finish(&mut self.text);
                 exchange.usage.completion_tokens += 1;
                 exchange.first_token.get_or_insert(now);
-                exchange.push_delta(stream.choice, &self.text, Some(FinishReason::Stop), now);
+                let finish = Some(FinishReason::Stop);
+                let delta = Delta { text: &self.text, finish, ..Delta::default() };
+                exchange.push_delta(stream.choice, delta, now);
             }
             Finish::Failed => {
                 metrics.finished.error.increment();
@@ -468,5 +514,18 @@ impl Engine {
             None => {}
         }
         self.to_wake.push(exchange);
+    }
+}
+
+/// Log-probabilities, with the texts of the tokens. (Only what asks for them allocates.)
+fn spell(token: TokenId, found: &TokenLogprobs, vocab: &Vocab) -> logprobs::TokenLogprobs {
+    let scored = |token: TokenId, logprob: f32| logprobs::Scored {
+        token,
+        bytes: vocab.spelling_of(token).to_vec(),
+        logprob,
+    };
+    logprobs::TokenLogprobs {
+        chosen: scored(token, found.logprob),
+        top: found.top.iter().map(|(token, logprob)| scored(*token, *logprob)).collect(),
     }
 }

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
-use crate::api::{FinishReason, Reply, Summary, Timings, Usage};
+use crate::api::{Delta, Reply, Summary, Timings, Usage};
 use crate::clock::Micros;
 use crate::limits::UNREAD_BYTES_MAX;
 use crate::scheduler::SequenceId;
@@ -20,6 +20,8 @@ pub struct Exchange {
     /// The id that the response has.
     pub id: String,
     reply: Reply,
+    /// Each event of its stream says how far it is.
+    tells_progress: bool,
     /// Its sequences; those that ended have ids that no longer match.
     pub sequences: Vec<SequenceId>,
     live: usize,
@@ -53,6 +55,7 @@ impl Exchange {
     ) -> Self {
         Self {
             id,
+            tells_progress: reply.tells_progress(),
             reply,
             sequences: Vec::with_capacity(sequences),
             live: sequences,
@@ -78,21 +81,16 @@ impl Exchange {
     }
 
     /// A choice has new text, or ends, or both.
-    pub fn push_delta(
-        &mut self,
-        choice: usize,
-        text: &str,
-        finish: Option<FinishReason>,
-        now: Micros,
-    ) {
-        if self.outcome.is_some() || (text.is_empty() && finish.is_none()) {
+    pub fn push_delta(&mut self, choice: usize, delta: Delta<'_>, now: Micros) {
+        if self.outcome.is_some() || delta.is_empty() {
             return;
         }
-        self.reply.push_delta(choice, text, finish, &mut self.out);
-        if finish.is_some() {
+        let summary = Summary { usage: self.usage, timings: self.timings(now) };
+        let delta = Delta { summary: self.tells_progress.then_some(summary), ..delta };
+        self.reply.push_delta(choice, delta, &mut self.out);
+        if delta.finish.is_some() {
             self.live -= 1;
             if self.live == 0 {
-                let summary = Summary { usage: self.usage, timings: self.timings(now) };
                 self.reply.push_end(summary, now, &mut self.out);
                 self.outcome = Some(Ok(()));
             }

@@ -15,8 +15,11 @@ pub mod kernel;
 pub mod listener;
 mod pace;
 pub mod prepare;
+mod prompt;
+mod resolve;
 mod timers;
 mod times;
+pub mod work;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -42,8 +45,9 @@ use crate::ring::FrontLink;
 use crate::ring::bell::SocketBell;
 use crate::scheduler::Capacity;
 use engine::Engine;
-use prepare::{Job, PrepareLink, Prepared, Serving};
+use prepare::{Prepared, Serving};
 use timers::Timers;
+use work::{Job, Work, WorkLink};
 
 /// What the front lane is told at its start.
 pub struct FrontConfig {
@@ -99,7 +103,9 @@ pub struct Ready {
     /// The link to the decode lane.
     pub link: FrontLink,
     /// The link to the prepare lane.
-    pub prepare: PrepareLink,
+    pub prepare: WorkLink,
+    /// The link to the embed lane, if there is one.
+    pub embed: Option<WorkLink>,
 }
 
 /// What the tasks of the front lane share.
@@ -132,23 +138,24 @@ pub struct Front {
 struct Loaded {
     serving: Arc<Serving>,
     engine: Engine,
-    prepare: PrepareLink,
-    preparing: Vec<Preparing>,
+    prepare: WorkLink,
+    embed: Option<WorkLink>,
+    working: Vec<Working>,
     next_ticket: u64,
 }
 
-/// A connection that waits for the prepare lane.
-struct Preparing {
+/// A connection that waits for the prepare lane or the embed lane.
+struct Working {
     ticket: u64,
-    slot: PrepareSlot,
+    slot: WorkSlot,
     abandoned: Arc<AtomicBool>,
 }
 
-/// Where the answer of the prepare lane is left for its connection.
-type PrepareSlot = Rc<RefCell<PrepareState>>;
+/// Where a lane's answer is left for its connection.
+type WorkSlot = Rc<RefCell<WorkState>>;
 
 #[derive(Default)]
-struct PrepareState {
+struct WorkState {
     result: Option<Result<Prepared, ApiError>>,
     waker: Option<Waker>,
 }
@@ -221,7 +228,7 @@ impl Front {
         }
         let now = self.clock.now();
         if let Some(loaded) = &mut *self.loaded.borrow_mut() {
-            loaded.receive_prepared();
+            loaded.receive_work();
             loaded.engine.pump(now);
         }
         if self.control.is_draining() && !self.draining.replace(true) {
@@ -235,10 +242,11 @@ impl Front {
     }
 
     fn load(&self, ready: Ready) {
-        let Ready { serving, capacity, link, prepare } = ready;
+        let Ready { serving, capacity, link, prepare, embed } = ready;
         let engine = Engine::new(serving.clone(), capacity, link, self.metrics.clone());
-        let preparing = Vec::new();
-        self.loaded.replace(Some(Loaded { engine, serving, prepare, preparing, next_ticket: 0 }));
+        let (working, next_ticket) = (Vec::new(), 0);
+        let loaded = Loaded { engine, serving, prepare, embed, working, next_ticket };
+        self.loaded.replace(Some(loaded));
         if !self.draining.get() {
             self.counters().set_state(State::Ready);
         }
@@ -310,7 +318,7 @@ impl Front {
         self.kicked.get()
             || !ready.is_empty()
             || (self.control.is_draining() && !self.draining.get())
-            || loaded.as_ref().is_some_and(|l| l.engine.is_ready() || l.prepare.is_ready())
+            || loaded.as_ref().is_some_and(|l| l.engine.is_ready() || l.has_worked())
     }
 
     fn is_busy(&self) -> bool {
@@ -359,11 +367,18 @@ impl Front {
 }
 
 impl Loaded {
-    fn receive_prepared(&mut self) {
-        while let Some(job) = self.prepare.receive() {
-            let waiting = self.preparing.iter().position(|p| p.ticket == job.ticket);
+    /// A lane has something to give back.
+    fn has_worked(&self) -> bool {
+        self.prepare.is_ready() || self.embed.as_ref().is_some_and(WorkLink::is_ready)
+    }
+
+    fn receive_work(&mut self) {
+        let Self { prepare, embed, working, .. } = self;
+        let mut receive = || prepare.receive().or_else(|| embed.as_mut()?.receive());
+        while let Some(job) = receive() {
+            let waiting = working.iter().position(|w| w.ticket == job.ticket);
             let Some(index) = waiting else { continue }; // its client has left
-            let slot = self.preparing.swap_remove(index).slot;
+            let slot = working.swap_remove(index).slot;
             let mut state = slot.borrow_mut();
             state.result = job.result;
             if let Some(waker) = state.waker.take() {
@@ -372,30 +387,31 @@ impl Loaded {
         }
     }
 
-    /// Sends a body to the prepare lane.
-    fn send_to_prepare(
-        &mut self,
-        route: crate::api::Route,
-        body: Vec<u8>,
-    ) -> Result<PrepareSlot, ApiError> {
+    /// Sends work to the lane that does it.
+    fn send_work(&mut self, work: Work) -> Result<WorkSlot, ApiError> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let abandoned = Arc::new(AtomicBool::new(false));
-        let job = Job { ticket, route, body, abandoned: abandoned.clone(), result: None };
-        self.prepare.send(Box::new(job)).map_err(|_| {
-            ApiError::busy("too many long requests are being read; try again soon", 1)
+        let lane = match (&work, &mut self.embed) {
+            (Work::Embed(_), Some(embed)) => embed,
+            _ => &mut self.prepare,
+        };
+        let work = Some(work);
+        let job = Job { ticket, work, abandoned: abandoned.clone(), result: None };
+        lane.send(Box::new(job)).map_err(|_| {
+            ApiError::busy("too many long requests are being worked on; try again soon", 1)
         })?;
-        let slot = PrepareSlot::default();
-        self.preparing.push(Preparing { ticket, slot: slot.clone(), abandoned });
+        let slot = WorkSlot::default();
+        self.working.push(Working { ticket, slot: slot.clone(), abandoned });
         Ok(slot)
     }
 
     /// Nobody waits for this any more. Does nothing when it is done.
-    fn abandon(&mut self, slot: &PrepareSlot) {
-        let waiting = self.preparing.iter().position(|p| Rc::ptr_eq(&p.slot, slot));
+    fn abandon(&mut self, slot: &WorkSlot) {
+        let waiting = self.working.iter().position(|w| Rc::ptr_eq(&w.slot, slot));
         if let Some(index) = waiting {
-            let preparing = self.preparing.swap_remove(index);
-            preparing.abandoned.store(true, Ordering::Relaxed);
+            let working = self.working.swap_remove(index);
+            working.abandoned.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -1,22 +1,30 @@
-//! A request's body to tokens: parsed, checked and tokenised.
+//! A request's body to tokens: read, checked, tokenised, and what its text must be
+//! like compiled.
 //!
-//! Pure work, without I/O. Short bodies are prepared on the front lane itself;
-//! long ones on the prepare lane, a thread of its own, because nothing on the
-//! front lane may run for more than about a millisecond.
+//! Pure work, without I/O. What takes microseconds is done on the front lane
+//! itself; all else on the prepare lane.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use rtrb::{Consumer, Producer, RingBuffer};
+use time::OffsetDateTime;
 
+use super::prompt::{check_known, check_length, check_prompt_text, check_text, text_of, tokens_of};
+use super::resolve::resolve;
+use super::work::Work;
+use crate::api::chat::ChatRequest;
+use crate::api::embeddings::{EmbeddingsRequest, Format};
 use crate::api::error::ApiError;
-use crate::api::{GenerationRequest, Prompt, Route, cllm, openai};
-use crate::limits::{PREPARE_JOBS_MAX, TEXT_BYTES_MAX};
-use crate::metrics::Metrics;
+use crate::api::llama::{completion, tokens};
+use crate::api::{
+    GenerationRequest, Prompt, ReplyOptions, Route, anthropic, chat, cllm, embeddings, openai,
+};
+use crate::chat::output::ParserOptions;
+use crate::chat::prompt::{ChatModel, ChatPrompt};
+use crate::clock::utc_now;
+use crate::constraint::{Compiler, Constraint};
+use crate::limits::PROMPTS_MAX;
 use crate::model::vocab::Vocab;
-use crate::ring::bell::{SocketBell, ThreadBell};
-use crate::types::{ModelInfo, TokenId};
+use crate::types::{Extras, ModelInfo, TokenId};
 
 /// What is served, as the front lane and the prepare lane see it.
 pub struct Serving {
@@ -26,236 +34,333 @@ pub struct Serving {
     pub info: ModelInfo,
     /// The name that clients see.
     pub name: String,
+    /// How it is told of a conversation, if it can be.
+    pub chat: Option<ChatModel>,
     /// Tokens that one sequence may have, prompt and generated.
     pub sequence_tokens: u32,
+    /// Requests that run at once.
+    pub slots: usize,
+    /// Tokens of one text whose vector is wanted; none where there are no vectors.
+    pub embedding_tokens: Option<usize>,
     /// The server's own default for `max_tokens`.
     pub n_predict: Option<u32>,
+}
+
+/// A body, read.
+pub enum Parsed {
+    /// `/encode`
+    Encode(String),
+    /// `/tokenize`
+    Tokenize(tokens::Tokenize),
+    /// `/detokenize`
+    Detokenize(Vec<TokenId>),
+    /// Text is to be generated; so many tokens, where the request does not say.
+    Generation(Box<GenerationRequest>, u32),
+    /// The same, of a conversation.
+    Chat(Box<ChatRequest>),
+    /// Its length is asked for.
+    Count(Box<ChatRequest>),
+    /// Its prompt is asked for.
+    Template(Box<ChatRequest>),
+    /// Vectors are asked for.
+    Embeddings(Box<EmbeddingsRequest>),
+}
+
+impl Parsed {
+    /// Something has to be compiled for it, or looked for in the whole vocabulary, which
+    /// may take long.
+    pub fn compiles(&self) -> bool {
+        match self {
+            Parsed::Generation(request, _) => request.compiles(),
+            Parsed::Chat(chat) => chat.generation.compiles() || !chat.conversation.tools.is_empty(),
+            _ => false,
+        }
+    }
 }
 
 /// A body, understood.
 pub enum Prepared {
     /// Text is to be generated.
-    Generation(PreparedGeneration),
-    /// The answer to an `/encode` request, in bytes.
-    Encoded(Vec<u8>),
+    Generation(Box<PreparedGeneration>),
+    /// Vectors are to be made.
+    Embeddings(Box<PreparedEmbeddings>),
+    /// The whole answer, in bytes.
+    Answer(Vec<u8>),
+}
+
+/// Texts whose vectors are wanted, as tokens.
+pub struct PreparedEmbeddings {
+    /// Each has at least one token, and no more than the embed lane takes.
+    pub texts: Vec<Box<[TokenId]>>,
+    /// How the vectors are written.
+    pub format: Format,
+}
+
+impl PreparedEmbeddings {
+    /// Tokens of all texts.
+    pub fn tokens(&self) -> usize {
+        self.texts.iter().map(|text| text.len()).sum()
+    }
 }
 
 /// A generation request with its prompts as tokens.
 pub struct PreparedGeneration {
     /// The request.
     pub request: GenerationRequest,
-    /// Its prompts, none of them empty, each short enough to be served.
+    /// Its prompts, none of them empty, each short enough to be served; one for each
+    /// choice.
     pub prompts: Vec<Box<[TokenId]>>,
-    /// Tokens to generate for each prompt, at least 1.
+    /// Tokens to generate for each, at least 1.
     pub max_tokens: Vec<u32>,
+    /// What few ask of the sampler, in tokens of the vocabulary.
+    pub extras: Option<Arc<Extras>>,
+    /// How it is answered.
+    pub reply: ReplyOptions,
+    /// Control tokens are a part of the text, for the parser to see.
+    pub spell_control: bool,
 }
 
-/// Prepares a body.
+/// Reads a body.
 ///
 /// # Errors
 /// 400 with what is wrong and what would be right.
-pub fn prepare(route: Route, mut body: Vec<u8>, serving: &Serving) -> Result<Prepared, ApiError> {
-    let (request, default_max_tokens) = match route {
-        Route::Encode => {
-            let text = cllm::read_encode(&mut body)?;
-            check_text("text", &text)?;
-            let tokens = serving.vocab.tokenize(&text, false, false);
-            let mut answer = Vec::with_capacity(64 + 6 * tokens.len());
-            cllm::push_encoded(&mut answer, &tokens);
-            return Ok(Prepared::Encoded(answer));
-        }
-        Route::Generate => (cllm::read_generate(&mut body, false)?, cllm::MAX_TOKENS),
-        Route::GenerateStream => (cllm::read_generate(&mut body, true)?, cllm::MAX_TOKENS),
-        _ => (openai::read_completion(&mut body)?, openai::COMPLETION_MAX_TOKENS),
+pub fn read(route: Route, mut body: Vec<u8>) -> Result<Parsed, ApiError> {
+    let body = body.as_mut_slice();
+    let boxed = |request, default| Parsed::Generation(Box::new(request), default);
+    Ok(match route {
+        Route::Encode => Parsed::Encode(cllm::read_encode(body)?),
+        Route::Tokenize => Parsed::Tokenize(tokens::read_tokenize(body)?),
+        Route::Detokenize => Parsed::Detokenize(tokens::read_detokenize(body)?),
+        Route::Generate => boxed(cllm::read_generate(body, false)?, cllm::MAX_TOKENS),
+        Route::GenerateStream => boxed(cllm::read_generate(body, true)?, cllm::MAX_TOKENS),
+        Route::LlamaCompletion => boxed(completion::read_completion(body)?, u32::MAX),
+        Route::ChatCompletions => Parsed::Chat(Box::new(chat::openai::read_chat(body)?)),
+        Route::ApplyTemplate => Parsed::Template(Box::new(chat::openai::read_chat(body)?)),
+        Route::Messages => Parsed::Chat(Box::new(anthropic::read_messages(body, false)?)),
+        Route::CountTokens => Parsed::Count(Box::new(anthropic::read_messages(body, true)?)),
+        Route::Embeddings => Parsed::Embeddings(Box::new(embeddings::read(body)?)),
+        _ => boxed(openai::read_completion(body)?, openai::COMPLETION_MAX_TOKENS),
+    })
+}
+
+/// What the prepare lane does. It makes the compiler when the first request needs it:
+/// it has the whole vocabulary in a tree.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub fn do_work(
+    work: Work,
+    serving: &Serving,
+    compiler: &mut Option<Compiler>,
+) -> Result<Prepared, ApiError> {
+    let parsed = match work {
+        Work::Body(route, body) => read(route, body)?,
+        Work::Parsed(parsed) => parsed,
+        Work::Embed(_) => unreachable!("this is for the embed lane"),
     };
-    drop(body);
-    let default_max_tokens = serving.n_predict.unwrap_or(default_max_tokens);
-    let mut prompts = Vec::with_capacity(request.prompts.len());
-    let mut max_tokens = Vec::with_capacity(request.prompts.len());
-    for prompt in &request.prompts {
-        let tokens = tokens_of(prompt, serving)?;
-        max_tokens.push(check_length(
-            tokens.len(),
-            request.max_tokens,
-            default_max_tokens,
-            serving.sequence_tokens,
-        )?);
-        prompts.push(tokens.into_boxed_slice());
+    if parsed.compiles() && compiler.is_none() {
+        let made = Compiler::new(&serving.vocab);
+        let made = made.map_err(|reason| {
+            ApiError::invalid(format!("this model's text cannot be constrained: {reason}"))
+        });
+        *compiler = Some(made?);
     }
-    Ok(Prepared::Generation(PreparedGeneration { request, prompts, max_tokens }))
+    finish(parsed, serving, compiler.as_mut(), utc_now())
 }
 
-/// What cannot fit is refused before it costs anything to tokenise.
-fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
-    if text.len() <= TEXT_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!("{param} has {} bytes; it may have {TEXT_BYTES_MAX}", text.len());
-    Err(ApiError::field(param, message))
-}
-
-fn tokens_of(prompt: &Prompt, serving: &Serving) -> Result<Vec<TokenId>, ApiError> {
+/// Does what was read. `now` is for templates that show the date.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub fn finish(
+    parsed: Parsed,
+    serving: &Serving,
+    compiler: Option<&mut Compiler>,
+    now: OffsetDateTime,
+) -> Result<Prepared, ApiError> {
     let vocab = &serving.vocab;
-    let tokens = match prompt {
-        Prompt::Text(text) => {
-            check_text("prompt", text)?;
-            let least_tokens = text.len() / vocab.longest_token_bytes();
-            if least_tokens > serving.sequence_tokens as usize {
-                return Err(too_long(least_tokens, "at least ", None, 1, serving.sequence_tokens));
-            }
-            vocab.tokenize(text, true, true)
+    let mut answer = Vec::new();
+    match parsed {
+        Parsed::Generation(request, default) => {
+            return generation(*request, default, serving, compiler).map(Prepared::Generation);
         }
-        Prompt::Tokens(tokens) => tokens.clone(),
-    };
-    if tokens.is_empty() {
-        return Err(ApiError::field("prompt", "prompt has no tokens; it must have at least one"));
+        Parsed::Chat(chat) => {
+            return conversation(*chat, serving, compiler, now).map(Prepared::Generation);
+        }
+        Parsed::Embeddings(request) => {
+            return prepare_embeddings(*request, serving).map(Prepared::Embeddings);
+        }
+        Parsed::Encode(text) => {
+            check_text("text", &text)?;
+            cllm::push_encoded(&mut answer, &vocab.tokenize(&text, false, false));
+        }
+        Parsed::Tokenize(asked) => {
+            check_text("content", &asked.content)?;
+            let ids = vocab.tokenize(&asked.content, asked.add_special, asked.parse_special);
+            let pieces = asked.with_pieces.then_some(|token| vocab.spelling_of(token));
+            tokens::push_tokens(&mut answer, &ids, pieces);
+        }
+        Parsed::Detokenize(ids) => {
+            check_known("tokens", &ids, serving)?;
+            let bytes: Vec<u8> =
+                ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
+            tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));
+        }
+        Parsed::Count(chat) => {
+            let prompt = chat_prompt(&chat, serving, now)?;
+            let ids = vocab.tokenize(&prompt.text, false, true);
+            anthropic::push_count(&mut answer, ids.len());
+        }
+        Parsed::Template(chat) => {
+            tokens::push_prompt(&mut answer, &chat_prompt(&chat, serving, now)?.text);
+        }
     }
-    let n_tokens = vocab.n_tokens();
-    let known = |token: &TokenId| usize::try_from(*token).is_ok_and(|token| token < n_tokens);
-    match tokens.iter().find(|token| !known(token)) {
-        Some(unknown) => {
+    Ok(Prepared::Answer(answer))
+}
+
+/// The prompt of a conversation, as text.
+fn chat_prompt(
+    chat: &ChatRequest,
+    serving: &Serving,
+    now: OffsetDateTime,
+) -> Result<ChatPrompt, ApiError> {
+    let Some(model) = &serving.chat else {
+        let message = "this model has no chat template; start the server with --chat-template";
+        return Err(ApiError::unsupported("messages", message));
+    };
+    let token = |text: &str| serving.vocab.only_token(text);
+    let prompt = model.prompt(&chat.conversation, chat.split_reasoning, now, &token);
+    prompt.map_err(|error| ApiError::field("messages", error.to_string()))
+}
+
+fn conversation(
+    chat: ChatRequest,
+    serving: &Serving,
+    compiler: Option<&mut Compiler>,
+    now: OffsetDateTime,
+) -> Result<Box<PreparedGeneration>, ApiError> {
+    let ChatPrompt { text, parser, grammar } = chat_prompt(&chat, serving, now)?;
+    let ChatRequest { mut generation, .. } = chat;
+    if let Some(grammar) = grammar {
+        if generation.constraint.is_some() {
+            let message = "response_format cannot be given together with tools; \
+                           set tool_choice to none";
+            return Err(ApiError::field("response_format", message));
+        }
+        generation.constraint = Some(Constraint::Lark(grammar));
+    }
+    check_prompt_text(&text, "messages", serving)?;
+    generation.prompts = vec![Prompt::Tokens(serving.vocab.tokenize(&text, false, true))];
+    let mut prepared = self::generation(generation, u32::MAX, serving, compiler)?;
+    prepared.spell_control = parser != ParserOptions::default();
+    prepared.reply.parser = parser;
+    Ok(prepared)
+}
+
+fn generation(
+    mut request: GenerationRequest,
+    default_max_tokens: u32,
+    serving: &Serving,
+    compiler: Option<&mut Compiler>,
+) -> Result<Box<PreparedGeneration>, ApiError> {
+    let default_max_tokens = serving.n_predict.unwrap_or(default_max_tokens);
+    let choices = request.prompts.len() * request.n;
+    if serving.info.sees_ahead {
+        let message = "this model makes embeddings and no text; see /v1/embeddings";
+        return Err(ApiError::unsupported("model", message));
+    }
+    if request.echo && request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some())
+    {
+        let message = "echo and logprobs cannot be given together: this server scores the tokens \
+                       that it generates, and not those of a prompt";
+        return Err(ApiError::unsupported("echo", message));
+    }
+    if choices > PROMPTS_MAX {
+        let message = format!(
+            "{} prompts with {} choices each are {choices} texts; a request may have {PROMPTS_MAX}",
+            request.prompts.len(),
+            request.n
+        );
+        return Err(ApiError::field("n", message));
+    }
+    let mut prompts = Vec::with_capacity(choices);
+    let mut max_tokens = Vec::with_capacity(choices);
+    let mut echo = Vec::new();
+    for prompt in std::mem::take(&mut request.prompts) {
+        let ids = tokens_of("prompt", &prompt, request.suffix.as_deref(), serving)?;
+        let limit = serving.sequence_tokens;
+        let most = check_length(ids.len(), request.max_tokens, default_max_tokens, limit)?;
+        if request.echo {
+            let text = match prompt {
+                Prompt::Text(text) => text,
+                Prompt::Tokens(ids) => text_of(&ids, serving),
+            };
+            echo.extend(std::iter::repeat_n(text, request.n));
+        }
+        prompts.extend(std::iter::repeat_n(ids.into_boxed_slice(), request.n));
+        max_tokens.extend(std::iter::repeat_n(most, request.n));
+    }
+    let requested = request.extras.as_deref();
+    let mut extras = requested.map(|extras| resolve(extras, &serving.vocab)).transpose()?;
+    if let Some(constraint) = &request.constraint {
+        let compiler = compiler.expect("what has to be compiled goes to the prepare lane");
+        let compiled = compiler.compile(constraint);
+        let compiled =
+            compiled.map_err(|error| ApiError::field(field_of(constraint), error.to_string()))?;
+        extras.get_or_insert_default().constraint = Some(compiled);
+    }
+    let reply = ReplyOptions {
+        choices,
+        stream: request.stream,
+        include_usage: request.include_usage,
+        timings_per_token: request.timings_per_token,
+        logprobs: extras.as_ref().is_some_and(|extras| extras.logprobs.is_some()),
+        return_tokens: request.return_tokens,
+        echo,
+        parser: ParserOptions::default(),
+    };
+    let (extras, spell_control) = (extras.map(Arc::new), false);
+    let prepared =
+        PreparedGeneration { request, prompts, max_tokens, extras, reply, spell_control };
+    Ok(Box::new(prepared))
+}
+
+fn prepare_embeddings(
+    request: EmbeddingsRequest,
+    serving: &Serving,
+) -> Result<Box<PreparedEmbeddings>, ApiError> {
+    let Some(limit) = serving.embedding_tokens else {
+        let message = "this model makes no embeddings; start the server with --pooling mean, cls or last, or with a model made for them";
+        return Err(ApiError::unsupported("model", message));
+    };
+    let n_embd = serving.info.n_embd;
+    if let Some(asked) = request.dimensions.filter(|asked| *asked != n_embd) {
+        let message = format!("dimensions is {asked}; this model's vectors have {n_embd}");
+        return Err(ApiError::field("dimensions", message));
+    }
+    let mut texts = Vec::with_capacity(request.inputs.len());
+    for input in &request.inputs {
+        let ids = tokens_of("input", input, None, serving)?;
+        if ids.len() > limit {
             let message = format!(
-                "prompt has the token id {unknown}; this model's are 0 to {}",
-                n_tokens - 1
+                "an input has {} tokens; it may have {limit}",
+                ids.len()
             );
-            Err(ApiError::field("prompt", message))
+            return Err(ApiError::field("input", message));
         }
-        None => Ok(tokens),
+        texts.push(ids.into_boxed_slice());
     }
+    Ok(Box::new(PreparedEmbeddings { texts, format: request.format }))
 }
 
-/// The number of tokens to generate: what was asked for, which must fit, or
-/// the default, cut to what fits.
-fn check_length(
-    prompt_tokens: usize,
-    asked: Option<u32>,
-    default: u32,
-    limit: u32,
-) -> Result<u32, ApiError> {
-    let room = (limit as usize).saturating_sub(prompt_tokens);
-    let max_tokens = asked.unwrap_or(default.min(room as u32).max(1)); // room is below limit
-    if max_tokens as usize > room {
-        return Err(too_long(prompt_tokens, "", asked, max_tokens, limit));
+/// Where a constraint came from, for errors. (A request's own Lark cannot be given.)
+fn field_of(constraint: &Constraint) -> &'static str {
+    match constraint {
+        Constraint::JsonObject | Constraint::JsonSchema(_) => "response_format",
+        Constraint::Regex(_) => "regex",
+        Constraint::Gbnf(_) => "grammar",
+        Constraint::Lark(_) => "tools",
     }
-    Ok(max_tokens)
-}
-
-fn too_long(
-    prompt_tokens: usize,
-    qualifier: &str,
-    asked: Option<u32>,
-    max_tokens: u32,
-    limit: u32,
-) -> ApiError {
-    ApiError {
-        code: Some("context_length_exceeded"),
-        ..ApiError::field(
-            if asked.is_some() { "max_tokens" } else { "prompt" },
-            format!(
-                "the prompt has {qualifier}{prompt_tokens} tokens and {max_tokens} are to be \
-                 generated, {} together; a request may have {limit}",
-                prompt_tokens + max_tokens as usize
-            ),
-        )
-    }
-}
-
-/// A body for the prepare lane, and afterwards what became of it.
-pub struct Job {
-    /// The front lane's number for it.
-    pub ticket: u64,
-    /// Where it was sent.
-    pub route: Route,
-    /// The body; empty afterwards.
-    pub body: Vec<u8>,
-    /// Set by the front lane when the client has left.
-    pub abandoned: Arc<AtomicBool>,
-    /// The answer; none for what was abandoned.
-    pub result: Option<Result<Prepared, ApiError>>,
-}
-
-/// The front lane's end of the link to the prepare lane.
-pub struct PrepareLink {
-    jobs: Producer<Box<Job>>,
-    done: Consumer<Box<Job>>,
-    bell: Arc<ThreadBell>,
-    in_flight: usize,
-}
-
-impl PrepareLink {
-    /// Hands a job over.
-    ///
-    /// # Errors
-    /// The job itself, when [`PREPARE_JOBS_MAX`] are there.
-    pub fn send(&mut self, job: Box<Job>) -> Result<(), Box<Job>> {
-        // Also bounds `done`, so the lane's own push always finds a place.
-        if self.in_flight == PREPARE_JOBS_MAX {
-            return Err(job);
-        }
-        self.in_flight += 1;
-        assert!(self.jobs.push(job).is_ok(), "the ring holds every job in flight");
-        self.bell.ring();
-        Ok(())
-    }
-
-    /// The next finished job, if there is one.
-    pub fn receive(&mut self) -> Option<Box<Job>> {
-        let job = self.done.pop().ok()?;
-        self.in_flight -= 1;
-        Some(job)
-    }
-
-    /// True when [`PrepareLink::receive`] would return a job.
-    pub fn is_ready(&self) -> bool {
-        !self.done.is_empty()
-    }
-}
-
-impl Drop for PrepareLink {
-    fn drop(&mut self) {
-        self.bell.close();
-    }
-}
-
-/// The link and the lane's main function, to be run on a thread of its own.
-pub fn lane(
-    serving: Arc<Serving>,
-    front_bell: Arc<SocketBell>,
-    metrics: Arc<Metrics>,
-) -> (PrepareLink, impl FnOnce() + Send + 'static) {
-    let (jobs_tx, mut jobs_rx) = RingBuffer::<Box<Job>>::new(PREPARE_JOBS_MAX);
-    let (mut done_tx, done_rx) = RingBuffer::new(PREPARE_JOBS_MAX);
-    let bell = Arc::new(ThreadBell::default());
-    let link = PrepareLink { jobs: jobs_tx, done: done_rx, bell: bell.clone(), in_flight: 0 };
-    let run = move || {
-        // In turns the shortest, so that nobody waits for more than one long text
-        // of others, and the oldest, so that a long one has its turn.
-        let mut oldest_next = false;
-        let mut waiting = heapless::Vec::<Box<Job>, PREPARE_JOBS_MAX>::new();
-        loop {
-            let idle = waiting.is_empty();
-            bell.wait(Duration::ZERO, || !idle || !jobs_rx.is_empty());
-            if bell.is_closed() {
-                return; // whoever waited for these has been cut off
-            }
-            while let Ok(job) = jobs_rx.pop() {
-                assert!(waiting.push(job).is_ok(), "there are no more jobs in flight than this");
-            }
-            let shortest = (0..waiting.len()).min_by_key(|index| waiting[*index].body.len());
-            let Some(shortest) = shortest else { continue };
-            let mut job = waiting.remove(if oldest_next { 0 } else { shortest });
-            oldest_next = !oldest_next;
-            let body = std::mem::take(&mut job.body);
-            if !job.abandoned.load(Ordering::Relaxed) {
-                let began = metrics.clock.now();
-                job.result = Some(prepare(job.route, body, &serving));
-                metrics.prepare.time_us.observe(metrics.clock.now().since(began));
-            }
-            assert!(done_tx.push(job).is_ok(), "the ring holds every job in flight");
-            front_bell.ring();
-        }
-    };
-    (link, run)
 }
 
 #[cfg(test)]
@@ -267,15 +372,54 @@ mod tests {
             vocab: Arc::new(Vocab::of_fake()),
             info: ModelInfo::default(),
             name: "fake".into(),
+            chat: None,
+            slots: 1,
+            embedding_tokens: None,
             sequence_tokens: 10,
             n_predict: None,
         }
     }
 
-    fn generation(route: Route, body: &str) -> Result<PreparedGeneration, ApiError> {
-        match prepare(route, body.as_bytes().to_vec(), &serving())? {
+    fn generation(route: Route, body: &str) -> Result<Box<PreparedGeneration>, ApiError> {
+        let parsed = read(route, body.as_bytes().to_vec())?;
+        match finish(parsed, &serving(), None, OffsetDateTime::UNIX_EPOCH)? {
             Prepared::Generation(generation) => Ok(generation),
-            Prepared::Encoded(_) => panic!("not a generation"),
+            _ => panic!("not a generation"),
+        }
+    }
+
+    #[test]
+    fn n_choices_of_each_prompt_stand_behind_each_other() {
+        let body = r#"{"prompt":["a","bc"],"n":2,"echo":true}"#;
+        let prepared = generation(Route::Completions, body).unwrap();
+        assert_eq!(prepared.prompts.iter().map(|p| p.len()).collect::<Vec<_>>(), [1, 1, 2, 2]);
+        assert_eq!(prepared.reply.echo, ["a", "a", "bc", "bc"]);
+        let error = generation(Route::Completions, r#"{"prompt":["a","b"],"n":100}"#).err();
+        let message = "2 prompts with 100 choices each are 200 texts; a request may have 128";
+        assert_eq!(error.unwrap().message, message);
+    }
+
+    #[test]
+    fn what_the_model_cannot_is_refused() {
+        for (route, body, message) in [
+            (
+                Route::ChatCompletions,
+                r#"{"messages":[{"role":"user","content":"Hi"}]}"#,
+                "this model has no chat template; start the server with --chat-template",
+            ),
+            (
+                Route::Completions,
+                r#"{"prompt":"a","suffix":"b"}"#,
+                "this model cannot fill in text; leave suffix out",
+            ),
+            (
+                Route::Completions,
+                r#"{"prompt":"a","echo":true,"logprobs":1}"#,
+                "echo and logprobs cannot be given together: this server scores the tokens that \
+                 it generates, and not those of a prompt",
+            ),
+        ] {
+            assert_eq!(generation(route, body).err().unwrap().message, message);
         }
     }
 

@@ -12,6 +12,8 @@ pub struct Head {
     pub method: Method,
     /// The path, without the query.
     pub path: String,
+    /// The query, without its question mark; empty where there is none.
+    pub query: String,
     /// How the body is framed.
     pub framing: Framing,
     /// The connection may serve another request after this one.
@@ -105,9 +107,9 @@ fn interpret(request: &Request<'_, '_>) -> Head {
             fault.get_or_insert(error);
         }
     }
-    let path = path_of(request.path.unwrap_or_default()).unwrap_or_else(|error| {
+    let (path, query) = target(request.path.unwrap_or_default()).unwrap_or_else(|error| {
         fault.get_or_insert(error);
-        ""
+        ("", "")
     });
     let framing = fields.framing(version_1_1).unwrap_or_else(|error| {
         fault.get_or_insert(error);
@@ -122,6 +124,7 @@ fn interpret(request: &Request<'_, '_>) -> Head {
             _ => Method::Other,
         },
         path: path.to_owned(),
+        query: query.to_owned(),
         framing,
         keep_alive: if version_1_1 { !fields.close } else { fields.keep_alive && !fields.close },
         chunks_allowed: version_1_1,
@@ -133,9 +136,9 @@ fn interpret(request: &Request<'_, '_>) -> Head {
     }
 }
 
-/// The path of a request target: `/path?query`, `*`, or the absolute form that
-/// proxies send.
-fn path_of(target: &str) -> Result<&str, HttpError> {
+/// The path and the query of a request target: `/path?query`, `*`, or the absolute
+/// form that proxies send.
+fn target(target: &str) -> Result<(&str, &str), HttpError> {
     let local = match target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => target,
@@ -143,7 +146,8 @@ fn path_of(target: &str) -> Result<&str, HttpError> {
     if !local.starts_with('/') && local != "*" {
         return Err(HttpError::malformed(format!("the request target {target:?} is not a path")));
     }
-    Ok(local.split(['?', '#']).next().unwrap_or_default())
+    let local = local.split('#').next().unwrap_or_default();
+    Ok(local.split_once('?').unwrap_or((local, "")))
 }
 
 /// The header fields that matter, as they are collected.

@@ -55,7 +55,9 @@ fn push_status_and_fields(out: &mut Vec<u8>, status: u16, options: &HeadOptions<
     if status != 204 {
         push(out, format_args!("content-type: {}\r\n", options.content_type));
     }
-    push(out, format_args!("x-request-id: {}\r\n", options.request_id));
+    // Anthropic's clients look for the second.
+    let id = options.request_id;
+    push(out, format_args!("x-request-id: {id}\r\nrequest-id: {id}\r\n"));
     out.extend_from_slice(b"access-control-allow-origin: *\r\n");
     if let Some(seconds) = options.retry_after {
         push(out, format_args!("retry-after: {seconds}\r\n"));
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
-             x-request-id: r1\r\naccess-control-allow-origin: *\r\nretry-after: 3\r\n\
+             x-request-id: r1\r\nrequest-id: r1\r\naccess-control-allow-origin: *\r\nretry-after: 3\r\n\
              connection: keep-alive\r\ncontent-length: 2\r\n\r\n"
         );
     }

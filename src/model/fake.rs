@@ -1,7 +1,7 @@
 //! A model without weights, for tests: deterministic, microseconds a step,
 //! and strict about how it is used.
 //!
-//! The next token is a hash of all tokens before it, so a sequence's text
+//! The next token follows from a hash of all tokens before it, so a sequence's text
 //! depends on its own prompt alone. [`continuation`] computes the same text
 //! without slots, batches or positions; whatever the scheduler does to a
 //! sequence, the two must agree.
@@ -39,6 +39,45 @@ pub struct FakeOptions {
     pub hangs_for_good: bool,
     /// One step in so many panics; 0 never does.
     pub panic_one_in: u64,
+    /// Bytes that it says whole, one such after another, and none of them empty; `None`
+    /// says printable ASCII.
+    pub phrases: Option<&'static [&'static [u8]]>,
+}
+
+/// How far a sequence is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tail {
+    /// Of all its tokens.
+    hash: u64,
+    /// The phrase that comes or goes on.
+    phrase: usize,
+    /// Bytes of it that have been said.
+    said: usize,
+}
+
+impl Tail {
+    fn absorb(self, token: TokenId, options: &FakeOptions) -> Self {
+        let hash = absorb(self.hash, token);
+        let Some(phrases) = options.phrases else { return Self { hash, ..self } };
+        let current = phrases[self.phrase];
+        let said = self.said + 1;
+        if TokenId::from(current[self.said]) == token && said < current.len() {
+            return Self { hash, said, ..self };
+        }
+        Self { hash, phrase: (hash % phrases.len() as u64) as usize, said: 0 }
+    }
+
+    /// The token that follows.
+    fn next(self, options: &FakeOptions) -> TokenId {
+        let Self { hash, phrase, said } = self;
+        if options.end_one_in != 0 && (hash >> 32).is_multiple_of(options.end_one_in) {
+            return END;
+        }
+        match options.phrases {
+            Some(phrases) => phrases[phrase][said].into(),
+            None => TokenId::from(b' ') + (hash % 95) as TokenId, // at most 126
+        }
+    }
 }
 
 /// The fake model.
@@ -46,7 +85,7 @@ pub struct FakeModel {
     options: FakeOptions,
     steps: u64,
     context_tokens: usize,
-    slots: Box<[Vec<u64>]>, // [slots][tokens]: the hash after each token
+    slots: Box<[Vec<Tail>]>, // [slots][tokens]: how it goes on after each token
     logits: Box<[f32]>,     // [rows_max, N_VOCAB]
     sampled: Box<[bool]>,   // [rows_max]: which rows of the last step have logits
     fails_next: Option<StepError>,
@@ -103,7 +142,7 @@ impl Backend for FakeModel {
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         self.steps += 1;
-        let FakeOptions { end_one_in, step, fail_one_in, fail_more, .. } = self.options;
+        let FakeOptions { step, fail_one_in, fail_more, .. } = self.options;
         let FakeOptions { hang_one_in, hang_more, .. } = self.options;
         let steps = self.steps;
         let is_one = |one_in, more| one_in != 0 && steps >= one_in && steps % one_in <= more;
@@ -128,13 +167,13 @@ impl Backend for FakeModel {
         for (index, row) in rows[..stored].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
-            let hash = absorb(slot.last().copied().unwrap_or(0), row.token);
-            slot.push(hash);
+            let tail = slot.last().copied().unwrap_or_default().absorb(row.token, &self.options);
+            slot.push(tail);
             self.sampled[index] = row.sample;
             if row.sample {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
                 logits.fill(0.0);
-                logits[next_token(hash, end_one_in) as usize] = 20.0;
+                logits[tail.next(&self.options) as usize] = 20.0;
             }
         }
         failure.map_or(Ok(()), Err)
@@ -166,25 +205,23 @@ impl Backend for FakeModel {
 /// What a [`FakeModel`] continues `prompt` with, greedily: at most `max`
 /// tokens, the last of them [`END`] if it ends by itself.
 pub fn continuation(prompt: &[TokenId], max: usize, end_one_in: u64) -> Vec<TokenId> {
-    let mut hash = prompt.iter().fold(0, |hash, token| absorb(hash, *token));
+    continuation_with(&FakeOptions { end_one_in, ..FakeOptions::default() }, prompt, max)
+}
+
+/// The same, of one that behaves as told.
+pub fn continuation_with(options: &FakeOptions, prompt: &[TokenId], max: usize) -> Vec<TokenId> {
+    let absorb = |tail: Tail, token: &TokenId| tail.absorb(*token, options);
+    let mut tail = prompt.iter().fold(Tail::default(), absorb);
     let mut tokens = Vec::new();
     while tokens.len() < max {
-        let token = next_token(hash, end_one_in);
+        let token = tail.next(options);
         tokens.push(token);
         if token == END {
             break;
         }
-        hash = absorb(hash, token);
+        tail = tail.absorb(token, options);
     }
     tokens
-}
-
-/// Printable ASCII, or END.
-fn next_token(hash: u64, end_one_in: u64) -> TokenId {
-    if end_one_in != 0 && (hash >> 32).is_multiple_of(end_one_in) {
-        return END;
-    }
-    TokenId::from(b' ') + (hash % 95) as TokenId // at most 126
 }
 
 /// SplitMix64's finaliser over the running hash and the token.

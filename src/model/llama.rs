@@ -53,7 +53,7 @@ pub struct LlamaBackend {
 }
 
 /// The arrays that a `llama_batch` points to.
-struct RowArrays {
+pub(super) struct RowArrays {
     token: Box<[sys::llama_token]>,            // [step_rows]
     pos: Box<[sys::llama_pos]>,                // [step_rows]
     n_seq_id: Box<[i32]>,                      // [step_rows], all 1
@@ -69,50 +69,17 @@ impl LlamaBackend {
     /// # Errors
     /// A sentence that says what could not be had.
     pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
-        let n_threads = config.decode_cores.len();
-        // SAFETY: plain data out, no preconditions.
-        let mut params = unsafe { sys::llama_context_default_params() };
-        params.n_ctx = config.context_tokens;
-        params.n_batch = config.step_rows;
-        params.n_ubatch = config.ubatch_rows;
-        params.n_seq_max = config.slots;
-        // Only one row of each sequence is ever sampled. Without this bound
-        // llama.cpp reserves logits for every row: 300 MB at 512 rows of
-        // 151,936 tokens.
-        params.n_outputs_max = config.slots;
-        params.n_threads = n_threads as i32; // at most 512, checked in placement.rs
-        params.n_threads_batch = n_threads as i32;
-        // With a cache for each sequence, llama.cpp splits a step where the ids of
-        // its sequences have a gap, and in two where their row counts differ. With
-        // one for all, each row looks at the cells of all sequences to find its
-        // own, which costs more (perf/cache.py measures it).
-        params.kv_unified = config.cache.unified;
-        params.type_k = ggml_type(config.cache.keys);
-        params.type_v = ggml_type(config.cache.values);
-        params.flash_attn_type = match config.cache.flash_attention {
-            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
-            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
-            FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
-        };
-        params.no_perf = true;
-        // SAFETY: LlamaModel is a transparent wrapper around the pointer (both
-        // types are `repr(transparent)`, and the size is asserted below). The
-        // model outlives the context: `_model` holds it. Contexts of one model
-        // are not made in parallel, since only this call does, on one thread.
-        let context = unsafe {
-            const _: () = assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>());
-            let model: *mut sys::llama_model =
-                *ptr::from_ref::<LlamaModel>(&model).cast::<*mut sys::llama_model>();
-            sys::llama_init_from_model(model, params)
-        };
-        if context.is_null() {
-            return Err(format!(
-                "llama.cpp could not make a context of {} tokens for {} sequences{}",
-                config.context_tokens,
-                config.slots,
-                super::load::last_llama_error(),
-            ));
-        }
+        let context = new_context(&model, config, |params| {
+            // Only one row of each sequence is ever sampled. Without this bound
+            // llama.cpp reserves logits for every row: 300 MB at 512 rows of
+            // 151,936 tokens.
+            params.n_outputs_max = config.slots;
+            // With a cache for each sequence, llama.cpp splits a step where the ids of
+            // its sequences have a gap, and in two where their row counts differ. With
+            // one for all, each row looks at the cells of all sequences to find its
+            // own, which costs more (perf/cache.py measures it).
+            params.kv_unified = config.cache.unified;
+        })?;
         let threadpool = new_threadpool(config)?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         let memory = unsafe {
@@ -132,6 +99,51 @@ impl LlamaBackend {
     }
 }
 
+/// A context of a model; `adjust` has the last word on its parameters.
+pub(super) fn new_context(
+    model: &Arc<LlamaModel>,
+    config: &ContextConfig,
+    adjust: impl FnOnce(&mut sys::llama_context_params),
+) -> Result<*mut sys::llama_context, String> {
+    let n_threads = config.decode_cores.len();
+    // SAFETY: plain data out, no preconditions.
+    let mut params = unsafe { sys::llama_context_default_params() };
+    params.n_ctx = config.context_tokens;
+    params.n_batch = config.step_rows;
+    params.n_ubatch = config.ubatch_rows;
+    params.n_seq_max = config.slots;
+    params.n_threads = n_threads as i32; // at most 512, checked in placement.rs
+    params.n_threads_batch = n_threads as i32;
+    params.type_k = ggml_type(config.cache.keys);
+    params.type_v = ggml_type(config.cache.values);
+    params.flash_attn_type = match config.cache.flash_attention {
+        FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+        FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    };
+    params.no_perf = true;
+    adjust(&mut params);
+    // SAFETY: LlamaModel is a transparent wrapper around the pointer (both types
+    // are `repr(transparent)`, and the size is asserted below). The caller keeps
+    // the model for as long as the context. Contexts of one model are not made in
+    // parallel: each lane is waited for before the next one starts.
+    let context = unsafe {
+        const _: () = assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>());
+        let model: *mut sys::llama_model =
+            *ptr::from_ref::<LlamaModel>(model).cast::<*mut sys::llama_model>();
+        sys::llama_init_from_model(model, params)
+    };
+    if context.is_null() {
+        return Err(format!(
+            "llama.cpp could not make a context of {} tokens for {} sequences{}",
+            config.context_tokens,
+            config.slots,
+            super::load::last_llama_error(),
+        ));
+    }
+    Ok(context)
+}
+
 /// What llama.cpp asks between two operations of a step.
 unsafe extern "C" fn is_aborted(flag: *mut c_void) -> bool {
     // SAFETY: the flag that `LlamaBackend::new` set, which outlives the context.
@@ -147,7 +159,7 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
     }
 }
 
-fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_threadpool, String> {
+pub(super) fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_threadpool, String> {
     let n_threads = config.decode_cores.len();
     // SAFETY: plain data out; the count is at most GGML_MAX_N_THREADS.
     let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
@@ -230,7 +242,7 @@ impl Drop for LlamaBackend {
 }
 
 impl RowArrays {
-    fn new(rows: usize) -> Self {
+    pub(super) fn new(rows: usize) -> Self {
         let mut seq_id = vec![0; rows].into_boxed_slice();
         let seq_id_ptr = seq_id.iter_mut().map(ptr::from_mut).collect();
         Self {
@@ -244,7 +256,7 @@ impl RowArrays {
     }
 
     /// The batch for `rows`, pointing into these arrays.
-    fn fill(&mut self, rows: &[DecodeRow]) -> sys::llama_batch {
+    pub(super) fn fill(&mut self, rows: &[DecodeRow]) -> sys::llama_batch {
         assert!(
             rows.len() <= self.token.len(),
             "{} rows, room for {}",

@@ -15,7 +15,7 @@ use llama_cpp_sys_2 as sys;
 use super::builtin;
 use super::vocab::Vocab;
 use crate::memory;
-use crate::types::ModelInfo;
+use crate::types::{ModelInfo, Pooling};
 
 /// Which model to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,16 +146,33 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         n_head: model.n_head(),
         context_trained: model.n_ctx_train(),
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
+        pooling: pooling(model),
+        sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
+        chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),
+    }
+}
+
+/// A value of the model's architecture.
+fn meta(model: &LlamaModel, key: &str) -> Option<String> {
+    let architecture = model.meta_val_str("general.architecture").ok()?;
+    model.meta_val_str(&format!("{architecture}.{key}")).ok()
+}
+
+/// What its maker says; the numbers are GGUF's. (4 is for ranking, which is not done
+/// here.)
+fn pooling(model: &LlamaModel) -> Option<Pooling> {
+    match meta(model, "pooling_type")?.as_str() {
+        "1" => Some(Pooling::Mean),
+        "2" => Some(Pooling::Cls),
+        "3" => Some(Pooling::Last),
+        _ => None,
     }
 }
 
 /// Keys and values of one token over all layers, 2 bytes a number.
 fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize) -> u64 {
-    let meta = |key: &str| {
-        let architecture = model.meta_val_str("general.architecture").ok()?;
-        model.meta_val_str(&format!("{architecture}.{key}")).ok()?.parse::<u64>().ok()
-    };
+    let meta = |key: &str| meta(model, key)?.parse::<u64>().ok();
     let head = n_embd as u64 / u64::from(model.n_head().max(1));
     let key = meta("attention.key_length").unwrap_or(head);
     let value = meta("attention.value_length").unwrap_or(head);

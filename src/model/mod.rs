@@ -5,6 +5,7 @@
 //! `llama-cpp-sys-2`.
 
 pub mod builtin;
+pub mod embed;
 pub mod fake;
 pub mod llama;
 pub mod load;

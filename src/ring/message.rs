@@ -2,9 +2,11 @@
 //! [`Batch`], which goes down filled with rows and comes back filled with
 //! samples.
 
+use std::sync::Arc;
+
 use crate::clock::Micros;
-use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX};
-use crate::types::{Owner, Position, Sampling, SlotId, TokenId};
+use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
+use crate::types::{Extras, Owner, Position, Sampling, SlotId, TokenId};
 
 /// One step: what the scheduler asks for, and what the decode lane made of it.
 ///
@@ -29,6 +31,8 @@ pub struct Batch {
 
     /// Answer: one for each row that asked for it and was run.
     pub samples: heapless::Vec<Sample, SLOTS_MAX>,
+    /// Answer: the log-probabilities of those samples that were asked for them.
+    pub logprobs: heapless::Vec<TokenLogprobs, SLOTS_MAX>,
     /// Answer: sequences that this step failed. Their later rows are dropped
     /// until they start again.
     pub failed: heapless::Vec<Failed, SLOTS_MAX>,
@@ -55,6 +59,7 @@ impl Batch {
         self.decode_rows = 0;
         self.prefill_rows = 0;
         self.samples.clear();
+        self.logprobs.clear();
         self.failed.clear();
         self.step_failed = false;
         self.aborted = false;
@@ -72,7 +77,7 @@ impl Batch {
 
 /// A sequence begins in a slot, with the first tokens of what a slot holds; or
 /// begins again, after a step that failed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     /// The slot and the generation that it now has.
     pub owner: Owner,
@@ -85,6 +90,11 @@ pub struct Start {
     pub prompt_tokens: u32,
     /// How to choose its tokens.
     pub sampling: Sampling,
+    /// What few ask for. Comes back as those of the slot's holder before, for the
+    /// front lane to drop: the decode lane frees nothing.
+    pub extras: Option<Arc<Extras>>,
+    /// What Mirostat's `mu` was after the token before.
+    pub mu: f32,
 }
 
 /// A sequence that a step failed.
@@ -121,7 +131,7 @@ pub enum Input {
 }
 
 /// A chosen token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// The sequence that goes on with it.
     pub owner: Owner,
@@ -130,4 +140,24 @@ pub struct Sample {
     /// It is an end-of-generation token: the decode lane runs no further row
     /// of this sequence.
     pub end: bool,
+    /// Which of the batch's `logprobs` are its own, if it was asked for them.
+    pub logprobs: Option<u16>,
+    /// What Mirostat's `mu` is after it: the sequence may have to go on elsewhere.
+    pub mu: f32,
+}
+
+/// Natural logarithms of probabilities, of the whole vocabulary's softmax over the
+/// model's own logits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenLogprobs {
+    /// The chosen token's.
+    pub logprob: f32,
+    /// The most probable tokens', as many as were asked for, the largest first.
+    pub top: heapless::Vec<(TokenId, f32), TOP_LOGPROBS_MAX>,
+}
+
+impl TokenLogprobs {
+    /// What stands for a probability of 0, as OpenAI has it: JSON has no infinity.
+    /// No log-probability is smaller.
+    pub const MIN: f32 = -9999.0;
 }

@@ -32,8 +32,9 @@ impl Scheduler {
                 continue;
             }
             sequence.tokens.push(sample.token);
+            sequence.mu = sample.mu;
             let is_last = sequence.generated() == sequence.max_tokens as usize;
-            event(Event::Token(id, sample.token));
+            event(Event::Token(id, sample.token, sample.logprobs));
             // `event` may not cancel: the caller does so after this call.
             if is_last {
                 self.release(id);

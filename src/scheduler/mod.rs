@@ -62,8 +62,9 @@ const AGEING_ROWS: u64 = 8;
 /// What became of a sequence in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It goes on with this token.
-    Token(SequenceId, TokenId),
+    /// It goes on with this token, whose log-probabilities, if it was asked for them,
+    /// are these of the batch's.
+    Token(SequenceId, TokenId, Option<u16>),
     /// It is over. The id is free for another sequence.
     Finished(SequenceId, Finish),
 }
@@ -464,6 +465,8 @@ fn start(batch: &mut Batch, sequence: &Sequence, slot: SlotId, keep: usize) {
         keep: Position(keep as u32), // below sequence_tokens
         prompt_tokens: sequence.prompt_tokens as u32, // as above
         sampling: sequence.sampling,
+        extras: sequence.extras.clone(),
+        mu: sequence.mu,
     };
     batch.starts.push(start).expect("one start for each slot");
 }

@@ -1,6 +1,8 @@
 //! One sequence in the scheduler's books, and the table of all of them.
 
-use crate::types::{KeyId, Owner, Position, Sampling, TokenId};
+use std::sync::Arc;
+
+use crate::types::{Extras, KeyId, Owner, Position, Sampling, TokenId};
 
 /// What a caller asks for.
 #[derive(Clone, Debug)]
@@ -11,6 +13,8 @@ pub struct NewSequence {
     pub max_tokens: u32,
     /// How to choose them.
     pub sampling: Sampling,
+    /// What few ask for.
+    pub extras: Option<Arc<Extras>>,
     /// Lower goes first.
     pub priority: i32,
     /// Whose request it is.
@@ -24,7 +28,8 @@ impl NewSequence {
     /// A sequence as most are: of no key and no priority, and with the KV cache's
     /// help.
     pub fn new(prompt: Box<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
-        Self { prompt, max_tokens, sampling, priority: 0, key: KeyId(0), cache: true }
+        let (extras, key) = (None, KeyId(0));
+        Self { prompt, max_tokens, sampling, extras, priority: 0, key, cache: true }
     }
 }
 
@@ -51,6 +56,9 @@ pub(super) struct Sequence {
     pub prompt_tokens: usize,
     pub max_tokens: u32,
     pub sampling: Sampling,
+    pub extras: Option<Arc<Extras>>,
+    /// Mirostat's, after the last token that came back.
+    pub mu: f32,
     pub priority: i32,
     pub key: KeyId,
     pub cache: bool,
@@ -150,6 +158,8 @@ impl Sequences {
             tokens: new.prompt.into_vec(),
             max_tokens: new.max_tokens,
             sampling: new.sampling,
+            mu: new.extras.as_ref().map_or(0.0, |extras| extras.first_mu()),
+            extras: new.extras,
             priority: new.priority,
             key: new.key,
             cache: new.cache,

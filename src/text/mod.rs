@@ -17,6 +17,8 @@ pub struct TextStream {
     stops: StopStrings,
     /// Decoded, and not yet shown because a stop string may begin in it.
     held: String,
+    /// The stop string that ended it.
+    stopped_by: Option<usize>,
 }
 
 /// What pushing a token's bytes led to.
@@ -32,7 +34,7 @@ pub enum Pushed {
 impl TextStream {
     /// A stream that ends at any of `stops`.
     pub fn new(stops: StopStrings) -> Self {
-        Self { utf8: Utf8Holder::default(), stops, held: String::new() }
+        Self { utf8: Utf8Holder::default(), stops, held: String::new(), stopped_by: None }
     }
 
     /// Adds a token's bytes, and appends to `out` the text that may now be
@@ -44,7 +46,8 @@ impl TextStream {
         }
         let searched = self.held.len();
         self.utf8.push(bytes, &mut self.held);
-        if let Some(at) = self.stops.find(&self.held, searched) {
+        if let Some((at, stop)) = self.stops.find(&self.held, searched) {
+            self.stopped_by = Some(stop);
             out.push_str(&self.held[..at]);
             self.held.clear();
             return Pushed::Stopped;
@@ -54,6 +57,11 @@ impl TextStream {
         out.push_str(&self.held[..shown]);
         self.held.drain(..shown);
         Pushed::Open
+    }
+
+    /// The stop string that ended it, if one did.
+    pub fn stop_word(&self) -> Option<&str> {
+        self.stopped_by.map(|stop| self.stops.get(stop))
     }
 
     /// The sequence ended by itself: appends all that was held back.

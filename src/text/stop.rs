@@ -20,18 +20,23 @@ impl StopStrings {
         self.stops.is_empty()
     }
 
-    /// Where the earliest stop string begins in `text`. The first `searched`
-    /// bytes are known to contain none as a whole.
-    pub fn find(&self, text: &str, searched: usize) -> Option<usize> {
-        let start_of = |stop: &String| {
+    /// Where the earliest stop string begins in `text`, and which it is. The first
+    /// `searched` bytes are known to contain none as a whole.
+    pub fn find(&self, text: &str, searched: usize) -> Option<(usize, usize)> {
+        let start_of = |(index, stop): (usize, &String)| {
             // A match must end in the new part.
             let mut from = (searched + 1).saturating_sub(stop.len());
             while !text.is_char_boundary(from) {
                 from -= 1;
             }
-            Some(from + text[from..].find(stop.as_str())?)
+            Some((from + text[from..].find(stop.as_str())?, index))
         };
-        self.stops.iter().filter_map(start_of).min()
+        self.stops.iter().enumerate().filter_map(start_of).min()
+    }
+
+    /// One of them.
+    pub fn get(&self, index: usize) -> &str {
+        &self.stops[index]
     }
 
     /// The length of the longest end of `text` that is a proper beginning of

@@ -10,15 +10,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corelane::api::{GenerationRequest, Reply, ReplyContext, Route};
+use corelane::api::{Reply, ReplyContext, Route};
 use corelane::clock::Micros;
 use corelane::config::ServeConfig;
 use corelane::front::engine::Submission;
+use corelane::front::prepare::{self, Prepared, PreparedGeneration, Serving};
 use corelane::lanes::{Served, Server};
 use corelane::metrics::Metrics;
 use corelane::model::fake::FakeOptions;
+use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
-use corelane::types::KeyId;
+use corelane::types::{KeyId, ModelInfo};
 
 /// SplitMix64: the same seed, the same test.
 pub struct Random(pub u64);
@@ -50,6 +52,8 @@ pub fn config() -> ServeConfig {
         port: 0,
         ops_addr: None,
         alias: None,
+        pooling: None,
+        chat_template: None,
         keys: Vec::new(),
         context_tokens: None,
         parallel: 8,
@@ -273,13 +277,41 @@ pub fn key(secret: &str) -> corelane::config::ApiKey {
     }
 }
 
+/// What a server of the fake model serves.
+pub fn serving(sequence_tokens: u32) -> Serving {
+    Serving {
+        vocab: Arc::new(Vocab::of_fake()),
+        info: ModelInfo::default(),
+        name: "fake".into(),
+        chat: None,
+        sequence_tokens,
+        slots: 1,
+        embedding_tokens: None,
+        n_predict: None,
+    }
+}
+
+/// A good request, prepared.
+pub fn prepared(route: Route, body: &[u8], serving: &Serving) -> PreparedGeneration {
+    let parsed = prepare::read(route, body.to_vec()).unwrap();
+    match prepare::finish(parsed, serving, None, time::OffsetDateTime::UNIX_EPOCH) {
+        Ok(Prepared::Generation(generation)) => *generation,
+        _ => panic!("a request for text"),
+    }
+}
+
 /// What the front lane says of a request of nobody in particular.
-pub fn submission(route: Route, request: &GenerationRequest, received: Micros) -> Submission {
+pub fn submission(
+    route: Route,
+    generation: &mut PreparedGeneration,
+    received: Micros,
+) -> Submission {
     let (id, model) = ("gen-1".to_owned(), "fake".to_owned());
-    let context = ReplyContext { id: id.clone(), model, created: 0, started: received };
+    let context =
+        ReplyContext { id: id.clone(), model, created: 0, started: received, prompt_tokens: 0 };
     Submission {
         id,
-        reply: Reply::new(route, request, context),
+        reply: Reply::new(route, std::mem::take(&mut generation.reply), context),
         seed: 1,
         key: KeyId(0),
         priority: 0,

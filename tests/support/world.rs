@@ -156,7 +156,7 @@ impl World {
         let now = self.now;
         let served = &mut self.served;
         self.scheduler.complete(&batch, |event| match event {
-            Event::Token(id, _) => {
+            Event::Token(id, ..) => {
                 let served = served.get_mut(&id).expect("it was sent");
                 served.first_token.get_or_insert(now);
                 if let Some(last) = served.last_token.replace(now) {

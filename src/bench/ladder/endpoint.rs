@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
+use time::OffsetDateTime;
+
 use super::measure::{Measured, Watch};
 use super::pipe::Waiter;
 use super::workload::{STOP, Workload};
-use crate::api::request::Urgency;
 use crate::api::{self, GenerationRequest, Prompt, Reply, ReplyContext, Route};
 use crate::clock::Micros;
 use crate::front::engine::{Engine, Submission};
 use crate::front::exchange::SharedExchange;
-use crate::front::prepare::{self, Prepared, PreparedGeneration, Serving};
+use crate::front::prepare::{self, Parsed, Prepared, PreparedGeneration, Serving};
 use crate::http::body::BodyReader;
 use crate::http::head;
 use crate::http::response::{self, HeadOptions};
@@ -53,22 +54,14 @@ impl Door {
     ) -> Result<PreparedGeneration, String> {
         match self {
             Door::Endpoint => {
-                let prompt = workload.prompts[request].clone();
-                Ok(PreparedGeneration {
-                    prompts: vec![prompt.clone().into_boxed_slice()],
-                    max_tokens: vec![workload.gen_tokens],
-                    request: GenerationRequest {
-                        prompts: vec![Prompt::Tokens(prompt)],
-                        max_tokens: Some(workload.gen_tokens),
-                        sampling: Workload::sampling(),
-                        seed: None,
-                        stops: vec![STOP.to_owned()],
-                        stream: false,
-                        include_usage: false,
-                        urgency: Urgency::default(),
-                        cache_prompt: true,
-                    },
-                })
+                let request = GenerationRequest {
+                    prompts: vec![Prompt::Tokens(workload.prompts[request].clone())],
+                    max_tokens: Some(workload.gen_tokens),
+                    sampling: Workload::sampling(),
+                    stops: vec![STOP.to_owned()],
+                    ..GenerationRequest::default()
+                };
+                prepared(Parsed::Generation(Box::new(request), workload.gen_tokens), serving)
             }
             Door::Handler(wires) => {
                 let wire = &wires[request];
@@ -79,11 +72,8 @@ impl Door {
                 body.feed(&wire[length..]).map_err(|error| error.to_string())?;
                 let route =
                     api::route(head.method, &head.path).map_err(|error| error.message.clone())?;
-                match prepare::prepare(route, body.into_body(), serving) {
-                    Ok(Prepared::Generation(generation)) => Ok(generation),
-                    Ok(Prepared::Encoded(_)) => Err("the request was understood as another".into()),
-                    Err(error) => Err(error.message),
-                }
+                let parsed = prepare::read(route, body.into_body());
+                prepared(parsed.map_err(|error| error.message)?, serving)
             }
         }
     }
@@ -126,6 +116,14 @@ impl Door {
     }
 }
 
+fn prepared(parsed: Parsed, serving: &Serving) -> Result<PreparedGeneration, String> {
+    match prepare::finish(parsed, serving, None, OffsetDateTime::UNIX_EPOCH) {
+        Ok(Prepared::Generation(generation)) => Ok(*generation),
+        Ok(_) => Err("the request was understood as another".into()),
+        Err(error) => Err(error.message),
+    }
+}
+
 /// Runs the workload through the engine; gives back every response, in the
 /// order of the requests.
 pub fn engine(
@@ -141,14 +139,16 @@ pub fn engine(
     let watch = Watch::start();
     while done < workload.prompts.len() {
         while running.len() < workload.concurrency && next < workload.prompts.len() {
-            let generation = door.enter(next, workload, serving)?;
+            let mut generation = door.enter(next, workload, serving)?;
             let context = ReplyContext {
                 id: format!("cmpl-{next:016x}"),
                 model: serving.name.clone(),
                 created: 0,
                 started: Micros(0),
+                prompt_tokens: 0,
             };
-            let reply = Reply::new(Route::Completions, &generation.request, context);
+            let options = std::mem::take(&mut generation.reply);
+            let reply = Reply::new(Route::Completions, options, context);
             let now = waiter.now();
             let submission = Submission {
                 id: String::new(),

@@ -110,8 +110,9 @@ pub fn executor(
         }
         for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.sample) {
             let token = largest(model.logits(index), end_tokens);
-            last[row.owner.slot.index()] = token;
-            let sample = Sample { owner: row.owner, token, end: false };
+            let owner = row.owner;
+            last[owner.slot.index()] = token;
+            let sample = Sample { owner, token, end: false, logprobs: None, mu: 0.0 };
             batch.samples.push(sample).expect("one sample for each slot");
         }
     }

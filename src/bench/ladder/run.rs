@@ -261,6 +261,9 @@ impl Stage {
             vocab: self.loaded.vocab.clone(),
             info: self.loaded.info.clone(),
             name: self.loaded.info.name.clone(),
+            chat: None,
+            embedding_tokens: None,
+            slots: self.workload.capacity.slots,
             sequence_tokens: self.workload.capacity.sequence_tokens,
             n_predict: None,
         });

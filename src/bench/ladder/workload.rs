@@ -75,7 +75,7 @@ impl Workload {
 fn answer(batch: &Batch) -> Batch {
     let mut answered = Batch::default();
     for row in batch.rows.iter().filter(|row| row.sample) {
-        let sample = Sample { owner: row.owner, token: 0, end: false };
+        let sample = Sample { owner: row.owner, token: 0, end: false, logprobs: None, mu: 0.0 };
         answered.samples.push(sample).expect("one sample for each slot");
     }
     answered
@@ -112,7 +112,7 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
     /// Takes what became of a sequence.
     pub fn on_event(&mut self, event: Event) {
         match event {
-            Event::Token(id, token) => (self.on_token)(self.requests[id.index()], token),
+            Event::Token(id, token, _) => (self.on_token)(self.requests[id.index()], token),
             Event::Finished(..) => self.running -= 1,
         }
     }

@@ -10,31 +10,61 @@ use super::guards::{AbandonGuard, CancelGuard};
 use super::{Connection, Gone, Incoming};
 use crate::api::error::ApiError;
 use crate::api::{Reply, ReplyContext, Route};
-use crate::clock::unix_seconds;
+use crate::clock::{unix_seconds, utc_now};
 use crate::front::engine::Submission;
 use crate::front::exchange::SharedExchange;
 use crate::front::prepare::{self, Prepared, PreparedGeneration};
 use crate::front::remember;
+use crate::front::work::Work;
 use crate::http::response;
 use crate::limits::{PING_INTERVAL, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
 use crate::types::KeyId;
 
 impl Connection {
-    /// Turns a body into tokens, here or on the prepare lane.
+    /// Turns a body into tokens, here or on the prepare lane, or, where vectors are
+    /// wanted, into its answer.
     pub(super) async fn prepare(
         &mut self,
         route: Route,
         body: Vec<u8>,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let sent = {
-            let mut loaded = self.front.loaded.borrow_mut();
-            let Some(loaded) = &mut *loaded else {
+        let prepared = self.prepare_body(route, body).await?;
+        match prepared {
+            Ok(Prepared::Embeddings(texts)) => self.work(Work::Embed(texts)).await,
+            other => Ok(other),
+        }
+    }
+
+    async fn prepare_body(
+        &mut self,
+        route: Route,
+        body: Vec<u8>,
+    ) -> Result<Result<Prepared, ApiError>, Gone> {
+        let work = {
+            let loaded = self.front.loaded.borrow();
+            let Some(loaded) = &*loaded else {
                 return Ok(Err(ApiError::unavailable("the model is being loaded", 2)));
             };
-            if body.len() <= PREPARE_INLINE_BYTES_MAX {
-                return Ok(prepare::prepare(route, body, &loaded.serving));
+            if body.len() > PREPARE_INLINE_BYTES_MAX {
+                Work::Body(route, body)
+            } else {
+                match prepare::read(route, body) {
+                    Ok(parsed) if parsed.compiles() => Work::Parsed(parsed),
+                    Ok(parsed) => {
+                        return Ok(prepare::finish(parsed, &loaded.serving, None, utc_now()));
+                    }
+                    Err(error) => return Ok(Err(error)),
+                }
             }
-            loaded.send_to_prepare(route, body)
+        };
+        self.work(work).await
+    }
+
+    /// Has a lane do it.
+    async fn work(&mut self, work: Work) -> Result<Result<Prepared, ApiError>, Gone> {
+        let sent = match &mut *self.front.loaded.borrow_mut() {
+            Some(loaded) => loaded.send_work(work),
+            None => Err(ApiError::unavailable("the model is being loaded", 2)),
         };
         let slot = match sent {
             Ok(slot) => slot,
@@ -99,19 +129,25 @@ impl Connection {
         incoming: &Incoming,
         route: Route,
         key: KeyId,
-        generation: PreparedGeneration,
+        mut generation: PreparedGeneration,
     ) -> Result<SharedExchange, ApiError> {
         let mut loaded = self.front.loaded.borrow_mut();
         let loaded = loaded.as_mut().expect("a request was prepared, so a model is loaded");
-        let prefix = if route == Route::Completions { "cmpl" } else { "gen" };
-        let id = format!("{prefix}-{:016x}", self.front.random());
+        let prefix = match route {
+            Route::Completions | Route::LlamaCompletion => "cmpl-",
+            Route::ChatCompletions => "chatcmpl-",
+            Route::Messages => "msg_",
+            _ => "gen-",
+        };
+        let id = format!("{prefix}{:016x}", self.front.random());
         let context = ReplyContext {
             id: id.clone(),
             model: loaded.serving.name.clone(),
             created: unix_seconds(),
             started: incoming.received,
+            prompt_tokens: generation.prompts.iter().map(|prompt| prompt.len() as u64).sum(),
         };
-        let reply = Reply::new(route, &generation.request, context);
+        let reply = Reply::new(route, std::mem::take(&mut generation.reply), context);
         let config = &self.front.config;
         let urgency = generation.request.urgency;
         let least = config.keys.get(key.index()).map_or(i32::MIN, |key| key.priority_min);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::api::error::ApiError;
 use crate::front::exchange::SharedExchange;
-use crate::front::{Front, PrepareSlot};
+use crate::front::{Front, WorkSlot};
 use crate::limits::BODIES_BYTES_MAX;
 
 /// Counts a request as in progress while it lives.
@@ -48,7 +48,7 @@ impl Drop for CancelGuard {
 /// Gives up what is being prepared when its client has left.
 pub(super) struct AbandonGuard {
     pub(super) front: Rc<Front>,
-    pub(super) slot: PrepareSlot,
+    pub(super) slot: WorkSlot,
 }
 
 impl Drop for AbandonGuard {

@@ -15,7 +15,7 @@ use super::prepare::Prepared;
 use super::timers::Timer;
 use super::{Front, look_up};
 use crate::api::error::ApiError;
-use crate::api::{self, Route, llama};
+use crate::api::{self, Route};
 use crate::clock::Micros;
 use crate::http::HttpError;
 use crate::http::body::BodyReader;
@@ -178,24 +178,37 @@ impl Connection {
             }
         };
         match route {
-            Route::Health => self.answer_json(incoming, llama::HEALTHY.to_vec()).await,
+            Route::Health => match self.health(&head.query) {
+                Ok(body) => self.answer_json(incoming, body).await,
+                Err(error) => self.answer_error(incoming, &error).await,
+            },
+            Route::Model => match self.model(&head.path) {
+                Ok(body) => self.answer_json(incoming, body).await,
+                Err(error) => self.answer_error(incoming, &error).await,
+            },
             Route::Models => {
                 let body = self.models();
                 self.answer_json(incoming, body).await
             }
+            Route::Props => {
+                let body = self.props();
+                self.answer_json(incoming, body).await
+            }
+            Route::OpenApi => self.answer_json(incoming, api::OPENAPI.into()).await,
             Route::Slots => {
                 let body = self.slots();
                 self.answer_json(incoming, body).await
             }
             _ => {
                 match self.prepare(route, body).await? {
-                    Ok(Prepared::Encoded(answer)) => match permit.grow(answer.len()) {
+                    Ok(Prepared::Answer(answer)) => match permit.grow(answer.len()) {
                         Ok(()) => self.answer_json(incoming, answer).await,
                         Err(error) => self.answer_error(incoming, &error).await,
                     },
+                    Ok(Prepared::Embeddings(_)) => unreachable!("the embed lane answers those"),
                     Ok(Prepared::Generation(generation)) => {
                         drop(permit); // the body is tokens now
-                        self.generate(incoming, route, key, generation).await
+                        self.generate(incoming, route, key, *generation).await
                     }
                     Err(error) => self.answer_error(incoming, &error).await,
                 }

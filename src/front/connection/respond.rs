@@ -4,11 +4,13 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use futures_lite::{AsyncWrite, future};
+use percent_encoding::percent_decode_str;
 
 use super::{Connection, Gone, Incoming, Read, Refused};
 use crate::api::error::ApiError;
 use crate::api::{self, llama, openai};
-use crate::clock::unix_seconds;
+use crate::clock::{Micros, unix_seconds};
+use crate::front::prepare::Serving;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
 use crate::limits::{IDLE_BUFFER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, WRITE_TIMEOUT};
@@ -25,6 +27,70 @@ impl Connection {
                 serving.sequence_tokens,
                 &serving.info,
             );
+        }
+        body
+    }
+
+    /// The one model, if it is the one that the path names.
+    pub(super) fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
+        let asked = percent_decode_str(api::model_of(path).unwrap_or_default());
+        let asked = asked.decode_utf8_lossy();
+        let mut body = Vec::with_capacity(512);
+        if let Some(loaded) = &*self.front.loaded.borrow() {
+            let Serving { name, sequence_tokens, info, .. } = &*loaded.serving;
+            if asked != name.as_str() {
+                return Err(ApiError::no_such_model(&asked, name));
+            }
+            openai::push_model(&mut body, name, unix_seconds(), *sequence_tokens, info);
+        }
+        Ok(body)
+    }
+
+    /// How it is, as far as `level` in the query asks.
+    pub(super) fn health(&self, query: &str) -> Result<Vec<u8>, ApiError> {
+        let given = query.split('&').find_map(|pair| pair.strip_prefix("level="));
+        let level = match given {
+            None | Some("basic") => return Ok(llama::HEALTHY.to_vec()),
+            Some("detailed") => llama::Level::Detailed,
+            Some("full") => llama::Level::Full,
+            Some(other) => {
+                let message = format!("level must be basic, detailed or full, not {other:?}");
+                return Err(ApiError::field("level", message));
+            }
+        };
+        let mut body = Vec::with_capacity(512);
+        if let Some(loaded) = &*self.front.loaded.borrow() {
+            let (front, decode) = (self.front.counters(), &self.front.metrics.decode);
+            let running = front.running.get();
+            let health = llama::Health {
+                model: &loaded.serving.name,
+                uptime_s: self.front.clock.now().seconds_since(Micros(0)),
+                slots_idle: (loaded.serving.slots as u64).saturating_sub(running),
+                slots_processing: running,
+                requests_waiting: front.waiting.get(),
+                kv_tokens_used: decode.kv_tokens_used.get(),
+                kv_tokens_capacity: front.kv_tokens_capacity.get(),
+                connections: front.connections.get(),
+            };
+            llama::push_health(&mut body, &health, level);
+        }
+        Ok(body)
+    }
+
+    pub(super) fn props(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(4096);
+        if let Some(loaded) = &*self.front.loaded.borrow() {
+            let serving = &loaded.serving;
+            let props = llama::Props {
+                model: &serving.name,
+                info: &serving.info,
+                slots: serving.slots,
+                n_ctx: serving.sequence_tokens,
+                chat_template: serving.chat.as_ref().map_or("", |chat| &chat.source),
+                bos: &serving.vocab.bos_text(),
+                eos: &serving.vocab.eos_text(),
+            };
+            llama::push_props(&mut body, &props);
         }
         body
     }

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""What requests that ask for trouble cost a stream that runs beside them.
+
+    perf/hostile.py [--model FILE] [--rounds 4] [--rate 5] [--prompts 2] [--tokens 300] [--json FILE]
+
+The p99 of the time between two tokens of one stream, alone and beside the
+requests of tests/python/hostile_requests.py, one after another, so many a
+second, in turns; and how long each of them waits for its answer, beside the
+stream and with nothing else to do. A stream of the built-in model is short: take
+--prompts 100 --tokens 900. Fails when one was not refused, or was never sent.
+"""
+
+import argparse
+import collections
+import itertools
+import json
+import pathlib
+import statistics
+import sys
+import threading
+import time
+
+from server import ROOT, Server, machine, measure
+
+sys.path.append(str(ROOT / "tests" / "python"))
+from hostile_requests import REQUESTS, send  # noqa: E402
+
+ALONE = 5  # times that each is sent with nothing else to do
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=5)
+    parser.add_argument("--prompts", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=300)
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    rounds, beside = [], collections.defaultdict(list)
+    with Server(model=options.model) as server:
+        itl_p99(server.url, options)  # a warm-up
+        alone = {name: [refused(server.url, *request) for _ in range(ALONE)] for name, *request in REQUESTS}
+        for _ in range(options.rounds):
+            quiet = itl_p99(server.url, options)
+            with Trouble(server.url, options.rate, beside) as trouble:
+                troubled = itl_p99(server.url, options)
+            rounds.append({"alone_ms": quiet, "beside_ms": troubled, "requests": trouble.count})
+            print(f"ITL p99 {quiet:.2f} ms, {troubled:.2f} ms beside {trouble.count} requests: {troubled / quiet:.3f}")
+    missing = [name for name, *_ in REQUESTS if name not in beside]
+    if missing:
+        sys.exit(f"never sent beside the stream, which was too short: {', '.join(missing)}")
+    ratios = [round["beside_ms"] / round["alone_ms"] for round in rounds]
+    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    answers = {name: {"alone_ms": spread(alone[name]), "beside_ms": spread(beside[name])} for name, *_ in REQUESTS}
+    if options.json:
+        taken = {"machine": machine(), "ratio": ratio, "rounds": rounds, "answers": answers}
+        options.json.write_text(json.dumps(taken, indent=1) + "\n")
+    print("\n| request | answered in ms, alone | beside the stream |\n|---|---|---|")
+    for name, times in answers.items():
+        print(f"| {name} | {cell(times['alone_ms'])} | {cell(times['beside_ms'])} |")
+    print(f"\nratio: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
+    print(f"machine: {machine()}")
+
+
+def itl_p99(url: str, options) -> float:
+    """In milliseconds."""
+    load = [f"--num-prompts={options.prompts}", "--max-concurrency=1", "--random-input-len=32"]
+    load += [f"--random-output-len={options.tokens}", "--metric-percentiles=99"]
+    return measure(url, *load)["p99_itl_ms"]
+
+
+def refused(url: str, path: str, body: bytes) -> float:
+    """Milliseconds until it was."""
+    status, text, seconds = send(url, path, body)
+    if not 400 <= status < 500:
+        raise RuntimeError(f"answered {status}, not refused: {body[:60]} {text[:200]}")
+    return 1e3 * seconds
+
+
+class Trouble:
+    """Sends one after another while the `with` block runs, a round where the last left off."""
+
+    turns = itertools.cycle(REQUESTS)
+
+    def __init__(self, url: str, rate: float, times: dict[str, list[float]]):
+        self.url, self.rate, self.times = url, rate, times
+        self.count, self.over, self.failed = 0, False, None
+
+    def __enter__(self) -> "Trouble":
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        self.over = True
+        self.thread.join()
+        if self.failed and not kind:
+            raise RuntimeError(f"after {self.count} requests") from self.failed
+
+    def run(self) -> None:
+        due = time.monotonic()
+        try:
+            while not self.over:
+                name, *request = next(self.turns)
+                self.times[name].append(refused(self.url, *request))
+                self.count += 1
+                due = max(due + 1 / self.rate, time.monotonic())
+                time.sleep(max(0, due - time.monotonic()))
+        except Exception as error:  # a thread's would only be printed
+            self.failed = error
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(times), "min": min(times), "max": max(times)}
+
+
+def cell(times: dict[str, float]) -> str:
+    return f"{times['median']:.1f} ({times['min']:.1f} to {times['max']:.1f})"
+
+
+if __name__ == "__main__":
+    main()

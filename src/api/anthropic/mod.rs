@@ -1,0 +1,245 @@
+//! Anthropic's dialect: `/v1/messages` and its `count_tokens`. The request, read
+//! into the same conversation that OpenAI's is.
+
+pub mod reply;
+
+use std::io::Write;
+
+use serde_json::{Map, Value, json};
+use simd_json::prelude::*;
+
+use super::chat::ChatRequest;
+use super::chat::messages::{check_choice, checked_name};
+use super::error::ApiError;
+use super::json::{Fields, keep, objects, read_object, wrong};
+use super::request::{
+    GenerationRequest, read_max_tokens, read_sampling, read_stop_list, read_urgency,
+};
+use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
+use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
+use crate::types::Sampling;
+
+/// Reads a `/v1/messages` request, or, without `max_tokens`, one of `count_tokens`.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, ApiError> {
+    read_object(body, |fields| {
+        fields.string("model")?; // one model is served, whatever it is called
+        let max_tokens = read_max_tokens(fields)?;
+        if max_tokens.is_none() && !counts_only {
+            let message = "max_tokens is missing; it must be a whole number of at least 1";
+            return Err(ApiError::field("max_tokens", message));
+        }
+        let generation = GenerationRequest {
+            max_tokens,
+            sampling: read_sampling(fields, Sampling::default())?,
+            stops: read_stop_list("stop_sequences", fields)?,
+            stream: fields.boolean("stream")?.unwrap_or(false),
+            urgency: read_urgency(fields)?,
+            ..GenerationRequest::default()
+        };
+        let mut messages = read_system(fields)?;
+        messages.extend(read_turns(fields)?);
+        let tools = read_tools(fields)?;
+        let (tool_choice, parallel_tool_calls) = read_choice(fields, &tools)?;
+        // An answer that was begun goes on.
+        let last = messages.last();
+        let continue_final_message =
+            last.is_some_and(|m| m.role == Role::Assistant && m.tool_calls.is_empty());
+        let conversation = Conversation {
+            messages,
+            tools,
+            tool_choice,
+            parallel_tool_calls,
+            template_kwargs: read_thinking(fields)?,
+            continue_final_message,
+        };
+        Ok(ChatRequest { generation, conversation, split_reasoning: true })
+    })
+}
+
+/// The answer of `count_tokens`.
+pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
+    write!(out, "{{\"input_tokens\":{tokens}}}").expect("memory");
+}
+
+/// `thinking` becomes what templates call it.
+fn read_thinking(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> {
+    let Some(thinking) = fields.object("thinking")? else { return Ok(Map::new()) };
+    let enabled = match thinking.string("type")?.as_deref() {
+        Some("enabled" | "adaptive") => true,
+        Some("disabled") => false,
+        _ => {
+            let message = "thinking.type must be enabled, adaptive or disabled";
+            return Err(ApiError::field("thinking", message));
+        }
+    };
+    Ok(Map::from_iter([("enable_thinking".to_owned(), enabled.into())]))
+}
+
+fn read_system(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
+    let Some(value) = fields.get("system")? else { return Ok(Vec::new()) };
+    let content = match value.as_str() {
+        Some(text) => Content::Text(text.to_owned()),
+        None => Content::Parts(read_texts("system", &value)?),
+    };
+    Ok(vec![Message { role: Role::System, content, ..Message::default() }])
+}
+
+/// Text blocks and nothing else.
+fn read_texts(
+    name: &'static str,
+    value: &simd_json::tape::Value<'_, '_>,
+) -> Result<Vec<String>, ApiError> {
+    if !value.is_array() {
+        return Err(wrong(name, "a string or an array of text blocks", value));
+    }
+    let text = |block: &Fields<'_, '_>| match block.string("type")?.as_deref() {
+        Some("text") => text_of(name, block),
+        other => Err(unsupported_block(name, other)),
+    };
+    objects(name, value, PARTS_MAX)?.iter().map(text).collect()
+}
+
+fn text_of(name: &'static str, block: &Fields<'_, '_>) -> Result<String, ApiError> {
+    let text = block.string("text")?;
+    text.ok_or_else(|| ApiError::field(name, "a text block must have a string text"))
+}
+
+fn unsupported_block(name: &'static str, kind: Option<&str>) -> ApiError {
+    let kind = kind.unwrap_or("none");
+    ApiError::unsupported(name, format!("a content block of type {kind:?} is not supported"))
+}
+
+fn read_turns(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
+    const NAME: &str = "messages";
+    let Some(value) = fields.get(NAME)? else {
+        let message = "messages is missing; it must be an array of objects with role and content";
+        return Err(ApiError::field(NAME, message));
+    };
+    let turns = objects(NAME, &value, MESSAGES_MAX)?;
+    if turns.is_empty() {
+        return Err(ApiError::field(NAME, "messages is empty; it must have at least one"));
+    }
+    let mut messages = Vec::with_capacity(turns.len());
+    for (index, turn) in turns.iter().enumerate() {
+        read_turn(turn, &mut messages).map_err(|error| ApiError {
+            param: Some(NAME),
+            message: format!("messages.{index}: {}", error.message),
+            ..error
+        })?;
+    }
+    Ok(messages)
+}
+
+/// One turn, which is several messages where it has results of tools in it.
+fn read_turn(turn: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
+    let role = match turn.string("role")?.as_deref() {
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("system") => Role::System,
+        _ => return Err(ApiError::field("role", "role must be user or assistant")),
+    };
+    let Some(content) = turn.get("content")? else {
+        return Err(ApiError::field(
+            "content",
+            "content is missing; it must be a string or blocks",
+        ));
+    };
+    if let Some(text) = content.as_str() {
+        let content = Content::Text(text.to_owned());
+        messages.push(Message { role, content, ..Message::default() });
+        return Ok(());
+    }
+    if !content.is_array() {
+        return Err(wrong("content", "a string or an array of blocks", &content));
+    }
+    let mut said = Message { role, ..Message::default() };
+    let mut texts = Vec::new();
+    for block in objects("content", &content, PARTS_MAX)? {
+        match (block.string("type")?.as_deref(), role) {
+            (Some("text"), _) => texts.push(text_of("content", &block)?),
+            (Some("tool_use"), Role::Assistant) => said.tool_calls.push(read_tool_use(&block)?),
+            (Some("thinking"), Role::Assistant) => said.reasoning = block.string("thinking")?,
+            (Some("redacted_thinking"), Role::Assistant) => {}
+            (Some("tool_result"), Role::User) => messages.push(read_tool_result(&block)?),
+            (other, _) => return Err(unsupported_block("content", other)),
+        }
+    }
+    let is_empty = texts.is_empty();
+    if !is_empty {
+        said.content = Content::Parts(texts);
+    }
+    if !is_empty || !said.tool_calls.is_empty() || said.reasoning.is_some() {
+        messages.push(said);
+    }
+    Ok(())
+}
+
+fn read_tool_use(block: &Fields<'_, '_>) -> Result<ToolCall, ApiError> {
+    let name = block.string("name")?;
+    let arguments = match block.get("input")? {
+        Some(input) => keep("content", &input)?,
+        None => Value::Object(Map::new()),
+    };
+    Ok(ToolCall {
+        id: block.string("id")?.unwrap_or_default(),
+        name: name
+            .ok_or_else(|| ApiError::field("content", "a tool_use block must have a name"))?,
+        arguments,
+    })
+}
+
+fn read_tool_result(block: &Fields<'_, '_>) -> Result<Message, ApiError> {
+    let content = match block.get("content")? {
+        None => Content::Text(String::new()),
+        Some(value) => match value.as_str() {
+            Some(text) => Content::Text(text.to_owned()),
+            None => Content::Parts(read_texts("content", &value)?),
+        },
+    };
+    let tool_call_id = block.string("tool_use_id")?;
+    Ok(Message { role: Role::Tool, content, tool_call_id, ..Message::default() })
+}
+
+fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
+    let Some(value) = fields.get("tools")? else { return Ok(Vec::new()) };
+    let read = |tool: &Fields<'_, '_>| {
+        if let Some(kind) = tool.string("type")?.filter(|kind| kind != "custom") {
+            let message = format!("a tool of type {kind:?} is not supported; custom is");
+            return Err(ApiError::unsupported("tools", message));
+        }
+        let name = checked_name(tool.string("name")?)?;
+        let parameters = match tool.get("input_schema")? {
+            Some(schema) if schema.is_object() => keep("tools", &schema)?,
+            _ => {
+                return Err(ApiError::field("tools", "a tool must have an input_schema, an object"));
+            }
+        };
+        let description = tool.string("description")?.unwrap_or_default();
+        let function = json!({"name": name, "description": description, "parameters": parameters});
+        let definition = json!({"type": "function", "function": function});
+        Ok(Tool { name, parameters, definition })
+    };
+    objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect()
+}
+
+/// The choice, and whether several may be called at once.
+fn read_choice(fields: &Fields<'_, '_>, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
+    let Some(choice) = fields.object("tool_choice")? else {
+        return Ok((check_choice(ToolChoice::Auto, tools)?, true));
+    };
+    let parallel = !choice.boolean("disable_parallel_tool_use")?.unwrap_or(false);
+    let choice = match (choice.string("type")?.as_deref(), choice.string("name")?) {
+        (Some("auto"), _) => ToolChoice::Auto,
+        (Some("none"), _) => ToolChoice::None,
+        (Some("any"), _) => ToolChoice::Required,
+        (Some("tool"), Some(name)) => ToolChoice::Named(name),
+        _ => {
+            let message = "tool_choice.type must be auto, any, none, or tool with a name";
+            return Err(ApiError::field("tool_choice", message));
+        }
+    };
+    Ok((check_choice(choice, tools)?, parallel))
+}

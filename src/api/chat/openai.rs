@@ -1,0 +1,68 @@
+//! `/v1/chat/completions`: the request.
+
+use super::ChatRequest;
+use super::messages::{read_messages, read_tools};
+use crate::api::error::ApiError;
+use crate::api::json::{Fields, keep, read_object};
+use crate::api::request::{read_generation, refuse_unsupported};
+use crate::chat::conversation::Conversation;
+use crate::types::Sampling;
+
+/// Reads a `/v1/chat/completions` request.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
+    read_object(body, |fields| {
+        refuse_unsupported(fields)?;
+        fields.string("model")?; // one model is served, whatever it is called
+        let (tools, tool_choice) = read_tools(fields)?;
+        let generation = read_generation(fields, Sampling::default())?;
+        let template_kwargs = match fields.get("chat_template_kwargs")? {
+            Some(kwargs) => read_kwargs(&kwargs)?,
+            None => serde_json::Map::new(),
+        };
+        let conversation = Conversation {
+            messages: read_messages(fields)?,
+            tools,
+            tool_choice,
+            parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+            template_kwargs,
+            continue_final_message: fields.boolean("continue_final_message")?.unwrap_or(false),
+        };
+        let split_reasoning = read_reasoning_format(fields)?;
+        Ok(ChatRequest { generation, conversation, split_reasoning })
+    })
+}
+
+/// Variables that the conversation itself fills.
+const TAKEN: [&str; 4] = ["messages", "tools", "add_generation_prompt", "strftime_now"];
+
+fn read_kwargs(
+    value: &simd_json::tape::Value<'_, '_>,
+) -> Result<serde_json::Map<String, serde_json::Value>, ApiError> {
+    const NAME: &str = "chat_template_kwargs";
+    let serde_json::Value::Object(kwargs) = keep(NAME, value)? else {
+        return Err(crate::api::json::wrong(NAME, "an object", value));
+    };
+    match TAKEN.iter().find(|name| kwargs.contains_key(**name)) {
+        Some(taken) => {
+            let message = format!("{NAME} has {taken}, which the request itself sets");
+            Err(ApiError::field(NAME, message))
+        }
+        None => Ok(kwargs),
+    }
+}
+
+/// llama-server's `reasoning_format`: `none` leaves what the model thinks in its
+/// content, all else puts it into `reasoning_content`.
+fn read_reasoning_format(fields: &Fields<'_, '_>) -> Result<bool, ApiError> {
+    match fields.string("reasoning_format")?.as_deref() {
+        Some("none") => Ok(false),
+        None | Some("auto" | "deepseek" | "deepseek-legacy") => Ok(true),
+        Some(other) => Err(ApiError::field(
+            "reasoning_format",
+            format!("reasoning_format must be none, auto or deepseek, not {other:?}"),
+        )),
+    }
+}

@@ -1,0 +1,156 @@
+//! What the text must be like: `response_format` of OpenAI, `grammar` and
+//! `json_schema` of llama-server, `guided_*` of vLLM.
+
+use simd_json::prelude::*;
+use simd_json::tape::Value;
+
+use super::error::ApiError;
+use super::json::{Fields, keep, wrong};
+use crate::constraint::Constraint;
+use crate::limits::GUIDED_CHOICES_MAX;
+
+/// Reads whichever of these fields is there.
+///
+/// # Errors
+/// 400 when there are two, or one is of another form than it should be.
+pub fn read_constraint(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
+    let mut found: Option<(&str, Constraint)> = None;
+    let mut take = |name: &'static str, constraint: Option<Constraint>| match (constraint, &found) {
+        (None, _) => Ok(()),
+        (Some(_), Some((other, _))) => {
+            Err(ApiError::field(name, format!("{name} and {other} cannot be given together")))
+        }
+        (Some(constraint), None) => {
+            found = Some((name, constraint));
+            Ok(())
+        }
+    };
+    take("response_format", read_response_format(fields)?)?;
+    for name in ["json_schema", "guided_json"] {
+        take(name, read_schema(name, fields)?)?;
+    }
+    let text = |name, make: fn(String) -> Constraint| {
+        Ok(fields.string(name)?.filter(|text| !text.is_empty()).map(make))
+    };
+    take("grammar", text("grammar", Constraint::Gbnf)?)?;
+    take("guided_grammar", text("guided_grammar", Constraint::Gbnf)?)?;
+    take("regex", text("regex", Constraint::Regex)?)?;
+    take("guided_regex", text("guided_regex", Constraint::Regex)?)?;
+    take("guided_choice", read_choices(fields)?)?;
+    Ok(found.map(|(_, constraint)| constraint))
+}
+
+fn read_response_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
+    const NAME: &str = "response_format";
+    let Some(format) = fields.object(NAME)? else { return Ok(None) };
+    match format.string("type")?.as_deref() {
+        Some("text") => Ok(None),
+        // llama-server takes a schema here, too.
+        Some("json_object") => Ok(Some(match format.get("schema")? {
+            Some(schema) => of_schema(NAME, &schema)?,
+            None => Constraint::JsonObject,
+        })),
+        Some("json_schema") => {
+            let inner = format.object("json_schema")?;
+            let schema = inner.map(|inner| inner.get("schema")).transpose()?.flatten();
+            let schema = schema.or(format.get("schema")?);
+            let schema = schema.ok_or_else(|| {
+                ApiError::field(NAME, "response_format.json_schema must have a schema")
+            })?;
+            of_schema(NAME, &schema).map(Some)
+        }
+        Some("regex") => Ok(format.string("pattern")?.map(Constraint::Regex)),
+        Some("grammar") => Ok(format.string("grammar")?.map(Constraint::Gbnf)),
+        _ => {
+            let message = "response_format must have the type text, json_object or json_schema";
+            Err(ApiError::field(NAME, message))
+        }
+    }
+}
+
+/// A schema, which clients of vLLM send as text, too. `{}` asks for nothing.
+fn read_schema(
+    name: &'static str,
+    fields: &Fields<'_, '_>,
+) -> Result<Option<Constraint>, ApiError> {
+    let Some(value) = fields.get(name)? else { return Ok(None) };
+    if let Some(text) = value.as_str() {
+        return Ok(Some(Constraint::JsonSchema(text.to_owned())));
+    }
+    if value.as_object().is_some_and(|object| object.is_empty()) {
+        return Ok(None);
+    }
+    of_schema(name, &value).map(Some)
+}
+
+fn of_schema(name: &'static str, value: &Value<'_, '_>) -> Result<Constraint, ApiError> {
+    if !value.is_object() && !value.is_bool() {
+        return Err(wrong(name, "a JSON schema, an object", value));
+    }
+    Ok(Constraint::JsonSchema(keep(name, value)?.to_string()))
+}
+
+/// One of these texts, and nothing else.
+fn read_choices(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
+    const NAME: &str = "guided_choice";
+    let Some(value) = fields.get(NAME)? else { return Ok(None) };
+    let expected = || wrong(NAME, "an array of strings", &value);
+    let array = value.as_array().ok_or_else(expected)?;
+    if array.is_empty() || array.len() > GUIDED_CHOICES_MAX {
+        let message = format!("{NAME} must have 1 to {GUIDED_CHOICES_MAX} strings");
+        return Err(ApiError::field(NAME, message));
+    }
+    let quote = |element: Value<'_, '_>| {
+        let text = element.as_str().ok_or_else(expected)?;
+        Ok(serde_json::to_string(text).expect("a string is JSON"))
+    };
+    let texts = array.iter().map(quote).collect::<Result<Vec<_>, ApiError>>()?;
+    Ok(Some(Constraint::Lark(format!("start: {}\n", texts.join(" | ")))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::json::read_object;
+
+    fn read(body: &str) -> Result<Option<Constraint>, String> {
+        read_object(&mut body.as_bytes().to_vec(), read_constraint).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn every_apis_field_says_the_same() {
+        let schema = Constraint::JsonSchema(r#"{"type":"integer"}"#.into());
+        for body in [
+            r#"{"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"integer"}}}}"#,
+            r#"{"response_format":{"type":"json_object","schema":{"type":"integer"}}}"#,
+            r#"{"json_schema":{"type":"integer"}}"#,
+            r#"{"guided_json":{"type":"integer"}}"#,
+            r#"{"guided_json":"{\"type\":\"integer\"}"}"#,
+        ] {
+            assert_eq!(read(body), Ok(Some(schema.clone())), "{body}");
+        }
+        assert_eq!(
+            read(r#"{"response_format":{"type":"json_object"}}"#),
+            Ok(Some(Constraint::JsonObject))
+        );
+        assert_eq!(read(r#"{"regex":"a+"}"#), Ok(Some(Constraint::Regex("a+".into()))));
+        let choice = Constraint::Lark("start: \"a\\\"\" | \"b\"\n".into());
+        assert_eq!(read(r#"{"guided_choice":["a\"","b"]}"#), Ok(Some(choice)));
+        for nothing in [
+            r#"{}"#,
+            r#"{"response_format":{"type":"text"}}"#,
+            r#"{"grammar":""}"#,
+            r#"{"json_schema":{}}"#,
+        ] {
+            assert_eq!(read(nothing), Ok(None), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn two_of_them_are_refused() {
+        let error = read(r#"{"regex":"a","guided_choice":["a"]}"#).unwrap_err();
+        assert_eq!(error, "guided_choice and regex cannot be given together");
+        assert!(read(r#"{"guided_choice":[]}"#).unwrap_err().contains("1 to 256 strings"));
+        assert!(read(r#"{"json_schema":7}"#).unwrap_err().contains("a JSON schema, an object"));
+    }
+}

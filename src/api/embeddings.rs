@@ -1,0 +1,121 @@
+//! `/v1/embeddings`.
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::error::ApiError;
+use super::json::{Fields, push_string, read_object};
+use super::request::{Prompt, read_prompt_list};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingsRequest {
+    /// The texts.
+    pub inputs: Vec<Prompt>,
+    /// Numbers, or their bytes.
+    pub format: Format,
+    /// The length that the vectors must have.
+    pub dimensions: Option<usize>,
+}
+
+/// How a vector is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// An array of numbers.
+    #[default]
+    Float,
+    /// 32-bit little-endian floats, in base64.
+    Base64,
+}
+
+/// Reads a `/v1/embeddings` request.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
+    read_object(body, |fields| {
+        fields.string("model")?; // one model is served, whatever it is called
+        Ok(EmbeddingsRequest {
+            inputs: read_prompt_list("input", fields)?,
+            format: read_format(fields)?,
+            dimensions: fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize), // in range
+        })
+    })
+}
+
+fn read_format(fields: &Fields<'_, '_>) -> Result<Format, ApiError> {
+    match fields.string("encoding_format")?.as_deref() {
+        None | Some("float") => Ok(Format::Float),
+        Some("base64") => Ok(Format::Base64),
+        Some(other) => Err(ApiError::field(
+            "encoding_format",
+            format!("encoding_format must be float or base64, not {other:?}"),
+        )),
+    }
+}
+
+/// The answer.
+pub fn push(out: &mut Vec<u8>, model: &str, format: Format, vectors: &[Vec<f32>], tokens: usize) {
+    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
+    for (index, vector) in vectors.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        write!(out, "{comma}{{\"object\":\"embedding\",\"index\":{index},\"embedding\":")
+            .expect("memory");
+        match format {
+            Format::Float => serde_json::to_writer(&mut *out, vector).expect("memory"),
+            Format::Base64 => {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                push_string(out, &STANDARD.encode(bytes));
+            }
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"],\"model\":");
+    push_string(out, model);
+    write!(out, ",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}")
+        .expect("memory");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_hold_the_same_numbers() {
+        let vectors = [vec![0.5, -0.25], vec![1.0, 0.0]];
+        let answer = |format| {
+            let mut out = Vec::new();
+            push(&mut out, "m", format, &vectors, 7);
+            serde_json::from_slice::<serde_json::Value>(&out).unwrap()
+        };
+        let floats = answer(Format::Float);
+        assert_eq!(floats["data"][0]["embedding"], serde_json::json!([0.5, -0.25]));
+        assert_eq!(
+            (&floats["data"][1]["index"], &floats["usage"]["total_tokens"]),
+            (&1.into(), &7.into())
+        );
+        let text = answer(Format::Base64)["data"][1]["embedding"].as_str().unwrap().to_owned();
+        assert_eq!(STANDARD.decode(text).unwrap(), [0, 0, 0x80, 0x3f, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn inputs_have_every_form_of_a_prompt() {
+        let inputs =
+            |body: &str| read(&mut body.as_bytes().to_vec()).map(|request| request.inputs.len());
+        for (body, count) in [
+            (r#"{"input":"a"}"#, 1),
+            (r#"{"input":["a","b"]}"#, 2),
+            (r#"{"input":[1,2]}"#, 1),
+            (r#"{"input":[[1],[2]]}"#, 2),
+        ] {
+            assert_eq!(inputs(body), Ok(count), "{body}");
+        }
+        let error = inputs(r#"{"input":""}"#).unwrap_err();
+        assert_eq!(
+            (error.param, error.message.as_str()),
+            (Some("input"), "input is empty; it must have at least one token")
+        );
+    }
+}

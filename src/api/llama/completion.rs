@@ -1,0 +1,158 @@
+//! llama-server's `/completion`.
+
+use std::io::Write;
+
+use super::super::error::ApiError;
+use super::super::json::{Fields, push_string, push_string_inside, read_object};
+use super::super::logprobs::{TokenLogprobs, push_llama_logprobs};
+use super::super::openai::push_timings;
+use super::super::request::{GenerationRequest, read_generation, read_prompts, refuse_unsupported};
+use super::super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary};
+use crate::limits::SEQUENCE_TOKENS_MAX;
+use crate::types::{Sampling, TokenId};
+
+/// llama-server's sampling, where a request does not say.
+pub const SAMPLING: Sampling = Sampling {
+    temperature: 0.8,
+    top_k: 40,
+    top_p: 0.95,
+    min_p: 0.05,
+    repeat_penalty: 1.0,
+    repeat_last_n: 64,
+    presence_penalty: 0.0,
+    frequency_penalty: 0.0,
+    seed: 0,
+    ignore_eos: false,
+};
+
+/// Reads a `/completion` request.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
+    read_object(body, |fields| {
+        refuse_unsupported(fields)?;
+        let request = read_generation(fields, SAMPLING)?;
+        let max_tokens = read_n_predict(fields)?.or(request.max_tokens);
+        Ok(GenerationRequest { prompts: read_prompts(fields)?, max_tokens, ..request })
+    })
+}
+
+/// `n_predict`; -1 is as many as fit, which is the default.
+fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+    let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
+    match n {
+        Some(0) => {
+            let message = "n_predict must be at least 1, or -1 for as many as fit, not 0";
+            Err(ApiError::field("n_predict", message))
+        }
+        n => Ok(n.and_then(|n| u32::try_from(n).ok())),
+    }
+}
+
+/// The reply to `/completion`: one object for each prompt, an array of them where
+/// there are several.
+#[derive(Debug)]
+pub struct LlamaReply {
+    pub(in crate::api) options: ReplyOptions,
+    model: String,
+    choices: Vec<Choice>,
+}
+
+#[derive(Debug, Default)]
+struct Choice {
+    content: String,
+    tokens: Vec<TokenId>,
+    logprobs: Vec<TokenLogprobs>,
+    finish: Option<FinishReason>,
+    stop_word: String,
+}
+
+impl LlamaReply {
+    /// A reply without any text yet.
+    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+        let choices = (0..options.choices).map(|_| Choice::default()).collect();
+        Self { options, model: context.model.clone(), choices }
+    }
+
+    /// True when it is an event stream.
+    pub fn is_stream(&self) -> bool {
+        self.options.stream
+    }
+
+    /// More of a choice, and the reason if it is the last.
+    pub fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        let choice = &mut self.choices[index];
+        choice.content.push_str(delta.text);
+        choice.tokens.extend_from_slice(delta.tokens);
+        choice.logprobs.extend_from_slice(delta.logprobs);
+        choice.finish = delta.finish;
+        choice.stop_word = delta.stop_word.unwrap_or_default().to_owned();
+        if !self.options.stream || (choice.content.is_empty() && choice.finish.is_none()) {
+            return;
+        }
+        out.extend_from_slice(b"data: ");
+        self.push_choice(index, out);
+        // With the last event of a choice comes how it ended, which is not known
+        // before all have ended where there are several: each says its own.
+        if let Some(summary) = &delta.summary {
+            push_timings(out, summary);
+        }
+        out.extend_from_slice(b"}\n\n");
+        let choice = &mut self.choices[index];
+        choice.content.clear();
+        choice.tokens.clear();
+        choice.logprobs.clear();
+    }
+
+    /// All choices have ended. (llama-server's stream ends with its last event.)
+    pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
+        if self.options.stream {
+            return;
+        }
+        let several = self.choices.len() > 1;
+        out.extend_from_slice(if several { b"[" } else { b"" });
+        for index in 0..self.choices.len() {
+            if index > 0 {
+                out.push(b',');
+            }
+            self.push_choice(index, out);
+            let usage = summary.usage;
+            write!(
+                out,
+                ",\"tokens_predicted\":{},\"tokens_evaluated\":{},\"tokens_cached\":{}",
+                usage.completion_tokens, usage.prompt_tokens, usage.cached_tokens
+            )
+            .expect("memory");
+            push_timings(out, &summary);
+            out.push(b'}');
+        }
+        out.extend_from_slice(if several { b"]" } else { b"" });
+    }
+
+    /// The beginning of an object, which the caller ends.
+    fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
+        let choice = &self.choices[index];
+        write!(out, "{{\"index\":{index},\"content\":\"").expect("memory");
+        push_string_inside(out, &choice.content);
+        out.extend_from_slice(b"\",\"tokens\":");
+        serde_json::to_writer(&mut *out, &choice.tokens).expect("memory");
+        write!(out, ",\"stop\":{},\"model\":", choice.finish.is_some()).expect("memory");
+        push_string(out, &self.model);
+        if let Some(finish) = choice.finish {
+            let kind = match finish {
+                FinishReason::Length => "limit",
+                FinishReason::Timeout => "timeout",
+                FinishReason::Stop if choice.stop_word.is_empty() => "eos",
+                FinishReason::Stop => "word",
+            };
+            write!(out, ",\"stop_type\":\"{kind}\",\"truncated\":false,\"stopping_word\":")
+                .expect("memory");
+            push_string(out, &choice.stop_word);
+        }
+        if self.options.logprobs {
+            out.extend_from_slice(b",\"completion_probabilities\":");
+            push_llama_logprobs(out, &choice.logprobs);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! llama-server's dialect: `/health`, `/slots`, `/props`, and in files of their own
+//! `/completion` and what turns text into tokens.
+
+pub mod completion;
+pub mod tokens;
+
+use std::io::Write;
+
+use super::json::push_string;
+use crate::types::ModelInfo;
+
+/// The answer to `/health` of a server that is ready.
+pub const HEALTHY: &[u8] = b"{\"status\":\"ok\"}";
+
+/// How much `GET /health` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// How busy it is.
+    Detailed,
+    /// And its memory.
+    Full,
+}
+
+/// What `GET /health` tells when it is asked for more.
+#[derive(Clone, Copy, Debug)]
+pub struct Health<'a> {
+    /// The name that clients see.
+    pub model: &'a str,
+    /// Since the server started.
+    pub uptime_s: f64,
+    /// Requests that could start at once.
+    pub slots_idle: u64,
+    /// Requests that run.
+    pub slots_processing: u64,
+    /// Requests that wait.
+    pub requests_waiting: u64,
+    /// Tokens in the KV cache, and those that fit.
+    pub kv_tokens_used: u64,
+    /// See above.
+    pub kv_tokens_capacity: u64,
+    /// Client connections.
+    pub connections: u64,
+}
+
+/// The answer to `GET /health?level=…` of a server that is ready.
+pub fn push_health(out: &mut Vec<u8>, health: &Health<'_>, level: Level) {
+    out.extend_from_slice(b"{\"status\":\"ok\",\"model\":");
+    push_string(out, health.model);
+    write!(
+        out,
+        ",\"version\":\"{}\",\"uptime_s\":{:.3},\"slots_idle\":{},\"slots_processing\":{},\
+         \"requests_waiting\":{}",
+        env!("CARGO_PKG_VERSION"),
+        health.uptime_s,
+        health.slots_idle,
+        health.slots_processing,
+        health.requests_waiting
+    )
+    .expect("memory");
+    if level == Level::Full {
+        write!(
+            out,
+            ",\"kv_tokens_used\":{},\"kv_tokens_capacity\":{},\"connections\":{}",
+            health.kv_tokens_used, health.kv_tokens_capacity, health.connections
+        )
+        .expect("memory");
+    }
+    out.push(b'}');
+}
+
+/// A slot, as `GET /slots` shows it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlotStatus {
+    /// `idle`, `following`, `prefill` or `decode`.
+    pub state: &'static str,
+    /// Tokens in it.
+    pub n_past: usize,
+    /// Its request's `id`, as the response says it; empty where nobody holds it.
+    pub id_task: String,
+    /// Tokens of the request's prompts, and those of them that were found in the
+    /// KV cache.
+    pub prompt_tokens: u64,
+    /// See above.
+    pub cached_tokens: u64,
+    /// Tokens that the request has generated.
+    pub decoded_tokens: u64,
+    /// Milliseconds since it was admitted, and those of them that it waited.
+    pub elapsed_ms: f64,
+    /// See above.
+    pub queued_ms: f64,
+}
+
+/// The answer to `GET /slots`: an array, with llama-server's names for what it
+/// has.
+pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
+    out.push(b'[');
+    for (id, slot) in slots.iter().enumerate() {
+        if id > 0 {
+            out.push(b',');
+        }
+        write!(
+            out,
+            "{{\"id\":{id},\"n_ctx\":{n_ctx},\"is_processing\":{},\"state\":\"{}\",\
+             \"n_past\":{},\"id_task\":",
+            slot.state != "idle",
+            slot.state,
+            slot.n_past
+        )
+        .expect("memory");
+        push_string(out, &slot.id_task);
+        write!(
+            out,
+            ",\"n_prompt_tokens\":{},\"n_prompt_tokens_cache\":{},\"n_decoded\":{},\
+             \"elapsed_ms\":{:.3},\"queued_ms\":{:.3}}}",
+            slot.prompt_tokens,
+            slot.cached_tokens,
+            slot.decoded_tokens,
+            slot.elapsed_ms,
+            slot.queued_ms
+        )
+        .expect("memory");
+    }
+    out.push(b']');
+}
+
+/// What `GET /props` says beside the model's facts.
+#[derive(Clone, Copy, Debug)]
+pub struct Props<'a> {
+    /// The name that clients see.
+    pub model: &'a str,
+    /// The model.
+    pub info: &'a ModelInfo,
+    /// Requests that run at once.
+    pub slots: usize,
+    /// Tokens that one of them may have.
+    pub n_ctx: u32,
+    /// The source of the chat template; empty where there is none.
+    pub chat_template: &'a str,
+    /// The texts around a prompt.
+    pub bos: &'a str,
+    /// See above.
+    pub eos: &'a str,
+}
+
+/// The answer to `GET /props`.
+pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
+    let sampling = completion::SAMPLING;
+    write!(
+        out,
+        "{{\"default_generation_settings\":{{\"n_ctx\":{},\"params\":{{\"temperature\":{},\
+         \"top_k\":{},\"top_p\":{},\"min_p\":{},\"repeat_penalty\":{},\"repeat_last_n\":{}}}}},\
+         \"total_slots\":{},\"model_alias\":",
+        props.n_ctx,
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        sampling.min_p,
+        sampling.repeat_penalty,
+        sampling.repeat_last_n,
+        props.slots
+    )
+    .expect("memory");
+    push_string(out, props.model);
+    out.extend_from_slice(b",\"chat_template\":");
+    push_string(out, props.chat_template);
+    out.extend_from_slice(b",\"bos_token\":");
+    push_string(out, props.bos);
+    out.extend_from_slice(b",\"eos_token\":");
+    push_string(out, props.eos);
+    write!(
+        out,
+        ",\"n_vocab\":{},\"n_ctx_train\":{},\"build_info\":\"corelane {}\",\
+         \"modalities\":{{\"vision\":false,\"audio\":false}}}}",
+        props.info.n_vocab,
+        props.info.context_trained,
+        env!("CARGO_PKG_VERSION")
+    )
+    .expect("memory");
+}

@@ -1,0 +1,101 @@
+//! llama-server's `/tokenize`, `/detokenize` and `/apply-template`.
+
+use std::io::Write;
+
+use simd_json::prelude::*;
+
+use super::super::error::ApiError;
+use super::super::json::{push_string, read_object, wrong};
+use crate::types::TokenId;
+
+/// What `/tokenize` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokenize {
+    /// The text.
+    pub content: String,
+    /// With what the model wants around a prompt.
+    pub add_special: bool,
+    /// `<|im_end|>` and its like are the tokens that they name.
+    pub parse_special: bool,
+    /// With the text of each token.
+    pub with_pieces: bool,
+}
+
+/// Reads a `/tokenize` request.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_tokenize(body: &mut [u8]) -> Result<Tokenize, ApiError> {
+    read_object(body, |fields| {
+        let content = fields.string("content")?;
+        let message = "content is missing; it must be a string";
+        Ok(Tokenize {
+            content: content.ok_or_else(|| ApiError::field("content", message))?,
+            add_special: fields.boolean("add_special")?.unwrap_or(false),
+            parse_special: fields.boolean("parse_special")?.unwrap_or(true),
+            with_pieces: fields.boolean("with_pieces")?.unwrap_or(false),
+        })
+    })
+}
+
+/// The answer to `/tokenize`; `bytes_of` has the pieces, where they were asked for.
+/// One that is not UTF-8 is an array of bytes.
+pub fn push_tokens<'a>(
+    out: &mut Vec<u8>,
+    tokens: &[TokenId],
+    bytes_of: Option<impl Fn(TokenId) -> &'a [u8]>,
+) {
+    out.extend_from_slice(b"{\"tokens\":");
+    match bytes_of {
+        None => serde_json::to_writer(&mut *out, tokens).expect("memory"),
+        Some(bytes_of) => {
+            out.push(b'[');
+            for (index, token) in tokens.iter().enumerate() {
+                let comma = if index > 0 { "," } else { "" };
+                write!(out, "{comma}{{\"id\":{token},\"piece\":").expect("memory");
+                let bytes = bytes_of(*token);
+                match std::str::from_utf8(bytes) {
+                    Ok(text) => push_string(out, text),
+                    Err(_) => serde_json::to_writer(&mut *out, bytes).expect("memory"),
+                }
+                out.push(b'}');
+            }
+            out.push(b']');
+        }
+    }
+    out.push(b'}');
+}
+
+/// Reads a `/detokenize` request: its tokens.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_detokenize(body: &mut [u8]) -> Result<Vec<TokenId>, ApiError> {
+    const FORM: &str = "an array of token ids";
+    read_object(body, |fields| {
+        let Some(value) = fields.get("tokens")? else {
+            return Err(ApiError::field("tokens", format!("tokens is missing; it must be {FORM}")));
+        };
+        let array = value.as_array().ok_or_else(|| wrong("tokens", FORM, &value))?;
+        let token = |element: simd_json::tape::Value<'_, '_>| {
+            element.as_i32().ok_or_else(|| wrong("tokens", FORM, &element))
+        };
+        array.iter().map(token).collect()
+    })
+}
+
+/// The answer to `/detokenize`.
+pub fn push_content(out: &mut Vec<u8>, text: &str) {
+    push_named(out, "content", text);
+}
+
+/// The answer to `/apply-template`.
+pub fn push_prompt(out: &mut Vec<u8>, prompt: &str) {
+    push_named(out, "prompt", prompt);
+}
+
+fn push_named(out: &mut Vec<u8>, name: &str, text: &str) {
+    write!(out, "{{\"{name}\":").expect("memory");
+    push_string(out, text);
+    out.push(b'}');
+}

@@ -1,0 +1,181 @@
+//! The grammars, before llguidance itself: what they let through, and what not.
+
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+
+use super::reasoning::{CLOSERS, OPENERS};
+use super::samples::written;
+use super::{Choice, GrammarOptions, ToolSpec, ToolSyntax};
+
+/// A vocabulary of all bytes, of some of a family's markers, and of an end.
+struct Vocabulary {
+    syntax: ToolSyntax,
+    markers: Vec<&'static str>, // token 256 + index
+    factory: ParserFactory,
+}
+
+impl Vocabulary {
+    fn new(syntax: ToolSyntax, markers: Vec<&'static str>) -> Self {
+        let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+        // A special token is known by its first byte, which is no text.
+        let special = |text: &str| [&[TokTrie::SPECIAL_TOKEN_MARKER][..], text.as_bytes()].concat();
+        words.extend(markers.iter().map(|marker| special(marker)));
+        words.push(special("<|end of all|>"));
+        let n_vocab = u32::try_from(words.len()).unwrap();
+        let info = TokRxInfo::new(n_vocab, n_vocab - 1);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)));
+        let mut factory = ParserFactory::new_simple(&env).unwrap();
+        factory.quiet();
+        Self { syntax, markers, factory }
+    }
+
+    fn token(&self, text: &str) -> Option<u32> {
+        let index = self.markers.iter().position(|marker| *marker == text)?;
+        Some(256 + u32::try_from(index).unwrap())
+    }
+
+    fn tokens(&self, text: &str) -> Vec<u32> {
+        let (mut tokens, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let rest = &text.as_bytes()[at..];
+            let marker = self.markers.iter().find(|marker| rest.starts_with(marker.as_bytes()));
+            tokens.push(marker.map_or(u32::from(rest[0]), |marker| self.token(marker).unwrap()));
+            at += marker.map_or(1, |marker| marker.len());
+        }
+        tokens
+    }
+
+    /// A grammar for `tools`. The last are whether it reasons, and does so already.
+    fn grammar(&self, choice: &Choice, parallel: bool, reasoning: [bool; 2]) -> String {
+        let [reasoning, reasoning_is_open] = reasoning;
+        let token = |text: &str| self.token(text);
+        let options = GrammarOptions { parallel, reasoning, reasoning_is_open, token: &token };
+        self.syntax.grammar(&tools(), choice, &options).unwrap()
+    }
+
+    /// Whether a grammar lets a text begin an answer, and whether it lets it be one.
+    fn judge(&self, lark: &str, text: &str) -> (bool, bool) {
+        let grammar = TopLevelGrammar::from_lark(lark.to_owned());
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        assert!(!matcher.is_error(), "{:?}\n{lark}", matcher.get_error());
+        let tokens = self.tokens(text);
+        let taken = matcher.try_consume_tokens(&tokens).unwrap();
+        let begins = taken == tokens.len();
+        let ends = matcher.is_stopped() || matcher.is_accepting().unwrap();
+        (begins, begins && ends)
+    }
+}
+
+/// Runs a test for each family, with its markers as text and as tokens.
+fn each(test: impl Fn(ToolSyntax, &Vocabulary)) {
+    for syntax in ToolSyntax::ALL {
+        let row = syntax.row();
+        let lists = [row.open, row.separators, row.close, row.noise, OPENERS, CLOSERS];
+        let mut markers = lists.concat();
+        markers.retain(|marker| marker.starts_with(['<', '[']));
+        markers.sort_unstable();
+        markers.dedup();
+        test(syntax, &Vocabulary::new(syntax, Vec::new()));
+        test(syntax, &Vocabulary::new(syntax, markers));
+    }
+}
+
+fn tools() -> Vec<ToolSpec> {
+    let city = json!({
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": false,
+    });
+    vec![
+        ToolSpec { name: "weather".into(), parameters: city },
+        ToolSpec { name: "now".into(), parameters: Value::Null },
+    ]
+}
+
+const GRAZ: (&str, &str) = ("weather", r#"{"city": "Graz"}"#);
+
+#[test]
+fn calls_are_let_through_whole_and_with_their_schema_alone() {
+    each(|syntax, vocabulary| {
+        let named = Choice::Named("weather".into());
+        for choice in [Choice::Auto, Choice::Required, named.clone()] {
+            let lark = vocabulary.grammar(&choice, false, [false; 2]);
+            let judge = |text: &str| vocabulary.judge(&lark, text);
+            let text = written(syntax, &[GRAZ]);
+            assert_eq!(judge(&text), (true, true), "{syntax:?} {text}\n{lark}");
+            for wrong in [("other", "{}"), ("weather", r#"{"city": 5}"#), ("weather", "{}")] {
+                let text = written(syntax, &[wrong]);
+                assert!(!judge(&text).0, "{syntax:?} {text}\n{lark}");
+            }
+            let twice = format!("{text}{text}");
+            assert!(!judge(&twice).0, "{syntax:?} {twice}\n{lark}");
+            let now = written(syntax, &[("now", r#"{"a": [1]}"#)]);
+            assert_eq!(judge(&now).1, choice != named, "{syntax:?} {now}\n{lark}");
+        }
+    });
+}
+
+#[test]
+fn text_is_free_unless_a_call_is_required() {
+    each(|syntax, vocabulary| {
+        let text = match syntax {
+            ToolSyntax::Harmony => "<|channel|>final<|message|>Hello, <tool_ca",
+            _ => "Hello, <tool_ca",
+        };
+        let lark = vocabulary.grammar(&Choice::Auto, true, [false; 2]);
+        assert_eq!(vocabulary.judge(&lark, text), (true, true), "{syntax:?}\n{lark}");
+        let begun = format!("{}x", syntax.row().open[0]);
+        assert!(!vocabulary.judge(&lark, &begun).0, "{syntax:?}\n{lark}");
+        let lark = vocabulary.grammar(&Choice::Required, true, [false; 2]);
+        assert!(!vocabulary.judge(&lark, text).0, "{syntax:?}\n{lark}");
+        assert!(!vocabulary.judge(&lark, "").1, "{syntax:?}\n{lark}");
+    });
+}
+
+#[test]
+fn several_calls_need_leave() {
+    each(|syntax, vocabulary| {
+        if syntax.row().between.is_empty() {
+            return;
+        }
+        let text = written(syntax, &[GRAZ, ("now", "{}"), GRAZ]);
+        for choice in [Choice::Auto, Choice::Required] {
+            let lark = vocabulary.grammar(&choice, true, [false; 2]);
+            assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{syntax:?}\n{lark}");
+            let lark = vocabulary.grammar(&choice, false, [false; 2]);
+            assert!(!vocabulary.judge(&lark, &text).0, "{syntax:?}\n{lark}");
+        }
+    });
+}
+
+#[test]
+fn a_model_may_think_before_it_calls() {
+    each(|syntax, vocabulary| {
+        let call = written(syntax, &[GRAZ]);
+        if syntax == ToolSyntax::Harmony {
+            let before = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+            for choice in [Choice::Auto, Choice::Required] {
+                let lark = vocabulary.grammar(&choice, true, [true, false]);
+                let text = format!("{before}{call}");
+                assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{lark}");
+            }
+            return;
+        }
+        for choice in [Choice::Auto, Choice::Required] {
+            for (opener, closer) in OPENERS.iter().zip(CLOSERS) {
+                let open = format!("Hm {{ {closer}\n\n{call}");
+                let lark = vocabulary.grammar(&choice, true, [true, true]);
+                assert_eq!(vocabulary.judge(&lark, &open), (true, true), "{syntax:?}\n{lark}");
+                let lark = vocabulary.grammar(&choice, true, [true, false]);
+                for text in [format!("{opener}{open}"), call.clone()] {
+                    assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{text}\n{lark}");
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,289 @@
+//! The parser for text with marked blocks: reasoning, and tool calls.
+
+use super::call::{self, Arguments};
+use super::cursor::Unread;
+use super::json::ValueScanner;
+use super::marker::{Start, find, leading_space, length_before_space, start, window};
+use super::reasoning::{CLOSERS, OPENERS};
+use super::syntax::{self, Syntax};
+use super::{ParserOptions, Part};
+use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
+
+/// Where in a message the text is, and what it may go on with.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    syntax: &'static Syntax,
+    reasoning: bool,
+    state: State,
+    /// Calls begun so far.
+    calls: usize,
+    /// The calls are elements of an array, which is open.
+    in_list: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// At the message's beginning, or behind a block. Here alone reasoning begins, and a
+    /// call without a marker.
+    Start {
+        keep_space: bool,
+    },
+    Content,
+    /// `begun` behind the first character that is no space.
+    Reasoning {
+        closers: &'static [&'static str],
+        begun: bool,
+    },
+    /// The text begins with a call's marker or, without one, its brace; or seems to.
+    Head,
+    Arguments {
+        scanner: ValueScanner,
+        in_object: bool,
+    },
+    /// In a call's object, behind the arguments.
+    Tail,
+    /// Behind a call.
+    After,
+}
+
+impl Blocks {
+    pub fn new(options: ParserOptions) -> Self {
+        let state = if options.reasoning_is_open {
+            State::Reasoning { closers: CLOSERS, begun: !options.reasoning }
+        } else {
+            State::Start { keep_space: true }
+        };
+        Self {
+            syntax: options.tools.map_or(&syntax::NONE, |tools| tools.row()),
+            reasoning: options.reasoning,
+            state,
+            calls: 0,
+            in_list: false,
+        }
+    }
+
+    /// Takes some of `text`: how many bytes, or `None` when it has to go on first. Where
+    /// it takes nothing, it goes on to another state.
+    pub fn step(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
+        match self.state {
+            State::Start { keep_space } => self.start(text, keep_space, out),
+            State::Content => self.content(text, out),
+            State::Reasoning { closers, begun } => self.reasoning(text, closers, begun, out),
+            State::Head => self.head(text, out),
+            State::Arguments { scanner, in_object } => {
+                self.arguments(text, scanner, in_object, out)
+            }
+            State::Tail => self.tail(text),
+            State::After => self.after(text),
+        }
+    }
+
+    /// What `held` is when nothing follows it.
+    pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
+        let held = if matches!(self.state, State::Tail) { held.trim() } else { held };
+        let part = match self.state {
+            State::Reasoning { .. } => self.thought(held),
+            _ => Part::Content(held),
+        };
+        (!held.is_empty()).then_some(part)
+    }
+
+    /// A piece of reasoning, which is content where nobody wants it apart.
+    fn thought<'a>(&self, text: &'a str) -> Part<'a> {
+        if self.reasoning { Part::Reasoning(text) } else { Part::Content(text) }
+    }
+
+    fn start(
+        &mut self,
+        text: &str,
+        keep_space: bool,
+        out: &mut impl FnMut(Part<'_>),
+    ) -> Option<usize> {
+        let space = leading_space(text);
+        if space > 0 && !keep_space {
+            return Some(space);
+        }
+        if space > MARKER_SPACE_BYTES_MAX {
+            self.state = State::Content;
+            return Some(0);
+        }
+        let trimmed = &text[space..];
+        if trimmed.is_empty() {
+            return None;
+        }
+        match start(trimmed, OPENERS.iter().copied()) {
+            Start::Marker(opener) => {
+                let at = OPENERS.iter().position(|other| *other == opener)?;
+                let end = space + opener.len();
+                if !self.reasoning {
+                    out(Part::Content(&text[..end]));
+                }
+                let (closers, begun) = (&CLOSERS[at..=at], !self.reasoning);
+                self.state = State::Reasoning { closers, begun };
+                return Some(end);
+            }
+            Start::Begun => return None,
+            Start::Other => {}
+        }
+        let bare = self.syntax.bare && trimmed.starts_with('{');
+        self.state = if bare { State::Head } else { State::Content };
+        Some(0)
+    }
+
+    fn content(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
+        let noise = self.syntax.noise;
+        let (at, marker) = find(text, self.syntax.open.iter().chain(noise).copied());
+        let shown = length_before_space(&text[..at]);
+        if shown > 0 {
+            out(Part::Content(&text[..shown]));
+        }
+        match marker {
+            Some(marker) if noise.contains(&marker) => {
+                self.state = State::Start { keep_space: false };
+                Some(at + marker.len())
+            }
+            // The space stays with the marker: it may yet turn out to be content.
+            Some(_) => {
+                self.state = State::Head;
+                Some(shown)
+            }
+            None => (shown > 0).then_some(shown),
+        }
+    }
+
+    fn reasoning(
+        &mut self,
+        text: &str,
+        closers: &'static [&'static str],
+        begun: bool,
+        out: &mut impl FnMut(Part<'_>),
+    ) -> Option<usize> {
+        if !begun {
+            let space = leading_space(text);
+            if space > 0 {
+                return Some(space);
+            }
+            if text.is_empty() {
+                return None;
+            }
+            self.state = State::Reasoning { closers, begun: true };
+        }
+        let (at, marker) = find(text, closers.iter().copied());
+        let shown = if self.reasoning { length_before_space(&text[..at]) } else { at };
+        if shown > 0 {
+            out(self.thought(&text[..shown]));
+        }
+        if let Some(marker) = marker {
+            if !self.reasoning {
+                out(Part::Content(marker));
+            }
+            self.state = State::Start { keep_space: !self.reasoning };
+            return Some(at + marker.len());
+        }
+        (shown > 0).then_some(shown)
+    }
+
+    fn head(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
+        let call = match call::head(window(text), self.syntax) {
+            Ok(call) => call,
+            Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
+            Err(_) => return Some(self.no_call(text, out)),
+        };
+        let index = self.calls;
+        self.calls += 1;
+        self.in_list |= call.in_list;
+        out(Part::ToolCallBegin { index, name: &call.name });
+        let in_object = call.arguments == Arguments::InObject;
+        match call.arguments {
+            Arguments::InObject | Arguments::Alone => {
+                self.state = State::Arguments { scanner: ValueScanner::default(), in_object };
+            }
+            Arguments::Before(range) => {
+                out(Part::ToolCallArguments { index, delta: &text[range] });
+                self.state = State::After;
+            }
+            // Clients parse the arguments: no text at all would be an error.
+            Arguments::Absent => {
+                out(Part::ToolCallArguments { index, delta: "{}" });
+                self.state = State::After;
+            }
+        }
+        Some(call.end)
+    }
+
+    /// What seemed to begin a call was content: takes the marker, so that it is not
+    /// looked at again.
+    fn no_call(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> usize {
+        let space = leading_space(text);
+        let marker = match start(&text[space..], self.syntax.open.iter().copied()) {
+            Start::Marker(marker) => marker.len(),
+            // A brace, without a marker.
+            _ => text[space..].chars().next().map_or(0, char::len_utf8),
+        };
+        out(Part::Content(&text[..space + marker]));
+        self.state = State::Content;
+        space + marker
+    }
+
+    fn arguments(
+        &mut self,
+        text: &str,
+        mut scanner: ValueScanner,
+        in_object: bool,
+        out: &mut impl FnMut(Part<'_>),
+    ) -> Option<usize> {
+        if text.is_empty() {
+            return None;
+        }
+        let end = scanner.advance(text);
+        let taken = end.unwrap_or(text.len());
+        if taken > 0 {
+            out(Part::ToolCallArguments { index: self.calls - 1, delta: &text[..taken] });
+        }
+        self.state = match end {
+            None => State::Arguments { scanner, in_object },
+            Some(_) if in_object => State::Tail,
+            Some(_) => State::After,
+        };
+        Some(taken)
+    }
+
+    fn tail(&mut self, text: &str) -> Option<usize> {
+        let taken = match call::tail(window(text)) {
+            Ok(end) => end,
+            Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
+            // The object does not end as it should; its call is whole all the same.
+            Err(_) => 0,
+        };
+        self.state = State::After;
+        Some(taken)
+    }
+
+    fn after(&mut self, text: &str) -> Option<usize> {
+        let space = leading_space(text);
+        if space > 0 {
+            return Some(space);
+        }
+        match text.bytes().next()? {
+            b',' if self.in_list => return Some(1),
+            b']' if self.in_list => {
+                self.in_list = false;
+                return Some(1);
+            }
+            b'{' => {
+                self.state = State::Head;
+                return Some(0);
+            }
+            _ => {}
+        }
+        match start(text, self.syntax.close.iter().copied()) {
+            Start::Marker(marker) => Some(marker.len()),
+            Start::Begun => None,
+            Start::Other => {
+                self.in_list = false;
+                self.state = State::Start { keep_space: false };
+                Some(0)
+            }
+        }
+    }
+}

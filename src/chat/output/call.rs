@@ -1,0 +1,135 @@
+//! What a tool call has around its arguments.
+
+use std::ops::Range;
+
+use super::cursor::{Cursor, Unread};
+use super::json::begins_value;
+use super::syntax::Syntax;
+
+/// In `[TOOL_CALLS]name[CALL_ID]id[ARGS]{..}`: what comes before the call's id.
+const CALL_ID: &str = "[CALL_ID]";
+
+/// A call, up to its arguments.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub name: String,
+    pub arguments: Arguments,
+    /// It is the first of a JSON array.
+    pub in_list: bool,
+    /// Bytes that were read.
+    pub end: usize,
+}
+
+/// Where a call's arguments are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Arguments {
+    /// They begin where the reading ended; more of the call's object follows them.
+    InObject,
+    /// They begin where the reading ended; nothing follows them.
+    Alone,
+    /// They came before the name. The call is read to the end of its object.
+    Before(Range<usize>),
+    /// There are none. The call is read to the end of its object.
+    Absent,
+}
+
+/// Reads the beginning of a call: markers, an array's bracket, the name.
+pub(super) fn head(text: &str, syntax: &Syntax) -> Result<Call, Unread> {
+    let mut cursor = Cursor::new(text);
+    loop {
+        cursor.skip_space();
+        if cursor.marker(syntax.open)?.is_none() {
+            break;
+        }
+    }
+    cursor.marker(syntax.prefix)?;
+    cursor.skip_space();
+    let in_list = cursor.eat(b'[')?;
+    cursor.skip_space();
+    if cursor.eat(b'{')? {
+        return object(cursor, in_list, syntax.bare);
+    }
+    if in_list || syntax.separators.is_empty() {
+        return Err(Unread::Not);
+    }
+    named(cursor, syntax)
+}
+
+/// Reads an object up to its arguments, from behind its brace. A strict one has to have
+/// arguments, and may have little else.
+fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, Unread> {
+    let mut name: Option<String> = None;
+    let mut arguments = Arguments::Absent;
+    loop {
+        let key = cursor.key()?;
+        match key.as_str() {
+            "name" | "tool_name" if name.is_none() => {
+                name = Some(cursor.string()?).filter(|name| !name.is_empty());
+            }
+            "arguments" | "parameters" if arguments == Arguments::Absent => {
+                if !begins_value(cursor.peek()?) {
+                    return Err(Unread::Not);
+                }
+                let begin = cursor.at;
+                if let Some(name) = name.take() {
+                    let arguments = Arguments::InObject;
+                    return Ok(Call { name, arguments, in_list, end: begin });
+                }
+                cursor.value()?;
+                arguments = Arguments::Before(begin..cursor.at);
+            }
+            "name" | "tool_name" | "arguments" | "parameters" => return Err(Unread::Not),
+            key if strict && !matches!(key, "id" | "type") => return Err(Unread::Not),
+            _ => {
+                cursor.value()?;
+            }
+        }
+        cursor.skip_space();
+        if cursor.eat(b'}')? {
+            break;
+        }
+        if !cursor.eat(b',')? {
+            return Err(Unread::Not);
+        }
+    }
+    if strict && arguments == Arguments::Absent {
+        return Err(Unread::Not);
+    }
+    let name = name.ok_or(Unread::Not)?;
+    Ok(Call { name, arguments, in_list, end: cursor.at })
+}
+
+/// Reads a name that is no JSON, up to the arguments, which are an object.
+fn named(mut cursor: Cursor<'_>, syntax: &Syntax) -> Result<Call, Unread> {
+    let name = cursor.word()?.to_owned();
+    loop {
+        cursor.skip_space();
+        if cursor.peek()? == b'{' {
+            let arguments = Arguments::Alone;
+            return Ok(Call { name, arguments, in_list: false, end: cursor.at });
+        }
+        match cursor.marker(syntax.separators)? {
+            Some(CALL_ID) => {
+                cursor.word()?;
+            }
+            Some(_) => {}
+            None => return Err(Unread::Not),
+        }
+    }
+}
+
+/// Reads the rest of a call's object, from behind its arguments. How many bytes that is.
+pub(super) fn tail(text: &str) -> Result<usize, Unread> {
+    let mut cursor = Cursor::new(text);
+    loop {
+        cursor.skip_space();
+        if cursor.eat(b'}')? {
+            return Ok(cursor.at);
+        }
+        if !cursor.eat(b',')? {
+            return Err(Unread::Not);
+        }
+        cursor.key()?;
+        cursor.value()?;
+    }
+}

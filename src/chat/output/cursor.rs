@@ -1,0 +1,111 @@
+//! A place in a text that may not be whole yet, and what can be read there.
+
+use serde::de::IgnoredAny;
+
+use super::json::{ValueScanner, begins_value};
+use super::marker::{Start, leading_space, start};
+
+/// Why something is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// The text ends before it is known.
+    More,
+    /// It is not there, whatever follows.
+    Not,
+}
+
+/// A place in a text. What was read once from a text is read from every text that begins
+/// with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    /// Bytes before the place.
+    pub at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Before the first character.
+    pub fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// Skips white space, if there is any.
+    pub fn skip_space(&mut self) {
+        self.at += leading_space(self.rest());
+    }
+
+    /// The next byte.
+    pub fn peek(&self) -> Result<u8, Unread> {
+        self.rest().bytes().next().ok_or(Unread::More)
+    }
+
+    /// Takes `byte`, an ASCII one, if it comes next.
+    pub fn eat(&mut self, byte: u8) -> Result<bool, Unread> {
+        let found = self.peek()? == byte;
+        self.at += usize::from(found);
+        Ok(found)
+    }
+
+    /// Takes one of `markers`, if one comes next.
+    pub fn marker(
+        &mut self,
+        markers: &'static [&'static str],
+    ) -> Result<Option<&'static str>, Unread> {
+        match start(self.rest(), markers.iter().copied()) {
+            Start::Marker(marker) => {
+                self.at += marker.len();
+                Ok(Some(marker))
+            }
+            Start::Begun => Err(Unread::More),
+            Start::Other => Ok(None),
+        }
+    }
+
+    /// Takes a name as functions have them.
+    pub fn word(&mut self) -> Result<&'a str, Unread> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let length = self.rest().find(|c: char| !is_part(c)).ok_or(Unread::More)?;
+        if length == 0 {
+            return Err(Unread::Not);
+        }
+        let word = &self.rest()[..length];
+        self.at += length;
+        Ok(word)
+    }
+
+    /// Takes a valid JSON value.
+    pub fn value(&mut self) -> Result<&'a str, Unread> {
+        if !begins_value(self.peek()?) {
+            return Err(Unread::Not);
+        }
+        let length = ValueScanner::default().advance(self.rest()).ok_or(Unread::More)?;
+        let value = &self.rest()[..length];
+        serde_json::from_str::<IgnoredAny>(value).map_err(|_| Unread::Not)?;
+        self.at += length;
+        Ok(value)
+    }
+
+    /// Takes a JSON string, and gives what it means.
+    pub fn string(&mut self) -> Result<String, Unread> {
+        if self.peek()? != b'"' {
+            return Err(Unread::Not);
+        }
+        serde_json::from_str(self.value()?).map_err(|_| Unread::Not)
+    }
+
+    /// Takes the key of an object's member, up to where its value begins.
+    pub fn key(&mut self) -> Result<String, Unread> {
+        self.skip_space();
+        let key = self.string()?;
+        self.skip_space();
+        if !self.eat(b':')? {
+            return Err(Unread::Not);
+        }
+        self.skip_space();
+        Ok(key)
+    }
+}

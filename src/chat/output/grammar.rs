@@ -1,0 +1,315 @@
+//! A grammar that makes a model call tools: in Lark, as llguidance reads it.
+//!
+//! In: the tools of a request and its `tool_choice`. Out: the grammar's text. Every call
+//! it lets through is read by the [`Parser`](super::Parser), and has arguments that obey
+//! its tool's JSON schema.
+//!
+//! Where calls are only permitted, the text is free until it begins one: it has shown the
+//! marker or, for a syntax without one, begins as a call does. From there on it has to be
+//! a whole call, and the answer ends behind it.
+//!
+//! A grammar lets no special token through that it does not name. Those of reasoning and
+//! of answers are named here.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::reasoning::{CLOSERS, OPENERS};
+use super::syntax::{Syntax, ToolSyntax};
+
+/// A tool that a model may call.
+#[derive(Clone, Debug)]
+pub struct ToolSpec {
+    /// Its name. Letters, digits, `_`, `-` and `.`: it is not quoted.
+    pub name: String,
+    /// The JSON schema of its arguments. Made a schema of an object if it says nothing of
+    /// a type. llguidance wants the members of an object in the schema's order.
+    pub parameters: Value,
+}
+
+/// Which calls an answer has to have: OpenAI's `tool_choice`, but for `none`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Any, or none.
+    Auto,
+    /// One at least.
+    Required,
+    /// One, of this function.
+    Named(String),
+}
+
+/// What else a grammar depends on.
+pub struct GrammarOptions<'a> {
+    /// An answer may have more than one call.
+    pub parallel: bool,
+    /// The model may think before it answers.
+    pub reasoning: bool,
+    /// The prompt ends within a block of reasoning; the answer begins in it.
+    pub reasoning_is_open: bool,
+    /// The id of the token that a text is as a whole, if there is one, special or not.
+    pub token: &'a dyn Fn(&str) -> Option<u32>,
+}
+
+impl ToolSyntax {
+    /// A grammar for answers to a request with `tools`. `None` when there is no tool to
+    /// choose: there are none at all, or none of the name.
+    pub fn grammar(
+        self,
+        tools: &[ToolSpec],
+        choice: &Choice,
+        options: &GrammarOptions<'_>,
+    ) -> Option<String> {
+        let chosen = |tool: &&ToolSpec| match choice {
+            Choice::Named(name) => tool.name == *name,
+            Choice::Auto | Choice::Required => true,
+        };
+        let tools: Vec<&ToolSpec> = tools.iter().filter(chosen).collect();
+        if tools.is_empty() {
+            return None;
+        }
+        let mut grammar = Grammar { row: self.row(), token: options.token, rules: String::new() };
+        grammar.rule("TEXT", "/(.|\\n)*/");
+        grammar.rule("SPACE", "/[ \\n]{1,4}/");
+        let parallel = options.parallel && !matches!(choice, Choice::Named(_));
+        grammar.calls(&tools, parallel);
+        let is_free = *choice == Choice::Auto;
+        if self == ToolSyntax::Harmony {
+            grammar.messages(is_free);
+        } else {
+            grammar.answer(is_free);
+            grammar.start(options);
+        }
+        Some(grammar.rules)
+    }
+}
+
+/// A grammar, rule by rule.
+struct Grammar<'a> {
+    row: &'static Syntax,
+    token: &'a dyn Fn(&str) -> Option<u32>,
+    rules: String,
+}
+
+impl Grammar<'_> {
+    fn rule(&mut self, name: &str, body: &str) {
+        writeln!(self.rules, "{name}: {body}").expect("a String takes all");
+    }
+
+    /// `more`: one call, or several, from behind what is the same before each name.
+    fn calls(&mut self, tools: &[&ToolSpec], parallel: bool) {
+        for (i, tool) in tools.iter().enumerate() {
+            let head = self.text(&format!("{}{}", tool.name, self.row.infix));
+            let schema = schema_of_object(&tool.parameters);
+            self.rule(&format!("call_{i}"), &format!("{head} %json {schema}"));
+        }
+        let names: Vec<String> = (0..tools.len()).map(|i| format!("call_{i}")).collect();
+        self.rule("call", &names.join(" | "));
+        let between = self.text(self.row.between);
+        let others = if parallel && !between.is_empty() {
+            format!("( {between} call )*")
+        } else {
+            String::new()
+        };
+        let end = self.text(self.row.end);
+        self.rule("more", &format!("call {others} {end}"));
+    }
+
+    /// `answer`: calls, in free text or alone.
+    fn answer(&mut self, is_free: bool) {
+        let begin = self.text(self.row.begin);
+        // The lists of some tokenizers begin with a space.
+        let space = if self.row.begin.starts_with('[') { "SPACE?" } else { "" };
+        let calls = format!("{space} {begin} more");
+        if !is_free {
+            let open = if self.row.bare { String::new() } else { self.text(self.row.open[0]) };
+            self.rule("answer", &format!("SPACE? {open} {calls}"));
+            return;
+        }
+        let opened = self.until("opened", &[self.row.open[0]]);
+        let mut answers = vec!["TEXT".to_owned(), format!("{opened} {calls}")];
+        if self.row.bare {
+            // Lazy: what begins so is no longer free text.
+            self.rule("bare[lazy]", &format!("SPACE? {begin}"));
+            answers.push("bare more".to_owned());
+        }
+        let noise: Vec<String> = self.row.noise.iter().filter_map(|n| self.one_token(n)).collect();
+        let before = if noise.is_empty() {
+            String::new()
+        } else {
+            format!("( TEXT ( {} ) )*", noise.join(" | "))
+        };
+        self.rule("answer", &format!("{before} ( {} )", answers.join(" | ")));
+    }
+
+    /// `start`: the answer, and what the model thinks before it.
+    fn start(&mut self, options: &GrammarOptions<'_>) {
+        if !options.reasoning && !options.reasoning_is_open {
+            return self.rule("start", "answer");
+        }
+        let closed = self.until("closed", CLOSERS);
+        if options.reasoning_is_open {
+            return self.rule("start", &format!("( {closed} ) answer"));
+        }
+        let opened = self.any_of("thinks", "", OPENERS);
+        self.rule("start", &format!("( ( {opened} ) ( {closed} ) )? answer"));
+    }
+
+    /// `start` for harmony: messages on channels, of which a call is the last.
+    fn messages(&mut self, is_free: bool) {
+        let body = self.until("body", &["<|end|>"]);
+        let channel = self.text("<|channel|>");
+        let message = self.text("<|message|>");
+        let next = self.text("<|start|>assistant");
+        let names = if is_free { "( \"analysis\" | \"commentary\" )" } else { "\"analysis\"" };
+        self.rule("before", &format!("{channel} {names} {message} ( {body} ) {next}"));
+        let call = format!("{channel} {} more", self.text(self.row.begin));
+        if is_free {
+            let last = format!("{channel} \"final\" {message} TEXT");
+            self.rule("start", &format!("before* ( {last} | {call} )"));
+        } else {
+            self.rule("start", &format!("before? {call}"));
+        }
+    }
+
+    /// Any text up to the first of `markers`, and that marker.
+    fn until(&mut self, name: &str, markers: &[&str]) -> String {
+        self.any_of(name, "TEXT", markers)
+    }
+
+    /// One of `markers`, behind `before`. Those that are one token each are looked for as
+    /// such; the others as text, for which it takes a lazy rule of this name: it ends
+    /// where the first marker does.
+    fn any_of(&mut self, name: &str, before: &str, markers: &[&str]) -> String {
+        let (mut ways, mut texts) = (Vec::new(), Vec::new());
+        for marker in markers {
+            match self.one_token(marker) {
+                Some(token) => ways.push(format!("{before} {token}")),
+                None => texts.push(literal(marker)),
+            }
+        }
+        if !texts.is_empty() {
+            self.rule(&format!("{name}[lazy]"), &format!("{before} ( {} )", texts.join(" | ")));
+            ways.push(name.to_owned());
+        }
+        ways.join(" | ")
+    }
+
+    fn one_token(&self, marker: &str) -> Option<String> {
+        (self.token)(marker).map(|id| format!("<[{id}]>"))
+    }
+
+    /// A text as written, with the row's markers as tokens where they are tokens.
+    fn text(&self, text: &str) -> String {
+        let row = self.row;
+        let markers = [row.open, row.separators, row.close, row.noise].concat();
+        let mut parts = Vec::new();
+        let (mut plain, mut rest) = (String::new(), text);
+        while let Some(c) = rest.chars().next() {
+            let marker = markers.iter().find(|marker| rest.starts_with(**marker));
+            let token = marker.and_then(|marker| Some((marker, self.one_token(marker)?)));
+            let Some((marker, token)) = token else {
+                plain.push(c);
+                rest = &rest[c.len_utf8()..];
+                continue;
+            };
+            if !plain.is_empty() {
+                parts.push(literal(&std::mem::take(&mut plain)));
+            }
+            parts.push(token);
+            rest = &rest[marker.len()..];
+        }
+        if !plain.is_empty() {
+            parts.push(literal(&plain));
+        }
+        parts.join(" ")
+    }
+}
+
+/// A text as Lark quotes it, which is as JSON does.
+fn literal(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// A schema of arguments, which are always an object.
+fn schema_of_object(parameters: &Value) -> Value {
+    match parameters {
+        Value::Object(schema) if schema.contains_key("type") || schema.contains_key("$ref") => {
+            parameters.clone()
+        }
+        Value::Object(schema) => {
+            let mut object = Map::from_iter([("type".to_owned(), json!("object"))]);
+            object.extend(schema.clone());
+            Value::Object(object)
+        }
+        _ => json!({"type": "object"}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools() -> Vec<ToolSpec> {
+        let schema = json!({"properties": {"city": {"type": "string"}}});
+        vec![
+            ToolSpec { name: "weather".into(), parameters: schema },
+            ToolSpec { name: "now".into(), parameters: Value::Null },
+        ]
+    }
+
+    fn grammar(syntax: ToolSyntax, choice: Choice, reasoning: bool) -> String {
+        let token = |text: &str| (text == "<tool_call>" || text == "</think>").then_some(7u32);
+        let options =
+            GrammarOptions { parallel: true, reasoning, reasoning_is_open: false, token: &token };
+        syntax.grammar(&tools(), &choice, &options).unwrap()
+    }
+
+    #[test]
+    fn markers_that_are_tokens_are_written_as_tokens() {
+        let lark = grammar(ToolSyntax::Hermes, Choice::Required, false);
+        assert!(lark.contains(r#"answer: SPACE? <[7]>  "\n{\"name\": \"" more"#), "{lark}");
+        assert!(
+            lark.contains(r#"( "}\n</tool_call>\n" <[7]> "\n{\"name\": \"" call )*"#),
+            "{lark}"
+        );
+        let lark = grammar(ToolSyntax::Hermes, Choice::Auto, true);
+        assert!(lark.contains("( TEXT | TEXT <[7]> "), "{lark}");
+        assert!(
+            lark.contains(r#"closed[lazy]: TEXT ( "[/THINK]" | "<|END_THINKING|>" )"#),
+            "{lark}"
+        );
+        assert!(lark.contains("( TEXT <[7]> | closed ) )? answer"), "{lark}");
+    }
+
+    #[test]
+    fn arguments_are_bound_to_the_schema_of_the_tool_called() {
+        let lark = grammar(ToolSyntax::Llama3, Choice::Required, false);
+        let schema = r#"{"type":"object","properties":{"city":{"type":"string"}}}"#;
+        let head = r#"call_0: "weather\", \"parameters\": " %json "#;
+        assert!(lark.contains(head), "{lark}");
+        let (_, schema_of_weather) = lark.split_once(head).unwrap();
+        let written = schema_of_weather.lines().next().unwrap();
+        let value: Value = serde_json::from_str(written).unwrap();
+        assert_eq!(value, serde_json::from_str::<Value>(schema).unwrap());
+        assert!(
+            lark.contains(r#"call_1: "now\", \"parameters\": " %json {"type":"object"}"#),
+            "{lark}"
+        );
+    }
+
+    #[test]
+    fn a_named_tool_is_the_only_one_and_is_called_once() {
+        let lark = grammar(ToolSyntax::Hermes, Choice::Named("now".into()), false);
+        assert!(!lark.contains("weather") && !lark.contains("call )*"), "{lark}");
+        let options = GrammarOptions {
+            parallel: true,
+            reasoning: false,
+            reasoning_is_open: false,
+            token: &|_| None,
+        };
+        let none = Choice::Named("never".into());
+        assert_eq!(ToolSyntax::Hermes.grammar(&tools(), &none, &options), None);
+        assert_eq!(ToolSyntax::Hermes.grammar(&[], &Choice::Auto, &options), None);
+    }
+}

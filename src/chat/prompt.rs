@@ -1,0 +1,262 @@
+//! A conversation to a prompt, by the model's own template, and what the template
+//! tells of the text that will come.
+
+use minijinja::Value;
+use minijinja::value::Serde;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
+use super::output::grammar::{Choice, GrammarOptions, ToolSpec};
+use super::output::{ParserOptions, ToolSyntax, reasoning};
+use super::template::{Chat, ChatTemplate, TemplateError};
+
+/// A model that can hold a conversation: its template, and what was found out of it.
+pub struct ChatModel {
+    template: ChatTemplate,
+    /// The source, to show.
+    pub source: String,
+    /// How it writes calls of tools, if it does.
+    tools: Option<ToolSyntax>,
+    /// It knows the role.
+    knows_developer: bool,
+    /// It wants content in parts, and cannot print them as one text.
+    wants_parts: bool,
+}
+
+/// A prompt, and how to read what follows it.
+#[derive(Clone, Debug)]
+pub struct ChatPrompt {
+    /// The text, with the special tokens of the model written out.
+    pub text: String,
+    /// How to take the answer apart.
+    pub parser: ParserOptions,
+    /// A grammar in llguidance's Lark, where tools are to be called.
+    pub grammar: Option<String>,
+}
+
+/// Why a conversation cannot be continued.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChatError {
+    /// The template says so, or failed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The template does not know tools.
+    #[error("this model's chat template has no tools")]
+    NoTools,
+    /// The answer cannot go on where the last message ends.
+    #[error(
+        "this model's chat template does not end with the last message, so it cannot be continued"
+    )]
+    NotContinuable,
+}
+
+impl ChatModel {
+    /// A model with this template. `bos` and `eos` are the texts of its tokens.
+    ///
+    /// # Errors
+    /// What is wrong with the template.
+    pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
+        let template = ChatTemplate::new(source, bos, eos)?;
+        Ok(Self {
+            tools: ToolSyntax::of_template(source).filter(|_| template.mentions("tools")),
+            knows_developer: template.mentions("developer"),
+            wants_parts: wants_parts(&template),
+            source: source.to_owned(),
+            template,
+        })
+    }
+
+    /// The prompt of a conversation. `token` is the one token that a text is, if it is,
+    /// for the grammar of tool calls.
+    ///
+    /// # Errors
+    /// See [`ChatError`].
+    pub fn prompt(
+        &self,
+        conversation: &Conversation,
+        split_reasoning: bool,
+        now: OffsetDateTime,
+        token: &dyn Fn(&str) -> Option<u32>,
+    ) -> Result<ChatPrompt, ChatError> {
+        let has_tools = conversation.tool_choice != ToolChoice::None;
+        if has_tools && self.tools.is_none() {
+            return Err(ChatError::NoTools);
+        }
+        let goes_on = conversation.continue_final_message;
+        let kwargs = conversation.template_kwargs.iter();
+        let chat = Chat {
+            messages: conversation.messages.iter().map(|m| self.message(m)).collect(),
+            tools: if has_tools { tools(&conversation.tools) } else { Value::UNDEFINED },
+            add_generation_prompt: !goes_on,
+            kwargs: kwargs.map(|(name, value)| (name.clone(), Value::from(Serde(value)))).collect(),
+            now,
+        };
+        let mut text = self.template.render(&chat)?;
+        if goes_on {
+            cut_behind_last(&mut text, &conversation.messages)?;
+        }
+        let reasoning_is_open = reasoning::is_open(&text);
+        // Harmony has its channels with and without tools.
+        let is_needed = |syntax: &ToolSyntax| has_tools || *syntax == ToolSyntax::Harmony;
+        let tools = self.tools.filter(is_needed);
+        let grammar = tools.and_then(|syntax| {
+            let specs: Vec<ToolSpec> = conversation.tools.iter().map(spec).collect();
+            let choice = match &conversation.tool_choice {
+                ToolChoice::Required => Choice::Required,
+                ToolChoice::Named(name) => Choice::Named(name.clone()),
+                ToolChoice::Auto | ToolChoice::None => Choice::Auto,
+            };
+            let parallel = conversation.parallel_tool_calls;
+            let reasoning = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
+            let options = GrammarOptions { parallel, reasoning, reasoning_is_open, token };
+            // A model that may call a tool is free, but for a call that it begins.
+            if has_tools { syntax.grammar(&specs, &choice, &options) } else { None }
+        });
+        let parser = ParserOptions { reasoning: split_reasoning, reasoning_is_open, tools };
+        Ok(ChatPrompt { text, parser, grammar })
+    }
+
+    /// A message as the template wants it.
+    fn message(&self, message: &Message) -> Value {
+        let role = match message.role {
+            Role::Developer if !self.knows_developer => Role::System,
+            role => role,
+        };
+        let content = match &message.content {
+            Content::None => Value::from(()),
+            content if self.wants_parts => {
+                let part = |text: &str| json!({"type": "text", "text": text});
+                let parts: Vec<_> = match content {
+                    Content::Parts(parts) => parts.iter().map(|text| part(text)).collect(),
+                    content => vec![part(&content.text())],
+                };
+                Value::from(Serde(parts))
+            }
+            content => Value::from(content.text()),
+        };
+        let mut fields = vec![("role", Value::from(role.as_str())), ("content", content)];
+        if let Some(reasoning) = &message.reasoning {
+            fields.push(("reasoning_content", Value::from(reasoning.as_str())));
+        }
+        if !message.tool_calls.is_empty() {
+            let call = |call: &super::conversation::ToolCall| {
+                json!({"id": call.id, "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments}})
+            };
+            let calls: Vec<_> = message.tool_calls.iter().map(call).collect();
+            fields.push(("tool_calls", Value::from(Serde(calls))));
+        }
+        for (name, text) in [("name", &message.name), ("tool_call_id", &message.tool_call_id)] {
+            if let Some(text) = text {
+                fields.push((name, Value::from(text.as_str())));
+            }
+        }
+        Value::from_pairs(fields)
+    }
+}
+
+fn tools(tools: &[Tool]) -> Value {
+    tools.iter().map(|tool| Value::from(Serde(&tool.definition))).collect()
+}
+
+fn spec(tool: &Tool) -> ToolSpec {
+    ToolSpec { name: tool.name.clone(), parameters: tool.parameters.clone() }
+}
+
+/// Whether a template looks into content in parts: rendered with a part, it shows
+/// the text and not the part. (llama.cpp finds it out likewise.)
+fn wants_parts(template: &ChatTemplate) -> bool {
+    const NEEDLE: &str = "corelane-needle";
+    let shown = |content: serde_json::Value| {
+        let messages = json!([{"role": "user", "content": content}]);
+        let chat = Chat {
+            messages: Value::from(Serde(messages)),
+            tools: Value::UNDEFINED,
+            add_generation_prompt: true,
+            kwargs: Default::default(),
+            now: OffsetDateTime::UNIX_EPOCH,
+        };
+        template.render(&chat).unwrap_or_default()
+    };
+    let of_parts = shown(json!([{"type": "text", "text": NEEDLE}]));
+    let of_text = shown(json!(NEEDLE));
+    let is_whole = |text: &str| {
+        text.contains(NEEDLE) && !text.contains("'type'") && !text.contains("\"type\"")
+    };
+    is_whole(&of_parts) && !is_whole(&of_text)
+}
+
+/// Cuts what the template writes behind the last message, so that it goes on.
+fn cut_behind_last(text: &mut String, messages: &[Message]) -> Result<(), ChatError> {
+    let last = messages.last().map(|message| message.content.text()).unwrap_or_default();
+    // Many templates trim what they print.
+    let shown = if text.contains(&last) { last.as_str() } else { last.trim() };
+    let at = text.rfind(shown).filter(|_| !shown.is_empty()).ok_or(ChatError::NotContinuable)?;
+    text.truncate(at + shown.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+        {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+    fn conversation(messages: &[(Role, &str)]) -> Conversation {
+        let message = |(role, text): &(Role, &str)| Message {
+            role: *role,
+            content: Content::Text((*text).into()),
+            ..Message::default()
+        };
+        Conversation { messages: messages.iter().map(message).collect(), ..Conversation::default() }
+    }
+
+    fn prompt(source: &str, conversation: &Conversation) -> Result<ChatPrompt, ChatError> {
+        let model = ChatModel::new(source, "", "").unwrap();
+        model.prompt(conversation, true, OffsetDateTime::UNIX_EPOCH, &|_| None)
+    }
+
+    #[test]
+    fn a_developer_is_a_system_where_the_template_knows_no_better() {
+        let talk = conversation(&[(Role::Developer, "Be brief."), (Role::User, "Hi")]);
+        let text = prompt(CHATML, &talk).unwrap().text;
+        assert!(text.starts_with("<|im_start|>system\nBe brief.<|im_end|>\n"), "{text}");
+        assert!(text.ends_with("<|im_start|>assistant\n"), "{text}");
+    }
+
+    #[test]
+    fn parts_are_one_text_where_the_template_wants_one() {
+        let mut talk = conversation(&[(Role::User, "")]);
+        talk.messages[0].content = Content::Parts(vec!["a".into(), "b".into()]);
+        assert!(prompt(CHATML, &talk).unwrap().text.contains("user\nab<|im_end|>"));
+        let parts =
+            "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}";
+        assert_eq!(prompt(parts, &talk).unwrap().text, "[a][b]");
+        assert_eq!(prompt(parts, &conversation(&[(Role::User, "c")])).unwrap().text, "[c]");
+    }
+
+    #[test]
+    fn the_last_message_goes_on() {
+        let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, "Hello, ")]);
+        talk.continue_final_message = true;
+        let text = prompt(CHATML, &talk).unwrap().text;
+        assert!(text.ends_with("<|im_start|>assistant\nHello, "), "{text}");
+    }
+
+    #[test]
+    fn tools_without_a_place_for_them_are_refused() {
+        let mut talk = conversation(&[(Role::User, "Hi")]);
+        talk.tool_choice = ToolChoice::Auto;
+        assert_eq!(prompt(CHATML, &talk).unwrap_err(), ChatError::NoTools);
+    }
+
+    #[test]
+    fn a_template_may_begin_to_think_itself() {
+        let source = "{{ messages[0].content }}<think>\n";
+        assert!(
+            prompt(source, &conversation(&[(Role::User, "Hi")])).unwrap().parser.reasoning_is_open
+        );
+    }
+}

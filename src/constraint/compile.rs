@@ -1,0 +1,242 @@
+//! A constraint to something that matchers can be made of, bounded and cached.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use llguidance::ParserFactory;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::panic_utils::catch_unwind;
+use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+
+use super::{Constraint, ConstraintError, gbnf, lark, schema};
+use crate::limits::{
+    CONSTRAINT_BYTES_MAX, CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX,
+    CONSTRAINT_ERROR_BYTES_MAX, CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_ROW_ITEMS_MAX,
+    CONSTRAINT_STEP_FUEL, CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_SYMBOLS_MAX,
+    CONSTRAINT_TOKEN_BYTES_MAX, CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX,
+    REGEX_BYTES_MAX,
+};
+use crate::model::vocab::Vocab;
+use crate::types::TokenId;
+
+/// Compiles constraints for one vocabulary, and remembers the last ones.
+pub struct Compiler {
+    factory: ParserFactory,
+    tokens: Arc<Tokens>,
+    /// The least recently asked for first.
+    cached: Vec<(Constraint, Arc<Compiled>)>,
+}
+
+/// A constraint, ready to be walked.
+pub struct Compiled {
+    /// Its clones walk; it stays at the beginning. All share one lexer, and what
+    /// one of them makes it learn serves the others.
+    pub(super) start: llguidance::Matcher,
+    pub(super) tokens: Arc<Tokens>,
+    /// The shared lexer has failed, which it does not recover from: whoever asks
+    /// next gets a new one.
+    pub(super) worn_out: Arc<AtomicBool>,
+    /// It names tokens that have no text: those that begin and end calls of tools.
+    pub(super) names_control: bool,
+}
+
+impl PartialEq for Compiled {
+    /// The very same one.
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Compiled")
+    }
+}
+
+/// The tokens that are more, or less, than their bytes.
+pub(super) struct Tokens {
+    /// Tokens in the vocabulary.
+    pub count: usize,
+    /// They end a generation.
+    pub ends: Vec<u32>,
+    /// Neither do they, nor have they bytes that a text could hold.
+    pub hidden: Vec<u32>,
+}
+
+impl Compiler {
+    /// A compiler for a model's vocabulary. Takes a while (a walk over the whole
+    /// vocabulary for each of llguidance's slices) and some tens of megabytes
+    /// for a large one.
+    ///
+    /// # Errors
+    /// When the vocabulary has no end token, or does not fit into llguidance's
+    /// tables.
+    pub fn new(vocab: &Vocab) -> Result<Self, String> {
+        let n_tokens = TokenId::try_from(vocab.n_tokens()).map_err(|error| error.to_string())?;
+        let words = (0..n_tokens).map(|token| vocab.bytes_of(token).to_vec()).collect();
+        Self::of_words(words, vocab.end_tokens())
+    }
+
+    /// A compiler for the tokens with these bytes, which are empty for control
+    /// tokens.
+    ///
+    /// # Errors
+    /// As [`Compiler::new`].
+    pub fn of_words(mut words: Vec<Vec<u8>>, end_tokens: &[TokenId]) -> Result<Self, String> {
+        let count = words.len();
+        let in_range =
+            |token: &TokenId| u32::try_from(*token).ok().filter(|t| (*t as usize) < count);
+        let ends: Vec<u32> = end_tokens.iter().filter_map(in_range).collect();
+        if ends.is_empty() {
+            return Err("the model has no token that ends a text".into());
+        }
+        // An end token's own text must not be taken for text; no UTF-8 has the
+        // byte 0xFF, and llguidance marks special tokens with it.
+        for (token, word) in words.iter_mut().enumerate() {
+            let is_text = word.len() <= CONSTRAINT_TOKEN_BYTES_MAX && !word.contains(&0xFF);
+            if !is_text || ends.contains(&(token as u32)) {
+                word.clear();
+            }
+        }
+        let is_hidden = |token: &u32| words[*token as usize].is_empty() && !ends.contains(token);
+        let hidden = (0..count as u32).filter(is_hidden).collect();
+        // The trie asserts its own bounds.
+        let factory = catch_unwind(AssertUnwindSafe(|| Ok(factory(&words, &ends))))
+            .map_err(|error| tidy(&error.to_string()))??;
+        let tokens = Arc::new(Tokens { count, ends, hidden });
+        Ok(Self { factory, tokens, cached: Vec::new() })
+    }
+
+    /// Compiles a constraint, or finds it among the last ones.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where; which bound it exceeds.
+    pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
+        if let Some(at) = self.cached.iter().position(|(cached, _)| cached == constraint) {
+            let entry = self.cached.remove(at);
+            if !entry.1.worn_out.load(Ordering::Relaxed) {
+                let found = entry.1.clone();
+                self.cached.push(entry);
+                return Ok(found);
+            }
+        }
+        let compiled = Arc::new(self.compile_new(constraint)?);
+        self.remember(constraint.clone(), compiled.clone());
+        Ok(compiled)
+    }
+
+    fn remember(&mut self, constraint: Constraint, compiled: Arc<Compiled>) {
+        self.cached.push((constraint, compiled));
+        let mut bytes: usize = self.cached.iter().map(|(cached, _)| cached.source_bytes()).sum();
+        while self.cached.len() > CONSTRAINTS_CACHED_MAX || bytes > CONSTRAINTS_CACHED_BYTES_MAX {
+            bytes -= self.cached.remove(0).0.source_bytes();
+        }
+    }
+
+    fn compile_new(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+        let began = Instant::now();
+        let grammar = self.grammar(constraint)?;
+        let parser =
+            self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
+        let mut start = llguidance::Matcher::new(Ok(parser));
+        // The first mask is remembered, so no sequence has to compute it; and a
+        // grammar that allows nothing is found here.
+        start.compute_mask().map_err(|error| {
+            refused(&format!("there is no way to begin under the constraint: {error}"))
+        })?;
+        let took = began.elapsed();
+        if took > CONSTRAINT_COMPILE_TIME_MAX {
+            let (took, bound) = (took.as_millis(), CONSTRAINT_COMPILE_TIME_MAX.as_millis());
+            return Err(ConstraintError(format!(
+                "the constraint took {took} ms to compile; it may take {bound} ms"
+            )));
+        }
+        Ok(Compiled {
+            start,
+            tokens: self.tokens.clone(),
+            worn_out: Arc::default(),
+            names_control: matches!(constraint, Constraint::Lark(_)),
+        })
+    }
+
+    fn grammar(&self, constraint: &Constraint) -> Result<TopLevelGrammar, ConstraintError> {
+        let (what, bound) = match constraint {
+            Constraint::Regex(_) => ("the regular expression", REGEX_BYTES_MAX),
+            Constraint::JsonSchema(_) => ("the JSON schema", CONSTRAINT_BYTES_MAX),
+            _ => ("the grammar", CONSTRAINT_BYTES_MAX),
+        };
+        let bytes = constraint.source_bytes();
+        if bytes > bound {
+            return Err(ConstraintError(format!("{what} has {bytes} bytes; it may have {bound}")));
+        }
+        Ok(match constraint {
+            Constraint::JsonObject => TopLevelGrammar::from_json_schema(schema::any_object()),
+            Constraint::JsonSchema(source) => {
+                TopLevelGrammar::from_json_schema(schema::read(source)?)
+            }
+            Constraint::Regex(source) => {
+                lark::check_regex(source)?;
+                TopLevelGrammar::from_regex(source)
+            }
+            Constraint::Gbnf(source) => {
+                let trie = self.factory.tok_env().tok_trie();
+                TopLevelGrammar::from_lark(gbnf::to_lark(source, trie)?)
+            }
+            Constraint::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
+        })
+    }
+}
+
+impl Tokens {
+    /// The end tokens alone.
+    pub fn end_set(&self) -> SimpleVob {
+        let mut set = SimpleVob::alloc(self.count);
+        for end in &self.ends {
+            set.allow_token(*end);
+        }
+        set
+    }
+}
+
+fn factory(words: &[Vec<u8>], ends: &[u32]) -> Result<ParserFactory, String> {
+    // The number of tokens fits: their ids are 32 bits wide.
+    let info = TokRxInfo::new(words.len() as u32, ends[0]);
+    let trie = TokTrie::from(&info, words).with_eos_tokens(ends);
+    let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+    let mut factory = ParserFactory::new_simple(&env).map_err(|error| error.to_string())?;
+    factory.quiet();
+    *factory.limits_mut() = ParserLimits {
+        max_items_in_row: CONSTRAINT_ROW_ITEMS_MAX,
+        initial_lexer_fuel: CONSTRAINT_COMPILE_FUEL,
+        step_lexer_fuel: CONSTRAINT_STEP_FUEL,
+        step_max_items: CONSTRAINT_STEP_ITEMS_MAX,
+        max_lexer_states: CONSTRAINT_LEXER_STATES_MAX,
+        max_grammar_size: CONSTRAINT_SYMBOLS_MAX,
+        // It walks the whole trie for each large lexeme, of which there may be many.
+        precompute_large_lexemes: false,
+        verbose_errors: false,
+    };
+    Ok(factory)
+}
+
+fn refused(error: &str) -> ConstraintError {
+    // llguidance is told of no control tokens, and does not expect that.
+    if error.contains("missing special token prefix") {
+        return ConstraintError("the grammar names a control token, which none may have".into());
+    }
+    ConstraintError(tidy(error))
+}
+
+/// An error of llguidance's, without its dumps of state, and of bounded length.
+pub(super) fn tidy(message: &str) -> String {
+    let dumps = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"];
+    let end = dumps.iter().filter_map(|dump| message.find(dump)).min().unwrap_or(message.len());
+    let mut end = end.min(CONSTRAINT_ERROR_BYTES_MAX);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message[..end].trim_end().to_owned()
+}

@@ -1,0 +1,127 @@
+//! One sequence's walk through its constraint: which tokens may come, which came.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use llguidance::toktrie::SimpleVob;
+
+use super::compile::{Compiled, Tokens, tidy};
+use crate::types::TokenId;
+
+/// Where a sequence is in its constraint.
+///
+/// When the constraint's text is complete, when llguidance reaches one of its
+/// limits (`limits::CONSTRAINT_*`), and when it fails otherwise, the matcher is
+/// over: from then on only end tokens are allowed, so the choice ends.
+/// [`Matcher::error`] tells the failures from the completion.
+///
+/// A mask allocates: a step with a constrained sequence in it is not free of
+/// heap allocations.
+pub struct Matcher {
+    parser: llguidance::Matcher,
+    tokens: Arc<Tokens>,
+    worn_out: Arc<AtomicBool>,
+    names_control: bool,
+    error: Option<String>,
+}
+
+impl Matcher {
+    /// A matcher at the beginning. Copies a few kilobytes.
+    pub fn new(compiled: &Compiled) -> Self {
+        Self {
+            parser: compiled.start.clone(),
+            tokens: compiled.tokens.clone(),
+            worn_out: compiled.worn_out.clone(),
+            names_control: compiled.names_control,
+            error: None,
+        }
+    }
+
+    /// Sets the logits of the tokens that may not come next to negative infinity.
+    /// At least one token may.
+    ///
+    /// # Panics
+    /// When there are not as many logits as tokens in the vocabulary.
+    pub fn mask(&mut self, logits: &mut [f32]) {
+        assert_eq!(logits.len(), self.tokens.count, "a logit for each token");
+        let allowed = if self.is_over() { None } else { self.allowed() };
+        let allowed = allowed.unwrap_or_else(|| self.tokens.end_set());
+        forbid_others(logits, &allowed);
+    }
+
+    /// The sequence has grown by a token. After the end, tokens are ignored.
+    ///
+    /// # Errors
+    /// When the constraint does not allow the token, or llguidance fails.
+    pub fn push(&mut self, token: TokenId) -> Result<(), String> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let pushed = match u32::try_from(token) {
+            Ok(token) => self.parser.consume_token(token).map_err(|error| error.to_string()),
+            Err(_) => Err(format!("there is no token {token}")),
+        };
+        pushed.map_err(|error| self.fail(&error))
+    }
+
+    /// Nothing but an end token can follow.
+    pub fn is_over(&self) -> bool {
+        self.error.is_some() || self.parser.is_stopped()
+    }
+
+    /// Why it is over, when the text is not complete.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// The tokens that may come next; none after a failure.
+    fn allowed(&mut self) -> Option<SimpleVob> {
+        match self.compute() {
+            Ok(allowed) if !allowed.is_zero() => return Some(allowed),
+            Ok(_) => self.fail("the constraint allows no token here"),
+            Err(error) => self.fail(&error),
+        };
+        None
+    }
+
+    fn compute(&mut self) -> Result<SimpleVob, String> {
+        let mut allowed = self.parser.compute_mask().map_err(|error| error.to_string())?;
+        let accepting = self.parser.is_accepting().map_err(|error| error.to_string())?;
+        // Ranges of token ids in a grammar may hold any of these.
+        if !self.names_control {
+            for token in &self.tokens.hidden {
+                allowed.disallow_token(*token);
+            }
+        }
+        for token in &self.tokens.ends {
+            allowed.set(*token as usize, accepting);
+        }
+        Ok(allowed)
+    }
+
+    fn fail(&mut self, error: &str) -> String {
+        self.worn_out.store(true, Ordering::Relaxed);
+        let error = tidy(error);
+        self.error = Some(error.clone());
+        error
+    }
+}
+
+/// Sets the logits of all other tokens to negative infinity.
+fn forbid_others(logits: &mut [f32], allowed: &SimpleVob) {
+    let words = allowed.as_slice(); // a bit for each token, 32 to a word
+    assert!(words.len() * 32 >= logits.len(), "a bit for each logit");
+    for (word, logits) in words.iter().zip(logits.chunks_mut(32)) {
+        match *word {
+            u32::MAX => {}
+            0 => logits.fill(f32::NEG_INFINITY),
+            word => {
+                for (bit, logit) in logits.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+}

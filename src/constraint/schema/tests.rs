@@ -1,0 +1,186 @@
+//! JSON schemas, over the fake vocabulary.
+
+use super::super::Constraint;
+use super::super::tests::{accepts, compiler, refusal, schema};
+use crate::limits::{CONSTRAINT_BYTES_MAX, JSON_INDENT_MAX};
+
+#[test]
+fn json_is_laid_out_in_one_line_or_indented() {
+    let schema = r#"{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"array"}},
+        "required":["a","b"],"additionalProperties":false}"#;
+    let compiled = compiler().compile(&Constraint::JsonSchema(schema.into())).unwrap();
+    for text in [
+        r#"{"a":1,"b":[]}"#,
+        r#"{"a": 1, "b": [2, "x"]}"#,
+        "{\n  \"a\": 1,\n  \"b\": [\n    true\n  ]\n}",
+        "{\n\t\"a\": 1,\n\t\"b\": []\n}",
+    ] {
+        assert!(accepts(&compiled, text), "{text}");
+    }
+    let indented = |by: u32| format!("{{\n{}\"a\": 1, \"b\": []}}", " ".repeat(by as usize));
+    assert!(accepts(&compiled, &indented(JSON_INDENT_MAX)));
+    assert!(!accepts(&compiled, &indented(JSON_INDENT_MAX + 1)));
+    for text in [
+        " {\"a\":1,\"b\":[]}",    // at the beginning
+        "{\"a\":1,\"b\":[]} ",    // at the end
+        "{\"a\":  1,\"b\":[]}",   // two spaces
+        "{\n\n\"a\":1,\"b\":[]}", // two lines
+    ] {
+        assert!(!accepts(&compiled, text), "{text:?}");
+    }
+}
+
+#[test]
+fn characters_have_one_spelling_in_json() {
+    let compiled = compiler().compile(&schema(r#"{"type":"string"}"#)).unwrap();
+    assert!(accepts(&compiled, r#""\n\t\"\\ é漢🦀""#));
+    assert!(!accepts(&compiled, r#""\u0061""#));
+    // A key in another spelling would slip past the schema of its name.
+    let named = r#"{"type":"object","properties":{"a":{"type":"integer"}}}"#;
+    let compiled = compiler().compile(&schema(named)).unwrap();
+    assert!(accepts(&compiled, r#"{"a":1,"b":"x"}"#));
+    assert!(!accepts(&compiled, r#"{"a":"x"}"#));
+    assert!(!accepts(&compiled, r#"{"\u0061":"x"}"#));
+}
+
+#[test]
+fn json_object_is_an_object_of_anything() {
+    let compiled = compiler().compile(&Constraint::JsonObject).unwrap();
+    assert!(accepts(&compiled, r#"{"a": [1, null, {"b": "c"}], "d": -1.5e3}"#));
+    assert!(accepts(&compiled, "{}"));
+    assert!(!accepts(&compiled, "[]"));
+    assert!(!accepts(&compiled, "1"));
+}
+
+#[test]
+fn dates_exist() {
+    let compiled = compiler().compile(&schema(r#"{"type":"string","format":"date"}"#)).unwrap();
+    for (date, exists) in [
+        ("2024-02-29", true),
+        ("2000-02-29", true),
+        ("2023-02-28", true),
+        ("2023-02-29", false),
+        ("1900-02-29", false),
+        ("2023-04-31", false),
+        ("2023-12-31", true),
+        ("2023-13-01", false),
+        ("2023-00-10", false),
+    ] {
+        assert_eq!(accepts(&compiled, &format!("{date:?}")), exists, "{date}");
+    }
+    let time = compiler().compile(&schema(r#"{"format":"date-time","type":"string"}"#)).unwrap();
+    assert!(accepts(&time, r#""2024-02-29T23:59:59.5Z""#));
+    assert!(accepts(&time, r#""2024-02-29T00:00:00+02:00""#));
+    assert!(!accepts(&time, r#""2023-02-29T00:00:00Z""#));
+    assert!(!accepts(&time, r#""2023-02-28T12:30:60Z""#));
+}
+
+#[test]
+fn a_format_and_a_pattern_hold_together() {
+    let both = r#"{"type":"string","format":"date","pattern":"^2024"}"#;
+    let compiled = compiler().compile(&schema(both)).unwrap();
+    assert!(accepts(&compiled, "\"2024-02-29\""));
+    assert!(!accepts(&compiled, "\"2023-02-28\""));
+}
+
+#[test]
+fn one_of_is_any_of_where_nothing_fits_twice() {
+    let accepted = [
+        r#"{"oneOf":[{"type":"string"},{"type":["null","integer"]}]}"#,
+        r#"{"oneOf":[{"const":1},{"const":2},{"enum":["a","b"]}]}"#,
+        r##"{"oneOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],"$defs":{
+            "a":{"type":"object","properties":{"t":{"const":"a"}},"required":["t"]},
+            "b":{"type":"object","properties":{"t":{"enum":["b","c"]}},"required":["t"]}}}"##,
+    ];
+    for source in accepted {
+        compiler().compile(&schema(source)).unwrap();
+    }
+    for source in [
+        r#"{"oneOf":[{"type":"integer"},{"type":"number"}]}"#,
+        r#"{"oneOf":[{"const":1},{"const":1.0}]}"#,
+        r#"{"oneOf":[{"type":"object"},{"type":"object","required":["a"]}]}"#,
+        r#"{"oneOf":[{},{"type":"null"}]}"#,
+    ] {
+        assert!(refusal(&schema(source)).contains("#: \"oneOf\""), "{source}");
+    }
+}
+
+#[test]
+fn what_a_schema_cannot_keep_is_named_with_its_place() {
+    for (source, named) in [
+        (r#"{"not":{}}"#, r##"#: "not""##),
+        (r#"{"properties":{"a":{"if":{},"then":{}}}}"#, r##"#/properties/a: "if""##),
+        (r#"{"items":{"uniqueItems":true}}"#, r##"#/items: "uniqueItems""##),
+        (r#"{"anyOf":[{},{"contains":{}}]}"#, r##"#/anyOf/1: "contains""##),
+        (r#"{"properties":{"a/b~":{"dependentRequired":{}}}}"#, "#/properties/a~1b~0: \"dependent"),
+        (r##"{"$ref":"#/$defs/x","$defs":{"x":{"propertyNames":{}}}}"##, "#/$defs/x: \"propertyN"),
+        (r#"{"type":"string","format":"idn-email"}"#, r#""format" "idn-email""#),
+        (r#"{"tpye":"string"}"#, r#""tpye""#),
+        (r#"{"nullable":true}"#, r#""nullable""#),
+        (r#"{"x-guidance":{"lenient":true}}"#, r#""x-guidance""#),
+        (r#"{"items":{"$schema":"http://json-schema.org/draft-07/schema#"}}"#, r#""$schema""#),
+        (r#"{"$schema":"http://json-schema.org/draft-04/schema#"}"#, r#""$schema""#),
+        (r#"{"minimum":1,"exclusiveMinimum":true}"#, r#""exclusiveMinimum" must be a number"#),
+        (r#"{"minProperties":2,"required":["a"]}"#, r#""minProperties""#),
+        (r#"{"prefixItems":[{}],"items":[{}]}"#, r#""prefixItems""#),
+        (r#"{"items":{},"additionalItems":false}"#, r#""additionalItems""#),
+        (r#"{"const":"\u0001"}"#, "U+0001"),
+        (r#"{"enum":[9007199254740993]}"#, r#""enum""#),
+        (r#"{"multipleOf":0}"#, r#""multipleOf""#),
+        (r#"{"type":"text"}"#, r#""type""#),
+        (r#"{"enum":[]}"#, r#""enum""#),
+        (r#"{"maxLength":-1}"#, r#""maxLength""#),
+        (r#"{"required":["a","a"]}"#, r#""required""#),
+        (r#"{"properties":[]}"#, r#""properties""#),
+        (r#"{"anyOf":[1]}"#, "#/anyOf/0"),
+        (r#"{"pattern":"("}"#, r#""pattern""#),
+        (r#"{"pattern":"(?=a)"}"#, r#""pattern""#),
+        (r#"{"pattern":"(?P<stop>a)"}"#, r#""pattern""#),
+        (r#"{"$ref":"https://example.com/a"}"#, r#""$ref" must begin with #/"#),
+        (r##"{"$ref":"#a"}"##, r#""$ref" must begin with #/"#),
+        (r##"{"$ref":"#/$defs/a"}"##, "#/$defs/a, which is not there"),
+        (r##"{"$ref":"#/$defs/a~1b","$defs":{"a/b":{}}}"##, "escapes"),
+        ("[]", "an object or a boolean"),
+        ("{", "not JSON"),
+    ] {
+        let said = refusal(&schema(source));
+        assert!(said.contains(named), "{source}: {said}");
+    }
+}
+
+#[test]
+fn annotations_and_bounds_without_effect_are_accepted() {
+    let source = r##"{"$schema":"http://json-schema.org/draft-07/schema#","$id":"urn:x","title":"t",
+        "description":"d","default":1,"examples":[1],"$comment":"c","deprecated":true,
+        "readOnly":false,"writeOnly":false,"definitions":{"unused":{"not":{}}},
+        "type":"array","uniqueItems":false,"maxItems":9007199254740991,
+        "items":[{"const":1}],"additionalItems":false,"minItems":1}"##;
+    let compiled = compiler().compile(&schema(source)).unwrap();
+    assert!(accepts(&compiled, "[1]"));
+    assert!(!accepts(&compiled, "[1,1]"));
+}
+
+#[test]
+fn schemas_that_contain_themselves_need_a_way_out() {
+    let list = r##"{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[
+        {"type":"null"},{"$ref":"#"}]}},"required":["v","next"],"additionalProperties":false}"##;
+    let compiled = compiler().compile(&schema(list)).unwrap();
+    assert!(accepts(&compiled, r#"{"v":1,"next":{"v":2,"next":null}}"#));
+    for source in [
+        r##"{"$ref":"#"}"##,
+        r##"{"allOf":[{"$ref":"#"}]}"##,
+        r##"{"type":"array","items":{"$ref":"#"},"minItems":1}"##,
+        r##"{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}"##,
+        r##"{"properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"$ref":"#/$defs/y"}]},
+            "y":{"$ref":"#/$defs/x"}}}"##,
+    ] {
+        let said = refusal(&schema(source));
+        assert!(said.contains("no finite value"), "{source}: {said}");
+    }
+}
+
+#[test]
+fn deep_json_is_refused() {
+    let said = refusal(&schema(&"[".repeat(CONSTRAINT_BYTES_MAX)));
+    assert!(said.contains("not JSON"), "{said}");
+}

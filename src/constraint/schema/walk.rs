@@ -1,0 +1,310 @@
+//! Visits every schema that can be reached from the root, and checks it.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+
+use llguidance::derivre::RegexAst;
+use llguidance::regex_to_lark;
+use serde_json::{Map, Value};
+
+use super::super::{ConstraintError, lark};
+use super::{disjoint, finite, formats, values};
+use crate::limits::{
+    REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_DEPTH_MAX, SCHEMA_PATTERN_PROPERTIES_MAX,
+    SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
+};
+
+/// What is to be changed in the schema, each with the JSON pointer of the
+/// subschema. None of them moves another.
+pub(super) enum Edit {
+    /// A keyword that says nothing, and that llguidance does not know.
+    Remove(String, &'static str),
+    /// The format is to become this pattern.
+    Pattern(String, String),
+}
+
+/// Checks the schema; what is to be changed in it.
+pub(super) fn walk(root: &Value) -> Result<Vec<Edit>, ConstraintError> {
+    let mut walk =
+        Walk { root, reached: Vec::new(), seen: HashSet::new(), patterns: 0, edits: Vec::new() };
+    walk.visit(String::new(), root, 0)?;
+    match finite::endless(&walk.reached) {
+        Some(at) => Err(ConstraintError(format!(
+            "the JSON schema at #{at} has no finite value: it always contains itself"
+        ))),
+        None => Ok(walk.edits),
+    }
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    /// The schemas, each with its JSON pointer.
+    reached: Vec<(String, &'a Value)>,
+    seen: HashSet<String>,
+    patterns: usize,
+    edits: Vec<Edit>,
+}
+
+/// The error of a keyword; `at` is the JSON pointer of its schema.
+pub(super) fn wrong(at: &str, keyword: &str, what: impl Display) -> ConstraintError {
+    let keyword: String = keyword.chars().take(64).collect();
+    ConstraintError(format!("the JSON schema at #{at}: \"{keyword}\" {what}"))
+}
+
+impl<'a> Walk<'a> {
+    fn visit(
+        &mut self,
+        at: String,
+        schema: &'a Value,
+        depth: usize,
+    ) -> Result<(), ConstraintError> {
+        if depth > SCHEMA_DEPTH_MAX {
+            let message =
+                format!("the JSON schema is nested deeper than {SCHEMA_DEPTH_MAX} levels");
+            return Err(ConstraintError(message));
+        }
+        if !self.seen.insert(at.clone()) {
+            return Ok(());
+        }
+        if self.seen.len() > SCHEMAS_MAX {
+            let message = format!("the JSON schema has more than {SCHEMAS_MAX} subschemas");
+            return Err(ConstraintError(message));
+        }
+        match schema {
+            Value::Bool(_) => {}
+            Value::Object(map) => {
+                for (keyword, value) in map {
+                    self.keyword(&at, keyword, value, depth)?;
+                }
+                check_tuple(&at, map)?;
+                check_min_properties(&at, map)?;
+            }
+            _ => {
+                let message = format!("the JSON schema at #{at} must be an object or a boolean");
+                return Err(ConstraintError(message));
+            }
+        }
+        self.reached.push((at, schema));
+        Ok(())
+    }
+
+    fn keyword(
+        &mut self,
+        at: &str,
+        keyword: &str,
+        value: &'a Value,
+        depth: usize,
+    ) -> Result<(), ConstraintError> {
+        match keyword {
+            // They say nothing about which values are valid.
+            "title" | "description" | "default" | "examples" | "$comment" | "deprecated"
+            | "readOnly" | "writeOnly" | "contentEncoding" | "contentMediaType"
+            | "discriminator" => Ok(()),
+            "$id" if at.is_empty() => Ok(()),
+            "$schema" if at.is_empty() => self.draft(value),
+            // Visited where they are referred to.
+            "$defs" | "definitions" => values::object(at, keyword, value).map(|_| ()),
+            "$ref" => self.reference(at, value, depth),
+            "type" => values::check_types(at, value),
+            "const" => values::check_literal(at, keyword, value),
+            "enum" => values::check_enum(at, value),
+            "anyOf" | "allOf" | "prefixItems" => self.list(at, keyword, value, depth),
+            "items" if value.is_array() => self.list(at, keyword, value, depth),
+            "oneOf" => {
+                self.list(at, keyword, value, depth)?;
+                self.alternatives(at, value)
+            }
+            "items" | "additionalItems" | "additionalProperties" => {
+                self.visit(format!("{at}/{keyword}"), value, depth + 1)
+            }
+            "properties" => self.members(at, keyword, value, SCHEMA_PROPERTIES_MAX, depth),
+            "patternProperties" => {
+                for pattern in values::object(at, keyword, value)?.keys() {
+                    self.pattern(at, keyword, pattern)?;
+                }
+                self.members(at, keyword, value, SCHEMA_PATTERN_PROPERTIES_MAX, depth)
+            }
+            "required" => values::check_names(at, keyword, value),
+            "minItems" | "minLength" | "minProperties" => values::check_least(at, keyword, value),
+            "maxItems" => self.most(at, "maxItems", value),
+            "maxLength" => self.most(at, "maxLength", value),
+            "maxProperties" => self.most(at, "maxProperties", value),
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
+                values::check_number(at, keyword, value).map(|_| ())
+            }
+            "multipleOf" => values::check_multiple(at, value),
+            "pattern" => match value.as_str() {
+                Some(pattern) => self.pattern(at, keyword, pattern),
+                None => Err(wrong(at, keyword, "must be a string")),
+            },
+            "format" => self.format(at, value),
+            "uniqueItems" if *value == Value::Bool(false) => {
+                self.edits.push(Edit::Remove(at.to_owned(), "uniqueItems"));
+                Ok(())
+            }
+            _ => Err(wrong(at, keyword, "is not supported")),
+        }
+    }
+
+    /// The drafts whose keywords mean the same as far as they are supported.
+    /// llguidance would ignore what the draft named here does not have.
+    fn draft(&mut self, value: &Value) -> Result<(), ConstraintError> {
+        let known = [
+            "https://json-schema.org/draft/2020-12/schema",
+            "https://json-schema.org/draft/2019-09/schema",
+            "http://json-schema.org/draft-07/schema",
+            "http://json-schema.org/draft-06/schema",
+        ];
+        let draft = value.as_str().unwrap_or_default().trim_end_matches('#');
+        if !known.contains(&draft) {
+            return Err(wrong("", "$schema", format!("must be one of {}", known.join(", "))));
+        }
+        self.edits.push(Edit::Remove(String::new(), "$schema"));
+        Ok(())
+    }
+
+    fn reference(&mut self, at: &str, value: &Value, depth: usize) -> Result<(), ConstraintError> {
+        let wrong = |what: &str| wrong(at, "$ref", what);
+        let target = value.as_str().ok_or_else(|| wrong("must be a string"))?;
+        let Some(pointer) = target.strip_prefix('#').filter(|p| p.is_empty() || p.starts_with('/'))
+        else {
+            return Err(wrong("must begin with #/: only parts of the same schema can be used"));
+        };
+        if pointer == "/" || pointer.contains(['~', '%']) {
+            return Err(wrong("must not have escapes (~, %) or an empty name in it"));
+        }
+        match self.root.pointer(pointer) {
+            Some(schema) => self.visit(pointer.to_owned(), schema, depth + 1),
+            None => Err(wrong(&format!("refers to {target:.100}, which is not there"))),
+        }
+    }
+
+    /// A list of schemas.
+    fn list(
+        &mut self,
+        at: &str,
+        keyword: &str,
+        value: &'a Value,
+        depth: usize,
+    ) -> Result<(), ConstraintError> {
+        let list = value.as_array().filter(|list| !list.is_empty());
+        let list = list.ok_or_else(|| wrong(at, keyword, "must be a list of schemas"))?;
+        if list.len() > SCHEMA_ALTERNATIVES_MAX {
+            let what = format!("has {} schemas; it may have {SCHEMA_ALTERNATIVES_MAX}", list.len());
+            return Err(wrong(at, keyword, what));
+        }
+        for (index, schema) in list.iter().enumerate() {
+            self.visit(format!("{at}/{keyword}/{index}"), schema, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// An object of schemas.
+    fn members(
+        &mut self,
+        at: &str,
+        keyword: &str,
+        value: &'a Value,
+        bound: usize,
+        depth: usize,
+    ) -> Result<(), ConstraintError> {
+        let members = values::object(at, keyword, value)?;
+        if members.len() > bound {
+            let what = format!("has {} members; it may have {bound}", members.len());
+            return Err(wrong(at, keyword, what));
+        }
+        for (name, schema) in members {
+            let name = name.replace('~', "~0").replace('/', "~1");
+            self.visit(format!("{at}/{keyword}/{name}"), schema, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// A grammar cannot say "exactly one of": it says "any of", which is the same
+    /// where no value fits two of them.
+    fn alternatives(&self, at: &str, value: &Value) -> Result<(), ConstraintError> {
+        let options = value.as_array().map_or(&[][..], Vec::as_slice);
+        match disjoint::overlap(self.root, options) {
+            Some((a, b)) => {
+                let what = format!(
+                    "is supported only where no value fits two of its schemas; numbers {a} and \
+                     {b} may have values in common: give them different types, or a required \
+                     property with different constants, or use anyOf"
+                );
+                Err(wrong(at, "oneOf", what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// An upper bound on a number of things; one that no output reaches goes.
+    fn most(
+        &mut self,
+        at: &str,
+        keyword: &'static str,
+        value: &Value,
+    ) -> Result<(), ConstraintError> {
+        if !values::check_most(at, keyword, value)? {
+            self.edits.push(Edit::Remove(at.to_owned(), keyword));
+        }
+        Ok(())
+    }
+
+    fn pattern(&mut self, at: &str, keyword: &str, source: &str) -> Result<(), ConstraintError> {
+        self.patterns += 1;
+        if self.patterns > SCHEMA_PATTERNS_MAX {
+            let what = format!("is one pattern too many; there may be {SCHEMA_PATTERNS_MAX}");
+            return Err(wrong(at, keyword, what));
+        }
+        if source.len() > REGEX_BYTES_MAX {
+            let what = format!("has {} bytes; it may have {REGEX_BYTES_MAX}", source.len());
+            return Err(wrong(at, keyword, what));
+        }
+        // As llguidance will read it.
+        let ast = RegexAst::SearchRegex(regex_to_lark(source, "dw"));
+        lark::check(ast, source).map_err(|error| wrong(at, keyword, format!("is refused: {error}")))
+    }
+
+    fn format(&mut self, at: &str, value: &Value) -> Result<(), ConstraintError> {
+        let name = value.as_str().ok_or_else(|| wrong(at, "format", "must be a string"))?;
+        if let Some(pattern) = formats::pattern(name) {
+            self.edits.push(Edit::Pattern(at.to_owned(), pattern));
+            return Ok(());
+        }
+        if formats::KNOWN.contains(&name) {
+            return Ok(());
+        }
+        let known = formats::KNOWN.join(", ");
+        let shown: String = name.chars().take(64).collect();
+        let what = format!("{shown:?} is not supported; these are: date, date-time, time, {known}");
+        Err(wrong(at, "format", what))
+    }
+}
+
+/// Tuples have two spellings, an old one (`items` is a list, `additionalItems`)
+/// and a new one (`prefixItems`, `items`); llguidance drops the one for the other.
+fn check_tuple(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
+    let old = map.get("items").is_some_and(Value::is_array);
+    if map.contains_key("additionalItems") && !old {
+        return Err(wrong(at, "additionalItems", "has a meaning only where items is a list"));
+    }
+    if map.contains_key("prefixItems") && old {
+        return Err(wrong(at, "prefixItems", "cannot be combined with a list of items"));
+    }
+    Ok(())
+}
+
+/// A key may come twice among those that no name is given for, and counts once:
+/// only named properties can be counted on.
+fn check_min_properties(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
+    let least = map.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+    let required = map.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
+    let closed = map.get("additionalProperties") == Some(&Value::Bool(false))
+        && !map.contains_key("patternProperties");
+    if least <= required || (closed && least == required + 1) {
+        return Ok(());
+    }
+    let what = "is supported only up to the number of required properties, or one more where \
+                additionalProperties is false and there are no patternProperties";
+    Err(wrong(at, "minProperties", what))
+}

@@ -1,0 +1,155 @@
+//! llama.cpp as a maker of embeddings: a context of its own, which holds nothing
+//! between two calls.
+
+use std::sync::Arc;
+
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_sys_2 as sys;
+
+use super::llama::{ContextConfig, RowArrays, new_context, new_threadpool};
+use super::{DecodeRow, StepError};
+use crate::types::{Pooling, Position, SlotId, TokenId};
+
+/// See the module's description.
+pub struct Embedder {
+    context: *mut sys::llama_context,
+    threadpool: *mut sys::ggml_threadpool,
+    n_embd: usize,
+    rows: RowArrays,
+    /// Tokens that one call takes.
+    rows_max: usize,
+    /// Texts that one call takes.
+    texts_max: usize,
+    /// The context points into the model.
+    _model: Arc<LlamaModel>,
+}
+
+impl Embedder {
+    /// Makes the context and its thread pool, and pins the calling thread, which
+    /// must be the one that will compute. `config` says how many tokens and texts
+    /// one call may have: its `ubatch_rows`, since a text is computed at once (some models
+    /// look at what follows, too), and `slots`.
+    ///
+    /// # Errors
+    /// A sentence that says what could not be had.
+    pub fn new(
+        model: Arc<LlamaModel>,
+        pooling: Pooling,
+        config: &ContextConfig,
+    ) -> Result<Self, String> {
+        let context = new_context(&model, config, |params| {
+            params.embeddings = true;
+            params.pooling_type = match pooling {
+                Pooling::Mean => sys::LLAMA_POOLING_TYPE_MEAN,
+                Pooling::Cls => sys::LLAMA_POOLING_TYPE_CLS,
+                Pooling::Last => sys::LLAMA_POOLING_TYPE_LAST,
+            };
+            params.n_outputs_max = config.step_rows;
+            params.kv_unified = true;
+        })?;
+        let threadpool = new_threadpool(config)?;
+        // SAFETY: both pointers were checked; the pool is freed after the context.
+        unsafe { sys::llama_attach_threadpool(context, threadpool, threadpool) };
+        Ok(Self {
+            context,
+            threadpool,
+            n_embd: usize::try_from(model.n_embd()).unwrap_or(0),
+            rows: RowArrays::new(config.step_rows as usize),
+            rows_max: config.step_rows as usize,
+            texts_max: config.slots as usize,
+            _model: model,
+        })
+    }
+
+    /// The vectors of these texts, each of `n_embd` numbers and of length 1, as many
+    /// texts at once as fit.
+    ///
+    /// # Errors
+    /// When the model could not run them.
+    pub fn embed(&mut self, texts: &[Box<[TokenId]>]) -> Result<Vec<Vec<f32>>, StepError> {
+        let mut vectors = Vec::with_capacity(texts.len());
+        let mut rest = texts;
+        while !rest.is_empty() {
+            let mut tokens = 0;
+            let mut fits = |text: &[TokenId]| {
+                tokens += text.len();
+                tokens <= self.rows_max
+            };
+            let count = rest.iter().take(self.texts_max).take_while(|text| fits(text)).count();
+            assert!(count > 0, "no text is longer than a call may be");
+            let (now, later) = rest.split_at(count);
+            self.run(now, &mut vectors)?;
+            rest = later;
+        }
+        Ok(vectors)
+    }
+
+    fn run(
+        &mut self,
+        texts: &[Box<[TokenId]>],
+        vectors: &mut Vec<Vec<f32>>,
+    ) -> Result<(), StepError> {
+        let row = |(slot, position, token): (usize, usize, TokenId)| DecodeRow {
+            token,
+            position: Position(position as u32), // below rows_max
+            slot: SlotId(slot as u16),           // below texts_max
+            sample: true,
+        };
+        let tokens = texts.iter().enumerate().flat_map(|(slot, text)| {
+            text.iter().enumerate().map(move |(position, token)| (slot, position, *token))
+        });
+        let rows: Vec<DecodeRow> = tokens.map(row).collect();
+        let batch = self.rows.fill(&rows);
+        // SAFETY: the context is live and used by this thread alone; the batch points
+        // into arrays of `self`. A model without a cache has no memory to clear.
+        let code = unsafe {
+            let memory = sys::llama_get_memory(self.context);
+            if !memory.is_null() {
+                sys::llama_memory_clear(memory, true);
+            }
+            sys::llama_decode(self.context, batch)
+        };
+        if code != 0 {
+            return Err(StepError::Failed(code));
+        }
+        for slot in 0..texts.len() {
+            // SAFETY: the last call ran this sequence and pooled it, so that there are
+            // `n_embd` numbers, which stay where they are until the next call.
+            let vector = unsafe {
+                let vector = sys::llama_get_embeddings_seq(self.context, slot as i32); // below texts_max
+                assert!(!vector.is_null(), "a pooled sequence has a vector");
+                std::slice::from_raw_parts(vector, self.n_embd)
+            };
+            vectors.push(normalised(vector));
+        }
+        Ok(())
+    }
+}
+
+/// The same direction, of length 1; what has no length stays as it is.
+fn normalised(vector: &[f32]) -> Vec<f32> {
+    let square: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    let scale = if square > 0.0 { 1.0 / square.sqrt() } else { 1.0 };
+    vector.iter().map(|x| (f64::from(*x) * scale) as f32).collect()
+}
+
+impl Drop for Embedder {
+    fn drop(&mut self) {
+        // SAFETY: both were made in `new` and are freed once, users first.
+        unsafe {
+            sys::llama_free(self.context);
+            sys::ggml_threadpool_free(self.threadpool);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_has_length_one_if_it_has_any() {
+        assert_eq!(normalised(&[3.0, 4.0]), [0.6, 0.8]);
+        assert_eq!(normalised(&[0.0, 0.0]), [0.0, 0.0]);
+    }
+}

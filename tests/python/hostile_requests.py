@@ -1,0 +1,97 @@
+"""Requests that ask for trouble, and a client that sends them whatever the server does.
+
+`test_hostile.py` holds that each is refused, `perf/hostile.py` measures what they cost
+others.
+"""
+
+import json
+import socket
+import time
+
+MIB = 1 << 20
+COMPLETIONS, CHAT, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/messages"
+TURN = [{"role": "user", "content": "Hello!"}]
+PART = {"type": "text", "text": "a"}
+
+LOOP = {"$ref": "#"}
+RING = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+
+
+def nested(depth):
+    """`{"items": {"items": ...}}`, written without recursion."""
+    return b'{"items":' * depth + b"{}" + b"}" * depth
+
+
+def schema(text):
+    body = b'{"messages":[{"role":"user","content":"a"}],"max_tokens":5,"response_format":'
+    return body + b'{"type":"json_schema","json_schema":{"name":"s","schema":' + text + b"}}}"
+
+
+def fields(**fields):
+    return json.dumps({"prompt": "a", "max_tokens": 5} | fields).encode()
+
+
+def chat(**fields):
+    return json.dumps({"messages": TURN, "max_tokens": 5} | fields).encode()
+
+
+def tool(number):
+    return {"type": "function", "function": {"name": f"t{number}"}}
+
+
+# Name, path, body.
+REQUESTS = [
+    ("10 MiB of [", COMPLETIONS, b"[" * (10 * MIB)),
+    ("7 MiB of [", COMPLETIONS, b"[" * (7 * MIB)),
+    ("7 MiB of [ in a field", COMPLETIONS, b'{"prompt":' + b"[" * (7 * MIB)),
+    ("a prompt of 7 MiB", COMPLETIONS, fields(prompt="x" * (7 * MIB))),
+    ("2 million token ids", COMPLETIONS, fields(prompt=[1] * 2_000_000)),
+    ("a regex of 1 MB", COMPLETIONS, fields(guided_regex="(a|b)?" * 166_667)),
+    ("a grammar of 1 MB", COMPLETIONS, fields(grammar='root ::= "a"' + ' | "b"' * 160_000)),
+    ("a grammar that calls itself", COMPLETIONS, fields(grammar="root ::= root")),
+    ("a schema that is itself", CHAT, schema(json.dumps(LOOP).encode())),
+    ("schemas that are each other", CHAT, schema(json.dumps(RING).encode())),
+    ("a schema 100,000 deep", CHAT, schema(nested(100_000))),
+    ("100,000 stop strings", COMPLETIONS, fields(stop=[f"stop {i}" for i in range(100_000)])),
+    ("100,000 stop sequences", MESSAGES, chat(stop_sequences=[f"{i}" for i in range(100_000)])),
+    ("100,000 messages", CHAT, chat(messages=TURN * 100_000)),
+    ("100,000 parts", CHAT, chat(messages=[{"role": "user", "content": [PART] * 100_000}])),
+    ("100,000 tools", CHAT, chat(tools=[tool(i) for i in range(100_000)])),
+    ("n = 1e9", COMPLETIONS, fields(n=1_000_000_000)),
+    ("n = 1e9 choices of a chat", CHAT, chat(n=1_000_000_000)),
+    ("1e9 tokens", COMPLETIONS, fields(max_tokens=1_000_000_000)),
+    ("NaN", COMPLETIONS, b'{"prompt":"a","temperature":NaN}'),
+    ("Infinity", COMPLETIONS, b'{"prompt":"a","temperature":-Infinity}'),
+    ("1e400", COMPLETIONS, b'{"prompt":"a","temperature":1e400}'),
+    ("a number of 1 MB", COMPLETIONS, b'{"prompt":"a","temperature":0.' + b"1" * MIB + b"e5}"),
+    ("duplicate keys", COMPLETIONS, b'{"prompt":"a","prompt":"b"}'),
+    ("duplicate keys of a chat", CHAT, b'{"messages":[{"role":"user","content":"a"}],"n":1,"n":2}'),
+    ("a lone surrogate", COMPLETIONS, b'{"prompt":"\\ud800"}'),
+    ("surrogates in the wrong order", COMPLETIONS, b'{"prompt":"\\udc00\\ud800"}'),
+    ("bytes that are no UTF-8", COMPLETIONS, b'{"prompt":"\xff\xfe"}'),
+    ("a NUL after the end", COMPLETIONS, b'{"prompt":"a","max_tokens":5}\0'),
+]
+
+
+def send(url, path, body, key=None):
+    """The status and the body of the answer, and the seconds to its first byte.
+
+    The server may answer before it has read everything, and stop reading: what
+    cannot be sent any more is left.
+    """
+    host, port = url.removeprefix("http://").split(":")
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {key}\r\n" if key else ""
+    head += f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    began = time.perf_counter()
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        try:
+            connection.sendall(head.encode() + body)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        answer = connection.recv(65536)
+        seconds = time.perf_counter() - began
+        while piece := connection.recv(65536):
+            answer += piece
+    head, _, text = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ", 2)[1]), text.decode(), seconds
