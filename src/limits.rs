@@ -128,12 +128,20 @@ pub const SAMPLERS_MAX: usize = 16;
 pub const DRY_BREAKERS_MAX: usize = 16;
 /// Bytes of one of them: llama.cpp's own bound.
 pub const DRY_BREAKER_BYTES_MAX: usize = 40;
+/// Fields of an object of a request that has known ones.
+pub const FIELDS_MAX: usize = 1024;
+/// The highest temperature, and the largest presence and frequency penalties: OpenAI's.
+pub const TEMPERATURE_MAX: f64 = 2.0;
+/// See [`TEMPERATURE_MAX`].
+pub const PENALTY_MAX: f64 = 2.0;
+/// The same on llama-server's path, which has no bounds.
+pub const LLAMA_SAMPLING_MAX: f64 = 100.0;
 /// Bytes of a JSON schema or a grammar that a request constrains its output by.
 pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a regular expression that does so, or that a schema has in it.
 pub const REGEX_BYTES_MAX: usize = 4 * 1024;
 /// A constraint that took longer to compile is refused. It is known afterwards
-/// only: the bounds on what is compiled are there to keep it far below.
+/// only, so that what is compiled is bounded besides.
 pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
 /// llguidance's work on a constraint's regular expressions while it is compiled;
 /// its authors say 50,000 a millisecond.
@@ -175,6 +183,8 @@ pub const SCHEMA_VALUES_MAX: usize = 1024;
 pub const SCHEMA_ALTERNATIVES_MAX: usize = 128;
 /// References that are followed in a row, to see whether two subschemas exclude each other.
 pub const SCHEMA_REFERENCES_IN_A_ROW_MAX: usize = 16;
+/// Comparisons of values, to see that no two of `oneOf` have one in common.
+pub const SCHEMA_COMPARISONS_MAX: usize = 1_000_000;
 /// Regular expressions in a JSON schema.
 pub const SCHEMA_PATTERNS_MAX: usize = 128;
 /// Patterns in one `patternProperties`; they are compared with one another.
@@ -235,6 +245,8 @@ pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Texts whose embeddings are computed at once.
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
+/// Texts of one request for embeddings: OpenAI's bound.
+pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Tokens of texts whose embeddings are computed at once, and so of one text. Their
 /// keys and values have to be somewhere: 235 MB for Qwen3-0.6B.
 pub const EMBEDDING_TOKENS_MAX: usize = 2048;
@@ -287,6 +299,8 @@ pub const OPS_STACK_BYTES: usize = 256 * 1024;
 
 /// Log lines waiting to be written; more are lost.
 pub const LOG_LINES_MAX: usize = 8 * 1024;
+/// Bytes of what an error says.
+pub const ERROR_BYTES_MAX: usize = 1024;
 /// Bytes of a request's path that are logged.
 pub const LOG_PATH_BYTES_MAX: usize = 128;
 

@@ -97,6 +97,9 @@ pub struct Sampling {
     pub seed: u64,
     /// Never choose an end-of-generation token.
     pub ignore_eos: bool,
+    /// Presence and frequency penalties are on the tokens that the repetition penalty is
+    /// on, as in llama.cpp, and not on all that were generated.
+    pub penalise_window: bool,
 }
 
 impl Default for Sampling {
@@ -113,6 +116,7 @@ impl Default for Sampling {
             frequency_penalty: 0.0,
             seed: 0,
             ignore_eos: false,
+            penalise_window: false,
         }
     }
 }

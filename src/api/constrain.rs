@@ -59,8 +59,8 @@ fn read_response_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, A
             })?;
             of_schema(NAME, &schema).map(Some)
         }
-        Some("regex") => Ok(format.string("pattern")?.map(Constraint::Regex)),
-        Some("grammar") => Ok(format.string("grammar")?.map(Constraint::Gbnf)),
+        Some("regex") => text_of(&format, "regex", "pattern").map(Constraint::Regex).map(Some),
+        Some("grammar") => text_of(&format, "grammar", "grammar").map(Constraint::Gbnf).map(Some),
         _ => {
             let message = "response_format must have the type text, json_object or json_schema";
             Err(ApiError::field(NAME, message))
@@ -68,7 +68,19 @@ fn read_response_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, A
     }
 }
 
-/// A schema, which clients of vLLM send as text, too. `{}` asks for nothing.
+/// What a response format of this type has to have.
+fn text_of(
+    format: &Fields<'_, '_>,
+    kind: &str,
+    name: &'static str,
+) -> Result<String, ApiError> {
+    format.string(name)?.ok_or_else(|| {
+        let message = format!("response_format of the type {kind} must have a {name}, a string");
+        ApiError::field("response_format", message)
+    })
+}
+
+/// A schema, which clients of vLLM send as text, too.
 fn read_schema(
     name: &'static str,
     fields: &Fields<'_, '_>,
@@ -76,9 +88,6 @@ fn read_schema(
     let Some(value) = fields.get(name)? else { return Ok(None) };
     if let Some(text) = value.as_str() {
         return Ok(Some(Constraint::JsonSchema(text.to_owned())));
-    }
-    if value.as_object().is_some_and(|object| object.is_empty()) {
-        return Ok(None);
     }
     of_schema(name, &value).map(Some)
 }
@@ -102,7 +111,9 @@ fn read_choices(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError>
     }
     let quote = |element: Value<'_, '_>| {
         let text = element.as_str().ok_or_else(expected)?;
-        Ok(serde_json::to_string(text).expect("a string is JSON"))
+        let quoted = serde_json::to_string(text).expect("a string is JSON");
+        // Within quotes, too, these could be taken for more than themselves.
+        Ok(quoted.replace('<', "\\u003c").replace('%', "\\u0025").replace('=', "\\u003d"))
     };
     let texts = array.iter().map(quote).collect::<Result<Vec<_>, ApiError>>()?;
     Ok(Some(Constraint::Lark(format!("start: {}\n", texts.join(" | ")))))
@@ -136,11 +147,12 @@ mod tests {
         assert_eq!(read(r#"{"regex":"a+"}"#), Ok(Some(Constraint::Regex("a+".into()))));
         let choice = Constraint::Lark("start: \"a\\\"\" | \"b\"\n".into());
         assert_eq!(read(r#"{"guided_choice":["a\"","b"]}"#), Ok(Some(choice)));
+        let any = Constraint::JsonSchema("{}".into());
+        assert_eq!(read(r#"{"json_schema":{}}"#), Ok(Some(any)), "llama-server: any JSON");
         for nothing in [
             r#"{}"#,
             r#"{"response_format":{"type":"text"}}"#,
             r#"{"grammar":""}"#,
-            r#"{"json_schema":{}}"#,
         ] {
             assert_eq!(read(nothing), Ok(None), "{nothing}");
         }
@@ -151,6 +163,10 @@ mod tests {
         let error = read(r#"{"regex":"a","guided_choice":["a"]}"#).unwrap_err();
         assert_eq!(error, "guided_choice and regex cannot be given together");
         assert!(read(r#"{"guided_choice":[]}"#).unwrap_err().contains("1 to 256 strings"));
+        for kind in ["regex", "grammar"] {
+            let body = format!(r#"{{"response_format":{{"type":"{kind}","value":"a"}}}}"#);
+            assert!(read(&body).unwrap_err().contains(&format!("of the type {kind} must have")));
+        }
         assert!(read(r#"{"json_schema":7}"#).unwrap_err().contains("a JSON schema, an object"));
     }
 }

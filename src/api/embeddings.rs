@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::error::ApiError;
 use super::json::{Fields, push_string, read_object};
 use super::request::{Prompt, read_prompt_list};
+use crate::limits::EMBEDDING_INPUTS_MAX;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +39,7 @@ pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // one model is served, whatever it is called
         Ok(EmbeddingsRequest {
-            inputs: read_prompt_list("input", fields)?,
+            inputs: read_prompt_list("input", EMBEDDING_INPUTS_MAX, fields)?,
             format: read_format(fields)?,
             dimensions: fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize), // in range
         })

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::Dialect;
 use super::json::push_string;
+use crate::limits::ERROR_BYTES_MAX;
 
 /// What went wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,10 +27,13 @@ pub struct ApiError {
 
 impl ApiError {
     fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
+        // What it shows of the request may be as long as that.
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(ERROR_BYTES_MAX));
         Self {
             status,
             kind,
-            message: message.into(),
+            message,
             param: None,
             code: None,
             retry_after: None,

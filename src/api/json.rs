@@ -8,7 +8,7 @@ use simd_json::prelude::*;
 use simd_json::tape::{Object, Value};
 
 use super::error::ApiError;
-use crate::limits::JSON_DEPTH_MAX;
+use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX};
 
 /// Bodies up to this size are copied before they are parsed, so that an error
 /// can be found again at its exact byte (simd-json rewrites strings in place).
@@ -33,7 +33,7 @@ pub fn read_object<T>(
         let kind = kind_of(&value);
         return Err(ApiError::invalid(format!("the body must be a JSON object, not {kind}")));
     };
-    read(&Fields { object })
+    read(&Fields::new(object)?)
 }
 
 fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
@@ -57,6 +57,15 @@ pub struct Fields<'tape, 'input> {
 }
 
 impl<'tape, 'input> Fields<'tape, 'input> {
+    /// Each look for a field goes over all of them.
+    fn new(object: Object<'tape, 'input>) -> Result<Self, ApiError> {
+        if object.len() > FIELDS_MAX {
+            let message = format!("an object has {} fields; it may have {FIELDS_MAX}", object.len());
+            return Err(ApiError::invalid(message));
+        }
+        Ok(Self { object })
+    }
+
     /// The value of a field that is given and not `null`.
     ///
     /// # Errors
@@ -137,7 +146,7 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     pub fn object(&self, name: &'static str) -> Result<Option<Fields<'tape, 'input>>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;
-        Ok(Some(Fields { object }))
+        Fields::new(object).map(Some)
     }
 }
 
@@ -156,7 +165,7 @@ pub fn objects<'tape, 'input>(
         return Err(ApiError::field(name, message));
     }
     let object = |element: Value<'tape, 'input>| match element.as_object() {
-        Some(object) => Ok(Fields { object }),
+        Some(object) => Fields::new(object),
         None => Err(wrong(name, "an array of objects", &element)),
     };
     array.iter().map(object).collect()

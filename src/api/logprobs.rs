@@ -35,26 +35,89 @@ impl Scored {
 /// What cannot be is not written as -inf, which JSON has not: OpenAI's floor.
 const LEAST: f32 = -9999.0;
 
-/// `{"content":[{"token","logprob","bytes","top_logprobs"}],"refusal":null}`
-pub fn push_chat_logprobs(out: &mut Vec<u8>, tokens: &[TokenLogprobs]) {
-    out.extend_from_slice(b"{\"content\":");
-    push_list(out, tokens, |out, token| push_token(out, token, false));
-    out.extend_from_slice(b",\"refusal\":null}");
+/// The tokens of a choice as a list of objects, written as they come: all at once, a long
+/// list would hold up the lane.
+#[derive(Clone, Debug, Default)]
+pub struct TokenList(Vec<u8>);
+
+impl TokenList {
+    /// More tokens, as chats have them or, with their numbers, llama-server.
+    pub fn extend(&mut self, tokens: &[TokenLogprobs], with_id: bool) {
+        for token in tokens {
+            push_comma(&mut self.0);
+            push_scored(&mut self.0, &token.chosen, with_id);
+            self.0.extend_from_slice(b",\"top_logprobs\":");
+            push_list(&mut self.0, &token.top, |out, scored| {
+                push_scored(out, scored, with_id);
+                out.push(b'}');
+            });
+            self.0.push(b'}');
+        }
+    }
+
+    /// `[{"token","logprob","bytes","top_logprobs"}]`
+    pub fn push(&self, out: &mut Vec<u8>) {
+        out.push(b'[');
+        out.extend_from_slice(&self.0);
+        out.push(b']');
+    }
+
+    /// They have been sent.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
-/// llama-server's list of the same, with the numbers of the tokens.
-pub fn push_llama_logprobs(out: &mut Vec<u8>, tokens: &[TokenLogprobs]) {
-    push_list(out, tokens, |out, token| push_token(out, token, true));
+/// The same in the shape of completions: a list for each kind of thing.
+#[derive(Clone, Debug, Default)]
+pub struct TokenColumns {
+    tokens: Vec<u8>,
+    logprobs: Vec<u8>,
+    top: Vec<u8>,
+    offsets: Vec<u8>,
+    /// Characters so far.
+    offset: usize,
 }
 
-fn push_token(out: &mut Vec<u8>, token: &TokenLogprobs, with_id: bool) {
-    push_scored(out, &token.chosen, with_id);
-    out.extend_from_slice(b",\"top_logprobs\":");
-    push_list(out, &token.top, |out, scored| {
-        push_scored(out, scored, with_id);
-        out.push(b'}');
-    });
-    out.push(b'}');
+impl TokenColumns {
+    /// More tokens.
+    pub fn extend(&mut self, tokens: &[TokenLogprobs]) {
+        for token in tokens {
+            let Self { tokens, logprobs, top, offsets, offset } = self;
+            let text = token.chosen.text();
+            [&mut *tokens, logprobs, top, offsets].into_iter().for_each(push_comma);
+            push_string(tokens, &text);
+            write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // with a point
+            let scored = |scored: &Scored| {
+                (scored.text().into_owned(), scored.logprob.max(LEAST).into())
+            };
+            let map: serde_json::Map<_, _> = token.top.iter().map(scored).collect();
+            serde_json::to_writer(top, &map).expect("memory");
+            write!(offsets, "{offset}").expect("memory");
+            *offset += text.chars().count();
+        }
+    }
+
+    /// `{"tokens","token_logprobs","top_logprobs","text_offset"}`
+    pub fn push(&self, out: &mut Vec<u8>) {
+        let columns = [
+            ("{\"tokens\":[", &self.tokens),
+            ("],\"token_logprobs\":[", &self.logprobs),
+            ("],\"top_logprobs\":[", &self.top),
+            ("],\"text_offset\":[", &self.offsets),
+        ];
+        for (name, column) in columns {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(column);
+        }
+        out.extend_from_slice(b"]}");
+    }
+
+    /// They have been sent.
+    pub fn clear(&mut self) {
+        let Self { tokens, logprobs, top, offsets, offset: _ } = self;
+        [tokens, logprobs, top, offsets].into_iter().for_each(Vec::clear);
+    }
 }
 
 /// The beginning of an object, which the caller ends.
@@ -80,34 +143,11 @@ fn push_list<T>(out: &mut Vec<u8>, elements: &[T], push: impl Fn(&mut Vec<u8>, &
     out.push(b']');
 }
 
-/// `{"tokens","token_logprobs","top_logprobs","text_offset"}`; `offset` is the length
-/// of the text before, in characters.
-pub fn push_completion_logprobs(out: &mut Vec<u8>, tokens: &[TokenLogprobs], mut offset: usize) {
-    out.extend_from_slice(b"{\"tokens\":");
-    push_list(out, tokens, |out, token| push_string(out, &token.chosen.text()));
-    out.extend_from_slice(b",\"token_logprobs\":");
-    push_list(out, tokens, |out, token| {
-        write!(out, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // with a point
-    });
-    out.extend_from_slice(b",\"top_logprobs\":");
-    push_list(out, tokens, |out, token| {
-        let mut top = serde_json::Map::new();
-        for scored in &token.top {
-            top.insert(scored.text().into_owned(), scored.logprob.max(LEAST).into());
-        }
-        serde_json::to_writer(&mut *out, &top).expect("memory");
-    });
-    let offsets: Vec<usize> = tokens
-        .iter()
-        .map(|token| {
-            let at = offset;
-            offset += token.chosen.text().chars().count();
-            at
-        })
-        .collect();
-    out.extend_from_slice(b",\"text_offset\":");
-    serde_json::to_writer(&mut *out, &offsets).expect("memory");
-    out.push(b'}');
+/// Between two elements.
+fn push_comma(out: &mut Vec<u8>) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
 }
 
 #[cfg(test)]
@@ -137,16 +177,23 @@ mod tests {
     fn each_api_has_its_shape() {
         let a = serde_json::json!({"token": "a", "logprob": -0.5, "bytes": [97]});
         let quote = serde_json::json!({"token": "\"", "logprob": -9999.0, "bytes": [34]});
-        let chat = json(|out| push_chat_logprobs(out, &tokens()));
-        assert_eq!(chat["content"][0]["top_logprobs"], serde_json::json!([a, quote]));
-        assert_eq!(chat["content"][1]["bytes"], serde_json::json!([195]));
-        let llama = json(|out| push_llama_logprobs(out, &tokens()));
+        let list = |with_id| {
+            let mut list = TokenList::default();
+            tokens().iter().for_each(|token| list.extend(std::slice::from_ref(token), with_id));
+            json(|out| list.push(out))
+        };
+        let chat = list(false);
+        assert_eq!(chat[0]["top_logprobs"], serde_json::json!([a, quote]));
+        assert_eq!(chat[1]["bytes"], serde_json::json!([195]));
+        let llama = list(true);
         assert_eq!((&llama[0]["id"], &llama[0]["top_logprobs"][1]["id"]), (&7.into(), &9.into()));
-        let completion = json(|out| push_completion_logprobs(out, &tokens(), 3));
+        let mut columns = TokenColumns::default();
+        columns.extend(&tokens());
+        let completion = json(|out| columns.push(out));
         assert_eq!(
             completion,
             serde_json::json!({"tokens": ["a", "\u{fffd}"], "token_logprobs": [-0.5, -1.0],
-                "top_logprobs": [{"a": -0.5, "\"": -9999.0}, {}], "text_offset": [3, 4]})
+                "top_logprobs": [{"a": -0.5, "\"": -9999.0}, {}], "text_offset": [0, 1]})
         );
     }
 }

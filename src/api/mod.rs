@@ -282,7 +282,7 @@ pub struct Delta<'a> {
     pub finish: Option<FinishReason>,
     /// The stop string that ended it.
     pub stop_word: Option<&'a str>,
-    /// How far the request is, where each event says so.
+    /// How far the request is, where a choice ends or each event says so.
     pub summary: Option<Summary>,
 }
 

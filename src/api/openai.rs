@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
-use super::logprobs::{TokenLogprobs, push_completion_logprobs};
+use super::logprobs::TokenColumns;
 use super::request::{GenerationRequest, read_generation, read_prompts, refuse_unsupported};
 use super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
-use crate::types::{ModelInfo, Sampling};
+use crate::types::{ModelInfo, Sampling, TokenId};
 
 /// OpenAI's default for `max_tokens` of a completion.
 pub const COMPLETION_MAX_TOKENS: u32 = 16;
@@ -73,9 +73,8 @@ pub struct CompletionReply {
 #[derive(Debug, Default)]
 struct Choice {
     text: String,
-    logprobs: Vec<TokenLogprobs>,
-    /// Characters before `text`.
-    offset: usize,
+    tokens: Vec<TokenId>,
+    logprobs: TokenColumns,
     finish: Option<FinishReason>,
 }
 
@@ -105,7 +104,8 @@ impl CompletionReply {
         let Self { options, prefix, choices } = self;
         let choice = &mut choices[index];
         choice.text.push_str(delta.text);
-        choice.logprobs.extend_from_slice(delta.logprobs);
+        choice.tokens.extend_from_slice(delta.tokens);
+        choice.logprobs.extend(delta.logprobs);
         choice.finish = delta.finish;
         // Log-probabilities wait for their text.
         if !options.stream || (choice.text.is_empty() && delta.finish.is_none()) {
@@ -113,10 +113,10 @@ impl CompletionReply {
         }
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(prefix);
-        push_choice(out, index, choice, options.logprobs);
+        push_choice(out, index, choice, options);
         push_event_end(options, delta.summary.as_ref(), out);
-        choice.offset += choice.text.chars().count();
         choice.text.clear();
+        choice.tokens.clear();
         choice.logprobs.clear();
     }
 
@@ -131,7 +131,7 @@ impl CompletionReply {
             if index > 0 {
                 out.push(b',');
             }
-            push_choice(out, index, choice, options.logprobs);
+            push_choice(out, index, choice, options);
         }
         out.extend_from_slice(b"],\"usage\":");
         push_usage(out, summary.usage);
@@ -140,21 +140,30 @@ impl CompletionReply {
     }
 }
 
-fn push_choice(out: &mut Vec<u8>, index: usize, choice: &Choice, logprobs: bool) {
+fn push_choice(out: &mut Vec<u8>, index: usize, choice: &Choice, options: &ReplyOptions) {
     out.extend_from_slice(b"{\"text\":\"");
     push_string_inside(out, &choice.text);
     write!(out, "\",\"index\":{index},\"logprobs\":").expect("memory");
-    if logprobs {
-        push_completion_logprobs(out, &choice.logprobs, choice.offset);
+    if options.logprobs {
+        choice.logprobs.push(out);
     } else {
         out.extend_from_slice(b"null");
     }
+    push_tokens(options, &choice.tokens, out);
     out.extend_from_slice(b",\"finish_reason\":");
     match choice.finish {
         Some(reason) => push_string(out, reason.as_str()),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
+}
+
+/// `tokens`, where they were asked for.
+pub fn push_tokens(options: &ReplyOptions, tokens: &[TokenId], out: &mut Vec<u8>) {
+    if options.return_tokens {
+        out.extend_from_slice(b",\"tokens\":");
+        serde_json::to_writer(out, tokens).expect("memory");
+    }
 }
 
 /// The end of an event, behind its choice.

@@ -11,8 +11,8 @@ use super::extras::{RequestedExtras, read_extras};
 use super::json::{Fields, wrong};
 use crate::constraint::Constraint;
 use crate::limits::{
-    CHOICES_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX,
-    STOP_BYTES_MAX, STOPS_MAX,
+    CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX,
+    STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
 };
 use crate::types::{Sampling, TokenId};
 
@@ -170,15 +170,16 @@ pub enum Prompt {
 /// # Errors
 /// 400 when it is missing, empty or of another form.
 pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
-    read_prompt_list("prompt", fields)
+    read_prompt_list("prompt", PROMPTS_MAX, fields)
 }
 
-/// The same, of a field of this name.
+/// The same, of a field of this name, at most so many.
 ///
 /// # Errors
 /// As above.
 pub fn read_prompt_list(
     name: &'static str,
+    most: usize,
     fields: &Fields<'_, '_>,
 ) -> Result<Vec<Prompt>, ApiError> {
     const FORMS: &str = "a string, an array of strings, or an array of token ids";
@@ -193,8 +194,8 @@ pub fn read_prompt_list(
     if first.is_number() {
         return Ok(vec![read_tokens(name, &value)?]);
     }
-    if array.len() > PROMPTS_MAX {
-        let message = format!("{} {name}s in one request; at most {PROMPTS_MAX}", array.len());
+    if array.len() > most {
+        let message = format!("{} {name}s in one request; at most {most}", array.len());
         return Err(ApiError::field(name, message));
     }
     let prompts = array.iter().map(|element| match element.as_str() {
@@ -240,11 +241,16 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
     let number = |name, range, default: f32| {
         Ok(fields.number(name, range)?.map_or(default, |value| value as f32))
     };
+    let (hottest, penalty) = if defaults.penalise_window {
+        (LLAMA_SAMPLING_MAX, LLAMA_SAMPLING_MAX)
+    } else {
+        (TEMPERATURE_MAX, PENALTY_MAX)
+    };
     // -1 means "all" to vLLM, 0 to llama-server; the bound is any vocabulary's.
     let top_k = fields.integer("top_k", -1..=i64::from(i32::MAX))?;
     let repeat_last_n = fields.integer("repeat_last_n", -1..=i64::from(i32::MAX))?;
     Ok(Sampling {
-        temperature: number("temperature", 0.0..=2.0, defaults.temperature)?,
+        temperature: number("temperature", 0.0..=hottest, defaults.temperature)?,
         top_k: top_k.map_or(defaults.top_k, |k| k.max(0) as u32),
         top_p: number("top_p", 0.0..=1.0, defaults.top_p)?,
         min_p: number("min_p", 0.0..=1.0, defaults.min_p)?,
@@ -255,16 +261,36 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
         repeat_last_n: repeat_last_n.map_or(defaults.repeat_last_n, |n| {
             if n < 0 { SEQUENCE_TOKENS_MAX as u32 } else { n as u32 } // checked above
         }),
-        presence_penalty: number("presence_penalty", -2.0..=2.0, defaults.presence_penalty)?,
-        frequency_penalty: number("frequency_penalty", -2.0..=2.0, defaults.frequency_penalty)?,
+        presence_penalty: number("presence_penalty", -penalty..=penalty, defaults.presence_penalty)?,
+        frequency_penalty: number("frequency_penalty", -penalty..=penalty, defaults.frequency_penalty)?,
         seed: 0,
         ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(defaults.ignore_eos),
+        penalise_window: defaults.penalise_window,
     })
 }
 
 /// Fields that OpenAI's, llama-server's or vLLM's API has and this server has
 /// not, each with the value, in JSON, that asks for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[
+    ("n_cmpl", "1"),
+    ("n_indent", "0"),
+    ("t_max_predict_ms", "0"),
+    ("response_fields", "[]"),
+    ("return_progress", "false"),
+    ("lora", "[]"),
+    ("id_slot", "-1"),
+    ("functions", "[]"),
+    ("function_call", "\"none\""),
+    ("modalities", "[\"text\"]"),
+    ("audio", "null"),
+    ("web_search_options", "null"),
+    ("structured_outputs", "null"),
+    ("allowed_token_ids", "[]"),
+    ("include_stop_str_in_output", "false"),
+    ("add_generation_prompt", "true"),
+    ("output_format", "null"),
+    ("mcp_servers", "[]"),
+    ("container", "null"),
     ("prompt_logprobs", "0"),
     ("post_sampling_probs", "false"),
     ("stop_token_ids", "[]"),

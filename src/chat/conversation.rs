@@ -79,12 +79,12 @@ pub enum Content {
 }
 
 impl Content {
-    /// The whole text.
+    /// The whole text: parts are lines of it, as llama-server and vLLM have it.
     pub fn text(&self) -> String {
         match self {
             Content::None => String::new(),
             Content::Text(text) => text.clone(),
-            Content::Parts(parts) => parts.concat(),
+            Content::Parts(parts) => parts.join("\n"),
         }
     }
 }

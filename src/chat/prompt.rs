@@ -85,8 +85,12 @@ impl ChatModel {
         }
         let goes_on = conversation.continue_final_message;
         let kwargs = conversation.template_kwargs.iter();
+        let mut messages: Vec<Message> = conversation.messages.clone();
+        if goes_on {
+            mark(messages.last_mut())?;
+        }
         let chat = Chat {
-            messages: conversation.messages.iter().map(|m| self.message(m)).collect(),
+            messages: messages.iter().map(|m| self.message(m)).collect(),
             tools: if has_tools { tools(&conversation.tools) } else { Value::UNDEFINED },
             add_generation_prompt: !goes_on,
             kwargs: kwargs.map(|(name, value)| (name.clone(), Value::from(Serde(value)))).collect(),
@@ -94,7 +98,7 @@ impl ChatModel {
         };
         let mut text = self.template.render(&chat)?;
         if goes_on {
-            cut_behind_last(&mut text, &conversation.messages)?;
+            text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
         let reasoning_is_open = reasoning::is_open(&text);
         // Harmony has its channels with and without tools.
@@ -135,25 +139,60 @@ impl ChatModel {
             }
             content => Value::from(content.text()),
         };
+        let is_mistral =
+            matches!(self.tools, Some(ToolSyntax::MistralList | ToolSyntax::MistralNamed));
+        let id = |id: &str| if is_mistral { short_id(id) } else { id.to_owned() };
         let mut fields = vec![("role", Value::from(role.as_str())), ("content", content)];
         if let Some(reasoning) = &message.reasoning {
             fields.push(("reasoning_content", Value::from(reasoning.as_str())));
         }
         if !message.tool_calls.is_empty() {
             let call = |call: &super::conversation::ToolCall| {
-                json!({"id": call.id, "type": "function",
+                json!({"id": id(&call.id), "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments}})
             };
             let calls: Vec<_> = message.tool_calls.iter().map(call).collect();
             fields.push(("tool_calls", Value::from(Serde(calls))));
         }
-        for (name, text) in [("name", &message.name), ("tool_call_id", &message.tool_call_id)] {
+        let call_id = message.tool_call_id.as_deref().map(id);
+        for (name, text) in [("name", message.name.clone()), ("tool_call_id", call_id)] {
             if let Some(text) = text {
-                fields.push((name, Value::from(text.as_str())));
+                fields.push((name, Value::from(text)));
             }
         }
         Value::from_pairs(fields)
     }
+}
+
+/// No template writes this by itself.
+const NEEDLE: &str = "corelane-needle";
+
+/// Marks where the last message ends: the text goes on there.
+fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
+    match last.map(|message| &mut message.content) {
+        Some(Content::Text(text)) => text.push_str(NEEDLE),
+        Some(Content::Parts(parts)) if !parts.is_empty() => {
+            parts.last_mut().expect("it is not empty").push_str(NEEDLE);
+        }
+        _ => return Err(ChatError::NotContinuable),
+    }
+    Ok(())
+}
+
+/// Templates of Mistral's want ids of nine letters and digits, and say so with an error.
+/// Of the same id always the same is made, so a call and its result have one.
+fn short_id(id: &str) -> String {
+    const LENGTH: usize = 9;
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    if id.len() == LENGTH && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return id.to_owned();
+    }
+    // FNV-1a.
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let digit = |place: u32| ALPHABET[(hash / 62u64.pow(place) % 62) as usize] as char;
+    (0..LENGTH as u32).map(digit).collect()
 }
 
 fn tools(tools: &[Tool]) -> Value {
@@ -167,7 +206,6 @@ fn spec(tool: &Tool) -> ToolSpec {
 /// Whether a template looks into content in parts: rendered with a part, it shows
 /// the text and not the part. (llama.cpp finds it out likewise.)
 fn wants_parts(template: &ChatTemplate) -> bool {
-    const NEEDLE: &str = "corelane-needle";
     let shown = |content: serde_json::Value| {
         let messages = json!([{"role": "user", "content": content}]);
         let chat = Chat {
@@ -185,16 +223,6 @@ fn wants_parts(template: &ChatTemplate) -> bool {
         text.contains(NEEDLE) && !text.contains("'type'") && !text.contains("\"type\"")
     };
     is_whole(&of_parts) && !is_whole(&of_text)
-}
-
-/// Cuts what the template writes behind the last message, so that it goes on.
-fn cut_behind_last(text: &mut String, messages: &[Message]) -> Result<(), ChatError> {
-    let last = messages.last().map(|message| message.content.text()).unwrap_or_default();
-    // Many templates trim what they print.
-    let shown = if text.contains(&last) { last.as_str() } else { last.trim() };
-    let at = text.rfind(shown).filter(|_| !shown.is_empty()).ok_or(ChatError::NotContinuable)?;
-    text.truncate(at + shown.len());
-    Ok(())
 }
 
 #[cfg(test)]
@@ -230,7 +258,7 @@ mod tests {
     fn parts_are_one_text_where_the_template_wants_one() {
         let mut talk = conversation(&[(Role::User, "")]);
         talk.messages[0].content = Content::Parts(vec!["a".into(), "b".into()]);
-        assert!(prompt(CHATML, &talk).unwrap().text.contains("user\nab<|im_end|>"));
+        assert!(prompt(CHATML, &talk).unwrap().text.contains("user\na\nb<|im_end|>"));
         let parts =
             "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}";
         assert_eq!(prompt(parts, &talk).unwrap().text, "[a][b]");
@@ -243,6 +271,31 @@ mod tests {
         talk.continue_final_message = true;
         let text = prompt(CHATML, &talk).unwrap().text;
         assert!(text.ends_with("<|im_start|>assistant\nHello, "), "{text}");
+    }
+
+    /// Whatever it ends with, and whatever the template writes behind it.
+    #[test]
+    fn an_answer_goes_on_where_it_ends() {
+        for begun in ["<", "|", "e", "im_end", "Hello, \n", "  "] {
+            let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, begun)]);
+            talk.continue_final_message = true;
+            let text = prompt(CHATML, &talk).unwrap().text;
+            assert!(text.ends_with(&format!("<|im_start|>assistant\n{begun}")), "{text}");
+        }
+        let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, "")]);
+        talk.messages[1].content = Content::None;
+        talk.continue_final_message = true;
+        assert_eq!(prompt(CHATML, &talk).unwrap_err(), ChatError::NotContinuable);
+    }
+
+    #[test]
+    fn ids_are_as_long_as_mistral_wants_them() {
+        assert_eq!(short_id("call00001"), "call00001");
+        let (one, other) = (short_id("call_0123456789abcdef_0_0"), short_id("call_0123456789abcdef_0_1"));
+        assert_ne!(one, other);
+        for id in [one, other, short_id(""), short_id("a-b-c-d-e")] {
+            assert!(id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{id}");
+        }
     }
 
     #[test]

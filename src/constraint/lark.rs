@@ -39,7 +39,6 @@ fn no_lookahead(source: &str) -> Result<(), ConstraintError> {
 /// as a schema of its own is.
 pub(super) fn checked(source: &str) -> Result<String, ConstraintError> {
     const JSON: &str = "%json";
-    no_lookahead(source)?;
     let mut checked = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(found) = rest.find(JSON) {
@@ -53,10 +52,12 @@ pub(super) fn checked(source: &str) -> Result<String, ConstraintError> {
         rest = &after[values.byte_offset()..];
         let schema = schema::check(value)
             .map_err(|error| ConstraintError(format!("line {line}: in {JSON}: {error}")))?;
+        no_lookahead(before)?;
         no_attributes(before)?;
         checked.push_str(before);
         checked.push_str(&format!(" {schema} "));
     }
+    no_lookahead(rest)?;
     no_attributes(rest)?;
     checked.push_str(rest);
     Ok(checked)

@@ -16,6 +16,10 @@ use super::sampler::GREEDY_BELOW;
 use super::weights::{RADIX_BUCKETS, draw_from, exp_into, nucleus_floor, sum_of};
 use crate::types::{Chain, SamplerKind, Sampling, TokenId};
 
+/// Beyond any logit that says something, and far enough from where floats end that
+/// squares of it are numbers.
+const LOGIT_MAX: f32 = 1e15;
+
 /// Tokens that may still be chosen: at least one, once it was filled with any.
 /// Their logits are finite.
 pub(super) struct Pool {
@@ -257,7 +261,11 @@ impl Pool {
         if temperature < GREEDY_BELOW {
             return self.top_k(1);
         }
-        self.logits.iter_mut().for_each(|logit| *logit /= temperature);
+        // Low temperatures one after another would make them infinite.
+        let divide = |logit: &mut f32| {
+            *logit = (*logit / temperature).clamp(-LOGIT_MAX, LOGIT_MAX);
+        };
+        self.logits.iter_mut().for_each(divide);
     }
 }
 
@@ -404,6 +412,28 @@ mod tests {
         assert_eq!(pool.logits, [6.0, 2.0]);
         pool.temperature(0.0);
         assert_eq!(tokens(&pool), [0]);
+    }
+
+    /// `"samplers": "ttt…"`, each of which divides by almost nothing.
+    #[test]
+    fn no_sampler_empties_the_pool() {
+        let sampling = Sampling { temperature: 0.0011, top_k: 2, top_p: 0.5, min_p: 0.5, ..Sampling::default() };
+        let mut chain = Chain { typical_p: 0.5, top_n_sigma: 0.1, xtc_probability: 1.0, ..Chain::default() };
+        chain.dynatemp_range = 0.001;
+        let kinds = SamplerKind::ORDER.into_iter();
+        let pooled = kinds.filter(|k| !matches!(k, SamplerKind::Penalties | SamplerKind::Dry));
+        for kind in pooled {
+            for logits in [[3.0, -1e30, 2.0, -7.0], [-1e30; 4], [1e30, 1e30, 0.0, -5.0], [0.0; 4]] {
+                let mut pool = of(&logits);
+                for _ in 0..15 {
+                    pool.apply(SamplerKind::Temperature, &sampling, &chain, 0.0);
+                }
+                pool.apply(kind, &sampling, &chain, 0.0);
+                let (token, p) = pool.draw(0.7);
+                assert!(pool.logits.iter().all(|logit| logit.is_finite()), "{kind:?}");
+                assert!((0..4).contains(&token) && p > 0.0, "{kind:?}: {token}, {p}");
+            }
+        }
     }
 
     #[test]

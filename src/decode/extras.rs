@@ -3,7 +3,7 @@
 //!
 //! Without a chain of samplers the choice is that of [`super::sampler`].
 //!
-//! **Invariant:** nothing here allocates.
+//! **Invariant:** nothing here allocates, but for the mask of a constraint.
 
 use super::largest::{argmax, max};
 use super::logprobs::logprobs_of;

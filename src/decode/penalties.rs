@@ -5,8 +5,8 @@ use super::sampler::History;
 use crate::types::{Sampling, TokenId};
 
 /// Repetition penalty over the last `repeat_last_n` tokens (Keskar et al.,
-/// 2019); presence and frequency penalties over the generated tokens, as
-/// OpenAI defines them: `logit -= frequency * count + presence`. `counts` is all
+/// 2019); presence and frequency penalties over the same, as in llama.cpp, or over the
+/// generated tokens, as OpenAI has it: `logit -= frequency * count + presence`. `counts` is all
 /// zeroes before and after, `[n_vocab]`, as `logits`.
 pub(super) fn apply_penalties(
     counts: &mut [u32],
@@ -14,9 +14,9 @@ pub(super) fn apply_penalties(
     s: &Sampling,
     history: History<'_>,
 ) {
+    let window = s.repeat_last_n as usize;
+    let seen = &history.tokens[history.tokens.len().saturating_sub(window)..];
     if s.repeat_penalty != 1.0 {
-        let window = s.repeat_last_n as usize;
-        let seen = &history.tokens[history.tokens.len().saturating_sub(window)..];
         for_each_distinct(counts, seen, |token, _| {
             let logit = &mut logits[token];
             *logit =
@@ -25,7 +25,8 @@ pub(super) fn apply_penalties(
     }
     if s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 {
         let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
-        for_each_distinct(counts, generated, |token, count| {
+        let penalised = if s.penalise_window { seen } else { generated };
+        for_each_distinct(counts, penalised, |token, count| {
             logits[token] -= s.frequency_penalty * count as f32 + s.presence_penalty;
         });
     }
@@ -64,5 +65,9 @@ mod tests {
         apply_penalties(&mut counts, &mut logits, &s, history);
         assert_eq!(logits[..5], [1.0, 1.0, 1.0, 0.5 - 0.5 - 0.5, -2.0 - 0.25 - 0.5]);
         assert_eq!(counts, [0; 10], "the table is clean again");
+        let s = Sampling { repeat_penalty: 1.0, penalise_window: true, ..s };
+        let mut logits = [0.0f32; 10];
+        apply_penalties(&mut counts, &mut logits, &s, history);
+        assert_eq!(logits[..5], [0.0, 0.0, 0.0, -0.75, -0.75], "the last two tokens");
     }
 }

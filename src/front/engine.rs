@@ -23,6 +23,7 @@ use super::times::Times;
 use crate::api::error::ApiError;
 use crate::api::llama::SlotStatus;
 use crate::api::{Delta, FinishReason, Reply, logprobs};
+use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::limits::{BATCHES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
@@ -75,8 +76,10 @@ struct Stream {
     times: Times,
     /// When its time is over.
     deadline: Option<Micros>,
-    /// Control tokens are a part of its text.
-    spells_control: bool,
+    /// It is the first choice of its prompt.
+    counts_prompt: bool,
+    /// Control tokens that these read are a part of its text.
+    markers: Option<ParserOptions>,
     /// The reply wants the numbers of its tokens.
     returns_tokens: bool,
 }
@@ -148,10 +151,10 @@ impl Engine {
         submission: Submission,
         now: Micros,
     ) -> Result<SharedExchange, ApiError> {
-        let PreparedGeneration { request, prompts, max_tokens, extras, spell_control, .. } =
-            generation;
+        let PreparedGeneration { request, prompts, max_tokens, extras, markers, .. } = generation;
         let Submission { id, reply, seed, key, priority, timeout, received } = submission;
-        let prompt_tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+        let n = request.n;
+        let prompt_tokens = prompts.iter().step_by(n).map(|prompt| prompt.len() as u64).sum();
         let exchange = Exchange::new(id, reply, prompts.len(), prompt_tokens, now);
         let exchange = Rc::new(std::cell::RefCell::new(exchange));
         let stops = StopStrings::new(request.stops);
@@ -183,7 +186,8 @@ impl Engine {
                 text,
                 times,
                 deadline,
-                spells_control: spell_control,
+                counts_prompt: choice % n == 0,
+                markers,
                 returns_tokens: request.return_tokens,
             });
         });
@@ -323,11 +327,13 @@ impl Engine {
             let mut exchange = stream.exchange.borrow_mut();
             exchange.started.get_or_insert(now);
             // A follower begins twice, a retry again and again, maybe with less.
-            let usage = &mut exchange.usage;
-            usage.cached_tokens -= stream.times.cached;
+            let before = stream.times.cached;
             let cached = self.scheduler.cached_tokens(id) as u64;
             stream.times.start(start.prompt_tokens, cached, metrics, now);
-            usage.cached_tokens += stream.times.cached;
+            if stream.counts_prompt {
+                let usage = &mut exchange.usage;
+                usage.cached_tokens = usage.cached_tokens - before + stream.times.cached;
+            }
         }
     }
 
@@ -430,9 +436,13 @@ impl Engine {
         let Some(stream) = &mut self.streams[id.index()] else { return };
         self.text.clear();
         let vocab = &self.serving.vocab;
-        let spells = stream.spells_control;
         let Generated { token, logprobs, is_last } = generated;
-        let bytes = if spells { vocab.spelling_of(token) } else { vocab.bytes_of(token) };
+        let spelling = vocab.spelling_of(token);
+        let bytes = match (vocab.bytes_of(token), stream.markers) {
+            // A control token.
+            (b"", Some(markers)) if markers.reads(spelling) => spelling,
+            (bytes, _) => bytes,
+        };
         let pushed = stream.text.push(bytes, &mut self.text);
         let finish = match pushed {
             Pushed::Stopped => Some(FinishReason::Stop),

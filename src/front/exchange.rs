@@ -86,7 +86,8 @@ impl Exchange {
             return;
         }
         let summary = Summary { usage: self.usage, timings: self.timings(now) };
-        let delta = Delta { summary: self.tells_progress.then_some(summary), ..delta };
+        let tells = self.tells_progress || delta.finish.is_some();
+        let delta = Delta { summary: tells.then_some(summary), ..delta };
         self.reply.push_delta(choice, delta, &mut self.out);
         if delta.finish.is_some() {
             self.live -= 1;

@@ -18,7 +18,7 @@ use crate::api::llama::{completion, tokens};
 use crate::api::{
     GenerationRequest, Prompt, ReplyOptions, Route, anthropic, chat, cllm, embeddings, openai,
 };
-use crate::chat::output::ParserOptions;
+use crate::chat::output::{ParserOptions, reasoning};
 use crate::chat::prompt::{ChatModel, ChatPrompt};
 use crate::clock::utc_now;
 use crate::constraint::{Compiler, Constraint};
@@ -116,8 +116,8 @@ pub struct PreparedGeneration {
     pub extras: Option<Arc<Extras>>,
     /// How it is answered.
     pub reply: ReplyOptions,
-    /// Control tokens are a part of the text, for the parser to see.
-    pub spell_control: bool,
+    /// Control tokens that these read are a part of the text.
+    pub markers: Option<ParserOptions>,
 }
 
 /// Reads a body.
@@ -239,8 +239,14 @@ fn conversation(
     compiler: Option<&mut Compiler>,
     now: OffsetDateTime,
 ) -> Result<Box<PreparedGeneration>, ApiError> {
-    let ChatPrompt { text, parser, grammar } = chat_prompt(&chat, serving, now)?;
+    let ChatPrompt { mut text, mut parser, grammar } = chat_prompt(&chat, serving, now)?;
     let ChatRequest { mut generation, .. } = chat;
+    let calls = grammar.is_some();
+    if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
+        // What is constrained is the answer, and nothing before it.
+        text.push_str(&format!("\n{closer}\n\n"));
+        parser.reasoning_is_open = false;
+    }
     if let Some(grammar) = grammar {
         if generation.constraint.is_some() {
             let message = "response_format cannot be given together with tools; \
@@ -251,8 +257,12 @@ fn conversation(
     }
     check_prompt_text(&text, "messages", serving)?;
     generation.prompts = vec![Prompt::Tokens(serving.vocab.tokenize(&text, false, true))];
-    let mut prepared = self::generation(generation, u32::MAX, serving, compiler)?;
-    prepared.spell_control = parser != ParserOptions::default();
+    let prepared = self::generation(generation, u32::MAX, serving, compiler);
+    let mut prepared = prepared.map_err(|error| match error.param {
+        Some(GRAMMAR_FIELD) if calls => ApiError { param: Some("tools"), ..error },
+        _ => error,
+    })?;
+    prepared.markers = (parser != ParserOptions::default()).then_some(parser);
     prepared.reply.parser = parser;
     Ok(prepared)
 }
@@ -319,9 +329,8 @@ fn generation(
         echo,
         parser: ParserOptions::default(),
     };
-    let (extras, spell_control) = (extras.map(Arc::new), false);
-    let prepared =
-        PreparedGeneration { request, prompts, max_tokens, extras, reply, spell_control };
+    let (extras, markers) = (extras.map(Arc::new), None);
+    let prepared = PreparedGeneration { request, prompts, max_tokens, extras, reply, markers };
     Ok(Box::new(prepared))
 }
 
@@ -353,13 +362,16 @@ fn prepare_embeddings(
     Ok(Box::new(PreparedEmbeddings { texts, format: request.format }))
 }
 
-/// Where a constraint came from, for errors. (A request's own Lark cannot be given.)
+/// Where a request that gives a grammar of ours does so, unless it has tools.
+const GRAMMAR_FIELD: &str = "guided_choice";
+
+/// Where a constraint came from, for errors.
 fn field_of(constraint: &Constraint) -> &'static str {
     match constraint {
         Constraint::JsonObject | Constraint::JsonSchema(_) => "response_format",
         Constraint::Regex(_) => "regex",
         Constraint::Gbnf(_) => "grammar",
-        Constraint::Lark(_) => "tools",
+        Constraint::Lark(_) => GRAMMAR_FIELD,
     }
 }
 

@@ -83,6 +83,9 @@ pub fn tokens_of(
             return Err(ApiError::unsupported("suffix", message));
         };
         ids.insert(0, gap.prefix);
+        if matches!(prompt, Prompt::Text(_)) {
+            ids.splice(0..0, vocab.tokenize("", true, false)); // what a text begins with
+        }
         ids.push(gap.suffix);
         ids.extend(vocab.tokenize(suffix, false, false));
         ids.push(gap.middle);

@@ -14,6 +14,7 @@ use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::request::{
     GenerationRequest, read_max_tokens, read_sampling, read_stop_list, read_urgency,
+    refuse_unsupported,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
@@ -25,6 +26,13 @@ use crate::types::Sampling;
 /// 400 that names the field.
 pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
+        refuse_unsupported(fields)?;
+        if let Some(config) = fields.object("output_config")?
+            && config.get("format")?.is_some()
+        {
+            let message = "output_config.format is not supported by this server";
+            return Err(ApiError::unsupported("output_config", message));
+        }
         fields.string("model")?; // one model is served, whatever it is called
         let max_tokens = read_max_tokens(fields)?;
         if max_tokens.is_none() && !counts_only {
@@ -157,11 +165,18 @@ fn read_turn(turn: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), A
     }
     let mut said = Message { role, ..Message::default() };
     let mut texts = Vec::new();
-    for block in objects("content", &content, PARTS_MAX)? {
+    let blocks = objects("content", &content, PARTS_MAX)?;
+    if blocks.is_empty() {
+        return Err(ApiError::field("content", "content is empty; it must have at least one block"));
+    }
+    for block in blocks {
         match (block.string("type")?.as_deref(), role) {
             (Some("text"), _) => texts.push(text_of("content", &block)?),
             (Some("tool_use"), Role::Assistant) => said.tool_calls.push(read_tool_use(&block)?),
-            (Some("thinking"), Role::Assistant) => said.reasoning = block.string("thinking")?,
+            (Some("thinking"), Role::Assistant) => {
+                let thought = block.string("thinking")?.unwrap_or_default();
+                said.reasoning.get_or_insert_default().push_str(&thought);
+            }
             (Some("redacted_thinking"), Role::Assistant) => {}
             (Some("tool_result"), Role::User) => messages.push(read_tool_result(&block)?),
             (other, _) => return Err(unsupported_block("content", other)),

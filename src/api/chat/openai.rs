@@ -18,10 +18,16 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         fields.string("model")?; // one model is served, whatever it is called
         let (tools, tool_choice) = read_tools(fields)?;
         let generation = read_generation(fields, Sampling::default())?;
-        let template_kwargs = match fields.get("chat_template_kwargs")? {
+        let mut template_kwargs = match fields.get("chat_template_kwargs")? {
             Some(kwargs) => read_kwargs(&kwargs)?,
             None => serde_json::Map::new(),
         };
+        if let Some(effort) = fields.string("reasoning_effort")? {
+            if effort == "none" {
+                template_kwargs.entry("enable_thinking").or_insert(false.into());
+            }
+            template_kwargs.entry("reasoning_effort").or_insert(effort.into());
+        }
         let conversation = Conversation {
             messages: read_messages(fields)?,
             tools,

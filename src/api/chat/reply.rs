@@ -3,10 +3,11 @@
 use std::io::Write;
 
 use crate::api::json::{push_string, push_string_inside};
-use crate::api::logprobs::{TokenLogprobs, push_chat_logprobs};
-use crate::api::openai::{push_event_end, push_stream_end, push_timings, push_usage};
+use crate::api::logprobs::TokenList;
+use crate::api::openai::{push_event_end, push_stream_end, push_timings, push_tokens, push_usage};
 use crate::api::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary};
 use crate::chat::output::{Parser, Part};
+use crate::types::TokenId;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ struct Said {
     content: String,
     reasoning: String,
     calls: Vec<Call>,
-    logprobs: Vec<TokenLogprobs>,
+    tokens: Vec<TokenId>,
+    logprobs: TokenList,
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +115,7 @@ impl ChatReply {
     /// A whole choice, or, of a stream, what has come of it since the last event.
     fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
         let choice = &self.choices[index];
-        let Said { content, reasoning, calls, logprobs } = &choice.said;
+        let Said { content, reasoning, calls, tokens, logprobs } = &choice.said;
         let (stream, is_first) = (self.options.stream, !choice.begun);
         let kind = if stream { "delta" } else { "message" };
         write!(out, "{{\"index\":{index},\"{kind}\":{{").expect("memory");
@@ -139,10 +141,13 @@ impl ChatReply {
         end_list(out, b"}");
         out.extend_from_slice(b",\"logprobs\":");
         if self.options.logprobs {
-            push_chat_logprobs(out, logprobs);
+            out.extend_from_slice(b"{\"content\":");
+            logprobs.push(out);
+            out.extend_from_slice(b",\"refusal\":null}");
         } else {
             out.extend_from_slice(b"null");
         }
+        push_tokens(&self.options, tokens, out);
         out.extend_from_slice(b",\"finish_reason\":");
         match choice.finish {
             Some(FinishReason::Stop) if choice.calls_begun > 0 => push_string(out, "tool_calls"),
@@ -191,7 +196,8 @@ impl Choice {
         if delta.finish.is_some() {
             parser.finish(&mut take);
         }
-        self.said.logprobs.extend_from_slice(delta.logprobs);
+        self.said.tokens.extend_from_slice(delta.tokens);
+        self.said.logprobs.extend(delta.logprobs, false);
         self.finish = delta.finish;
     }
 }

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use super::super::error::ApiError;
 use super::super::json::{Fields, push_string, push_string_inside, read_object};
-use super::super::logprobs::{TokenLogprobs, push_llama_logprobs};
+use super::super::logprobs::TokenList;
 use super::super::openai::push_timings;
 use super::super::request::{GenerationRequest, read_generation, read_prompts, refuse_unsupported};
-use super::super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary};
+use super::super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
 use crate::limits::SEQUENCE_TOKENS_MAX;
 use crate::types::{Sampling, TokenId};
 
@@ -23,6 +23,7 @@ pub const SAMPLING: Sampling = Sampling {
     frequency_penalty: 0.0,
     seed: 0,
     ignore_eos: false,
+    penalise_window: true,
 };
 
 /// Reads a `/completion` request.
@@ -34,7 +35,10 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         refuse_unsupported(fields)?;
         let request = read_generation(fields, SAMPLING)?;
         let max_tokens = read_n_predict(fields)?.or(request.max_tokens);
-        Ok(GenerationRequest { prompts: read_prompts(fields)?, max_tokens, ..request })
+        // In a stream tokens come with their text.
+        let return_tokens = request.return_tokens || request.stream;
+        let prompts = read_prompts(fields)?;
+        Ok(GenerationRequest { prompts, max_tokens, return_tokens, ..request })
     })
 }
 
@@ -63,9 +67,20 @@ pub struct LlamaReply {
 struct Choice {
     content: String,
     tokens: Vec<TokenId>,
-    logprobs: Vec<TokenLogprobs>,
+    logprobs: TokenList,
     finish: Option<FinishReason>,
     stop_word: String,
+}
+
+/// Of the whole request, where it has several prompts.
+fn push_counts(out: &mut Vec<u8>, usage: Usage) {
+    let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
+    write!(
+        out,
+        ",\"tokens_predicted\":{completion_tokens},\"tokens_evaluated\":{prompt_tokens},\
+         \"tokens_cached\":{cached_tokens}"
+    )
+    .expect("memory");
 }
 
 impl LlamaReply {
@@ -85,7 +100,7 @@ impl LlamaReply {
         let choice = &mut self.choices[index];
         choice.content.push_str(delta.text);
         choice.tokens.extend_from_slice(delta.tokens);
-        choice.logprobs.extend_from_slice(delta.logprobs);
+        choice.logprobs.extend(delta.logprobs, true);
         choice.finish = delta.finish;
         choice.stop_word = delta.stop_word.unwrap_or_default().to_owned();
         if !self.options.stream || (choice.content.is_empty() && choice.finish.is_none()) {
@@ -93,9 +108,10 @@ impl LlamaReply {
         }
         out.extend_from_slice(b"data: ");
         self.push_choice(index, out);
-        // With the last event of a choice comes how it ended, which is not known
-        // before all have ended where there are several: each says its own.
         if let Some(summary) = &delta.summary {
+            if delta.finish.is_some() {
+                push_counts(out, summary.usage);
+            }
             push_timings(out, summary);
         }
         out.extend_from_slice(b"}\n\n");
@@ -117,13 +133,7 @@ impl LlamaReply {
                 out.push(b',');
             }
             self.push_choice(index, out);
-            let usage = summary.usage;
-            write!(
-                out,
-                ",\"tokens_predicted\":{},\"tokens_evaluated\":{},\"tokens_cached\":{}",
-                usage.completion_tokens, usage.prompt_tokens, usage.cached_tokens
-            )
-            .expect("memory");
+            push_counts(out, summary.usage);
             push_timings(out, &summary);
             out.push(b'}');
         }
@@ -152,7 +162,7 @@ impl LlamaReply {
         }
         if self.options.logprobs {
             out.extend_from_slice(b",\"completion_probabilities\":");
-            push_llama_logprobs(out, &choice.logprobs);
+            choice.logprobs.push(out);
         }
     }
 }

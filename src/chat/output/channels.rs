@@ -20,6 +20,9 @@ const END: &[&str] = &["<|end|>", "<|call|>", "<|return|>"];
 const FIELDS: &[&str] = &["to=", "<|channel|>", "<|constrain|>", "json", "code", "<|message|>"];
 const NAMES: &[&str] = &["analysis", "commentary", "final"];
 
+/// All of them.
+pub(super) const MARKERS: &[&[&str]] = &[BEGIN, END, FIELDS];
+
 #[derive(Debug)]
 pub(super) struct Channels {
     reasoning: bool,

@@ -96,6 +96,20 @@ pub struct ParserOptions {
     pub tools: Option<ToolSyntax>,
 }
 
+impl ParserOptions {
+    /// True when a control token that is spelled like this is a marker, or a part of one.
+    pub fn reads(&self, spelling: &[u8]) -> bool {
+        let Ok(spelling) = std::str::from_utf8(spelling) else { return false };
+        let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());
+        let harmony = (self.tools == Some(ToolSyntax::Harmony)).then_some(channels::MARKERS);
+        let texts = [row.begin, row.infix, row.between, row.end];
+        let lists = [row.open, row.prefix, row.separators, row.close, row.noise, &texts];
+        let all = lists.into_iter().chain([reasoning::OPENERS, reasoning::CLOSERS]);
+        let mut markers = all.chain(harmony.unwrap_or_default().iter().copied()).flatten();
+        !spelling.is_empty() && markers.any(|marker| marker.contains(spelling))
+    }
+}
+
 /// Takes apart the text of one message.
 #[derive(Debug)]
 pub struct Parser {

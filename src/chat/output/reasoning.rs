@@ -9,7 +9,13 @@ pub(super) const CLOSERS: &[&str] = &["</think>", "[/THINK]", "<|END_THINKING|>"
 /// True when a prompt ends within a block of reasoning: its template has opened one for
 /// the model, as DeepSeek-R1's does.
 pub fn is_open(prompt: &str) -> bool {
-    OPENERS.iter().any(|opener| prompt.trim_end().ends_with(opener))
+    closer(prompt).is_some()
+}
+
+/// What ends the block of reasoning within which a prompt ends, if it does.
+pub fn closer(prompt: &str) -> Option<&'static str> {
+    let at = OPENERS.iter().position(|opener| prompt.trim_end().ends_with(opener))?;
+    Some(CLOSERS[at])
 }
 
 #[cfg(test)]
@@ -21,6 +27,7 @@ mod tests {
         assert!(is_open("<｜Assistant｜><think>\n"));
         assert!(!is_open("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
         assert!(!is_open("<|im_start|>assistant\n"));
+        assert_eq!(closer("[THINK]"), Some("[/THINK]"));
         assert_eq!(OPENERS.len(), CLOSERS.len());
     }
 }

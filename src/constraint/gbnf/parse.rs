@@ -90,7 +90,14 @@ impl<'a> Parser<'a> {
     /// Items one after another. In a group they may go on in the next line.
     fn sequence(&mut self, grouped: bool) -> Parsed<Expr> {
         let mut items = Vec::new();
+        let mut repeats = 0;
         while let Some(next) = self.peek() {
+            let repeats_again = matches!(next, '*' | '+' | '?' | '{');
+            repeats = if repeats_again { repeats + 1 } else { 0 };
+            if repeats > GBNF_DEPTH_MAX {
+                let message = format!("it is repeated more than {GBNF_DEPTH_MAX} times over");
+                return Err(self.wrong(&message));
+            }
             let item = match next {
                 '"' => self.text()?,
                 '[' => self.chars()?,

@@ -1,14 +1,22 @@
 //! Whether a value can fit two schemas at once, as far as that is easy to see.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
 use crate::limits::SCHEMA_REFERENCES_IN_A_ROW_MAX;
 
-/// Two of the schemas, by their numbers, that may have a value in common.
-pub(super) fn overlap(root: &Value, options: &[Value]) -> Option<(usize, usize)> {
+/// Two of the schemas, by their numbers, that may have a value in common. `work` is what
+/// comparisons are left of [`crate::limits::SCHEMA_COMPARISONS_MAX`]: where it has
+/// ended, any may.
+pub(super) fn overlap(
+    root: &Value,
+    options: &[Value],
+    work: &Cell<usize>,
+) -> Option<(usize, usize)> {
     let options: Vec<&Value> = options.iter().map(|option| resolved(root, option)).collect();
     let mut pairs = (0..options.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
-    pairs.find(|(a, b)| !are_disjoint(options[*a], options[*b]))
+    pairs.find(|(a, b)| !are_disjoint(options[*a], options[*b], work))
 }
 
 /// The schema that a schema is another name for.
@@ -23,18 +31,22 @@ fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-fn are_disjoint(a: &Value, b: &Value) -> bool {
+fn are_disjoint(a: &Value, b: &Value, work: &Cell<usize>) -> bool {
     let (Value::Object(a), Value::Object(b)) = (a, b) else {
         return *a == Value::Bool(false) || *b == Value::Bool(false);
     };
     types_of(a) & types_of(b) == 0
-        || have_nothing_in_common(values_of(a), values_of(b))
-        || (types_of(a) == OBJECT && types_of(b) == OBJECT && have_different_tags(a, b))
+        || have_nothing_in_common(values_of(a), values_of(b), work)
+        || (types_of(a) == OBJECT && types_of(b) == OBJECT && have_different_tags(a, b, work))
 }
 
 /// A property that one of them requires, and that has other constants in the
 /// other one.
-fn have_different_tags(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
+fn have_different_tags(
+    a: &Map<String, Value>,
+    b: &Map<String, Value>,
+    work: &Cell<usize>,
+) -> bool {
     let required = |map: &Map<String, Value>, name: &str| {
         let names = map.get("required").and_then(Value::as_array);
         names.is_some_and(|names| names.iter().any(|n| n == name))
@@ -46,7 +58,7 @@ fn have_different_tags(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
     let mut names = a.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
     names.any(|name| {
         (required(a, name) || required(b, name))
-            && have_nothing_in_common(constants(a, name), constants(b, name))
+            && have_nothing_in_common(constants(a, name), constants(b, name), work)
     })
 }
 
@@ -59,8 +71,14 @@ fn values_of(map: &Map<String, Value>) -> Option<Vec<&Value>> {
     }
 }
 
-fn have_nothing_in_common(a: Option<Vec<&Value>>, b: Option<Vec<&Value>>) -> bool {
+fn have_nothing_in_common(
+    a: Option<Vec<&Value>>,
+    b: Option<Vec<&Value>>,
+    work: &Cell<usize>,
+) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
+    let Some(left) = work.get().checked_sub(a.len() * b.len() + 1) else { return false };
+    work.set(left);
     let equal = |x: &Value, y: &Value| match (x.as_f64(), y.as_f64()) {
         (Some(x), Some(y)) => x == y,
         // Numbers within them may be equal in two spellings.

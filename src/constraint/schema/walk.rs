@@ -1,5 +1,6 @@
 //! Visits every schema that can be reached from the root, and checks it.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt::Display;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 use super::super::{ConstraintError, lark};
 use super::{disjoint, finite, formats, values};
 use crate::limits::{
-    REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_DEPTH_MAX, SCHEMA_PATTERN_PROPERTIES_MAX,
+    REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_COMPARISONS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_PATTERN_PROPERTIES_MAX,
     SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
 };
 
@@ -25,8 +26,14 @@ pub(super) enum Edit {
 
 /// Checks the schema; what is to be changed in it.
 pub(super) fn walk(root: &Value) -> Result<Vec<Edit>, ConstraintError> {
-    let mut walk =
-        Walk { root, reached: Vec::new(), seen: HashSet::new(), patterns: 0, edits: Vec::new() };
+    let mut walk = Walk {
+        root,
+        reached: Vec::new(),
+        seen: HashSet::new(),
+        patterns: 0,
+        work: Cell::new(SCHEMA_COMPARISONS_MAX),
+        edits: Vec::new(),
+    };
     walk.visit(String::new(), root, 0)?;
     match finite::endless(&walk.reached) {
         Some(at) => Err(ConstraintError(format!(
@@ -42,6 +49,8 @@ struct Walk<'a> {
     reached: Vec<(String, &'a Value)>,
     seen: HashSet<String>,
     patterns: usize,
+    /// Comparisons of values that are left.
+    work: Cell<usize>,
     edits: Vec<Edit>,
 }
 
@@ -224,7 +233,7 @@ impl<'a> Walk<'a> {
     /// where no value fits two of them.
     fn alternatives(&self, at: &str, value: &Value) -> Result<(), ConstraintError> {
         let options = value.as_array().map_or(&[][..], Vec::as_slice);
-        match disjoint::overlap(self.root, options) {
+        match disjoint::overlap(self.root, options, &self.work) {
             Some((a, b)) => {
                 let what = format!(
                     "is supported only where no value fits two of its schemas; numbers {a} and \

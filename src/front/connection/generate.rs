@@ -145,7 +145,9 @@ impl Connection {
             model: loaded.serving.name.clone(),
             created: unix_seconds(),
             started: incoming.received,
-            prompt_tokens: generation.prompts.iter().map(|prompt| prompt.len() as u64).sum(),
+            prompt_tokens: (generation.prompts.iter().step_by(generation.request.n))
+                .map(|prompt| prompt.len() as u64)
+                .sum(),
         };
         let reply = Reply::new(route, std::mem::take(&mut generation.reply), context);
         let config = &self.front.config;
