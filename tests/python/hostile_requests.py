@@ -15,6 +15,8 @@ PART = {"type": "text", "text": "a"}
 
 LOOP = {"$ref": "#"}
 RING = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+# 128 lists of numbers, none of which is in another one.
+ENUMS = {"oneOf": [{"enum": list(range(70 * i, 70 * i + 70))} for i in range(128)]}
 
 
 def nested(depth):
@@ -48,15 +50,19 @@ REQUESTS = [
     ("2 million token ids", COMPLETIONS, fields(prompt=[1] * 2_000_000)),
     ("a regex of 1 MB", COMPLETIONS, fields(guided_regex="(a|b)?" * 166_667)),
     ("a grammar of 1 MB", COMPLETIONS, fields(grammar='root ::= "a"' + ' | "b"' * 160_000)),
+    ("a grammar of stars", COMPLETIONS, fields(grammar='root ::= "a"' + "*" * 60_000)),
     ("a grammar that calls itself", COMPLETIONS, fields(grammar="root ::= root")),
     ("a schema that is itself", CHAT, schema(json.dumps(LOOP).encode())),
     ("schemas that are each other", CHAT, schema(json.dumps(RING).encode())),
     ("a schema 100,000 deep", CHAT, schema(nested(100_000))),
+    ("choices that are hard to tell apart", CHAT, schema(json.dumps(ENUMS).encode())),
     ("100,000 stop strings", COMPLETIONS, fields(stop=[f"stop {i}" for i in range(100_000)])),
     ("100,000 stop sequences", MESSAGES, chat(stop_sequences=[f"{i}" for i in range(100_000)])),
     ("100,000 messages", CHAT, chat(messages=TURN * 100_000)),
     ("100,000 parts", CHAT, chat(messages=[{"role": "user", "content": [PART] * 100_000}])),
     ("100,000 tools", CHAT, chat(tools=[tool(i) for i in range(100_000)])),
+    ("a role of 7 MiB", CHAT, chat(messages=[{"role": "x" * (7 * MIB), "content": "a"}])),
+    ("a million fields", COMPLETIONS, b'{"prompt":"a"' + b',"a":1' * MIB + b"}"),
     ("n = 1e9", COMPLETIONS, fields(n=1_000_000_000)),
     ("n = 1e9 choices of a chat", CHAT, chat(n=1_000_000_000)),
     ("1e9 tokens", COMPLETIONS, fields(max_tokens=1_000_000_000)),
