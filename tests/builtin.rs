@@ -158,6 +158,24 @@ fn three_plus_four_is_seven() {
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
+/// What a request constrains is the answer: a model whose template has begun to think
+/// for it does not think then.
+#[test]
+fn a_constrained_answer_is_no_thought() {
+    let template = "{{ messages[0].content }}<think>\n".to_owned();
+    let server =
+        TestServer::builtin(ServeConfig { chat_template: Some(template), ..config() });
+    let messages = serde_json::json!([{"role": "user", "content": "Yes or no? "}]);
+    let body = serde_json::json!({"messages": messages, "max_tokens": 20, "regex": "yes|no"});
+    let answer = server.post("/v1/chat/completions", &body.to_string()).json();
+    let message = &answer["choices"][0]["message"];
+    assert!(message["content"] == "yes" || message["content"] == "no", "{answer}");
+    assert!(message.get("reasoning_content").is_none(), "{answer}");
+    let body = serde_json::json!({"messages": messages, "max_tokens": 5});
+    let answer = server.post("/v1/chat/completions", &body.to_string()).json();
+    assert!(answer["choices"][0]["message"].get("reasoning_content").is_some(), "{answer}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_text_beside_others_and_alone() {
     let server = TestServer::builtin(config());

@@ -88,6 +88,20 @@ fn several_prompts_are_several_choices() {
     assert_eq!(texts, [expected("one", 7, 0).0, expected("t", 7, 0).0]);
 }
 
+/// Whatever is made of it, a prompt is paid once.
+#[test]
+fn a_prompt_of_several_choices_counts_once() {
+    let server = TestServer::fake(config(), 0);
+    let prompt = "x".repeat(600);
+    let request = serde_json::json!({"prompt": [prompt, "two"], "n": 3, "max_tokens": 2});
+    for cached in [0, 599] {
+        let usage = server.post("/v1/completions", &request.to_string()).json()["usage"].clone();
+        assert_eq!(usage["prompt_tokens"], 603);
+        assert_eq!(usage["completion_tokens"], 12);
+        assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], cached);
+    }
+}
+
 #[test]
 fn the_old_servers_clients_go_on_working() {
     let server = TestServer::fake(config(), 0);
