@@ -163,8 +163,7 @@ fn three_plus_four_is_seven() {
 #[test]
 fn a_constrained_answer_is_no_thought() {
     let template = "{{ messages[0].content }}<think>\n".to_owned();
-    let server =
-        TestServer::builtin(ServeConfig { chat_template: Some(template), ..config() });
+    let server = TestServer::builtin(ServeConfig { chat_template: Some(template), ..config() });
     let messages = serde_json::json!([{"role": "user", "content": "Yes or no? "}]);
     let body = serde_json::json!({"messages": messages, "max_tokens": 20, "regex": "yes|no"});
     let answer = server.post("/v1/chat/completions", &body.to_string()).json();

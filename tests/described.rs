@@ -91,14 +91,8 @@ fn good() -> Vec<(&'static str, Value)> {
     vec![
         ("/v1/completions", json!({"prompt": "Once", "max_tokens": 8, "temperature": 0})),
         ("/v1/completions", json!({"prompt": ["Once", "The"], "n": 2, "max_tokens": 4})),
-        (
-            "/v1/completions",
-            json!({"prompt": "Once", "max_tokens": 4, "logprobs": 2}),
-        ),
-        (
-            "/v1/completions",
-            json!({"prompt": "Once", "max_tokens": 4, "echo": true}),
-        ),
+        ("/v1/completions", json!({"prompt": "Once", "max_tokens": 4, "logprobs": 2})),
+        ("/v1/completions", json!({"prompt": "Once", "max_tokens": 4, "echo": true})),
         ("/v1/completions", json!({"prompt": "Once", "max_tokens": 60, "json_schema": schema})),
         (
             "/v1/completions",

@@ -20,8 +20,8 @@ const EPSILON: f64 = 1e-5;
 
 /// The first of them are special.
 const TOKENS: &[&str] = &[
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁cat", "▁dog", "▁sat", "▁ran", "s", "▁on", "▁a",
-    "▁mat", "▁.",
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁cat", "▁dog", "▁sat", "▁ran", "s",
+    "▁on", "▁a", "▁mat", "▁.",
 ];
 const UNKNOWN: usize = 1;
 const CLS: usize = 2;
@@ -87,7 +87,8 @@ impl Bert {
         let n = x.len() as f64;
         let mean = x.iter().sum::<f64>() / n;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-        let (weight, bias) = (self.row(&format!("{name}.weight"), 0), self.row(&format!("{name}.bias"), 0));
+        let (weight, bias) =
+            (self.row(&format!("{name}.weight"), 0), self.row(&format!("{name}.bias"), 0));
         let scaled = x.iter().map(|x| (x - mean) / (variance + EPSILON).sqrt());
         scaled.zip(weight).zip(bias).map(|((x, weight), bias)| x * weight + bias).collect()
     }
@@ -110,9 +111,16 @@ impl Bert {
             let (q, k, v) = (mapped("attn_q"), mapped("attn_k"), mapped("attn_v"));
             let attended = q.iter().map(|q| attend(q, &k, &v));
             let next = attended.zip(&rows).map(|(attended, x)| {
-                let x = self.norm(&name("attn_output_norm"), &sum(&self.map(&name("attn_output"), &attended), x));
-                let hidden: Vec<f64> = self.map(&name("ffn_up"), &x).into_iter().map(gelu).collect();
-                self.norm(&name("layer_output_norm"), &sum(&self.map(&name("ffn_down"), &hidden), &x))
+                let x = self.norm(
+                    &name("attn_output_norm"),
+                    &sum(&self.map(&name("attn_output"), &attended), x),
+                );
+                let hidden: Vec<f64> =
+                    self.map(&name("ffn_up"), &x).into_iter().map(gelu).collect();
+                self.norm(
+                    &name("layer_output_norm"),
+                    &sum(&self.map(&name("ffn_down"), &hidden), &x),
+                )
             });
             rows = next.collect();
         }
@@ -146,11 +154,13 @@ impl Bert {
         numbers.iter().for_each(|(key, value)| file.value(key, 4, &(*value as u32).to_le_bytes()));
         file.value("bert.attention.layer_norm_epsilon", 6, &(EPSILON as f32).to_le_bytes());
         file.value("bert.attention.causal", 7, &[0]);
-        let mut texts = [8u32.to_le_bytes().as_slice(), &(TOKENS.len() as u64).to_le_bytes()].concat();
+        let mut texts =
+            [8u32.to_le_bytes().as_slice(), &(TOKENS.len() as u64).to_le_bytes()].concat();
         TOKENS.iter().for_each(|token| push_text(&mut texts, token));
         file.value("tokenizer.ggml.tokens", 9, &texts);
         let kinds = TOKENS.iter().map(|token| if token.starts_with('[') { 3u32 } else { 1 });
-        let mut types = [5u32.to_le_bytes().as_slice(), &(TOKENS.len() as u64).to_le_bytes()].concat();
+        let mut types =
+            [5u32.to_le_bytes().as_slice(), &(TOKENS.len() as u64).to_le_bytes()].concat();
         kinds.for_each(|kind| types.extend(kind.to_le_bytes()));
         file.value("tokenizer.ggml.token_type", 9, &types);
         std::fs::write(path, file.with_tensors(&self.0)).unwrap();
@@ -170,10 +180,14 @@ fn attend(q: &[f64], k: &[Vec<f64>], v: &[Vec<f64>]) -> Vec<f64> {
     let width = EMBD / HEADS;
     let head = |head: usize| {
         let range = head * width..(head + 1) * width;
-        let dot = |k: &Vec<f64>| q[range.clone()].iter().zip(&k[range.clone()]).map(|(q, k)| q * k).sum::<f64>();
+        let dot = |k: &Vec<f64>| {
+            q[range.clone()].iter().zip(&k[range.clone()]).map(|(q, k)| q * k).sum::<f64>()
+        };
         let weights: Vec<f64> = k.iter().map(|k| (dot(k) / (width as f64).sqrt()).exp()).collect();
         let total: f64 = weights.iter().sum();
-        range.map(move |i| v.iter().zip(&weights).map(|(v, w)| v[i] * w / total).sum()).collect::<Vec<f64>>()
+        range
+            .map(move |i| v.iter().zip(&weights).map(|(v, w)| v[i] * w / total).sum())
+            .collect::<Vec<f64>>()
     };
     (0..HEADS).flat_map(head).collect()
 }

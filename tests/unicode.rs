@@ -170,16 +170,19 @@ fn an_answer_is_the_same_streamed_or_whole() {
         assert_eq!(stream.status, 200, "seed {seed}: {}", stream.body);
         assert_eq!(streamed(&stream.body, dialect.delta), expected, "seed {seed}: {request}");
 
-        let count = |counter: &AtomicUsize, is| counter.fetch_add(usize::from(is), Ordering::Relaxed);
+        let count =
+            |counter: &AtomicUsize, is| counter.fetch_add(usize::from(is), Ordering::Relaxed);
         count(&invalid, expected.contains('\u{fffd}'));
-        count(&stopped, stop.is_some_and(|stop| self::expected(&text, max_tokens, None).contains(stop)));
+        count(
+            &stopped,
+            stop.is_some_and(|stop| self::expected(&text, max_tokens, None).contains(stop)),
+        );
         count(&cut, expected.ends_with('\u{fffd}'));
     };
     std::thread::scope(|scope| {
         for first in 0..CLIENTS {
-            let (server, check) = (&server, &check);
+            let (mut client, check) = (server.connect(), &check);
             scope.spawn(move || {
-                let mut client = server.connect();
                 (first..SEEDS).step_by(CLIENTS as usize).for_each(|seed| check(&mut client, seed));
             });
         }

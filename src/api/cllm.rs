@@ -27,18 +27,16 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
         };
         let request = read_generation(fields, defaults)?;
         // Its answers have one text, and no place for these.
-        let logprobs = request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some());
-        for (name, asked) in [("n", request.n > 1), ("echo", request.echo), ("logprobs", logprobs)] {
+        let logprobs =
+            request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some());
+        for (name, asked) in [("n", request.n > 1), ("echo", request.echo), ("logprobs", logprobs)]
+        {
             if asked {
                 return Err(ApiError::unsupported(name, format!("{name} is not supported here")));
             }
         }
         let stream = request.stream || always_stream;
-        Ok(GenerationRequest {
-            prompts: vec![read_text("prompt", &prompt)?],
-            stream,
-            ..request
-        })
+        Ok(GenerationRequest { prompts: vec![read_text("prompt", &prompt)?], stream, ..request })
     })
 }
 

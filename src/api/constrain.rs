@@ -69,11 +69,7 @@ fn read_response_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, A
 }
 
 /// What a response format of this type has to have.
-fn text_of(
-    format: &Fields<'_, '_>,
-    kind: &str,
-    name: &'static str,
-) -> Result<String, ApiError> {
+fn text_of(format: &Fields<'_, '_>, kind: &str, name: &'static str) -> Result<String, ApiError> {
     format.string(name)?.ok_or_else(|| {
         let message = format!("response_format of the type {kind} must have a {name}, a string");
         ApiError::field("response_format", message)
@@ -149,11 +145,7 @@ mod tests {
         assert_eq!(read(r#"{"guided_choice":["a\"","b"]}"#), Ok(Some(choice)));
         let any = Constraint::JsonSchema("{}".into());
         assert_eq!(read(r#"{"json_schema":{}}"#), Ok(Some(any)), "llama-server: any JSON");
-        for nothing in [
-            r#"{}"#,
-            r#"{"response_format":{"type":"text"}}"#,
-            r#"{"grammar":""}"#,
-        ] {
+        for nothing in [r#"{}"#, r#"{"response_format":{"type":"text"}}"#, r#"{"grammar":""}"#] {
             assert_eq!(read(nothing), Ok(None), "{nothing}");
         }
     }

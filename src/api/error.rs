@@ -30,15 +30,7 @@ impl ApiError {
         // What it shows of the request may be as long as that.
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(ERROR_BYTES_MAX));
-        Self {
-            status,
-            kind,
-            message,
-            param: None,
-            code: None,
-            retry_after: None,
-            allow: None,
-        }
+        Self { status, kind, message, param: None, code: None, retry_after: None, allow: None }
     }
 
     /// 400: the request cannot be served as it is.

@@ -60,7 +60,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     /// Each look for a field goes over all of them.
     fn new(object: Object<'tape, 'input>) -> Result<Self, ApiError> {
         if object.len() > FIELDS_MAX {
-            let message = format!("an object has {} fields; it may have {FIELDS_MAX}", object.len());
+            let message =
+                format!("an object has {} fields; it may have {FIELDS_MAX}", object.len());
             return Err(ApiError::invalid(message));
         }
         Ok(Self { object })

@@ -88,9 +88,8 @@ impl TokenColumns {
             [&mut *tokens, logprobs, top, offsets].into_iter().for_each(push_comma);
             push_string(tokens, &text);
             write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // with a point
-            let scored = |scored: &Scored| {
-                (scored.text().into_owned(), scored.logprob.max(LEAST).into())
-            };
+            let scored =
+                |scored: &Scored| (scored.text().into_owned(), scored.logprob.max(LEAST).into());
             let map: serde_json::Map<_, _> = token.top.iter().map(scored).collect();
             serde_json::to_writer(top, &map).expect("memory");
             write!(offsets, "{offset}").expect("memory");

@@ -11,8 +11,8 @@ use super::extras::{RequestedExtras, read_extras};
 use super::json::{Fields, wrong};
 use crate::constraint::Constraint;
 use crate::limits::{
-    CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX,
-    STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
+    CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX,
+    SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
 };
 use crate::types::{Sampling, TokenId};
 
@@ -261,8 +261,16 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
         repeat_last_n: repeat_last_n.map_or(defaults.repeat_last_n, |n| {
             if n < 0 { SEQUENCE_TOKENS_MAX as u32 } else { n as u32 } // checked above
         }),
-        presence_penalty: number("presence_penalty", -penalty..=penalty, defaults.presence_penalty)?,
-        frequency_penalty: number("frequency_penalty", -penalty..=penalty, defaults.frequency_penalty)?,
+        presence_penalty: number(
+            "presence_penalty",
+            -penalty..=penalty,
+            defaults.presence_penalty,
+        )?,
+        frequency_penalty: number(
+            "frequency_penalty",
+            -penalty..=penalty,
+            defaults.frequency_penalty,
+        )?,
         seed: 0,
         ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(defaults.ignore_eos),
         penalise_window: defaults.penalise_window,

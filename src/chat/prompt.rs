@@ -291,7 +291,8 @@ mod tests {
     #[test]
     fn ids_are_as_long_as_mistral_wants_them() {
         assert_eq!(short_id("call00001"), "call00001");
-        let (one, other) = (short_id("call_0123456789abcdef_0_0"), short_id("call_0123456789abcdef_0_1"));
+        let (one, other) =
+            (short_id("call_0123456789abcdef_0_0"), short_id("call_0123456789abcdef_0_1"));
         assert_ne!(one, other);
         for id in [one, other, short_id(""), short_id("a-b-c-d-e")] {
             assert!(id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{id}");

@@ -244,7 +244,10 @@ impl ServeArgs {
             secrets.extend(lines.map(str::to_owned));
             // To let everybody in is nothing that an empty file should do.
             if secrets.len() == before {
-                return Err(format!("{} has no API key; it must have one in each line", path.display()));
+                return Err(format!(
+                    "{} has no API key; it must have one in each line",
+                    path.display()
+                ));
             }
         }
         let plain = secrets.into_iter().enumerate().map(|(i, secret)| ApiKey {

@@ -417,8 +417,15 @@ mod tests {
     /// `"samplers": "ttt…"`, each of which divides by almost nothing.
     #[test]
     fn no_sampler_empties_the_pool() {
-        let sampling = Sampling { temperature: 0.0011, top_k: 2, top_p: 0.5, min_p: 0.5, ..Sampling::default() };
-        let mut chain = Chain { typical_p: 0.5, top_n_sigma: 0.1, xtc_probability: 1.0, ..Chain::default() };
+        let sampling = Sampling {
+            temperature: 0.0011,
+            top_k: 2,
+            top_p: 0.5,
+            min_p: 0.5,
+            ..Sampling::default()
+        };
+        let mut chain =
+            Chain { typical_p: 0.5, top_n_sigma: 0.1, xtc_probability: 1.0, ..Chain::default() };
         chain.dynatemp_range = 0.001;
         let kinds = SamplerKind::ORDER.into_iter();
         let pooled = kinds.filter(|k| !matches!(k, SamplerKind::Penalties | SamplerKind::Dry));

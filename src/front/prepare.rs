@@ -279,7 +279,8 @@ fn generation(
         let message = "this model makes embeddings and no text; see /v1/embeddings";
         return Err(ApiError::unsupported("model", message));
     }
-    if request.echo && request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some())
+    if request.echo
+        && request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some())
     {
         let message = "echo and logprobs cannot be given together: this server scores the tokens \
                        that it generates, and not those of a prompt";
@@ -351,10 +352,7 @@ fn prepare_embeddings(
     for input in &request.inputs {
         let ids = tokens_of("input", input, None, serving)?;
         if ids.len() > limit {
-            let message = format!(
-                "an input has {} tokens; it may have {limit}",
-                ids.len()
-            );
+            let message = format!("an input has {} tokens; it may have {limit}", ids.len());
             return Err(ApiError::field("input", message));
         }
         texts.push(ids.into_boxed_slice());

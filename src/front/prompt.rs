@@ -28,7 +28,11 @@ pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// 400 with the size and the bound.
-pub fn check_prompt_text(text: &str, param: &'static str, serving: &Serving) -> Result<(), ApiError> {
+pub fn check_prompt_text(
+    text: &str,
+    param: &'static str,
+    serving: &Serving,
+) -> Result<(), ApiError> {
     check_text(param, text)?;
     let least_tokens = text.len() / serving.vocab.longest_token_bytes();
     if least_tokens > serving.sequence_tokens as usize {
@@ -41,7 +45,11 @@ pub fn check_prompt_text(text: &str, param: &'static str, serving: &Serving) -> 
 ///
 /// # Errors
 /// 400 with the first that is not, and the range.
-pub fn check_known(param: &'static str, ids: &[TokenId], serving: &Serving) -> Result<(), ApiError> {
+pub fn check_known(
+    param: &'static str,
+    ids: &[TokenId],
+    serving: &Serving,
+) -> Result<(), ApiError> {
     let n_tokens = serving.vocab.n_tokens();
     let known = |token: &TokenId| usize::try_from(*token).is_ok_and(|token| token < n_tokens);
     match ids.iter().find(|token| !known(token)) {

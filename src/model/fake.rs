@@ -86,8 +86,8 @@ pub struct FakeModel {
     steps: u64,
     context_tokens: usize,
     slots: Box<[Vec<Tail>]>, // [slots][tokens]: how it goes on after each token
-    logits: Box<[f32]>,     // [rows_max, N_VOCAB]
-    sampled: Box<[bool]>,   // [rows_max]: which rows of the last step have logits
+    logits: Box<[f32]>,      // [rows_max, N_VOCAB]
+    sampled: Box<[bool]>,    // [rows_max]: which rows of the last step have logits
     fails_next: Option<StepError>,
     abort: Arc<AtomicBool>,
 }

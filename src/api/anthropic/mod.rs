@@ -167,7 +167,10 @@ fn read_turn(turn: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), A
     let mut texts = Vec::new();
     let blocks = objects("content", &content, PARTS_MAX)?;
     if blocks.is_empty() {
-        return Err(ApiError::field("content", "content is empty; it must have at least one block"));
+        return Err(ApiError::field(
+            "content",
+            "content is empty; it must have at least one block",
+        ));
     }
     for block in blocks {
         match (block.string("type")?.as_deref(), role) {
@@ -229,7 +232,10 @@ fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
         let parameters = match tool.get("input_schema")? {
             Some(schema) if schema.is_object() => keep("tools", &schema)?,
             _ => {
-                return Err(ApiError::field("tools", "a tool must have an input_schema, an object"));
+                return Err(ApiError::field(
+                    "tools",
+                    "a tool must have an input_schema, an object",
+                ));
             }
         };
         let description = tool.string("description")?.unwrap_or_default();

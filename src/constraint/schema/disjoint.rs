@@ -42,11 +42,7 @@ fn are_disjoint(a: &Value, b: &Value, work: &Cell<usize>) -> bool {
 
 /// A property that one of them requires, and that has other constants in the
 /// other one.
-fn have_different_tags(
-    a: &Map<String, Value>,
-    b: &Map<String, Value>,
-    work: &Cell<usize>,
-) -> bool {
+fn have_different_tags(a: &Map<String, Value>, b: &Map<String, Value>, work: &Cell<usize>) -> bool {
     let required = |map: &Map<String, Value>, name: &str| {
         let names = map.get("required").and_then(Value::as_array);
         names.is_some_and(|names| names.iter().any(|n| n == name))

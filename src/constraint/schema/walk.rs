@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use super::super::{ConstraintError, lark};
 use super::{disjoint, finite, formats, values};
 use crate::limits::{
-    REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_COMPARISONS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_PATTERN_PROPERTIES_MAX,
-    SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
+    REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_COMPARISONS_MAX, SCHEMA_DEPTH_MAX,
+    SCHEMA_PATTERN_PROPERTIES_MAX, SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
 };
 
 /// What is to be changed in the schema, each with the JSON pointer of the
