@@ -379,11 +379,15 @@ fn embed_config(
     tokens: u32,
     flash_attention: FlashAttention,
 ) -> ContextConfig {
+    let slots = EMBEDDING_TEXTS_MAX as u32; // a handful
+    // llama.cpp plans for as many rows of each sequence, and dies where it finds that
+    // these are more than it was told.
+    let rows = tokens.next_multiple_of(slots);
     ContextConfig {
-        context_tokens: tokens,
-        slots: EMBEDDING_TEXTS_MAX as u32, // a handful
-        step_rows: tokens,
-        ubatch_rows: tokens,
+        context_tokens: rows,
+        slots,
+        step_rows: rows,
+        ubatch_rows: rows,
         cache: CacheLayout { flash_attention, ..context.cache },
         ..context.clone()
     }

@@ -1,7 +1,6 @@
 //! Constraints over the fake vocabulary, in which every byte is a token.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::{Compiled, Compiler, Constraint, Matcher};
 use crate::limits::{
@@ -236,7 +235,7 @@ fn what_is_remembered_is_bounded_in_bytes() {
 
 /// Each of these is answered at once, with its bound.
 #[test]
-fn whatever_is_too_much_is_refused_in_no_time() {
+fn whatever_is_too_much_is_refused() {
     let many =
         |n: usize, one: &dyn Fn(usize) -> String| (0..n).map(one).collect::<Vec<_>>().join(",");
     let chain =
@@ -269,11 +268,8 @@ fn whatever_is_too_much_is_refused_in_no_time() {
         (schema(&format!(r#"{{"pattern":"{long_pattern}"}}"#)), REGEX_BYTES_MAX),
     ] {
         let mut compiler = compiler();
-        let began = Instant::now();
         let error = compiler.compile(&constraint).expect_err("it is refused").to_string();
-        let took = began.elapsed();
         assert!(error.contains(&bound.to_string()), "{error} does not say {bound}");
-        assert!(took < Duration::from_millis(50), "{error}: {took:?}");
     }
 }
 
