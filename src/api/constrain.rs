@@ -88,7 +88,8 @@ fn read_schema(
     of_schema(name, &value).map(Some)
 }
 
-fn of_schema(name: &'static str, value: &Value<'_, '_>) -> Result<Constraint, ApiError> {
+/// A schema that is given as JSON.
+pub(super) fn of_schema(name: &'static str, value: &Value<'_, '_>) -> Result<Constraint, ApiError> {
     if !value.is_object() && !value.is_bool() {
         return Err(wrong(name, "a JSON schema, an object", value));
     }

@@ -249,7 +249,7 @@ fn conversation(
     }
     if let Some(grammar) = grammar {
         if generation.constraint.is_some() {
-            let message = "response_format cannot be given together with tools; \
+            let message = "a form of the text cannot be given together with tools; \
                            set tool_choice to none";
             return Err(ApiError::field("response_format", message));
         }

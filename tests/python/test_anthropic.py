@@ -1,15 +1,18 @@
 """The official `anthropic` package against the real binary."""
 
 import contextlib
+import typing
 
 import anthropic
+import pydantic
 import pytest
 from conftest import KEY, MODEL, address
 from test_openai_errors import holders
 
 SUM = [{"role": "user", "content": "What is 3 plus 4?"}]
 STORY = [{"role": "user", "content": "Tell me a story about a dragon."}]
-GREEDY = {"model": MODEL, "temperature": 0, "max_tokens": 60}
+# The package has no place for the temperature any more; servers still do.
+GREEDY = {"model": MODEL, "max_tokens": 60, "extra_body": {"temperature": 0}}
 CITIES = {"type": "string", "enum": ["Oslo", "Rome"]}
 WEATHER = {
     "name": "get_weather",
@@ -127,6 +130,15 @@ def test_a_streamed_tool_call(tool_client):
     assert len(pieces) > 1, "piece by piece"
 
 
+def test_an_answer_has_the_form_that_is_asked_for(client):
+    class Trip(pydantic.BaseModel):
+        city: typing.Literal["Oslo", "Rome"]
+        by_train: bool
+
+    message = client.messages.parse(**GREEDY, messages=SUM, output_format=Trip)
+    assert isinstance(message.parsed_output, Trip)
+
+
 def test_what_a_tool_answers_is_read(tool_client):
     call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Oslo"}}
     answer = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
@@ -157,8 +169,9 @@ def test_errors_are_the_right_exceptions(server, client, small_banner):
 
     bad = anthropic.BadRequestError
     assert refused(bad, 400, messages=[]).body["error"]["type"] == "invalid_request_error"
-    refused(bad, 400, temperature=-1)
-    refused(bad, 400, max_tokens=100_000)
+    refused(bad, 400, extra_body={"temperature": -1})
+    refused(bad, 400, output_config={"format": {"type": "json_schema", "schema": {"type": 7}}})
+    refused(bad, 400, max_tokens=10_000)
     refused(bad, 400, messages=[{"role": "king", "content": "a"}])
     stranger = anthropic.Anthropic(base_url=server, api_key="wrong", max_retries=0)
     error = refused(anthropic.AuthenticationError, 401, stranger)

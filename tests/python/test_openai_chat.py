@@ -35,7 +35,7 @@ def test_every_role_and_form_of_content(client):
         {"role": "system", "content": "You are a friendly assistant."},
         {"role": "user", "content": [text("Hello!")]},
         {"role": "assistant", "content": "Hello! How can I help you?"},
-        {"role": "user", "content": [text("What is 8 "), text("plus 6?")]},
+        {"role": "user", "content": [text("I have a question."), text("What is 8 plus 6?")]},
     ]
     chat = client.chat.completions.create(**GREEDY, messages=messages)
     assert "14" in chat.choices[0].message.content

@@ -89,7 +89,7 @@ def holders(banner, count):
 def gauge(banner, state):
     with urllib.request.urlopen(metrics_address(banner)) as page:
         text = page.read().decode()
-    return int(re.search(rf"^vllm:num_requests_{state}\S* (\d+)", text, re.MULTILINE).group(1))
+    return int(re.search(rf"^vllm:num_requests_{state}\b.* (\d+)", text, re.MULTILINE).group(1))
 
 
 def until(happened):

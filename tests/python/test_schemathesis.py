@@ -24,7 +24,7 @@ CHECKED = {"not_a_server_error", "status_code_conformance", "content_type_confor
 CHECKED |= {"response_headers_conformance", "response_schema_conformance"}
 # Asked for at random these are refused, nearly always: half of the right requests go without.
 RARELY_RIGHT = {"grammar", "guided_grammar", "regex", "guided_regex", "json_schema", "guided_json"}
-RARELY_RIGHT |= {"guided_choice", "response_format", "tools", "tool_choice", "suffix", "best_of"}
+RARELY_RIGHT |= {"guided_choice", "response_format", "output_config", "tools", "tool_choice", "suffix", "best_of"}
 RARELY_RIGHT |= {"logit_bias", "min_tokens", "chat_template_kwargs", "continue_final_message"}
 # Texts are short, so that the time goes into requests.
 TOKENS_MAX = 4

@@ -10,6 +10,7 @@ use simd_json::prelude::*;
 
 use super::chat::ChatRequest;
 use super::chat::messages::{check_choice, checked_name};
+use super::constrain::of_schema;
 use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::request::{
@@ -17,6 +18,7 @@ use super::request::{
     refuse_unsupported,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
+use crate::constraint::Constraint;
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
@@ -27,12 +29,6 @@ use crate::types::Sampling;
 pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
-        if let Some(config) = fields.object("output_config")?
-            && config.get("format")?.is_some()
-        {
-            let message = "output_config.format is not supported by this server";
-            return Err(ApiError::unsupported("output_config", message));
-        }
         fields.string("model")?; // one model is served, whatever it is called
         let max_tokens = read_max_tokens(fields)?;
         if max_tokens.is_none() && !counts_only {
@@ -45,6 +41,7 @@ pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, 
             stops: read_stop_list("stop_sequences", fields)?,
             stream: fields.boolean("stream")?.unwrap_or(false),
             urgency: read_urgency(fields)?,
+            constraint: read_format(fields)?,
             ..GenerationRequest::default()
         };
         let mut messages = read_system(fields)?;
@@ -60,7 +57,7 @@ pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, 
             tools,
             tool_choice,
             parallel_tool_calls,
-            template_kwargs: read_thinking(fields)?,
+            template_kwargs: read_effort(fields)?,
             continue_final_message,
         };
         Ok(ChatRequest { generation, conversation, split_reasoning: true })
@@ -72,18 +69,41 @@ pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
     write!(out, "{{\"input_tokens\":{tokens}}}").expect("memory");
 }
 
-/// `thinking` becomes what templates call it.
-fn read_thinking(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> {
-    let Some(thinking) = fields.object("thinking")? else { return Ok(Map::new()) };
-    let enabled = match thinking.string("type")?.as_deref() {
-        Some("enabled" | "adaptive") => true,
-        Some("disabled") => false,
-        _ => {
-            let message = "thinking.type must be enabled, adaptive or disabled";
-            return Err(ApiError::field("thinking", message));
-        }
+/// `thinking` and `output_config.effort` become what templates call them.
+fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> {
+    let mut kwargs = Map::new();
+    if let Some(thinking) = fields.object("thinking")? {
+        let enabled = match thinking.string("type")?.as_deref() {
+            Some("enabled" | "adaptive") => true,
+            Some("disabled") => false,
+            _ => {
+                let message = "thinking.type must be enabled, adaptive or disabled";
+                return Err(ApiError::field("thinking", message));
+            }
+        };
+        kwargs.insert("enable_thinking".to_owned(), enabled.into());
+    }
+    let config = fields.object("output_config")?;
+    if let Some(effort) = config.map(|config| config.string("effort")).transpose()?.flatten() {
+        kwargs.insert("reasoning_effort".to_owned(), effort.into());
+    }
+    Ok(kwargs)
+}
+
+/// `output_config.format`: a schema of the answer.
+fn read_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
+    const NAME: &str = "output_config";
+    let config = fields.object(NAME)?;
+    let Some(format) = config.map(|config| config.object("format")).transpose()?.flatten() else {
+        return Ok(None);
     };
-    Ok(Map::from_iter([("enable_thinking".to_owned(), enabled.into())]))
+    match (format.string("type")?.as_deref(), format.get("schema")?) {
+        (Some("json_schema"), Some(schema)) => of_schema(NAME, &schema).map(Some),
+        _ => {
+            let message = "output_config.format must have the type json_schema and a schema";
+            Err(ApiError::field(NAME, message))
+        }
+    }
 }
 
 fn read_system(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
