@@ -37,6 +37,13 @@
 //!   authors measured about 50 µs a token, for 128,000 tokens and JSON schemas,
 //!   and 1.5 ms for a walk over the whole trie at 2 GHz.
 //!
+//! Measured on two cores of a 2.5 GHz Xeon, with the schema of `benches/mask.rs` and
+//! 151,936 tokens: llama-server, on the shape of Qwen3-0.6B, takes 10 to 25 ms a token
+//! more than without it. A mask here takes 0.04 ms in the middle of all; at the 99th
+//! percentile 1.3 to 2.1 ms, which are those within a string that has a `pattern`: there
+//! the whole trie is walked. A regular expression whose `\w` is all of Unicode's walks it
+//! for each token, in up to 10 ms.
+//!
 //! Beyond speed: llama.cpp's schema converter drops what it does not know
 //! without a word (its README says so), and its sampler aborts the process on
 //! an end token that the grammar does not allow; llguidance refuses, and returns
