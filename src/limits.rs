@@ -128,6 +128,9 @@ pub const SAMPLERS_MAX: usize = 16;
 pub const DRY_BREAKERS_MAX: usize = 16;
 /// Bytes of one of them: llama.cpp's own bound.
 pub const DRY_BREAKER_BYTES_MAX: usize = 40;
+/// Commas and colons in a body. Texts with more have more tokens than a sequence may
+/// have, and objects and arrays with more are slow to parse.
+pub const JSON_SEPARATORS_MAX: usize = 1 << 20;
 /// Fields of an object of a request that has known ones.
 pub const FIELDS_MAX: usize = 1024;
 /// The highest temperature, and the largest presence and frequency penalties: OpenAI's.
@@ -154,8 +157,9 @@ pub const CONSTRAINT_STEP_FUEL: u64 = 100_000;
 /// Earley items that llguidance makes for one mask; its authors say 20,000 a
 /// millisecond.
 pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 50_000;
-/// Earley items of one place in a text: how many ways a grammar may have to go on.
-pub const CONSTRAINT_ROW_ITEMS_MAX: usize = 2000;
+/// Earley items of one place in a text: how many ways a grammar may have to go on. A mask
+/// takes time by their square: 35 ms for these, by hand on two cores of a 2.5 GHz Xeon.
+pub const CONSTRAINT_ROW_ITEMS_MAX: usize = 1000;
 /// States of one constraint's lexer, of about a kilobyte each. A string with a
 /// `maxLength` takes about ten for each of its characters.
 pub const CONSTRAINT_LEXER_STATES_MAX: usize = 1 << 16;
@@ -245,6 +249,8 @@ pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Texts whose embeddings are computed at once.
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
+/// Tokens of all texts of one request for embeddings: OpenAI's bound.
+pub const EMBEDDING_REQUEST_TOKENS_MAX: usize = 300_000;
 /// Texts of one request for embeddings: OpenAI's bound.
 pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Tokens of texts whose embeddings are computed at once, and so of one text. Their

@@ -333,6 +333,7 @@ impl Simulation {
                             self.tally.cut += 1;
                         }
                         Finish::Failed => self.tally.failed += 1,
+                        Finish::Broken => unreachable!("nothing is constrained"),
                     }
                 }
             }

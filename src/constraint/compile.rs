@@ -3,7 +3,6 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use llguidance::ParserFactory;
@@ -32,13 +31,10 @@ pub struct Compiler {
 
 /// A constraint, ready to be walked.
 pub struct Compiled {
-    /// Its clones walk; it stays at the beginning. All share one lexer, and what
-    /// one of them makes it learn serves the others.
+    /// Its clones walk, each with a lexer of its own, so that none takes another one's
+    /// states; it stays at the beginning.
     pub(super) start: llguidance::Matcher,
     pub(super) tokens: Arc<Tokens>,
-    /// The shared lexer has failed, which it does not recover from: whoever asks
-    /// next gets a new one.
-    pub(super) worn_out: Arc<AtomicBool>,
     /// It names tokens that have no text: those that begin and end calls of tools.
     pub(super) names_control: bool,
 }
@@ -117,11 +113,9 @@ impl Compiler {
     pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
         if let Some(at) = self.cached.iter().position(|(cached, _)| cached == constraint) {
             let entry = self.cached.remove(at);
-            if !entry.1.worn_out.load(Ordering::Relaxed) {
-                let found = entry.1.clone();
-                self.cached.push(entry);
-                return Ok(found);
-            }
+            let found = entry.1.clone();
+            self.cached.push(entry);
+            return Ok(found);
         }
         let compiled = Arc::new(self.compile_new(constraint)?);
         self.remember(constraint.clone(), compiled.clone());
@@ -157,7 +151,6 @@ impl Compiler {
         Ok(Compiled {
             start,
             tokens: self.tokens.clone(),
-            worn_out: Arc::default(),
             names_control: matches!(constraint, Constraint::Lark(_)),
         })
     }

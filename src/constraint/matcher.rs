@@ -1,7 +1,6 @@
 //! One sequence's walk through its constraint: which tokens may come, which came.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use llguidance::toktrie::SimpleVob;
 
@@ -20,18 +19,17 @@ use crate::types::TokenId;
 pub struct Matcher {
     parser: llguidance::Matcher,
     tokens: Arc<Tokens>,
-    worn_out: Arc<AtomicBool>,
     names_control: bool,
     error: Option<String>,
 }
 
 impl Matcher {
-    /// A matcher at the beginning. Copies a few kilobytes.
+    /// A matcher at the beginning. Copies what compiling has made: tens of kilobytes, as a
+    /// rule.
     pub fn new(compiled: &Compiled) -> Self {
         Self {
-            parser: compiled.start.clone(),
+            parser: compiled.start.deep_clone(),
             tokens: compiled.tokens.clone(),
-            worn_out: compiled.worn_out.clone(),
             names_control: compiled.names_control,
             error: None,
         }
@@ -100,7 +98,6 @@ impl Matcher {
     }
 
     fn fail(&mut self, error: &str) -> String {
-        self.worn_out.store(true, Ordering::Relaxed);
         let error = tidy(error);
         self.error = Some(error.clone());
         error

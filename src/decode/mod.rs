@@ -100,8 +100,8 @@ impl Walk {
     fn catch_up(&mut self, history: History<'_>) {
         let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
         for token in &generated[self.seen..] {
-            if let Err(error) = self.matcher.push(*token) {
-                tracing::error!(error, "a constraint failed in mid-text");
+            if self.matcher.push(*token).is_err() {
+                break; // it remembers, and nothing but the end can follow
             }
         }
         self.seen = generated.len();
@@ -348,7 +348,12 @@ impl<B: Backend> DecodeLane<B> {
                 slot.state = SlotState::Ended;
             }
             let owner = Owner { slot: row.slot, generation: slot.generation };
-            let sample = Sample { owner, token, end, logprobs, mu: slot.mu };
+            let error = slot.walk.as_ref().and_then(|walk| walk.matcher.error()).filter(|_| end);
+            if let Some(error) = error {
+                tracing::error!(error, "a constraint failed in mid-text");
+            }
+            let broken = error.is_some();
+            let sample = Sample { owner, token, end, broken, logprobs, mu: slot.mu };
             batch.samples.push(sample).expect("one sample for each slot");
         }
     }

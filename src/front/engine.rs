@@ -496,6 +496,13 @@ impl Engine {
                 metrics.finished.error.increment();
                 exchange.fail(ApiError::internal("the model failed to run a step; try again"));
             }
+            Finish::Broken => {
+                metrics.finished.error.increment();
+                let message = "the text's schema, regular expression or grammar could not be \
+                               followed any further: it takes more states than this server \
+                               keeps; shorter texts and fewer choices in it take fewer";
+                exchange.fail(ApiError::invalid(message));
+            }
             Finish::Length => unreachable!("taken together with the last token"),
         }
         drop(exchange);

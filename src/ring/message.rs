@@ -140,6 +140,9 @@ pub struct Sample {
     /// It is an end-of-generation token: the decode lane runs no further row
     /// of this sequence.
     pub end: bool,
+    /// It ends because its constraint could not be followed any further: the text is
+    /// not what was asked for.
+    pub broken: bool,
     /// Which of the batch's `logprobs` are its own, if it was asked for them.
     pub logprobs: Option<u16>,
     /// What Mirostat's `mu` is after it: the sequence may have to go on elsewhere.

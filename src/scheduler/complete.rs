@@ -28,7 +28,8 @@ impl Scheduler {
             sequence.in_flight -= 1;
             if sample.end {
                 self.release(id);
-                event(Event::Finished(id, Finish::End));
+                let finish = if sample.broken { Finish::Broken } else { Finish::End };
+                event(Event::Finished(id, finish));
                 continue;
             }
             sequence.tokens.push(sample.token);

@@ -78,6 +78,8 @@ pub enum Finish {
     Length,
     /// The steps that it was in failed.
     Failed,
+    /// Its constraint could not be followed any further.
+    Broken,
 }
 
 /// See the module's description.

@@ -112,7 +112,8 @@ pub fn executor(
             let token = largest(model.logits(index), end_tokens);
             let owner = row.owner;
             last[owner.slot.index()] = token;
-            let sample = Sample { owner, token, end: false, logprobs: None, mu: 0.0 };
+            let sample =
+                Sample { owner, token, end: false, broken: false, logprobs: None, mu: 0.0 };
             batch.samples.push(sample).expect("one sample for each slot");
         }
     }
