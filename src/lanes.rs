@@ -28,6 +28,7 @@ use crate::limits::{
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
+use crate::model::StepError;
 use crate::model::embed::Embedder;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::{ContextConfig, LlamaBackend};
@@ -251,7 +252,7 @@ impl Server {
         let (serving, metrics) = (serving.clone(), self.metrics.clone());
         let run = move || {
             let mut compiler = None;
-            worker.run(|work| {
+            worker.run(|work, _| {
                 let began = metrics.clock.now();
                 let prepared = prepare::do_work(work, &serving, &mut compiler);
                 metrics.prepare.time_us.observe(metrics.clock.now().since(began));
@@ -271,7 +272,7 @@ impl Server {
         let serving = serving.clone();
         let cores = self.config.placement.decode_cores.clone();
         let run = move |mut embedder: Embedder| {
-            worker.run(|work| embed(work, &mut embedder, &serving));
+            worker.run(|work, is_wanted| embed(work, is_wanted, &mut embedder, &serving));
         };
         self.others.push(start_pinned("embed", cores, make, run)?);
         Ok(link)
@@ -501,10 +502,17 @@ fn start_ops(
 }
 
 /// Makes vectors of texts, and the answer of them.
-fn embed(work: Work, embedder: &mut Embedder, serving: &Serving) -> Result<Prepared, ApiError> {
+fn embed(
+    work: Work,
+    is_wanted: &dyn Fn() -> bool,
+    embedder: &mut Embedder,
+    serving: &Serving,
+) -> Result<Prepared, ApiError> {
     let Work::Embed(work) = work else { unreachable!("this is for the prepare lane") };
-    let vectors = embedder.embed(&work.texts).map_err(|error| {
-        tracing::error!(%error, "embeddings failed");
+    let vectors = embedder.embed(&work.texts, is_wanted).map_err(|error| {
+        if error != StepError::Aborted {
+            tracing::error!(%error, "embeddings failed");
+        }
         ApiError::internal("the model failed to make the embeddings; try again")
     })?;
     let mut answer = Vec::new();

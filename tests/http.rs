@@ -274,6 +274,7 @@ fn keys_are_asked_for() {
     assert_eq!(with("Authorization: Bearer k\r\n").status, 401);
     assert_eq!(with("Authorization: Basic k1\r\n").status, 401);
     assert_eq!(with("Authorization: Bearer k1\r\n").status, 200);
+    assert_eq!(with("Authorization: Basic eDp5\r\nX-Api-Key: k1\r\n").status, 200);
     assert_eq!(with("X-Api-Key: k2\r\n").status, 200);
     assert_eq!(with("").header("www-authenticate"), Some("Bearer"));
     assert_eq!(client.get("/health").status, 200);

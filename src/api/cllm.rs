@@ -29,8 +29,14 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
         // Its answers have one text, and no place for these.
         let logprobs =
             request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some());
-        for (name, asked) in [("n", request.n > 1), ("echo", request.echo), ("logprobs", logprobs)]
-        {
+        for (name, asked) in [
+            ("n", request.n > 1),
+            ("echo", request.echo),
+            ("logprobs", logprobs),
+            ("stream_options", request.include_usage),
+            ("return_tokens", request.return_tokens),
+            ("timings_per_token", request.timings_per_token),
+        ] {
             if asked {
                 return Err(ApiError::unsupported(name, format!("{name} is not supported here")));
             }

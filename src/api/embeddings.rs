@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::error::ApiError;
 use super::json::{Fields, push_string, read_object};
-use super::request::{Prompt, read_prompt_list};
+use super::request::{Prompt, read_prompt_list, refuse};
 use crate::limits::EMBEDDING_INPUTS_MAX;
 
 /// What is asked for.
@@ -38,6 +38,7 @@ pub enum Format {
 pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // one model is served, whatever it is called
+        refuse(fields, &[("timeout_ms", "null"), ("priority", "0")])?;
         Ok(EmbeddingsRequest {
             inputs: read_prompt_list("input", EMBEDDING_INPUTS_MAX, fields)?,
             format: read_format(fields)?,

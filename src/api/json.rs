@@ -8,7 +8,7 @@ use simd_json::prelude::*;
 use simd_json::tape::{Object, Value};
 
 use super::error::ApiError;
-use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX};
+use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX, JSON_SEPARATORS_MAX};
 
 /// Bodies up to this size are copied before they are parsed, so that an error
 /// can be found again at its exact byte (simd-json rewrites strings in place).
@@ -23,6 +23,12 @@ pub fn read_object<T>(
     body: &mut [u8],
     read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
+    let separators = body.iter().filter(|byte| matches!(byte, b',' | b':')).count();
+    if separators > JSON_SEPARATORS_MAX {
+        return Err(ApiError::invalid(format!(
+            "the body has {separators} commas and colons; it may have {JSON_SEPARATORS_MAX}"
+        )));
+    }
     let copy = (body.len() <= EXACT_ERROR_BYTES_MAX).then(|| body.to_vec());
     let tape = match simd_json::to_tape(body) {
         Ok(tape) => tape,

@@ -309,14 +309,8 @@ mod tests {
                 r#"{"prompt":"a","n":2,"best_of":3}"#,
                 "best_of is 3 and n is 2; this server shows all",
             ),
-            (
-                r#"{"prompt":"a","length_penalty":2}"#,
-                "length_penalty is not supported by this server",
-            ),
-            (
-                r#"{"prompt":"a","stop_token_ids":[1]}"#,
-                "stop_token_ids is not supported by this server",
-            ),
+            (r#"{"prompt":"a","length_penalty":2}"#, "length_penalty is not supported here"),
+            (r#"{"prompt":"a","stop_token_ids":[1]}"#, "stop_token_ids is not supported here"),
             (
                 r#"{"prompt":"a","response_format":{"type":"xml"}}"#,
                 "response_format must have the type text, json_object or json_schema",

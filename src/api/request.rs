@@ -98,7 +98,7 @@ pub fn read_generation(
         n,
         extras: read_extras(fields, &mut sampling)?,
         sampling,
-        max_tokens: read_max_tokens(fields)?,
+        max_tokens: read_max_tokens(fields)?.or(read_n_predict(fields)?),
         seed: read_seed(fields)?,
         stops: read_stop_list("stop", fields)?,
         constraint: read_constraint(fields)?,
@@ -299,6 +299,10 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("output_format", "null"),
     ("mcp_servers", "[]"),
     ("container", "null"),
+    ("context_management", "null"),
+    ("parse_tool_calls", "true"),
+    ("store", "false"),
+    ("verbosity", "\"medium\""),
     ("prompt_logprobs", "0"),
     ("post_sampling_probs", "false"),
     ("stop_token_ids", "[]"),
@@ -313,13 +317,24 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 /// # Errors
 /// 400 that names the field.
 pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
-    for (name, harmless) in UNSUPPORTED {
+    refuse(fields, UNSUPPORTED)
+}
+
+/// The same of these fields.
+///
+/// # Errors
+/// As above.
+pub fn refuse(
+    fields: &Fields<'_, '_>,
+    unsupported: &[(&'static str, &str)],
+) -> Result<(), ApiError> {
+    for (name, harmless) in unsupported {
         let Some(value) = fields.get(name)? else { continue };
         let given = value.encode();
         // Numbers compare as numbers: 1.0 is 1.
         let same_number = value.cast_f64().is_some_and(|n| harmless.parse() == Ok(n));
         if given != *harmless && !same_number {
-            let message = format!("{name} is not supported by this server");
+            let message = format!("{name} is not supported here");
             return Err(ApiError::unsupported(name, message));
         }
     }
@@ -336,6 +351,18 @@ pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError>
     let newer = fields.integer("max_completion_tokens", range.clone())?;
     let older = fields.integer("max_tokens", range)?;
     Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits
+}
+
+/// Reads `n_predict`, llama-server's name for it; -1 is as many as fit.
+fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+    let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
+    match n {
+        Some(0) => {
+            let message = "n_predict must be at least 1, or -1 for as many as fit, not 0";
+            Err(ApiError::field("n_predict", message))
+        }
+        n => Ok(n.and_then(|n| u32::try_from(n).ok())),
+    }
 }
 
 /// Reads `seed`: any whole number. Negative ones (llama-server's -1) draw one.

@@ -22,7 +22,7 @@ use crate::chat::output::{ParserOptions, reasoning};
 use crate::chat::prompt::{ChatModel, ChatPrompt};
 use crate::clock::utc_now;
 use crate::constraint::{Compiler, Constraint};
-use crate::limits::PROMPTS_MAX;
+use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, PROMPTS_MAX};
 use crate::model::vocab::Vocab;
 use crate::types::{Extras, ModelInfo, TokenId};
 
@@ -348,11 +348,19 @@ fn prepare_embeddings(
         let message = format!("dimensions is {asked}; this model's vectors have {n_embd}");
         return Err(ApiError::field("dimensions", message));
     }
-    let mut texts = Vec::with_capacity(request.inputs.len());
+    let (mut texts, mut tokens) = (Vec::with_capacity(request.inputs.len()), 0);
     for input in &request.inputs {
         let ids = tokens_of("input", input, None, serving)?;
         if ids.len() > limit {
             let message = format!("an input has {} tokens; it may have {limit}", ids.len());
+            return Err(ApiError::field("input", message));
+        }
+        tokens += ids.len();
+        if tokens > EMBEDDING_REQUEST_TOKENS_MAX {
+            let message = format!(
+                "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send \
+                 them in several requests"
+            );
             return Err(ApiError::field("input", message));
         }
         texts.push(ids.into_boxed_slice());

@@ -109,7 +109,13 @@ pub fn link(front_bell: Arc<SocketBell>) -> (WorkLink, Worker) {
 
 impl Worker {
     /// Does what comes, until the front lane closes the link.
-    pub fn run(mut self, mut do_work: impl FnMut(Work) -> Result<Prepared, ApiError>) {
+    ///
+    /// `do_work` may ask whether anybody still wants what it does, and stop where nobody
+    /// does.
+    pub fn run(
+        mut self,
+        mut do_work: impl FnMut(Work, &dyn Fn() -> bool) -> Result<Prepared, ApiError>,
+    ) {
         // In turns the smallest, so that nobody waits for more than one large one of
         // others, and the oldest, so that a large one has its turn.
         let mut oldest_next = false;
@@ -128,9 +134,9 @@ impl Worker {
             let mut job = waiting.remove(if oldest_next { 0 } else { smallest });
             oldest_next = !oldest_next;
             let work = job.work.take().expect("it has not been done");
-            if !job.abandoned.load(Ordering::Relaxed) {
-                job.result = Some(do_work(work));
-            }
+            let is_wanted = || !job.abandoned.load(Ordering::Relaxed) && !self.bell.is_closed();
+            let result = is_wanted().then(|| do_work(work, &is_wanted));
+            job.result = result;
             assert!(self.done.push(job).is_ok(), "the ring holds every job in flight");
             self.front_bell.ring();
         }

@@ -130,7 +130,11 @@ fn interpret(request: &Request<'_, '_>) -> Head {
         chunks_allowed: version_1_1,
         expects_continue: fields.expects_continue && version_1_1,
         content_type: fields.content_type,
-        api_key: fields.bearer.or(fields.api_key),
+        // Another scheme is a key that nobody has, unless there is one beside it.
+        api_key: match fields.authorization {
+            Some(key) => key.or(fields.api_key).or(Some(Vec::new())),
+            None => fields.api_key,
+        },
         request_id: fields.request_id,
         fault,
     }
@@ -160,7 +164,8 @@ struct Fields {
     expects_continue: bool,
     hosts: usize,
     content_type: Option<String>,
-    bearer: Option<Vec<u8>>,
+    /// Its key, or none where it is of another scheme: a proxy's, as a rule.
+    authorization: Option<Option<Vec<u8>>>,
     api_key: Option<Vec<u8>>,
     request_id: Option<String>,
 }
@@ -219,10 +224,12 @@ impl Fields {
             once(&mut self.content_type, media, "Content-Type")?;
         } else if is("authorization") {
             let key = match value.split_at_checked(7) {
-                Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => key.trim_ascii(),
-                _ => b"", // another scheme: a key that nobody has
+                Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
+                    Some(key.trim_ascii().to_vec())
+                }
+                _ => None,
             };
-            once(&mut self.bearer, key.to_vec(), "Authorization")?;
+            once(&mut self.authorization, key, "Authorization")?;
         } else if is("x-api-key") {
             once(&mut self.api_key, value.to_vec(), "X-Api-Key")?;
         } else if is("x-request-id") {

@@ -58,7 +58,11 @@ fn push_status_and_fields(out: &mut Vec<u8>, status: u16, options: &HeadOptions<
     // Anthropic's clients look for the second.
     let id = options.request_id;
     push(out, format_args!("x-request-id: {id}\r\nrequest-id: {id}\r\n"));
-    out.extend_from_slice(b"access-control-allow-origin: *\r\n");
+    // Scripts in browsers see no other fields than these.
+    out.extend_from_slice(
+        b"access-control-allow-origin: *\r\n\
+          access-control-expose-headers: x-request-id, request-id, retry-after\r\n",
+    );
     if let Some(seconds) = options.retry_after {
         push(out, format_args!("retry-after: {seconds}\r\n"));
     }
@@ -155,7 +159,8 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
-             x-request-id: r1\r\nrequest-id: r1\r\naccess-control-allow-origin: *\r\nretry-after: 3\r\n\
+             x-request-id: r1\r\nrequest-id: r1\r\naccess-control-allow-origin: *\r\n\
+             access-control-expose-headers: x-request-id, request-id, retry-after\r\nretry-after: 3\r\n\
              connection: keep-alive\r\ncontent-length: 2\r\n\r\n"
         );
     }

@@ -62,14 +62,22 @@ impl Embedder {
     }
 
     /// The vectors of these texts, each of `n_embd` numbers and of length 1, as many
-    /// texts at once as fit.
+    /// texts at once as fit. Between two calls of the model it asks whether they are still
+    /// wanted, and gives up where they are not.
     ///
     /// # Errors
     /// When the model could not run them.
-    pub fn embed(&mut self, texts: &[Box<[TokenId]>]) -> Result<Vec<Vec<f32>>, StepError> {
+    pub fn embed(
+        &mut self,
+        texts: &[Box<[TokenId]>],
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Vec<Vec<f32>>, StepError> {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut rest = texts;
         while !rest.is_empty() {
+            if !is_wanted() {
+                return Err(StepError::Aborted);
+            }
             let mut tokens = 0;
             let mut fits = |text: &[TokenId]| {
                 tokens += text.len();

@@ -172,6 +172,8 @@ def test_errors_are_the_right_exceptions(server, client, small_banner):
     refused(bad, 400, extra_body={"temperature": -1})
     refused(bad, 400, output_config={"format": {"type": "json_schema", "schema": {"type": 7}}})
     refused(bad, 400, max_tokens=10_000)
+    refused(bad, 400, tools=[WEATHER, WEATHER])
+    refused(bad, 400, tools=[WEATHER | {"input_schema": {"type": "array"}}])
     refused(bad, 400, messages=[{"role": "king", "content": "a"}])
     stranger = anthropic.Anthropic(base_url=server, api_key="wrong", max_retries=0)
     error = refused(anthropic.AuthenticationError, 401, stranger)

@@ -44,6 +44,11 @@ def test_every_role_and_form_of_content(client):
     assert again.choices[0].message.content == chat.choices[0].message.content
 
 
+def test_llama_servers_name_for_the_length(client):
+    chat = client.chat.completions.create(model=MODEL, messages=STORY, extra_body={"n_predict": 3})
+    assert (chat.usage.completion_tokens, chat.choices[0].finish_reason) == (3, "length")
+
+
 def test_stream_equals_whole(client):
     whole = client.chat.completions.create(**GREEDY, messages=STORY)
     stream = client.chat.completions.create(

@@ -60,6 +60,16 @@ def test_other_statuses(server, client):
     assert error.value.status_code == 413
 
 
+def test_a_form_that_cannot_be_followed_any_further_is_an_error(client):
+    # The more of it there is, the more ways there are to read it.
+    ways = " | ".join(" ".join(["s"] * n) for n in range(2, 7))
+    body = {"grammar": f'root ::= s\ns ::= "a" | {ways}'}
+    with pytest.raises(openai.BadRequestError, match="followed any further"):
+        client.completions.create(model=MODEL, prompt="a", max_tokens=300, extra_body=body)
+    with pytest.raises(openai.APIError, match="followed any further"):
+        list(client.completions.create(model=MODEL, prompt="a", max_tokens=300, stream=True, extra_body=body))
+
+
 # A full server --------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
 use super::chat::ChatRequest;
-use super::chat::messages::{check_choice, checked_name};
+use super::chat::messages::{check_choice, check_names, check_object, checked_name};
 use super::constrain::of_schema;
 use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
@@ -71,18 +71,18 @@ pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
 
 /// `thinking` and `output_config.effort` become what templates call them.
 fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> {
-    let mut kwargs = Map::new();
-    if let Some(thinking) = fields.object("thinking")? {
-        let enabled = match thinking.string("type")?.as_deref() {
-            Some("enabled" | "adaptive") => true,
-            Some("disabled") => false,
-            _ => {
-                let message = "thinking.type must be enabled, adaptive or disabled";
-                return Err(ApiError::field("thinking", message));
-            }
-        };
-        kwargs.insert("enable_thinking".to_owned(), enabled.into());
-    }
+    let thinking = fields.object("thinking")?;
+    // Who says nothing of it expects the answer in the first block.
+    let enabled = match thinking.map(|thinking| thinking.string("type")).transpose()?.flatten() {
+        None if fields.get("thinking")?.is_none() => false,
+        Some(kind) if kind == "enabled" || kind == "adaptive" => true,
+        Some(kind) if kind == "disabled" => false,
+        _ => {
+            let message = "thinking.type must be enabled, adaptive or disabled";
+            return Err(ApiError::field("thinking", message));
+        }
+    };
+    let mut kwargs = Map::from_iter([("enable_thinking".to_owned(), enabled.into())]);
     let config = fields.object("output_config")?;
     if let Some(effort) = config.map(|config| config.string("effort")).transpose()?.flatten() {
         kwargs.insert("reasoning_effort".to_owned(), effort.into());
@@ -230,13 +230,17 @@ fn read_tool_use(block: &Fields<'_, '_>) -> Result<ToolCall, ApiError> {
 }
 
 fn read_tool_result(block: &Fields<'_, '_>) -> Result<Message, ApiError> {
-    let content = match block.get("content")? {
+    let mut content = match block.get("content")? {
         None => Content::Text(String::new()),
         Some(value) => match value.as_str() {
             Some(text) => Content::Text(text.to_owned()),
             None => Content::Parts(read_texts("content", &value)?),
         },
     };
+    if block.boolean("is_error")? == Some(true) {
+        // Templates have no other place for it.
+        content = Content::Text(format!("Error: {}", content.text()));
+    }
     let tool_call_id = block.string("tool_use_id")?;
     Ok(Message { role: Role::Tool, content, tool_call_id, ..Message::default() })
 }
@@ -250,7 +254,7 @@ fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
         }
         let name = checked_name(tool.string("name")?)?;
         let parameters = match tool.get("input_schema")? {
-            Some(schema) if schema.is_object() => keep("tools", &schema)?,
+            Some(schema) if schema.is_object() => check_object(keep("tools", &schema)?)?,
             _ => {
                 return Err(ApiError::field(
                     "tools",
@@ -263,7 +267,10 @@ fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
         let definition = json!({"type": "function", "function": function});
         Ok(Tool { name, parameters, definition })
     };
-    objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect()
+    let tools: Vec<Tool> =
+        objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect::<Result<_, _>>()?;
+    check_names(&tools)?;
+    Ok(tools)
 }
 
 /// The choice, and whether several may be called at once.

@@ -201,8 +201,8 @@ impl MessagesReply {
             (Some(FinishReason::Stop), Some(_)) => "\"stop_sequence\"",
             (Some(FinishReason::Stop), None) if called => "\"tool_use\"",
             (Some(FinishReason::Stop), None) => "\"end_turn\"",
-            (Some(FinishReason::Length), _) => "\"max_tokens\"",
-            (Some(FinishReason::Timeout), _) => "\"pause_turn\"",
+            // There is no word for a time that was over; it is cut off likewise.
+            (Some(FinishReason::Length | FinishReason::Timeout), _) => "\"max_tokens\"",
         };
         write!(out, "\"stop_reason\":{reason},\"stop_sequence\":").expect("memory");
         match &self.stop_word {

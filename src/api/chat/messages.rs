@@ -146,14 +146,32 @@ pub fn read_tools(fields: &Fields<'_, '_>) -> Result<(Vec<Tool>, ToolChoice), Ap
             definitions.iter().zip(elements).map(read).collect::<Result<_, _>>()?
         }
     };
+    check_names(&tools)?;
+    let choice = read_tool_choice(fields, &tools)?;
+    Ok((tools, choice))
+}
+
+/// A name says which tool is called.
+pub fn check_names(tools: &[Tool]) -> Result<(), ApiError> {
     for (index, tool) in tools.iter().enumerate() {
         if tools[..index].iter().any(|other| other.name == tool.name) {
             let message = format!("two tools are called {:?}", tool.name);
             return Err(ApiError::field("tools", message));
         }
     }
-    let choice = read_tool_choice(fields, &tools)?;
-    Ok((tools, choice))
+    Ok(())
+}
+
+/// A schema of arguments, which are always an object.
+pub fn check_object(parameters: Value) -> Result<Value, ApiError> {
+    match parameters.get("type") {
+        None => Ok(parameters),
+        Some(kind) if kind == "object" => Ok(parameters),
+        Some(other) => {
+            let message = format!("the arguments of a tool are of the type object, not {other}");
+            Err(ApiError::field("tools", message))
+        }
+    }
 }
 
 fn read_tool(fields: &Fields<'_, '_>, definition: Value) -> Result<Tool, ApiError> {
@@ -167,7 +185,7 @@ fn read_tool(fields: &Fields<'_, '_>, definition: Value) -> Result<Tool, ApiErro
     };
     let name = checked_name(function.string("name")?)?;
     let parameters = match function.get("parameters")? {
-        Some(schema) if schema.is_object() => keep("tools", &schema)?,
+        Some(schema) if schema.is_object() => check_object(keep("tools", &schema)?)?,
         Some(other) => return Err(wrong("parameters", "a JSON schema, an object", &other)),
         None => any_object(),
     };

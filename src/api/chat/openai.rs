@@ -4,7 +4,7 @@ use super::ChatRequest;
 use super::messages::{read_messages, read_tools};
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, keep, read_object};
-use crate::api::request::{read_generation, refuse_unsupported};
+use crate::api::request::{read_generation, refuse, refuse_unsupported};
 use crate::chat::conversation::Conversation;
 use crate::types::Sampling;
 
@@ -15,6 +15,7 @@ use crate::types::Sampling;
 pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
+        refuse(fields, &[("echo", "false"), ("suffix", "\"\"")])?;
         fields.string("model")?; // one model is served, whatever it is called
         let (tools, tool_choice) = read_tools(fields)?;
         let generation = read_generation(fields, Sampling::default())?;

@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use super::super::error::ApiError;
-use super::super::json::{Fields, push_string, push_string_inside, read_object};
+use super::super::json::{push_string, push_string_inside, read_object};
 use super::super::logprobs::TokenList;
 use super::super::openai::push_timings;
-use super::super::request::{GenerationRequest, read_generation, read_prompts, refuse_unsupported};
+use super::super::request::{
+    GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
+};
 use super::super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
-use crate::limits::SEQUENCE_TOKENS_MAX;
 use crate::types::{Sampling, TokenId};
 
 /// llama-server's sampling, where a request does not say.
@@ -33,25 +34,13 @@ pub const SAMPLING: Sampling = Sampling {
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
+        refuse(fields, &[("echo", "false")])?;
         let request = read_generation(fields, SAMPLING)?;
-        let max_tokens = read_n_predict(fields)?.or(request.max_tokens);
         // In a stream tokens come with their text.
         let return_tokens = request.return_tokens || request.stream;
         let prompts = read_prompts(fields)?;
-        Ok(GenerationRequest { prompts, max_tokens, return_tokens, ..request })
+        Ok(GenerationRequest { prompts, return_tokens, ..request })
     })
-}
-
-/// `n_predict`; -1 is as many as fit, which is the default.
-fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
-    let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
-    match n {
-        Some(0) => {
-            let message = "n_predict must be at least 1, or -1 for as many as fit, not 0";
-            Err(ApiError::field("n_predict", message))
-        }
-        n => Ok(n.and_then(|n| u32::try_from(n).ok())),
-    }
 }
 
 /// The reply to `/completion`: one object for each prompt, an array of them where

@@ -233,16 +233,57 @@ fn literal(text: &str) -> String {
 
 /// A schema of arguments, which are always an object.
 fn schema_of_object(parameters: &Value) -> Value {
-    match parameters {
+    match without_annotations(parameters) {
         Value::Object(schema) if schema.contains_key("type") || schema.contains_key("$ref") => {
-            parameters.clone()
+            Value::Object(schema)
         }
         Value::Object(schema) => {
             let mut object = Map::from_iter([("type".to_owned(), json!("object"))]);
-            object.extend(schema.clone());
+            object.extend(schema);
             Value::Object(object)
         }
         _ => json!({"type": "object"}),
+    }
+}
+
+/// A schema without what says nothing of the values, which is most of what a large set of
+/// tools has: texts for the model, which has read them in its prompt.
+fn without_annotations(schema: &Value) -> Value {
+    const ANNOTATIONS: &[&str] = &[
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+    ];
+    // Under these are names that could be any, each with a schema.
+    const NAMED: &[&str] =
+        &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+    // These are values, and no schemas.
+    const VALUES: &[&str] = &["enum", "const"];
+    match schema {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| !ANNOTATIONS.contains(&name.as_str()));
+            let field = |(name, value): (&String, &Value)| {
+                let value = match value {
+                    Value::Object(named) if NAMED.contains(&name.as_str()) => {
+                        let one = |(name, schema): (&String, &Value)| {
+                            (name.clone(), without_annotations(schema))
+                        };
+                        Value::Object(named.iter().map(one).collect())
+                    }
+                    value if VALUES.contains(&name.as_str()) => value.clone(),
+                    value => without_annotations(value),
+                };
+                (name.clone(), value)
+            };
+            Value::Object(kept.map(field).collect())
+        }
+        Value::Array(schemas) => schemas.iter().map(without_annotations).collect(),
+        value => value.clone(),
     }
 }
 
@@ -295,6 +336,21 @@ mod tests {
         assert!(
             lark.contains(r#"call_1: "now\", \"parameters\": " %json {"type":"object"}"#),
             "{lark}"
+        );
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_values_is_left_out() {
+        let long = "a".repeat(100_000);
+        let parameters = json!({"title": "T", "description": long, "type": "object", "properties": {
+            "description": {"type": "string", "description": "d", "default": "x"},
+            "kind": {"enum": [{"title": 1}], "examples": [1]},
+            "more": {"anyOf": [{"const": {"default": 1}, "title": "t"}, {"type": "null"}]}}});
+        assert_eq!(
+            schema_of_object(&parameters),
+            json!({"type": "object", "properties": {"description": {"type": "string"},
+                "kind": {"enum": [{"title": 1}]},
+                "more": {"anyOf": [{"const": {"default": 1}}, {"type": "null"}]}}})
         );
     }
 
