@@ -423,3 +423,29 @@ fn while_the_model_loads_everybody_is_told_to_wait() {
     server.control().drain();
     server.join();
 }
+
+/// llama-server's counts are of each prompt.
+#[test]
+fn each_prompt_of_a_completion_has_its_own_counts() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let body = r#"{"prompt":["one","three"],"n_predict":4,"temperature":0}"#;
+    let whole = client.post("/completion", body).json();
+    for (index, prompt_tokens) in [3, 5].into_iter().enumerate() {
+        assert_eq!(whole[index]["tokens_evaluated"], prompt_tokens, "{whole}");
+        assert_eq!(whole[index]["tokens_predicted"], 4, "{whole}");
+    }
+    let stream = client.post("/completions", &body.replacen('{', r#"{"stream":true,"#, 1)).body;
+    let events = stream.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = events.map(|event| serde_json::from_str::<serde_json::Value>(event).unwrap());
+    let ends: Vec<_> = events.filter(|event| event["stop"] == true).collect();
+    assert_eq!(ends.len(), 2, "{stream}");
+    for end in ends {
+        let prompt_tokens = [3, 5][end["index"].as_u64().unwrap() as usize];
+        assert_eq!(
+            (&end["tokens_evaluated"], &end["tokens_predicted"]),
+            (&prompt_tokens.into(), &4.into()),
+            "{end}"
+        );
+    }
+}

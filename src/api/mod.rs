@@ -281,6 +281,8 @@ pub struct Delta<'a> {
     pub finish: Option<FinishReason>,
     /// The stop string that ended it.
     pub stop_word: Option<&'a str>,
+    /// The choice's own tokens so far, and its prompt's.
+    pub usage: Usage,
     /// How far the request is, where a choice ends or each event says so.
     pub summary: Option<Summary>,
 }

@@ -228,7 +228,8 @@ impl Engine {
                 stream.text.finish(&mut self.text);
                 stream.times.end(metrics, &metrics.finished.timeout, now);
                 let finish = Some(FinishReason::Timeout);
-                let delta = Delta { text: &self.text, finish, ..Delta::default() };
+                let usage = stream.times.usage();
+                let delta = Delta { text: &self.text, finish, usage, ..Delta::default() };
                 exchange.push_delta(stream.choice, delta, now);
             }
             drop(exchange);
@@ -469,6 +470,7 @@ impl Engine {
             finish,
             stop_word: stream.text.stop_word(),
             logprobs: logprobs.as_slice(),
+            usage: stream.times.usage(),
             summary: None,
         };
         exchange.push_delta(stream.choice, delta, now);
@@ -489,7 +491,8 @@ impl Engine {
                 exchange.usage.completion_tokens += 1;
                 exchange.first_token.get_or_insert(now);
                 let finish = Some(FinishReason::Stop);
-                let delta = Delta { text: &self.text, finish, ..Delta::default() };
+                let usage = stream.times.usage();
+                let delta = Delta { text: &self.text, finish, usage, ..Delta::default() };
                 exchange.push_delta(stream.choice, delta, now);
             }
             Finish::Failed => {

@@ -22,7 +22,7 @@ use crate::chat::output::{ParserOptions, reasoning};
 use crate::chat::prompt::{ChatModel, ChatPrompt};
 use crate::clock::utc_now;
 use crate::constraint::{Compiler, Constraint};
-use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, PROMPTS_MAX};
+use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, PROMPTS_MAX, TEXT_BYTES_MAX};
 use crate::model::vocab::Vocab;
 use crate::types::{Extras, ModelInfo, TokenId};
 
@@ -202,6 +202,11 @@ pub fn finish(
         }
         Parsed::Detokenize(ids) => {
             check_known("tokens", &ids, serving)?;
+            let length: usize = ids.iter().map(|id| vocab.spelling_of(*id).len()).sum();
+            if length > TEXT_BYTES_MAX {
+                let message = format!("the text has {length} bytes; it may have {TEXT_BYTES_MAX}");
+                return Err(ApiError::field("tokens", message));
+            }
             let bytes: Vec<u8> =
                 ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
             tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));

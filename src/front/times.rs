@@ -1,5 +1,6 @@
 //! When what happened to a sequence, and the metrics that follow from it.
 
+use crate::api::Usage;
 use crate::clock::Micros;
 use crate::metrics::{Counter, FrontMetrics};
 
@@ -18,6 +19,7 @@ pub(super) struct Times {
     prompt_tokens: u64,
     /// Tokens of its prompt that were there already.
     pub cached: u64,
+    generated: u64,
 }
 
 impl Times {
@@ -30,6 +32,7 @@ impl Times {
             last_token: None,
             prompt_tokens: 0,
             cached: 0,
+            generated: 0,
         }
     }
 
@@ -49,6 +52,7 @@ impl Times {
     /// A token became an event.
     pub fn token(&mut self, metrics: &FrontMetrics, now: Micros) {
         metrics.generation_tokens.increment();
+        self.generated += 1;
         match self.last_token.replace(now) {
             Some(last) => metrics.itl_us.observe(now.since(last)),
             None => {
@@ -56,6 +60,15 @@ impl Times {
                 metrics.prefill_us.observe(now.since(self.started));
                 metrics.ttft_us.observe(now.since(self.received));
             }
+        }
+    }
+
+    /// Its own tokens so far, and its prompt's.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached,
+            completion_tokens: self.generated,
         }
     }
 

@@ -24,12 +24,16 @@ pub enum Work {
     Embed(Box<PreparedEmbeddings>),
 }
 
+/// What compiling a constraint counts as, beside bodies of so many bytes: neither is known
+/// before. Prompts go first.
+const COMPILING: usize = 1 << 20;
+
 impl Work {
     /// About how long it takes, beside others for the same lane.
     fn size(&self) -> usize {
         match self {
             Work::Body(_, body) => body.len(),
-            Work::Parsed(_) => 0,
+            Work::Parsed(_) => COMPILING,
             Work::Embed(work) => work.tokens(),
         }
     }

@@ -62,6 +62,8 @@ def test_what_cannot_be_embedded(client, embedder):
         embedder.embeddings.create(model=MODEL, input="a", dimensions=7)
     with pytest.raises(openai.BadRequestError, match="tokens"):
         embedder.embeddings.create(model=MODEL, input="many words " * 5000)
+    with pytest.raises(openai.BadRequestError, match="300000 tokens together"):
+        embedder.embeddings.create(model=MODEL, input=[[5] * 1000] * 301)
     with pytest.raises(openai.BadRequestError, match="pooling"):
         client.embeddings.create(model=MODEL, input="a")
 

@@ -59,9 +59,9 @@ struct Choice {
     logprobs: TokenList,
     finish: Option<FinishReason>,
     stop_word: String,
+    usage: Usage,
 }
 
-/// Of the whole request, where it has several prompts.
 fn push_counts(out: &mut Vec<u8>, usage: Usage) {
     let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
     write!(
@@ -91,6 +91,7 @@ impl LlamaReply {
         choice.tokens.extend_from_slice(delta.tokens);
         choice.logprobs.extend(delta.logprobs, true);
         choice.finish = delta.finish;
+        choice.usage = delta.usage;
         choice.stop_word = delta.stop_word.unwrap_or_default().to_owned();
         if !self.options.stream || (choice.content.is_empty() && choice.finish.is_none()) {
             return;
@@ -99,7 +100,7 @@ impl LlamaReply {
         self.push_choice(index, out);
         if let Some(summary) = &delta.summary {
             if delta.finish.is_some() {
-                push_counts(out, summary.usage);
+                push_counts(out, delta.usage);
             }
             push_timings(out, summary);
         }
@@ -122,7 +123,7 @@ impl LlamaReply {
                 out.push(b',');
             }
             self.push_choice(index, out);
-            push_counts(out, summary.usage);
+            push_counts(out, self.choices[index].usage);
             push_timings(out, &summary);
             out.push(b'}');
         }
