@@ -103,7 +103,8 @@ def tame(case, mode, turn):
 
 
 def is_whole(value):
-    return isinstance(value, int) and not isinstance(value, bool)
+    """As JSON schemas see it: 1.0 is whole."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
 
 
 def test_it_was_enough():
