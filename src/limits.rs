@@ -128,9 +128,9 @@ pub const SAMPLERS_MAX: usize = 16;
 pub const DRY_BREAKERS_MAX: usize = 16;
 /// Bytes of one of them: llama.cpp's own bound.
 pub const DRY_BREAKER_BYTES_MAX: usize = 40;
-/// Commas and colons in a body. Texts with more have more tokens than a sequence may
-/// have, and objects and arrays with more are slow to parse.
-pub const JSON_SEPARATORS_MAX: usize = 1 << 20;
+/// Commas, colons and opening brackets in a body. Texts with more have more tokens than a
+/// sequence may have, and objects and arrays with more are slow to parse.
+pub const JSON_MARKS_MAX: usize = 1 << 20;
 /// Fields of an object of a request that has known ones.
 pub const FIELDS_MAX: usize = 1024;
 /// The highest temperature, and the largest presence and frequency penalties: OpenAI's.

@@ -8,7 +8,7 @@ use simd_json::prelude::*;
 use simd_json::tape::{Object, Value};
 
 use super::error::ApiError;
-use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX, JSON_SEPARATORS_MAX};
+use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX, JSON_MARKS_MAX};
 
 /// Bodies up to this size are copied before they are parsed, so that an error
 /// can be found again at its exact byte (simd-json rewrites strings in place).
@@ -23,10 +23,10 @@ pub fn read_object<T>(
     body: &mut [u8],
     read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let separators = body.iter().filter(|byte| matches!(byte, b',' | b':')).count();
-    if separators > JSON_SEPARATORS_MAX {
+    let marks = body.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    if marks > JSON_MARKS_MAX {
         return Err(ApiError::invalid(format!(
-            "the body has {separators} commas and colons; it may have {JSON_SEPARATORS_MAX}"
+            "the body has {marks} commas, colons and opening brackets; it may have {JSON_MARKS_MAX}"
         )));
     }
     let copy = (body.len() <= EXACT_ERROR_BYTES_MAX).then(|| body.to_vec());
@@ -252,6 +252,15 @@ mod tests {
         let error = read_object(&mut body, |_| Ok(())).expect_err("not an object");
         assert_eq!(error.status, 400);
         error.message
+    }
+
+    #[test]
+    fn a_body_of_many_marks_is_not_parsed() {
+        for (marks, count) in [(",", 1), ("[", 1), ("{:", 2)] {
+            let mut body = marks.repeat(JSON_MARKS_MAX / count + 1).into_bytes();
+            let error = read_object(&mut body, |_| Ok(())).unwrap_err();
+            assert!(error.message.contains("it may have 1048576"), "{}", error.message);
+        }
     }
 
     #[test]
