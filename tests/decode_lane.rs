@@ -1,5 +1,7 @@
 //! The decode lane by itself, fed by hand.
 
+mod support;
+
 use std::sync::Arc;
 
 use corelane::decode::DecodeLane;
@@ -7,6 +9,7 @@ use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::{Batch, Failed, Input, Row, Start};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{Generation, Owner, Position, Sampling, SlotId};
+use support::world::capacity;
 
 fn lane(slots: usize) -> DecodeLane<FakeModel> {
     let model = FakeModel::new(slots, 100 * slots, 32, FakeOptions::default());
@@ -120,18 +123,7 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
 #[test]
 #[should_panic(expected = "the batch is at position Position(5), the decode lane at Position(4)")]
 fn a_wrong_position_ends_the_process_with_both_numbers() {
-    let mut scheduler = Scheduler::new(Capacity {
-        slots: 1,
-        step_rows: 32,
-        itl_target: None,
-        context_tokens: 100,
-        sequence_tokens: 100,
-        queue_sequences: 1,
-        queue_tokens: 1000,
-        reuse: true,
-        copied_cells: 0,
-        weights: vec![1.0],
-    });
+    let mut scheduler = Scheduler::new(Capacity { step_rows: 32, ..capacity(1, 100) });
     let mut lane = lane(1);
     let prompt = [65, 66, 67, 68].into();
     let new = NewSequence::new(prompt, 10, Sampling::greedy());

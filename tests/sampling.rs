@@ -1,5 +1,7 @@
 //! What few requests ask of the sampler, on its way to the decode lane and back.
 
+mod support;
+
 use std::sync::Arc;
 
 use corelane::decode::DecodeLane;
@@ -8,6 +10,7 @@ use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::{Batch, Start};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{Chain, Extras, Generation, Mirostat, Owner, Position, Sampling, SlotId};
+use support::world::capacity;
 
 /// A decode lane with one slot, for sequences of 100 tokens that never end.
 fn lane() -> DecodeLane<FakeModel> {
@@ -47,18 +50,7 @@ fn what_a_slots_holder_asked_for_comes_back_with_the_next_start() {
 #[test]
 fn mirostat_goes_on_where_it_stood_when_a_step_fails() {
     const TOKENS: usize = 8;
-    let mut scheduler = Scheduler::new(Capacity {
-        slots: 1,
-        step_rows: 32,
-        itl_target: None,
-        context_tokens: 100,
-        sequence_tokens: 100,
-        queue_sequences: 1,
-        queue_tokens: 1000,
-        reuse: true,
-        copied_cells: 0,
-        weights: vec![1.0],
-    });
+    let mut scheduler = Scheduler::new(Capacity { step_rows: 32, ..capacity(1, 100) });
     let mut lane = lane();
     let mirostat = Some(Mirostat { version: 2, tau: 3.0, eta: 0.5 });
     let chain = Chain { samplers: heapless::Vec::new(), mirostat, ..Chain::default() };
