@@ -1,8 +1,8 @@
 //! The tokens that a constraint leaves of 151,936 (Qwen3's number): what it costs
 //! to find them, to forbid the others, and to take the next token in.
 //!
-//! A text is followed token by token. Once with a constraint that others have
-//! used before, whose lexer has learnt; once with a new one.
+//! A text is followed token by token, each time by a matcher of its own, whose lexer
+//! learns on the way; once under a constraint that is known, once under new ones.
 
 mod settings;
 
