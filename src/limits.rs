@@ -158,7 +158,8 @@ pub const CONSTRAINT_STEP_FUEL: u64 = 100_000;
 /// millisecond.
 pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 50_000;
 /// Earley items of one place in a text: how many ways a grammar may have to go on. A mask
-/// takes time by their square: 35 ms for these, by hand on two cores of a 2.5 GHz Xeon.
+/// takes time by their square: 20 to 50 ms for these, by hand on two cores of a 2.5 GHz
+/// Xeon.
 pub const CONSTRAINT_ROW_ITEMS_MAX: usize = 1000;
 /// States of one constraint's lexer, of about a kilobyte each. A string with a
 /// `maxLength` takes about ten for each of its characters.
