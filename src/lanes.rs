@@ -5,6 +5,9 @@
 //! the model is loaded on the calling thread, and the decode lane and the prepare
 //! lane start.
 
+mod size;
+mod thread;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,15 +26,14 @@ use crate::front::prepare::{self, Prepared, Serving};
 use crate::front::work::{self, Work, WorkLink};
 use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    EMBEDDING_TEXTS_MAX, EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREEMPT_EVERY,
-    PREPARE_STACK_BYTES, SCORES_BYTES_MAX, SEQUENCE_TOKENS_MAX, SPIN_BEFORE_PARK,
+    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREEMPT_EVERY, PREPARE_STACK_BYTES, SEQUENCE_TOKENS_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
 use crate::model::StepError;
 use crate::model::embed::Embedder;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
-use crate::model::llama::{ContextConfig, LlamaBackend};
+use crate::model::llama::LlamaBackend;
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::ops;
@@ -39,7 +41,10 @@ use crate::placement::{Topology, pin_this_thread, yield_to_others};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, DecodeLink};
 use crate::scheduler::Capacity;
-use crate::types::{CacheLayout, FlashAttention, ModelInfo};
+use crate::types::ModelInfo;
+pub(crate) use size::{capacity, context_config, spin};
+use size::{cells_of_one, embed_config};
+use thread::{spawn, start_pinned, wait_for};
 
 /// A lane that breaks an invariant ends the process, loudly: a server that
 /// accepts and does not answer is worse than none. (A hook and not
@@ -332,102 +337,6 @@ fn chat_model(
     }))
 }
 
-/// The model's context for a server of `config`.
-pub(crate) fn context_config(
-    config: &ServeConfig,
-    info: &ModelInfo,
-    context_tokens: u32,
-    abort: Arc<AtomicBool>,
-) -> ContextConfig {
-    let flash_attention = flash_attention(config, info, context_tokens);
-    ContextConfig {
-        context_tokens,
-        slots: config.parallel as u32,       // at most SLOTS_MAX
-        step_rows: config.batch_rows as u32, // at most STEP_ROWS_MAX
-        ubatch_rows: config.ubatch_rows as u32,
-        decode_cores: config.placement.decode_cores.clone(),
-        poll: config.poll,
-        cache: CacheLayout { flash_attention, ..config.cache },
-        abort,
-    }
-}
-
-/// KV cells that one sequence may have: its share, or all.
-fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
-    let share = if config.cache.unified { 1 } else { config.parallel as u32 }; // at most SLOTS_MAX
-    context_tokens / share
-}
-
-/// Whether attention is computed block by block, where the user leaves it open. On a
-/// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
-/// fewer: for those that decode, and for prompts beside them. So it is done where it has
-/// to be, for the sake of the cache's type or of the memory that the scores take.
-fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
-    let cells = u64::from(cells_of_one(config, context_tokens));
-    let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
-    match config.cache.flash_attention {
-        FlashAttention::Auto if config.cache.values.is_plain() && scores <= SCORES_BYTES_MAX => {
-            FlashAttention::Off
-        }
-        asked => asked,
-    }
-}
-
-/// The embed lane's context beside one that generates. Its rows are many of a sequence,
-/// for which llama.cpp knows best how to compute attention, unless the user does.
-fn embed_config(
-    context: &ContextConfig,
-    tokens: u32,
-    flash_attention: FlashAttention,
-) -> ContextConfig {
-    let slots = EMBEDDING_TEXTS_MAX as u32; // a handful
-    // llama.cpp plans for as many rows of each sequence, and dies where it finds that
-    // these are more than it was told.
-    let rows = tokens.next_multiple_of(slots);
-    ContextConfig {
-        context_tokens: rows,
-        slots,
-        step_rows: rows,
-        ubatch_rows: rows,
-        cache: CacheLayout { flash_attention, ..context.cache },
-        ..context.clone()
-    }
-}
-
-/// The scheduler's room in a server of `config`.
-pub(crate) fn capacity(
-    config: &ServeConfig,
-    context_tokens: u32,
-    sequence_tokens: u32,
-) -> Capacity {
-    Capacity {
-        slots: config.parallel,
-        // More rows than llama.cpp computes at once would only be split.
-        step_rows: config.batch_rows.min(config.ubatch_rows).max(config.parallel),
-        itl_target: config.itl_target,
-        context_tokens,
-        sequence_tokens,
-        queue_sequences: config.queue_requests,
-        queue_tokens: config.queue_tokens,
-        reuse: config.cache_prompt,
-        // Between caches of their own, a copy takes a whole one.
-        copied_cells: if config.cache.unified {
-            0
-        } else {
-            cells_of_one(config, context_tokens) as usize
-        },
-        weights: match config.keys.as_slice() {
-            [] => vec![1.0], // everybody is one
-            keys => keys.iter().map(|key| key.weight).collect(),
-        },
-    }
-}
-
-/// How long the decode lane polls an empty ring before it parks.
-pub(crate) fn spin(config: &ServeConfig) -> Duration {
-    if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
-}
-
 fn start_front(
     config: &ServeConfig,
     control: &Arc<Control>,
@@ -526,54 +435,4 @@ pub(crate) fn start_decode<B: crate::model::Backend>(
     make_lane: impl FnOnce() -> Result<DecodeLane<B>, String> + Send + 'static,
 ) -> Result<JoinHandle<()>, String> {
     start_pinned("decode", cores, make_lane, move |lane| decode::run(lane, link))
-}
-
-/// Starts a lane that computes: on the thread of its own, pinned to these cores, it
-/// first makes what it needs, and says whether that worked.
-fn start_pinned<T>(
-    name: &str,
-    cores: Vec<usize>,
-    make: impl FnOnce() -> Result<T, String> + Send + 'static,
-    run: impl FnOnce(T) + Send + 'static,
-) -> Result<JoinHandle<()>, String> {
-    let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
-    let handle = spawn(name, LANE_STACK_BYTES, move || {
-        // Pinned first, so that the memory it touches is near its core. ggml
-        // pins this thread, too, when it makes its pool: to the last core.
-        let last = &cores[cores.len() - 1..];
-        match pin_this_thread(last).and_then(|()| make()) {
-            Ok(made) => {
-                let _ = outcome_tx.push(Ok(()));
-                drop(outcome_tx);
-                run(made);
-            }
-            Err(error) => {
-                let _ = outcome_tx.push(Err(error));
-            }
-        }
-    })?;
-    wait_for(&mut outcome, &format!("the {name} lane"))?;
-    Ok(handle)
-}
-
-fn spawn<T: Send + 'static>(
-    name: &str,
-    stack_bytes: usize,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, String> {
-    let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes);
-    builder.spawn(run).map_err(|error| format!("cannot start the {name} lane: {error}"))
-}
-
-/// Waits, at start-up only, for a new lane to say how its start went.
-fn wait_for(outcome: &mut Consumer<Result<(), String>>, lane: &str) -> Result<(), String> {
-    loop {
-        if let Ok(outcome) = outcome.pop() {
-            return outcome;
-        }
-        if outcome.is_abandoned() && outcome.is_empty() {
-            return Err(format!("{lane} ended before it began"));
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }

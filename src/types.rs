@@ -177,7 +177,7 @@ impl std::str::FromStr for CacheType {
 /// scores (Dao et al., 2022).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FlashAttention {
-    /// Where it is the better choice: see `lanes::flash_attention`.
+    /// Where it is the better choice: see `lanes::size::flash_attention`.
     #[default]
     Auto,
     /// Always.

@@ -1,0 +1,107 @@
+//! What a server of a configuration takes: cells, rows, slots, the model's context.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::config::ServeConfig;
+use crate::limits::{EMBEDDING_TEXTS_MAX, SCORES_BYTES_MAX, SPIN_BEFORE_PARK};
+use crate::model::llama::ContextConfig;
+use crate::scheduler::Capacity;
+use crate::types::{CacheLayout, FlashAttention, ModelInfo};
+
+/// The model's context for a server of `config`.
+pub(crate) fn context_config(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    context_tokens: u32,
+    abort: Arc<AtomicBool>,
+) -> ContextConfig {
+    let flash_attention = flash_attention(config, info, context_tokens);
+    ContextConfig {
+        context_tokens,
+        slots: config.parallel as u32,       // at most SLOTS_MAX
+        step_rows: config.batch_rows as u32, // at most STEP_ROWS_MAX
+        ubatch_rows: config.ubatch_rows as u32,
+        decode_cores: config.placement.decode_cores.clone(),
+        poll: config.poll,
+        cache: CacheLayout { flash_attention, ..config.cache },
+        abort,
+    }
+}
+
+/// KV cells that one sequence may have: its share, or all.
+pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
+    let share = if config.cache.unified { 1 } else { config.parallel as u32 }; // at most SLOTS_MAX
+    context_tokens / share
+}
+
+/// Whether attention is computed block by block, where the user leaves it open. On a
+/// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
+/// fewer: for those that decode, and for prompts beside them. So it is done where it has
+/// to be, for the sake of the cache's type or of the memory that the scores take.
+fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
+    let cells = u64::from(cells_of_one(config, context_tokens));
+    let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
+    match config.cache.flash_attention {
+        FlashAttention::Auto if config.cache.values.is_plain() && scores <= SCORES_BYTES_MAX => {
+            FlashAttention::Off
+        }
+        asked => asked,
+    }
+}
+
+/// The embed lane's context beside one that generates. Its rows are many of a sequence,
+/// for which llama.cpp knows best how to compute attention, unless the user does.
+pub(super) fn embed_config(
+    context: &ContextConfig,
+    tokens: u32,
+    flash_attention: FlashAttention,
+) -> ContextConfig {
+    let slots = EMBEDDING_TEXTS_MAX as u32; // a handful
+    // llama.cpp plans for as many rows of each sequence, and dies where it finds that
+    // these are more than it was told.
+    let rows = tokens.next_multiple_of(slots);
+    ContextConfig {
+        context_tokens: rows,
+        slots,
+        step_rows: rows,
+        ubatch_rows: rows,
+        cache: CacheLayout { flash_attention, ..context.cache },
+        ..context.clone()
+    }
+}
+
+/// The scheduler's room in a server of `config`.
+pub(crate) fn capacity(
+    config: &ServeConfig,
+    context_tokens: u32,
+    sequence_tokens: u32,
+) -> Capacity {
+    Capacity {
+        slots: config.parallel,
+        // More rows than llama.cpp computes at once would only be split.
+        step_rows: config.batch_rows.min(config.ubatch_rows).max(config.parallel),
+        itl_target: config.itl_target,
+        context_tokens,
+        sequence_tokens,
+        queue_sequences: config.queue_requests,
+        queue_tokens: config.queue_tokens,
+        reuse: config.cache_prompt,
+        // Between caches of their own, a copy takes a whole one.
+        copied_cells: if config.cache.unified {
+            0
+        } else {
+            cells_of_one(config, context_tokens) as usize
+        },
+        weights: match config.keys.as_slice() {
+            [] => vec![1.0], // everybody is one
+            keys => keys.iter().map(|key| key.weight).collect(),
+        },
+    }
+}
+
+/// How long the decode lane polls an empty ring before it parks.
+pub(crate) fn spin(config: &ServeConfig) -> Duration {
+    if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
+}
