@@ -13,7 +13,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
 
-studies="ladder ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
+studies="ladder ladder-ends ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
 	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload hostile criterion settings versus against"
 only=
 if [ "${1:-}" = --only ]; then
@@ -94,6 +94,8 @@ ladder() { # STUDY FLAGS...
 }
 
 ladder ladder -m "$model" --svg "$out/ladder.svg"
+# Short rounds of the first and the last rung, which drift less within a round.
+ladder ladder-ends -m "$model" --requests 16 --rounds 12 --rung 0,10
 ladder ladder-one -m "$model" --concurrency 1 --requests 8
 ladder ladder-separate -m "$model" --front-core 0 --decode-cores 1 --rung 0,4,9 --requests 16
 ladder ladder-separate-builtin --front-core 0 --decode-cores 1 --rung 0,4,9 --concurrency 32 --requests 320

@@ -1,8 +1,11 @@
-//! What a rung takes: wall time, the CPU time of each lane, allocations.
+//! What a rung takes: wall time, the CPU time of each lane and of other virtual
+//! machines, allocations.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
+
+use rustix::param::clock_ticks_per_second;
 
 use crate::memory::allocations_on_this_thread;
 
@@ -14,6 +17,7 @@ type CpuTimes = BTreeMap<String, Duration>;
 pub struct Watch {
     began: Instant,
     cpu: CpuTimes,
+    stolen: Duration,
     allocations: u64,
 }
 
@@ -40,6 +44,9 @@ pub struct Measured {
     pub wall: Duration,
     /// CPU time of each lane that used any, by its thread's name.
     pub cpu: CpuTimes,
+    /// CPU time, of all cores together, that the hypervisor gave to others while this
+    /// machine wanted it.
+    pub stolen: Duration,
     /// Rust heap allocations of the thread that measured.
     pub allocations: u64,
     /// Steps of prompts alone; only rung 0 tells.
@@ -52,7 +59,7 @@ impl Watch {
     /// Begins to measure.
     pub fn start() -> Self {
         let (cpu, allocations) = (cpu_times(), allocations_on_this_thread());
-        Self { cpu, allocations, began: Instant::now() }
+        Self { cpu, stolen: stolen_time(), allocations, began: Instant::now() }
     }
 
     /// Ends it. On the thread that began, for the allocations to be right.
@@ -64,7 +71,8 @@ impl Watch {
             *time = time.saturating_sub(self.cpu.get(name).copied().unwrap_or_default());
         }
         cpu.retain(|_, time| !time.is_zero());
-        Measured { wall, cpu, allocations, ..Measured::default() }
+        let stolen = stolen_time().saturating_sub(self.stolen);
+        Measured { wall, cpu, stolen, allocations, ..Measured::default() }
     }
 }
 
@@ -83,9 +91,29 @@ fn cpu_times() -> CpuTimes {
     times
 }
 
+/// `steal` of all cores since the machine started, in steps of a tick (10 ms).
+fn stolen_time() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    stolen_in(&stat, clock_ticks_per_second())
+}
+
+/// The eighth number behind `cpu`, as proc_stat(5) has it.
+fn stolen_in(stat: &str, ticks_per_second: u64) -> Duration {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    let steal = all.and_then(|times| times.split_whitespace().nth(7)?.parse::<u64>().ok());
+    Duration::from_secs_f64(steal.unwrap_or(0) as f64 / ticks_per_second as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_stolen_is_read() {
+        let stat = "cpu  10 1 4 36 3 0 1 250 0 0\ncpu0 5 1 2 18 3 0 1 125 0 0\n";
+        assert_eq!(stolen_in(stat, 100), Duration::from_millis(2500));
+        assert_eq!(stolen_in("", 100), Duration::ZERO);
+    }
 
     #[test]
     fn the_cpu_time_of_a_named_thread_is_seen() {

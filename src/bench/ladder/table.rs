@@ -7,7 +7,7 @@ use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
 /// The table's head.
 pub fn head() -> String {
     format!(
-        "{:<13} {:>7} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>7} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
         "rung",
         "wall s",
         "t/s",
@@ -18,6 +18,7 @@ pub fn head() -> String {
         "fr µs/t",
         "decode",
         "client",
+        "stolen",
         "bubble p50/99",
         "allocs fr/dec",
     )
@@ -33,7 +34,8 @@ pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
         "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
          within a round; median.\nmodel %: the part of the wall time inside llama_decode. \
          fr µs/t: the front lane's CPU time for each token, in µs.\ndecode, client: CPU as a \
-         share of a core, with the threads that the lane started (seconds: --json).\nbubble: µs without work \
+         share of a core, with the threads that the lane started (seconds: --json). stolen: \
+         what other virtual machines took, likewise.\nbubble: µs without work \
          before a step while there was some. allocs: Rust heap allocations for each token.\n",
     );
     text
@@ -62,7 +64,7 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
     };
     let cpu = |name: &'static str| median(&move |run| run.cpu_share(name), 2);
     format!(
-        "{:<13} {:>7} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>7} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
         format!("{rung:>2} {}", RUNGS[rung].name),
         median(&|run| Some(run.measured.wall.as_secs_f64()), 2),
         rate.median,
@@ -73,6 +75,7 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
         median(&RungRun::front_us_per_token, 2),
         cpu("decode"),
         cpu("client"),
+        median(&|run| Some(run.stolen_share()), 2),
         format!(
             "{}/{}",
             median(&|run| Some(run.bubble_us?.0), 0),
@@ -90,6 +93,11 @@ impl RungRun {
     /// CPU time of the front lane for each token, in microseconds.
     pub fn front_us_per_token(&self) -> Option<f64> {
         Some(self.measured.cpu.get("front")?.as_secs_f64() * 1e6 / self.tokens as f64)
+    }
+
+    /// Share of a core that other virtual machines took.
+    pub fn stolen_share(&self) -> f64 {
+        self.measured.stolen.as_secs_f64() / self.measured.wall.as_secs_f64()
     }
 
     /// Share of a core that a lane used, where it was measured.
@@ -120,6 +128,7 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
             "decode_tokens_per_s": run.measured.decode.rate(),
             "front_us_per_token": run.front_us_per_token(),
             "cpu_s": cpu,
+            "stolen_s": run.measured.stolen.as_secs_f64(),
             "client_cpu_s": run.client_cpu.map(|time| time.as_secs_f64()),
             "steps": run.steps,
             "model_share": run.model_share(),
