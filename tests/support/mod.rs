@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test binary uses its own part of it
 
 pub mod metrics;
+pub mod schemas;
 pub mod world;
 
 use std::io::{BufRead, BufReader, Read, Write};
