@@ -103,7 +103,7 @@ fn module(path: &Path) -> String {
 
 /// The code of a file: without its tests and its comments.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let end = text.find("#[cfg(test)]").unwrap_or(text.len());
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
     let lines = text[..end].lines().enumerate();
     lines.map(|(i, line)| (i + 1, line.split("//").next().unwrap_or_default()))
 }

@@ -57,6 +57,13 @@ fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
     ApiError::invalid(format!("the body is not valid JSON: {reason} at byte {offset}"))
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The names that were looked for, to hold `openapi.json` to them.
+    pub(crate) static ASKED: std::cell::RefCell<std::collections::BTreeSet<&'static str>> =
+        std::cell::RefCell::default();
+}
+
 /// The fields of a request. Unknown ones are ignored, `null` counts as absent.
 pub struct Fields<'tape, 'input> {
     object: Object<'tape, 'input>,
@@ -78,6 +85,19 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     /// # Errors
     /// 400 when it is given twice.
     pub fn get(&self, name: &'static str) -> Result<Option<Value<'tape, 'input>>, ApiError> {
+        #[cfg(test)]
+        ASKED.with_borrow_mut(|asked| asked.insert(name));
+        self.find(name)
+    }
+
+    /// The same, of a field that is only refused.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn find(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<Value<'tape, 'input>>, ApiError> {
         let mut found = None;
         for (key, value) in self.object.iter() {
             if key == name && found.replace(value).is_some() {

@@ -329,7 +329,7 @@ pub fn refuse(
     unsupported: &[(&'static str, &str)],
 ) -> Result<(), ApiError> {
     for (name, harmless) in unsupported {
-        let Some(value) = fields.get(name)? else { continue };
+        let Some(value) = fields.find(name)? else { continue };
         let given = value.encode();
         // Numbers compare as numbers: 1.0 is 1.
         let same_number = value.cast_f64().is_some_and(|n| harmless.parse() == Ok(n));

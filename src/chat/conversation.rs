@@ -14,6 +14,8 @@ pub struct Conversation {
     pub tool_choice: ToolChoice,
     /// It may call several at once.
     pub parallel_tool_calls: bool,
+    /// The JSON schema of an answer that calls none of them.
+    pub form: Option<Value>,
     /// More variables for the template.
     pub template_kwargs: Map<String, Value>,
     /// The last message is the beginning of the answer.

@@ -44,6 +44,12 @@ pub enum ChatError {
     /// The template does not know tools.
     #[error("this model's chat template has no tools")]
     NoTools,
+    /// A call and another answer would look alike.
+    #[error(
+        "this model calls tools in plain JSON, which cannot be told from an answer in JSON; set \
+         tool_choice to none or required"
+    )]
+    FormLikeCalls,
     /// The answer cannot go on where the last message ends.
     #[error(
         "this model's chat template does not end with the last message, so it cannot be continued"
@@ -83,6 +89,12 @@ impl ChatModel {
         if has_tools && self.tools.is_none() {
             return Err(ChatError::NoTools);
         }
+        if conversation.tool_choice == ToolChoice::Auto
+            && conversation.form.is_some()
+            && self.tools.is_some_and(ToolSyntax::is_bare)
+        {
+            return Err(ChatError::FormLikeCalls);
+        }
         let goes_on = conversation.continue_final_message;
         let kwargs = conversation.template_kwargs.iter();
         let mut messages: Vec<Message> = conversation.messages.clone();
@@ -113,7 +125,8 @@ impl ChatModel {
             };
             let parallel = conversation.parallel_tool_calls;
             let reasoning = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
-            let options = GrammarOptions { parallel, reasoning, reasoning_is_open, token };
+            let form = conversation.form.as_ref();
+            let options = GrammarOptions { parallel, reasoning, reasoning_is_open, form, token };
             // A model that may call a tool is free, but for a call that it begins.
             if has_tools { syntax.grammar(&specs, &choice, &options) } else { None }
         });

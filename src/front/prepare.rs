@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::prompt::{check_known, check_length, check_prompt_text, check_text, text_of, tokens_of};
@@ -18,10 +19,11 @@ use crate::api::llama::{completion, tokens};
 use crate::api::{
     GenerationRequest, Prompt, ReplyOptions, Route, anthropic, chat, cllm, embeddings, openai,
 };
+use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, reasoning};
-use crate::chat::prompt::{ChatModel, ChatPrompt};
+use crate::chat::prompt::{ChatError, ChatModel, ChatPrompt};
 use crate::clock::utc_now;
-use crate::constraint::{Compiler, Constraint};
+use crate::constraint::{Compiled, Compiler, Constraint};
 use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, PROMPTS_MAX, TEXT_BYTES_MAX};
 use crate::model::vocab::Vocab;
 use crate::types::{Extras, ModelInfo, TokenId};
@@ -235,15 +237,23 @@ fn chat_prompt(
     };
     let token = |text: &str| serving.vocab.only_token(text);
     let prompt = model.prompt(&chat.conversation, chat.split_reasoning, now, &token);
-    prompt.map_err(|error| ApiError::field("messages", error.to_string()))
+    prompt.map_err(|error| match error {
+        ChatError::FormLikeCalls => ApiError::field(FORM_FIELD, error.to_string()),
+        _ => ApiError::field("messages", error.to_string()),
+    })
 }
 
 fn conversation(
-    chat: ChatRequest,
+    mut chat: ChatRequest,
     serving: &Serving,
-    compiler: Option<&mut Compiler>,
+    mut compiler: Option<&mut Compiler>,
     now: OffsetDateTime,
 ) -> Result<Box<PreparedGeneration>, ApiError> {
+    if chat.conversation.tool_choice != ToolChoice::None
+        && let Some(constraint) = chat.generation.constraint.take()
+    {
+        chat.conversation.form = Some(form_beside_calls(&constraint, compiler.as_deref_mut())?);
+    }
     let ChatPrompt { mut text, mut parser, grammar } = chat_prompt(&chat, serving, now)?;
     let ChatRequest { mut generation, .. } = chat;
     let calls = grammar.is_some();
@@ -253,11 +263,6 @@ fn conversation(
         parser.reasoning_is_open = false;
     }
     if let Some(grammar) = grammar {
-        if generation.constraint.is_some() {
-            let message = "a form of the text cannot be given together with tools; \
-                           set tool_choice to none";
-            return Err(ApiError::field("response_format", message));
-        }
         generation.constraint = Some(Constraint::Lark(grammar));
     }
     check_prompt_text(&text, "messages", serving)?;
@@ -270,6 +275,35 @@ fn conversation(
     prepared.markers = (parser != ParserOptions::default()).then_some(parser);
     prepared.reply.parser = parser;
     Ok(prepared)
+}
+
+/// The schema of an answer that may be calls instead. It is compiled alone first, so that
+/// what is wrong with it is not said of the tools.
+fn form_beside_calls(
+    constraint: &Constraint,
+    compiler: Option<&mut Compiler>,
+) -> Result<Value, ApiError> {
+    compile(constraint, compiler)?;
+    match constraint {
+        Constraint::JsonObject => Ok(json!({"type": "object"})),
+        Constraint::JsonSchema(source) => {
+            Ok(serde_json::from_str(source).expect("it was compiled"))
+        }
+        _ => {
+            let message = "beside tools the text can have a JSON schema, and no other form; \
+                           set tool_choice to none";
+            Err(ApiError::unsupported(field_of(constraint), message))
+        }
+    }
+}
+
+fn compile(
+    constraint: &Constraint,
+    compiler: Option<&mut Compiler>,
+) -> Result<Arc<Compiled>, ApiError> {
+    let compiler = compiler.expect("what has to be compiled goes to the prepare lane");
+    let compiled = compiler.compile(constraint);
+    compiled.map_err(|error| ApiError::field(field_of(constraint), error.to_string()))
 }
 
 fn generation(
@@ -319,11 +353,7 @@ fn generation(
     let requested = request.extras.as_deref();
     let mut extras = requested.map(|extras| resolve(extras, &serving.vocab)).transpose()?;
     if let Some(constraint) = &request.constraint {
-        let compiler = compiler.expect("what has to be compiled goes to the prepare lane");
-        let compiled = compiler.compile(constraint);
-        let compiled =
-            compiled.map_err(|error| ApiError::field(field_of(constraint), error.to_string()))?;
-        extras.get_or_insert_default().constraint = Some(compiled);
+        extras.get_or_insert_default().constraint = Some(compile(constraint, compiler)?);
     }
     let reply = ReplyOptions {
         choices,
@@ -373,18 +403,24 @@ fn prepare_embeddings(
     Ok(Box::new(PreparedEmbeddings { texts, format: request.format }))
 }
 
+/// Where a request says what form its text has to have.
+const FORM_FIELD: &str = "response_format";
+
 /// Where a request that gives a grammar of ours does so, unless it has tools.
 const GRAMMAR_FIELD: &str = "guided_choice";
 
 /// Where a constraint came from, for errors.
 fn field_of(constraint: &Constraint) -> &'static str {
     match constraint {
-        Constraint::JsonObject | Constraint::JsonSchema(_) => "response_format",
+        Constraint::JsonObject | Constraint::JsonSchema(_) => FORM_FIELD,
         Constraint::Regex(_) => "regex",
         Constraint::Gbnf(_) => "grammar",
         Constraint::Lark(_) => GRAMMAR_FIELD,
     }
 }
+
+#[cfg(test)]
+mod described;
 
 #[cfg(test)]
 mod tests {

@@ -128,6 +128,32 @@ def test_parsed_arguments(tool_client):
     assert isinstance(call.function.parsed_arguments, KINDS[call.function.name])
 
 
+class Verdict(pydantic.BaseModel):
+    """What is said without a tool."""
+
+    mood: Literal["good", "bad"]
+    score: Literal[1, 2, 3]
+
+
+def test_a_call_or_an_answer_with_a_schema(tool_client):
+    """Whichever the model chooses; the built-in one sometimes does the one and the other."""
+    kinds = set()
+    for seed in range(20):
+        request = REQUEST | {"seed": seed, "response_format": Verdict}
+        [choice] = tool_client.chat.completions.parse(**request).choices
+        kinds.add(choice.finish_reason)
+        if choice.finish_reason == "tool_calls":
+            check(choice.message.tool_calls)
+        else:
+            assert isinstance(choice.message.parsed, Verdict)
+            assert choice.message.tool_calls is None
+    assert "stop" in kinds
+    [choice] = tool_client.chat.completions.parse(
+        **REQUEST, response_format=Verdict, tool_choice="required"
+    ).choices
+    check(choice.message.tool_calls)
+
+
 def test_what_tools_answer_is_read(tool_client):
     functions = [
         {"name": "GetWeather", "arguments": json.dumps({"city": city, "unit": "C"})}
@@ -156,3 +182,4 @@ def test_what_cannot_be(client, tool_client):
     refused(tool_client, "there are no tools", tools=[], tool_choice="required")
     refused(tool_client, "name", tools=[{"type": "function", "function": {"name": "a b"}}])
     refused(client, "tools", tool_choice="required")  # its template knows none
+    refused(tool_client, "no other form", extra_body={"regex": "a+"})

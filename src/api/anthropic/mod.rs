@@ -57,6 +57,7 @@ pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, 
             tools,
             tool_choice,
             parallel_tool_calls,
+            form: None,
             template_kwargs: read_effort(fields)?,
             continue_final_message,
         };

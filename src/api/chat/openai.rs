@@ -34,6 +34,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             tools,
             tool_choice,
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+            form: None,
             template_kwargs,
             continue_final_message: fields.boolean("continue_final_message")?.unwrap_or(false),
         };

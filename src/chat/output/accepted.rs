@@ -51,9 +51,21 @@ impl Vocabulary {
 
     /// A grammar for `tools`. The last are whether it reasons, and does so already.
     fn grammar(&self, choice: &Choice, parallel: bool, reasoning: [bool; 2]) -> String {
+        self.grammar_with(choice, parallel, reasoning, None)
+    }
+
+    /// The same, with a schema of what is no call.
+    fn grammar_with(
+        &self,
+        choice: &Choice,
+        parallel: bool,
+        reasoning: [bool; 2],
+        form: Option<&Value>,
+    ) -> String {
         let [reasoning, reasoning_is_open] = reasoning;
         let token = |text: &str| self.token(text);
-        let options = GrammarOptions { parallel, reasoning, reasoning_is_open, token: &token };
+        let options =
+            GrammarOptions { parallel, reasoning, reasoning_is_open, form, token: &token };
         self.syntax.grammar(&tools(), choice, &options).unwrap()
     }
 
@@ -134,6 +146,31 @@ fn text_is_free_unless_a_call_is_required() {
         let lark = vocabulary.grammar(&Choice::Required, true, [false; 2]);
         assert!(!vocabulary.judge(&lark, text).0, "{syntax:?}\n{lark}");
         assert!(!vocabulary.judge(&lark, "").1, "{syntax:?}\n{lark}");
+    });
+}
+
+#[test]
+fn what_is_no_call_may_have_to_have_a_form() {
+    let form = json!({"type": "object", "properties": {"x": {"type": "integer"}},
+        "required": ["x"], "additionalProperties": false});
+    each(|syntax, vocabulary| {
+        if syntax.is_bare() {
+            return; // such requests are refused
+        }
+        let said = |text: &str| match syntax {
+            ToolSyntax::Harmony => format!("<|channel|>final<|message|>{text}"),
+            _ => text.to_owned(),
+        };
+        let call = written(syntax, &[GRAZ]);
+        for (choice, is_free) in [(Choice::Auto, true), (Choice::Required, false)] {
+            let lark = vocabulary.grammar_with(&choice, true, [false; 2], Some(&form));
+            let judge = |text: &str| vocabulary.judge(&lark, text);
+            assert_eq!(judge(&call), (true, true), "{syntax:?} {call}\n{lark}");
+            assert_eq!(judge(&said("{\"x\": 7}")).1, is_free, "{syntax:?}\n{lark}");
+            for wrong in ["Hello", "{\"x\": true"] {
+                assert!(!judge(&said(wrong)).0, "{syntax:?} {wrong}\n{lark}");
+            }
+        }
     });
 }
 

@@ -6,7 +6,8 @@
 //!
 //! Where calls are only permitted, the text is free until it begins one: it has shown the
 //! marker or, for a syntax without one, begins as a call does. From there on it has to be
-//! a whole call, and the answer ends behind it.
+//! a whole call, and the answer ends behind it. Where the text has to have a form, calls
+//! stand alone.
 //!
 //! A grammar lets no special token through that it does not name. Those of reasoning and
 //! of answers are named here.
@@ -47,6 +48,8 @@ pub struct GrammarOptions<'a> {
     pub reasoning: bool,
     /// The prompt ends within a block of reasoning; the answer begins in it.
     pub reasoning_is_open: bool,
+    /// The JSON schema of an answer without calls.
+    pub form: Option<&'a Value>,
     /// The id of the token that a text is as a whole, if there is one, special or not.
     pub token: &'a dyn Fn(&str) -> Option<u32>,
 }
@@ -74,10 +77,11 @@ impl ToolSyntax {
         let parallel = options.parallel && !matches!(choice, Choice::Named(_));
         grammar.calls(&tools, parallel);
         let is_free = *choice == Choice::Auto;
+        let form = options.form.map(|schema| format!("%json {}", without_annotations(schema)));
         if self == ToolSyntax::Harmony {
-            grammar.messages(is_free);
+            grammar.messages(is_free, form.as_deref());
         } else {
-            grammar.answer(is_free);
+            grammar.answer(is_free, form.as_deref());
             grammar.start(options);
         }
         Some(grammar.rules)
@@ -115,15 +119,17 @@ impl Grammar<'_> {
         self.rule("more", &format!("call {others} {end}"));
     }
 
-    /// `answer`: calls, in free text or alone.
-    fn answer(&mut self, is_free: bool) {
+    /// `answer`: calls, in free text or alone, or instead of a form.
+    fn answer(&mut self, is_free: bool, form: Option<&str>) {
         let begin = self.text(self.row.begin);
         // The lists of some tokenizers begin with a space.
         let space = if self.row.begin.starts_with('[') { "SPACE?" } else { "" };
         let calls = format!("{space} {begin} more");
-        if !is_free {
+        if !is_free || form.is_some() {
             let open = if self.row.bare { String::new() } else { self.text(self.row.open[0]) };
-            self.rule("answer", &format!("SPACE? {open} {calls}"));
+            let form = form.filter(|_| is_free).map(|form| format!("| SPACE? {form}"));
+            let form = form.unwrap_or_default();
+            self.rule("answer", &format!("SPACE? {open} {calls} {form}"));
             return;
         }
         let opened = self.until("opened", &[self.row.open[0]]);
@@ -156,7 +162,7 @@ impl Grammar<'_> {
     }
 
     /// `start` for harmony: messages on channels, of which a call is the last.
-    fn messages(&mut self, is_free: bool) {
+    fn messages(&mut self, is_free: bool, form: Option<&str>) {
         let body = self.until("body", &["<|end|>"]);
         let channel = self.text("<|channel|>");
         let message = self.text("<|message|>");
@@ -165,7 +171,7 @@ impl Grammar<'_> {
         self.rule("before", &format!("{channel} {names} {message} ( {body} ) {next}"));
         let call = format!("{channel} {} more", self.text(self.row.begin));
         if is_free {
-            let last = format!("{channel} \"final\" {message} TEXT");
+            let last = format!("{channel} \"final\" {message} {}", form.unwrap_or("TEXT"));
             self.rule("start", &format!("before* ( {last} | {call} )"));
         } else {
             self.rule("start", &format!("before? {call}"));
@@ -301,8 +307,13 @@ mod tests {
 
     fn grammar(syntax: ToolSyntax, choice: Choice, reasoning: bool) -> String {
         let token = |text: &str| (text == "<tool_call>" || text == "</think>").then_some(7u32);
-        let options =
-            GrammarOptions { parallel: true, reasoning, reasoning_is_open: false, token: &token };
+        let options = GrammarOptions {
+            parallel: true,
+            reasoning,
+            reasoning_is_open: false,
+            form: None,
+            token: &token,
+        };
         syntax.grammar(&tools(), &choice, &options).unwrap()
     }
 
@@ -362,6 +373,7 @@ mod tests {
             parallel: true,
             reasoning: false,
             reasoning_is_open: false,
+            form: None,
             token: &|_| None,
         };
         let none = Choice::Named("never".into());

@@ -70,6 +70,11 @@ impl ToolSyntax {
         families.into_iter().find(|(is_it, _)| *is_it).map(|(_, syntax)| syntax)
     }
 
+    /// Calls may be written like any other object of JSON.
+    pub fn is_bare(self) -> bool {
+        self.row().bare
+    }
+
     pub(super) fn row(self) -> &'static Syntax {
         match self {
             Self::Hermes => &HERMES,

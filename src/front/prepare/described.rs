@@ -1,0 +1,178 @@
+//! `openapi.json` describes the fields that requests are read for, and no others.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::read;
+use crate::api::json::ASKED;
+use crate::api::{OPENAPI, route};
+use crate::http::head::Method;
+
+/// Described since clients send them, and not needed here.
+const IGNORED: &[&str] = &[
+    "budget_tokens",
+    "data",
+    "description",
+    "metadata",
+    "model",
+    "name",
+    "signature",
+    "strict",
+    "user",
+];
+
+/// The fields of sampling that all dialects have.
+const SAMPLING: &[&str] = &[
+    "frequency_penalty",
+    "ignore_eos",
+    "max_completion_tokens",
+    "min_p",
+    "presence_penalty",
+    "repeat_last_n",
+    "repeat_penalty",
+    "repetition_penalty",
+];
+
+type Names = BTreeSet<String>;
+
+/// The names of a schema's properties, and of what is in them.
+fn described(document: &Value, schema: &Value, seen: &mut Names, names: &mut Names) {
+    if let Some(reference) = schema["$ref"].as_str()
+        && seen.insert(reference.to_owned())
+    {
+        let target = document.pointer(&reference[1..]).expect("it leads somewhere");
+        described(document, target, seen, names);
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        names.insert(name.clone());
+        described(document, property, seen, names);
+    }
+    for keyword in ["allOf", "anyOf", "prefixItems"] {
+        let parts = schema[keyword].as_array().into_iter().flatten();
+        parts.for_each(|part| described(document, part, seen, names));
+    }
+    for keyword in ["items", "additionalProperties"] {
+        let part = schema.get(keyword).into_iter();
+        part.for_each(|part| described(document, part, seen, names));
+    }
+}
+
+/// What these paths read and leave undescribed: it is refused, or checked and of no
+/// use there, or another dialect's name that works as well.
+fn undescribed(path: &str) -> &'static [&'static str] {
+    match path {
+        "/v1/completions" => &["top_logprobs"],
+        "/v1/chat/completions" | "/chat/completions" => &["echo", "suffix"],
+        "/completion" | "/completions" | "/generate" | "/generate_stream" => {
+            &["echo", "logprobs", "suffix", "top_logprobs"]
+        }
+        "/v1/messages" => SAMPLING,
+        _ => &[],
+    }
+}
+
+/// The names that are looked for in these bodies.
+fn asked(path: &str, bodies: &[Value]) -> Names {
+    ASKED.take();
+    let route = route(Method::Post, path).unwrap();
+    for body in bodies {
+        if let Err(error) = read(route, body.to_string().into_bytes()) {
+            panic!("{path}: {error:?}: {body}");
+        }
+    }
+    ASKED.take().into_iter().map(str::to_owned).collect()
+}
+
+/// Every form that a field may have which has fields of its own.
+fn bodies(path: &str) -> Vec<Value> {
+    // What all that generate text have, on top of what each needs.
+    let forms = [
+        json!({"stream_options": {"include_usage": false}}),
+        json!({"response_format": {"type": "json_object", "schema": {"type": "object"}}}),
+        json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}),
+        json!({"response_format": {"type": "regex", "pattern": "a"}}),
+        json!({"response_format": {"type": "grammar", "grammar": "root ::= \"a\""}}),
+    ];
+    let with = |needed: Value| {
+        let forms = forms.iter().map(move |form| {
+            let mut body = needed.clone();
+            body.as_object_mut().unwrap().extend(form.as_object().unwrap().clone());
+            body
+        });
+        forms.collect()
+    };
+    match path {
+        "/v1/chat/completions" | "/chat/completions" | "/apply-template" => {
+            let function = json!({"name": "f", "parameters": {"type": "object"}});
+            let choice = json!({"type": "function", "function": {"name": "f"}});
+            let call = json!({"id": "1", "type": "function",
+                "function": {"name": "f", "arguments": "{}"}});
+            with(json!({
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "a"}]},
+                    {"role": "assistant", "content": [{"type": "refusal", "refusal": "b"}]},
+                    {"role": "assistant", "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "1", "content": "c"}],
+                "tools": [{"type": "function", "function": function}],
+                "tool_choice": choice,
+            }))
+        }
+        "/v1/messages" | "/v1/messages/count_tokens" => {
+            let blocks = [
+                json!({"type": "text", "text": "a"}),
+                json!({"type": "thinking", "thinking": "b", "signature": "c"}),
+                json!({"type": "tool_use", "id": "1", "name": "f", "input": {}}),
+            ];
+            let result = json!({"type": "tool_result", "tool_use_id": "1", "content": "d"});
+            vec![json!({
+                "max_tokens": 1,
+                "system": [{"type": "text", "text": "a"}],
+                "messages": [{"role": "user", "content": "a"},
+                    {"role": "assistant", "content": blocks}, {"role": "user", "content": [result]}],
+                "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+                "tool_choice": {"type": "tool", "name": "f"},
+                "thinking": {"type": "enabled", "budget_tokens": 1024},
+                "output_config": {"effort": "low",
+                    "format": {"type": "json_schema", "schema": {"type": "object"}}},
+            })]
+        }
+        "/v1/embeddings" => vec![json!({"input": "a"})],
+        "/tokenize" => vec![json!({"content": "a"})],
+        "/detokenize" => vec![json!({"tokens": [1]})],
+        "/encode" => vec![json!({"text": "a"})],
+        _ => with(json!({"prompt": "a"})),
+    }
+}
+
+#[test]
+fn every_field_that_is_read_is_described_and_every_other_one_is_not() {
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
+    let ignored: Names = IGNORED.iter().map(|name| (*name).to_owned()).collect();
+    for (path, methods) in crate::api::routes() {
+        // These read all that a request for text has, and use the conversation alone.
+        let is_prompt_alone = ["/apply-template", "/v1/messages/count_tokens"].contains(&path);
+        if methods != "POST" {
+            continue;
+        }
+        let mut item = &document["paths"][path];
+        while let Some(reference) = item["$ref"].as_str() {
+            item = document.pointer(&reference[1..]).unwrap();
+        }
+        let schema = &item["post"]["requestBody"]["content"]["application/json"]["schema"];
+        let mut names = Names::new();
+        described(&document, schema, &mut Names::new(), &mut names);
+        assert!(!names.is_empty(), "{path}");
+        let asked = asked(path, &bodies(path));
+        let idle: Vec<_> =
+            names.difference(&asked).filter(|name| !ignored.contains(*name)).collect();
+        assert!(idle.is_empty(), "{path}: described, and not read: {idle:?}");
+        let mut hidden: Names = asked.difference(&names).cloned().collect();
+        hidden.retain(|name| !ignored.contains(name));
+        if is_prompt_alone {
+            continue;
+        }
+        let expected: Names = undescribed(path).iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(hidden, expected, "{path}: read, and not described");
+    }
+}
