@@ -60,3 +60,9 @@ pub fn unix_seconds() -> u64 {
 pub fn utc_now() -> OffsetDateTime {
     OffsetDateTime::from(SystemTime::now())
 }
+
+/// CPU time that this thread has used.
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32) // from 0 to 10^9
+}

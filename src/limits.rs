@@ -143,7 +143,7 @@ pub const LLAMA_SAMPLING_MAX: f64 = 100.0;
 pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a regular expression that does so, or that a schema has in it.
 pub const REGEX_BYTES_MAX: usize = 4 * 1024;
-/// A constraint that took longer to compile is refused. It is known afterwards
+/// CPU time; a constraint that took more to compile is refused. It is known afterwards
 /// only, so that what is compiled is bounded besides.
 pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
 /// llguidance's work on a constraint's regular expressions while it is compiled;
