@@ -46,7 +46,7 @@ fn visit(path: &str, schema: &Value, see: &mut impl FnMut(&str, &Map<String, Val
     for (keyword, value) in fields {
         let path = format!("{path}/{keyword}");
         match keyword.as_str() {
-            "items" | "additionalProperties" | "not" => visit(&path, value, see),
+            "items" | "additionalProperties" | "contains" | "not" => visit(&path, value, see),
             "allOf" | "anyOf" | "prefixItems" => {
                 value.as_array().unwrap().iter().for_each(|part| visit(&path, part, see));
             }

@@ -449,3 +449,37 @@ fn each_prompt_of_a_completion_has_its_own_counts() {
         );
     }
 }
+
+/// llama-server's way to warm a prompt up.
+#[test]
+fn a_prompt_alone_is_computed_and_kept() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let prompt = "p".repeat(100);
+    let body = |n: i32, more: &str| format!(r#"{{"prompt":"{prompt}","n_predict":{n}{more}}}"#);
+    let whole = client.post("/completion", &body(0, "")).json();
+    assert_eq!((&whole["content"], &whole["stop_type"]), (&"".into(), &"limit".into()), "{whole}");
+    assert_eq!((&whole["tokens_evaluated"], &whole["tokens_predicted"]), (&100.into(), &0.into()));
+    let stream = client.post("/completion", &body(0, r#","stream":true"#)).body;
+    assert_eq!(stream.matches("data: ").count(), 1, "{stream}");
+    let after = client.post("/completion", &body(4, "")).json();
+    assert_eq!(after["tokens_predicted"], 4);
+    assert!(after["tokens_cached"].as_u64().unwrap() > 50, "{after}");
+}
+
+#[test]
+fn no_free_slot_is_an_error_to_who_asks_so() {
+    let options = FakeOptions { step: Duration::from_millis(5), ..FakeOptions::default() };
+    let server = TestServer::fake_with(ServeConfig { parallel: 1, ..config() }, options);
+    let mut client = server.connect();
+    let asked = "/slots?fail_on_no_slot=1";
+    assert_eq!(client.get(asked).status, 200);
+    let mut other = server.connect();
+    other.send(post_bytes("/generate", &body("x", 400, "")).as_bytes());
+    eventually("no slot is free", || client.get(asked).status == 503);
+    assert_eq!(client.get("/slots").status, 200);
+    assert_eq!(client.get("/slots?fail_on_no_slot=yes").status, 400);
+    let metrics = client.get("/metrics");
+    assert_eq!(metrics.status, 404);
+    assert!(metrics.body.contains("--ops-addr"));
+}

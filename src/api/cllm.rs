@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
-use super::request::{GenerationRequest, read_generation, read_text, refuse_unsupported};
+use super::request::{GenerationRequest, read_generation, read_text, refuse, refuse_unsupported};
 use super::{ReplyContext, Usage};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
@@ -25,6 +25,7 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
         let Some(prompt) = fields.string("prompt")? else {
             return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
         };
+        refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
         let request = read_generation(fields, defaults)?;
         // Its answers have one text, and no place for these.
         let logprobs =

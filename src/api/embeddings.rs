@@ -40,11 +40,20 @@ pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
         fields.string("model")?; // one model is served, whatever it is called
         refuse(fields, &[("timeout_ms", "null"), ("priority", "0")])?;
         Ok(EmbeddingsRequest {
-            inputs: read_prompt_list("input", EMBEDDING_INPUTS_MAX, fields)?,
+            inputs: read_inputs(fields)?,
             format: read_format(fields)?,
             dimensions: fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize), // in range
         })
     })
+}
+
+fn read_inputs(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+    let inputs = read_prompt_list("input", EMBEDDING_INPUTS_MAX, fields)?;
+    if inputs.iter().any(|input| matches!(input, Prompt::Parts(_))) {
+        let message = "an input is a string or an array of token ids, not of both";
+        return Err(ApiError::field("input", message));
+    }
+    Ok(inputs)
 }
 
 fn read_format(fields: &Fields<'_, '_>) -> Result<Format, ApiError> {

@@ -55,10 +55,11 @@ impl ApiError {
 
     /// 404: no such path.
     pub fn not_found(path: &str) -> Self {
-        Self {
-            code: Some("not_found"),
-            ..Self::new(404, "not_found_error", format!("there is nothing at {path}"))
-        }
+        let message = match path {
+            "/metrics" => "metrics are at the address that --ops-addr gives, not here".into(),
+            _ => format!("there is nothing at {path}"),
+        };
+        Self { code: Some("not_found"), ..Self::new(404, "not_found_error", message) }
     }
 
     /// 404: another model than the one that is served.

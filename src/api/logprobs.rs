@@ -90,7 +90,9 @@ impl TokenColumns {
             write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // with a point
             let scored =
                 |scored: &Scored| (scored.text().into_owned(), scored.logprob.max(LEAST).into());
-            let map: serde_json::Map<_, _> = token.top.iter().map(scored).collect();
+            // The chosen one is always there, as the API's owner has it.
+            let all = token.top.iter().chain([&token.chosen]);
+            let map: serde_json::Map<_, _> = all.map(scored).collect();
             serde_json::to_writer(top, &map).expect("memory");
             write!(offsets, "{offset}").expect("memory");
             *offset += text.chars().count();
@@ -192,7 +194,7 @@ mod tests {
         assert_eq!(
             completion,
             serde_json::json!({"tokens": ["a", "\u{fffd}"], "token_logprobs": [-0.5, -1.0],
-                "top_logprobs": [{"a": -0.5, "\"": -9999.0}, {}], "text_offset": [0, 1]})
+                "top_logprobs": [{"a": -0.5, "\"": -9999.0}, {"\u{fffd}": -1.0}], "text_offset": [0, 1]})
         );
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
 use super::logprobs::TokenColumns;
-use super::request::{GenerationRequest, read_generation, read_prompts, refuse_unsupported};
+use super::request::{
+    GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
+};
 use super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
 use crate::types::{ModelInfo, Sampling, TokenId};
 
@@ -20,6 +22,7 @@ pub const COMPLETION_MAX_TOKENS: u32 = 16;
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
+        refuse(fields, &[("add_generation_prompt", "true")])?;
         fields.string("model")?; // one model is served, whatever it is called
         let request = read_generation(fields, Sampling::default())?;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
@@ -268,8 +271,8 @@ mod tests {
             r#"{"prompt":[[]]}"#,
             r#"{"prompt":{}}"#,
             r#"{"prompt":7}"#,
-            r#"{"prompt":[1,"a"]}"#,
-            r#"{"prompt":["a",1]}"#,
+            r#"{"prompt":[1,{}]}"#,
+            r#"{"prompt":[["a",null]]}"#,
             r#"{"prompt":[1.5]}"#,
             r#"{"prompt":[99999999999]}"#,
         ] {

@@ -23,7 +23,8 @@ pub struct GenerationRequest {
     pub prompts: Vec<Prompt>,
     /// Choices for each prompt, all of one prompt behind each other; at least one.
     pub n: usize,
-    /// Tokens to generate at most; `None` leaves it to the server.
+    /// Tokens to generate at most: none, where the prompt alone is to be computed and
+    /// kept, or [`AS_MANY_AS_FIT`]. `None` leaves it to the server.
     pub max_tokens: Option<u32>,
     /// How to choose tokens. Its seed is filled in from `seed`.
     pub sampling: Sampling,
@@ -52,6 +53,9 @@ pub struct GenerationRequest {
     /// Each event of a stream says how far it is.
     pub timings_per_token: bool,
 }
+
+/// No bound of its own on the tokens to generate.
+pub const AS_MANY_AS_FIT: u32 = u32::MAX;
 
 impl Default for GenerationRequest {
     /// What OpenAI's API does where a request says nothing; no prompt.
@@ -98,7 +102,7 @@ pub fn read_generation(
         n,
         extras: read_extras(fields, &mut sampling)?,
         sampling,
-        max_tokens: read_max_tokens(fields)?.or(read_n_predict(fields)?),
+        max_tokens: read_n_predict(fields)?.or(read_max_tokens(fields)?),
         seed: read_seed(fields)?,
         stops: read_stop_list("stop", fields)?,
         constraint: read_constraint(fields)?,
@@ -113,10 +117,12 @@ pub fn read_generation(
     })
 }
 
-/// Reads `n`. `best_of` picks among more than are shown, which is not done here.
+/// Reads `n`, which llama-server calls `n_cmpl`. `best_of` picks among more than are
+/// shown, which is not done here.
 fn read_n(fields: &Fields<'_, '_>) -> Result<usize, ApiError> {
-    let n = fields.integer("n", 1..=CHOICES_MAX as i64)?.unwrap_or(1);
-    match fields.integer("best_of", 1..=CHOICES_MAX as i64)? {
+    let choices = |name| fields.integer(name, 1..=CHOICES_MAX as i64);
+    let n = choices("n_cmpl")?.or(choices("n")?).unwrap_or(1);
+    match choices("best_of")? {
         Some(best_of) if best_of != n => {
             let message = format!("best_of is {best_of} and n is {n}; this server shows all");
             Err(ApiError::unsupported("best_of", message))
@@ -162,10 +168,24 @@ pub enum Prompt {
     Text(String),
     /// Tokens, taken as they are.
     Tokens(Vec<TokenId>),
+    /// Both of these, one behind the other.
+    Parts(Vec<Prompt>),
 }
 
-/// Reads `prompt`: a string, an array of strings, an array of token ids, or an
-/// array of arrays of token ids.
+impl Prompt {
+    /// Texts among its parts, each of which costs a turn of the tokeniser.
+    fn texts(&self) -> usize {
+        match self {
+            Prompt::Parts(parts) => {
+                parts.iter().filter(|part| matches!(part, Prompt::Text(_))).count()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Reads `prompt`: a string, an array of token ids and of strings between them, which
+/// are one prompt together, or an array of such prompts.
 ///
 /// # Errors
 /// 400 when it is missing, empty or of another form.
@@ -173,7 +193,7 @@ pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     read_prompt_list("prompt", PROMPTS_MAX, fields)
 }
 
-/// The same, of a field of this name, at most so many.
+/// The same, of a field of this name, at most so many, and as many texts among token ids.
 ///
 /// # Errors
 /// As above.
@@ -182,7 +202,6 @@ pub fn read_prompt_list(
     most: usize,
     fields: &Fields<'_, '_>,
 ) -> Result<Vec<Prompt>, ApiError> {
-    const FORMS: &str = "a string, an array of strings, or an array of token ids";
     let Some(value) = fields.get(name)? else {
         return Err(ApiError::field(name, format!("{name} is missing; it must be {FORMS}")));
     };
@@ -190,21 +209,37 @@ pub fn read_prompt_list(
         return Ok(vec![read_text(name, text)?]);
     }
     let array = value.as_array().ok_or_else(|| wrong(name, FORMS, &value))?;
-    let first = array.get(0).ok_or_else(|| empty(name))?;
-    if first.is_number() {
-        return Ok(vec![read_tokens(name, &value)?]);
+    let too_many = |count, what| {
+        ApiError::field(name, format!("{count} {what} in one request; at most {most}"))
+    };
+    if array.iter().any(|element| element.is_number()) {
+        let prompt = read_parts(name, &array)?;
+        return match prompt.texts() {
+            texts if texts > most => Err(too_many(texts, "texts")),
+            _ => Ok(vec![prompt]),
+        };
+    }
+    if array.is_empty() {
+        return Err(empty(name));
     }
     if array.len() > most {
-        let message = format!("{} {name}s in one request; at most {most}", array.len());
-        return Err(ApiError::field(name, message));
+        return Err(too_many(array.len(), &format!("{name}s")));
     }
-    let prompts = array.iter().map(|element| match element.as_str() {
-        Some(text) => read_text(name, text),
-        None if element.is_array() => read_tokens(name, &element),
-        None => Err(wrong(name, FORMS, &element)),
+    let mut texts = 0;
+    let prompts = array.iter().map(|element| match (element.as_str(), element.as_array()) {
+        (Some(text), _) => read_text(name, text),
+        (None, Some(parts)) => {
+            let prompt = read_parts(name, &parts)?;
+            texts += prompt.texts();
+            if texts > most { Err(too_many(texts, "texts")) } else { Ok(prompt) }
+        }
+        (None, None) => Err(wrong(name, FORMS, &element)),
     });
     prompts.collect()
 }
+
+const FORMS: &str =
+    "a string, an array of strings, or an array of token ids with or without strings among them";
 
 /// A text that is not empty.
 ///
@@ -218,18 +253,39 @@ fn empty(name: &'static str) -> ApiError {
     ApiError::field(name, format!("{name} is empty; it must have at least one token"))
 }
 
-fn read_tokens(
+/// One prompt of token ids, of texts, or of both.
+fn read_parts(
     name: &'static str,
-    value: &simd_json::tape::Value<'_, '_>,
+    array: &simd_json::tape::Array<'_, '_>,
 ) -> Result<Prompt, ApiError> {
-    let array = value.as_array().expect("the caller has looked");
-    if array.is_empty() {
-        return Err(empty(name));
+    let mut parts = Vec::new();
+    let mut tokens = Vec::new();
+    for element in array.iter() {
+        match (element.as_i32(), element.as_str()) {
+            (Some(token), _) => tokens.push(token),
+            (None, Some(text)) => {
+                parts.extend(non_empty(&mut tokens).map(Prompt::Tokens));
+                parts.push(Prompt::Text(text.to_owned()));
+            }
+            (None, None) => {
+                return Err(wrong(name, "an array of token ids and of strings", &element));
+            }
+        }
     }
-    let tokens = array.iter().map(|element| {
-        element.as_i32().ok_or_else(|| wrong(name, "an array of token ids", &element))
-    });
-    Ok(Prompt::Tokens(tokens.collect::<Result<_, _>>()?))
+    if parts.is_empty() {
+        return non_empty(&mut tokens).map(Prompt::Tokens).ok_or_else(|| empty(name));
+    }
+    parts.extend(non_empty(&mut tokens).map(Prompt::Tokens));
+    if parts.iter().all(|part| matches!(part, Prompt::Text(_))) {
+        let message = format!("an array within {name} has strings alone; it must have token ids");
+        return Err(ApiError::field(name, message));
+    }
+    Ok(Prompt::Parts(parts))
+}
+
+/// Takes what is there, if anything is.
+fn non_empty(tokens: &mut Vec<TokenId>) -> Option<Vec<TokenId>> {
+    (!tokens.is_empty()).then(|| std::mem::take(tokens))
 }
 
 /// Reads the sampling fields that OpenAI's API, llama-server and vLLM share,
@@ -280,8 +336,8 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
 /// Fields that OpenAI's, llama-server's or vLLM's API has and this server has
 /// not, each with the value, in JSON, that asks for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("n_cmpl", "1"),
     ("n_indent", "0"),
+    ("n_cache_reuse", "0"),
     ("t_max_predict_ms", "0"),
     ("response_fields", "[]"),
     ("return_progress", "false"),
@@ -295,7 +351,10 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("structured_outputs", "null"),
     ("allowed_token_ids", "[]"),
     ("include_stop_str_in_output", "false"),
-    ("add_generation_prompt", "true"),
+    ("chat_template", "null"),
+    ("documents", "[]"),
+    ("skip_special_tokens", "true"),
+    ("spaces_between_special_tokens", "true"),
     ("output_format", "null"),
     ("mcp_servers", "[]"),
     ("container", "null"),
@@ -353,16 +412,11 @@ pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError>
     Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits
 }
 
-/// Reads `n_predict`, llama-server's name for it; -1 is as many as fit.
+/// Reads `n_predict`, llama-server's name for it: -1 is as many as fit, 0 the prompt
+/// alone.
 fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
     let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
-    match n {
-        Some(0) => {
-            let message = "n_predict must be at least 1, or -1 for as many as fit, not 0";
-            Err(ApiError::field("n_predict", message))
-        }
-        n => Ok(n.and_then(|n| u32::try_from(n).ok())),
-    }
+    Ok(n.map(|n| u32::try_from(n).unwrap_or(AS_MANY_AS_FIT)))
 }
 
 /// Reads `seed`: any whole number. Negative ones (llama-server's -1) draw one.

@@ -20,6 +20,8 @@ pub struct Conversation {
     pub template_kwargs: Map<String, Value>,
     /// The last message is the beginning of the answer.
     pub continue_final_message: bool,
+    /// The prompt ends with the last message, and does not begin an answer.
+    pub without_generation_prompt: bool,
 }
 
 /// One message.

@@ -104,7 +104,7 @@ impl ChatModel {
         let chat = Chat {
             messages: messages.iter().map(|m| self.message(m)).collect(),
             tools: if has_tools { tools(&conversation.tools) } else { Value::UNDEFINED },
-            add_generation_prompt: !goes_on,
+            add_generation_prompt: !goes_on && !conversation.without_generation_prompt,
             kwargs: kwargs.map(|(name, value)| (name.clone(), Value::from(Serde(value)))).collect(),
             now,
         };

@@ -82,6 +82,8 @@ struct Stream {
     markers: Option<ParserOptions>,
     /// The reply wants the numbers of its tokens.
     returns_tokens: bool,
+    /// It wants no text.
+    prompt_alone: bool,
 }
 
 /// A token that came back.
@@ -151,7 +153,9 @@ impl Engine {
         submission: Submission,
         now: Micros,
     ) -> Result<SharedExchange, ApiError> {
-        let PreparedGeneration { request, prompts, max_tokens, extras, markers, .. } = generation;
+        let PreparedGeneration {
+            request, prompts, max_tokens, extras, markers, prompt_alone, ..
+        } = generation;
         let Submission { id, reply, seed, key, priority, timeout, received } = submission;
         let n = request.n;
         let prompt_tokens = prompts.iter().step_by(n).map(|prompt| prompt.len() as u64).sum();
@@ -189,6 +193,7 @@ impl Engine {
                 counts_prompt: choice % n == 0,
                 markers,
                 returns_tokens: request.return_tokens,
+                prompt_alone,
             });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
@@ -435,6 +440,9 @@ impl Engine {
 
     fn on_token(&mut self, id: SequenceId, generated: Generated<'_>, now: Micros) {
         let Some(stream) = &mut self.streams[id.index()] else { return };
+        if stream.prompt_alone {
+            return self.on_prompt(id, now);
+        }
         self.text.clear();
         let vocab = &self.serving.vocab;
         let Generated { token, logprobs, is_last } = generated;
@@ -478,8 +486,26 @@ impl Engine {
         self.touched(id, finish.is_some(), now);
     }
 
+    /// A prompt is computed, and nothing else was asked for.
+    fn on_prompt(&mut self, id: SequenceId, now: Micros) {
+        let Some(stream) = &mut self.streams[id.index()] else { return };
+        let metrics = &self.metrics.front;
+        stream.times.prompt(metrics, now);
+        stream.times.end(metrics, &metrics.finished.length, now);
+        let mut exchange = stream.exchange.borrow_mut();
+        exchange.first_token.get_or_insert(now);
+        let finish = Some(FinishReason::Length);
+        let delta = Delta { finish, usage: stream.times.usage(), ..Delta::default() };
+        exchange.push_delta(stream.choice, delta, now);
+        drop(exchange);
+        self.touched(id, true, now);
+    }
+
     fn on_finished(&mut self, id: SequenceId, finish: Finish, now: Micros) {
         let Some(stream) = &mut self.streams[id.index()] else { return };
+        if stream.prompt_alone && finish == Finish::End {
+            return self.on_prompt(id, now);
+        }
         let metrics = &self.metrics.front;
         let mut exchange = stream.exchange.borrow_mut();
         match finish {

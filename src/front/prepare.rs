@@ -16,11 +16,12 @@ use crate::api::chat::ChatRequest;
 use crate::api::embeddings::{EmbeddingsRequest, Format};
 use crate::api::error::ApiError;
 use crate::api::llama::{completion, tokens};
+use crate::api::request::AS_MANY_AS_FIT;
 use crate::api::{
     GenerationRequest, Prompt, ReplyOptions, Route, anthropic, chat, cllm, embeddings, openai,
 };
 use crate::chat::conversation::ToolChoice;
-use crate::chat::output::{ParserOptions, reasoning};
+use crate::chat::output::{ParserOptions, ToolSyntax, reasoning};
 use crate::chat::prompt::{ChatError, ChatModel, ChatPrompt};
 use crate::clock::utc_now;
 use crate::constraint::{Compiled, Compiler, Constraint};
@@ -120,6 +121,9 @@ pub struct PreparedGeneration {
     pub reply: ReplyOptions,
     /// Control tokens that these read are a part of the text.
     pub markers: Option<ParserOptions>,
+    /// No text is asked for: the prompt is computed, and kept in the KV cache. (A
+    /// token is generated all the same, and thrown away.)
+    pub prompt_alone: bool,
 }
 
 /// Reads a body.
@@ -135,7 +139,7 @@ pub fn read(route: Route, mut body: Vec<u8>) -> Result<Parsed, ApiError> {
         Route::Detokenize => Parsed::Detokenize(tokens::read_detokenize(body)?),
         Route::Generate => boxed(cllm::read_generate(body, false)?, cllm::MAX_TOKENS),
         Route::GenerateStream => boxed(cllm::read_generate(body, true)?, cllm::MAX_TOKENS),
-        Route::LlamaCompletion => boxed(completion::read_completion(body)?, u32::MAX),
+        Route::LlamaCompletion => boxed(completion::read_completion(body)?, AS_MANY_AS_FIT),
         Route::ChatCompletions => Parsed::Chat(Box::new(chat::openai::read_chat(body)?)),
         Route::ApplyTemplate => Parsed::Template(Box::new(chat::openai::read_chat(body)?)),
         Route::Messages => Parsed::Chat(Box::new(anthropic::read_messages(body, false)?)),
@@ -255,6 +259,7 @@ fn conversation(
         chat.conversation.form = Some(form_beside_calls(&constraint, compiler.as_deref_mut())?);
     }
     let ChatPrompt { mut text, mut parser, grammar } = chat_prompt(&chat, serving, now)?;
+    let begins = !chat.conversation.continue_final_message;
     let ChatRequest { mut generation, .. } = chat;
     let calls = grammar.is_some();
     if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
@@ -262,12 +267,16 @@ fn conversation(
         text.push_str(&format!("\n{closer}\n\n"));
         parser.reasoning_is_open = false;
     }
+    let is_harmony = parser.tools == Some(ToolSyntax::Harmony);
+    if generation.constraint.is_some() && is_harmony && begins && text.ends_with(HARMONY_BEGIN) {
+        text.push_str(HARMONY_ANSWER);
+    }
     if let Some(grammar) = grammar {
         generation.constraint = Some(Constraint::Lark(grammar));
     }
     check_prompt_text(&text, "messages", serving)?;
     generation.prompts = vec![Prompt::Tokens(serving.vocab.tokenize(&text, false, true))];
-    let prepared = self::generation(generation, u32::MAX, serving, compiler);
+    let prepared = self::generation(generation, AS_MANY_AS_FIT, serving, compiler);
     let mut prepared = prepared.map_err(|error| match error.param {
         Some(GRAMMAR_FIELD) if calls => ApiError { param: Some("tools"), ..error },
         _ => error,
@@ -341,11 +350,7 @@ fn generation(
         let limit = serving.sequence_tokens;
         let most = check_length(ids.len(), request.max_tokens, default_max_tokens, limit)?;
         if request.echo {
-            let text = match prompt {
-                Prompt::Text(text) => text,
-                Prompt::Tokens(ids) => text_of(&ids, serving),
-            };
-            echo.extend(std::iter::repeat_n(text, request.n));
+            echo.extend(std::iter::repeat_n(text_of(&prompt, serving), request.n));
         }
         prompts.extend(std::iter::repeat_n(ids.into_boxed_slice(), request.n));
         max_tokens.extend(std::iter::repeat_n(most, request.n));
@@ -365,9 +370,15 @@ fn generation(
         echo,
         parser: ParserOptions::default(),
     };
-    let (extras, markers) = (extras.map(Arc::new), None);
-    let prepared = PreparedGeneration { request, prompts, max_tokens, extras, reply, markers };
-    Ok(Box::new(prepared))
+    Ok(Box::new(PreparedGeneration {
+        prompt_alone: request.max_tokens == Some(0),
+        request,
+        prompts,
+        max_tokens,
+        extras: extras.map(Arc::new),
+        reply,
+        markers: None,
+    }))
 }
 
 fn prepare_embeddings(
@@ -402,6 +413,11 @@ fn prepare_embeddings(
     }
     Ok(Box::new(PreparedEmbeddings { texts, format: request.format }))
 }
+
+/// What a prompt of gpt-oss ends with, and what begins an answer without a thought: the
+/// constraint holds for what follows, not for the names of channels.
+const HARMONY_BEGIN: &str = "<|start|>assistant";
+const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
 /// Where a request says what form its text has to have.
 const FORM_FIELD: &str = "response_format";
@@ -456,6 +472,63 @@ mod tests {
         let error = generation(Route::Completions, r#"{"prompt":["a","b"],"n":100}"#).err();
         let message = "2 prompts with 100 choices each are 200 texts; a request may have 128";
         assert_eq!(error.unwrap().message, message);
+    }
+
+    #[test]
+    fn texts_and_tokens_of_one_prompt_stand_behind_each_other() {
+        let prompts = |body| {
+            let prepared = generation(Route::Completions, body).unwrap();
+            prepared.prompts.iter().map(|prompt| prompt.to_vec()).collect::<Vec<_>>()
+        };
+        let [a, b, c] = [b'a', b'b', b'c'].map(i32::from);
+        assert_eq!(prompts(r#"{"prompt":[97,"bc",97]}"#), [[a, b, c, a]]);
+        let nested = prompts(r#"{"prompt":["b",["a",98],[99,97]]}"#);
+        assert_eq!(nested, [vec![b], vec![a, b], vec![c, a]]);
+        let prepared = generation(Route::Completions, r#"{"prompt":["a",98],"echo":true}"#);
+        assert_eq!(prepared.unwrap().reply.echo, ["ab"]);
+        let many = format!(r#"{{"prompt":[[1{0}],[1{0}]]}}"#, r#","a""#.repeat(65));
+        for (body, message) in [
+            (r#"{"prompt":[97,"b",{}]}"#, "an array of token ids and of strings"),
+            (r#"{"prompt":[["a","b"]]}"#, "it must have token ids"),
+            (&many, "130 texts in one request; at most 128"),
+        ] {
+            let error = generation(Route::Completions, body).err().unwrap();
+            assert!(error.message.contains(message), "{}", error.message);
+        }
+        let error = read(Route::Embeddings, br#"{"input":["a",98]}"#.to_vec()).err().unwrap();
+        assert!(error.message.contains("not of both"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_constrained_answer_of_gpt_oss_has_its_channel_before_it() {
+        let template = include_str!("../../tests/templates/gpt-oss.jinja");
+        let chat = Some(ChatModel::new(template, "", "").unwrap());
+        let serving = Serving { chat, sequence_tokens: 10_000, ..serving() };
+        let mut compiler = Compiler::new(&serving.vocab).unwrap();
+        let mut prompt = |more: &str| {
+            let body = format!(r#"{{"messages":[{{"role":"user","content":"Hi"}}]{more}}}"#);
+            let parsed = read(Route::ChatCompletions, body.into_bytes()).unwrap();
+            let now = OffsetDateTime::UNIX_EPOCH;
+            match finish(parsed, &serving, Some(&mut compiler), now).unwrap() {
+                Prepared::Generation(prepared) => {
+                    text_of(&Prompt::Tokens(prepared.prompts[0].to_vec()), &serving)
+                }
+                _ => panic!("not a generation"),
+            }
+        };
+        assert!(prompt("").ends_with("<|start|>assistant"));
+        let constrained = prompt(r#","response_format":{"type":"json_object"}"#);
+        assert!(constrained.ends_with("<|start|>assistant<|channel|>final<|message|>"));
+        assert!(prompt(r#","add_generation_prompt":false"#).ends_with("Hi<|end|>"));
+    }
+
+    #[test]
+    fn as_many_as_fit_and_none_at_all() {
+        let prepared = generation(Route::Completions, r#"{"prompt":"ab","n_predict":-1}"#).unwrap();
+        assert_eq!((&prepared.max_tokens[..], prepared.prompt_alone), (&[8][..], false));
+        let prepared =
+            generation(Route::LlamaCompletion, r#"{"prompt":"ab","n_predict":0}"#).unwrap();
+        assert_eq!((&prepared.max_tokens[..], prepared.prompt_alone), (&[1][..], true));
     }
 
     #[test]

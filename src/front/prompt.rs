@@ -3,13 +3,20 @@
 use super::prepare::Serving;
 use crate::api::Prompt;
 use crate::api::error::ApiError;
+use crate::api::request::AS_MANY_AS_FIT;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::types::TokenId;
 
-/// The text of a prompt that was given as tokens.
-pub fn text_of(ids: &[TokenId], serving: &Serving) -> String {
-    let bytes: Vec<u8> = ids.iter().flat_map(|id| serving.vocab.bytes_of(*id)).copied().collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+/// The text of a prompt.
+pub fn text_of(prompt: &Prompt, serving: &Serving) -> String {
+    match prompt {
+        Prompt::Text(text) => text.clone(),
+        Prompt::Tokens(ids) => {
+            let bytes = ids.iter().flat_map(|id| serving.vocab.bytes_of(*id)).copied();
+            String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+        }
+        Prompt::Parts(parts) => parts.iter().map(|part| text_of(part, serving)).collect(),
+    }
 }
 
 /// What cannot fit is refused before it costs anything to tokenise.
@@ -74,16 +81,25 @@ pub fn tokens_of(
     serving: &Serving,
 ) -> Result<Vec<TokenId>, ApiError> {
     let vocab = &serving.vocab;
-    let mut ids = match prompt {
-        Prompt::Text(text) => {
-            check_prompt_text(text, param, serving)?;
-            vocab.tokenize(text, suffix.is_none(), true)
-        }
-        Prompt::Tokens(ids) => {
-            check_known(param, ids, serving)?;
-            ids.clone()
-        }
+    let parts = match prompt {
+        Prompt::Parts(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
     };
+    let begins_with_text = matches!(parts, [Prompt::Text(_), ..]);
+    let mut ids = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        match part {
+            Prompt::Text(text) => {
+                check_prompt_text(text, param, serving)?;
+                ids.extend(vocab.tokenize(text, index == 0 && suffix.is_none(), true));
+            }
+            Prompt::Tokens(tokens) => {
+                check_known(param, tokens, serving)?;
+                ids.extend_from_slice(tokens);
+            }
+            Prompt::Parts(_) => unreachable!("parts have no parts"),
+        }
+    }
     if let Some(suffix) = suffix {
         check_prompt_text(suffix, "suffix", serving)?;
         let Some(gap) = vocab.fill_in() else {
@@ -91,7 +107,7 @@ pub fn tokens_of(
             return Err(ApiError::unsupported("suffix", message));
         };
         ids.insert(0, gap.prefix);
-        if matches!(prompt, Prompt::Text(_)) {
+        if begins_with_text {
             ids.splice(0..0, vocab.tokenize("", true, false)); // what a text begins with
         }
         ids.push(gap.suffix);
@@ -106,7 +122,8 @@ pub fn tokens_of(
 }
 
 /// The number of tokens to generate: what was asked for, which must fit, or
-/// the default, cut to what fits.
+/// the default, cut to what fits. At least one: what has no text of its own is
+/// [told apart](super::prepare::PreparedGeneration::prompt_alone).
 ///
 /// # Errors
 /// 400 with all the numbers.
@@ -117,6 +134,11 @@ pub fn check_length(
     limit: u32,
 ) -> Result<u32, ApiError> {
     let room = (limit as usize).saturating_sub(prompt_tokens);
+    let (asked, default) = match asked {
+        Some(AS_MANY_AS_FIT) => (None, AS_MANY_AS_FIT),
+        Some(0) => (None, 1),
+        asked => (asked, default),
+    };
     let max_tokens = asked.unwrap_or(default.min(room as u32).max(1)); // room is below limit
     if max_tokens as usize > room {
         return Err(too_long(prompt_tokens, "", asked, max_tokens, limit));

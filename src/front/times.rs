@@ -56,11 +56,16 @@ impl Times {
         match self.last_token.replace(now) {
             Some(last) => metrics.itl_us.observe(now.since(last)),
             None => {
-                metrics.prompt_tokens.add(self.prompt_tokens);
-                metrics.prefill_us.observe(now.since(self.started));
+                self.prompt(metrics, now);
                 metrics.ttft_us.observe(now.since(self.received));
             }
         }
+    }
+
+    /// Its prompt is computed.
+    pub fn prompt(&self, metrics: &FrontMetrics, now: Micros) {
+        metrics.prompt_tokens.add(self.prompt_tokens);
+        metrics.prefill_us.observe(now.since(self.started));
     }
 
     /// Its own tokens so far, and its prompt's.

@@ -31,7 +31,7 @@ pub struct FrontMetrics {
     /// Steps in flight whenever another one was sent.
     pub steps_in_flight: Histogram<{ STEPS_IN_FLIGHT.len() }>,
 
-    /// Prompt tokens of requests that had a first token.
+    /// Prompt tokens of requests whose prompts were computed.
     pub prompt_tokens: Counter,
     /// Tokens generated, end-of-generation tokens included.
     pub generation_tokens: Counter,
@@ -49,7 +49,7 @@ pub struct FrontMetrics {
     pub finished: Finished,
     /// From admission to a slot, in microseconds.
     pub queue_us: Histogram<{ REQUEST_US.len() }>,
-    /// From a slot to the first token, in microseconds.
+    /// From a slot to the end of the prompt, in microseconds.
     pub prefill_us: Histogram<{ REQUEST_US.len() }>,
     /// From the HTTP request's head to the first token, in microseconds.
     pub ttft_us: Histogram<{ TTFT_US.len() }>,

@@ -87,7 +87,7 @@ impl Page<'_> {
         )?;
         self.counters(
             "vllm:prompt_tokens",
-            "Prompt tokens of requests that had a first token.",
+            "Prompt tokens of requests whose prompts were computed.",
             [(*model, front.prompt_tokens.get())].into_iter(),
         )?;
         self.counters(
@@ -149,7 +149,7 @@ impl Page<'_> {
         )?;
         self.histogram(
             "vllm:request_prefill_time_seconds",
-            "From a slot to the first token.",
+            "From a slot to the end of the prompt.",
             model,
             (&front.prefill_us, MICROS),
         )

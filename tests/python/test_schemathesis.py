@@ -95,8 +95,9 @@ def tame(case, mode, turn):
     # Elsewhere none is as many as fit; there it is a wrong request.
     if body.get("max_tokens") is None and case.path != "/v1/messages":
         body["max_tokens"] = TOKENS_MAX
-    if is_whole(body.get("n")) and 2 < body["n"] <= 128:
-        body["n"] = 2
+    for name in ["n", "n_cmpl"]:
+        if is_whole(body.get(name)) and 2 < body[name] <= 128:
+            body[name] = 2
     if is_whole(body.get("timeout_ms")) and 0 < body["timeout_ms"] < 60_000:
         body["timeout_ms"] = 60_000  # a 504 would be right, too
     case.body = body

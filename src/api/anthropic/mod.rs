@@ -14,7 +14,7 @@ use super::constrain::of_schema;
 use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::request::{
-    GenerationRequest, read_max_tokens, read_sampling, read_stop_list, read_urgency,
+    GenerationRequest, read_max_tokens, read_sampling, read_stop_list, read_urgency, refuse,
     refuse_unsupported,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
@@ -29,6 +29,7 @@ use crate::types::Sampling;
 pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
+        refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
         fields.string("model")?; // one model is served, whatever it is called
         let max_tokens = read_max_tokens(fields)?;
         if max_tokens.is_none() && !counts_only {
@@ -60,6 +61,7 @@ pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, 
             form: None,
             template_kwargs: read_effort(fields)?,
             continue_final_message,
+            without_generation_prompt: false,
         };
         Ok(ChatRequest { generation, conversation, split_reasoning: true })
     })

@@ -37,6 +37,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             form: None,
             template_kwargs,
             continue_final_message: fields.boolean("continue_final_message")?.unwrap_or(false),
+            without_generation_prompt: fields.boolean("add_generation_prompt")? == Some(false),
         };
         let split_reasoning = read_reasoning_format(fields)?;
         Ok(ChatRequest { generation, conversation, split_reasoning })

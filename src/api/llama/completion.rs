@@ -34,7 +34,7 @@ pub const SAMPLING: Sampling = Sampling {
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
-        refuse(fields, &[("echo", "false")])?;
+        refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
         let request = read_generation(fields, SAMPLING)?;
         // In a stream tokens come with their text.
         let return_tokens = request.return_tokens || request.stream;

@@ -90,6 +90,13 @@ pub struct SlotStatus {
     pub queued_ms: f64,
 }
 
+impl SlotStatus {
+    /// A request holds it.
+    pub fn is_busy(&self) -> bool {
+        self.state != "idle"
+    }
+}
+
 /// The answer to `GET /slots`: an array, with llama-server's names for what it
 /// has.
 pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
@@ -102,7 +109,7 @@ pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
             out,
             "{{\"id\":{id},\"n_ctx\":{n_ctx},\"is_processing\":{},\"state\":\"{}\",\
              \"n_past\":{},\"id_task\":",
-            slot.state != "idle",
+            slot.is_busy(),
             slot.state,
             slot.n_past
         )

@@ -167,7 +167,9 @@ impl Grammar<'_> {
         let channel = self.text("<|channel|>");
         let message = self.text("<|message|>");
         let next = self.text("<|start|>assistant");
-        let names = if is_free { "( \"analysis\" | \"commentary\" )" } else { "\"analysis\"" };
+        // Comments are part of the answer's text: of none, where that has a form.
+        let comments = is_free && form.is_none();
+        let names = if comments { "( \"analysis\" | \"commentary\" )" } else { "\"analysis\"" };
         self.rule("before", &format!("{channel} {names} {message} ( {body} ) {next}"));
         let call = format!("{channel} {} more", self.text(self.row.begin));
         if is_free {

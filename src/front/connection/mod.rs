@@ -195,10 +195,10 @@ impl Connection {
                 self.answer_json(incoming, body).await
             }
             Route::OpenApi => self.answer_json(incoming, api::OPENAPI.into()).await,
-            Route::Slots => {
-                let body = self.slots();
-                self.answer_json(incoming, body).await
-            }
+            Route::Slots => match self.slots(&head.query) {
+                Ok(body) => self.answer_json(incoming, body).await,
+                Err(error) => self.answer_error(incoming, &error).await,
+            },
             _ => {
                 match self.prepare(route, body).await? {
                     Ok(Prepared::Answer(answer)) => match permit.grow(answer.len()) {

@@ -95,13 +95,28 @@ impl Connection {
         body
     }
 
-    pub(super) fn slots(&self) -> Vec<u8> {
+    /// What is in each slot. With `fail_on_no_slot` in the query it is an error that
+    /// none is free, as load balancers before llama-server ask for it.
+    pub(super) fn slots(&self, query: &str) -> Result<Vec<u8>, ApiError> {
+        let given = query.split('&').find_map(|pair| pair.strip_prefix("fail_on_no_slot="));
+        let wants_one = match given {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => {
+                let message = format!("fail_on_no_slot must be 0 or 1, not {other:?}");
+                return Err(ApiError::field("fail_on_no_slot", message));
+            }
+        };
         let mut body = Vec::with_capacity(4096);
         if let Some(loaded) = &*self.front.loaded.borrow() {
             let slots = loaded.engine.slots(self.front.clock.now());
+            if wants_one && slots.iter().all(llama::SlotStatus::is_busy) {
+                let message = format!("none of the {} slots is free", slots.len());
+                return Err(ApiError::unavailable(message, 1));
+            }
             llama::push_slots(&mut body, loaded.serving.sequence_tokens, &slots);
         }
-        body
+        Ok(body)
     }
 
     pub(super) async fn answer_json(
