@@ -9,19 +9,28 @@ use super::json::{Fields, keep, wrong};
 use crate::constraint::Constraint;
 use crate::limits::GUIDED_CHOICES_MAX;
 
+/// A constraint, and who asked for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestedConstraint {
+    /// The field of the request, for errors.
+    pub field: &'static str,
+    /// What it asks for.
+    pub constraint: Constraint,
+}
+
 /// Reads whichever of these fields is there.
 ///
 /// # Errors
 /// 400 when there are two, or one is of another form than it should be.
-pub fn read_constraint(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
-    let mut found: Option<(&str, Constraint)> = None;
-    let mut take = |name: &'static str, constraint: Option<Constraint>| match (constraint, &found) {
+pub fn read_constraint(fields: &Fields<'_, '_>) -> Result<Option<RequestedConstraint>, ApiError> {
+    let mut found: Option<RequestedConstraint> = None;
+    let mut take = |field: &'static str, constraint| match (constraint, &found) {
         (None, _) => Ok(()),
-        (Some(_), Some((other, _))) => {
-            Err(ApiError::field(name, format!("{name} and {other} cannot be given together")))
+        (Some(_), Some(RequestedConstraint { field: other, .. })) => {
+            Err(ApiError::field(field, format!("{field} and {other} cannot be given together")))
         }
         (Some(constraint), None) => {
-            found = Some((name, constraint));
+            found = Some(RequestedConstraint { field, constraint });
             Ok(())
         }
     };
@@ -37,7 +46,7 @@ pub fn read_constraint(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, Ap
     take("regex", text("regex", Constraint::Regex)?)?;
     take("guided_regex", text("guided_regex", Constraint::Regex)?)?;
     take("guided_choice", read_choices(fields)?)?;
-    Ok(found.map(|(_, constraint)| constraint))
+    Ok(found)
 }
 
 fn read_response_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
@@ -122,7 +131,9 @@ mod tests {
     use crate::api::json::read_object;
 
     fn read(body: &str) -> Result<Option<Constraint>, String> {
-        read_object(&mut body.as_bytes().to_vec(), read_constraint).map_err(|error| error.message)
+        let read = read_object(&mut body.as_bytes().to_vec(), read_constraint);
+        let found = read.map_err(|error| error.message)?;
+        Ok(found.map(|requested| requested.constraint))
     }
 
     #[test]

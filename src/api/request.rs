@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use simd_json::prelude::*;
 
-use super::constrain::read_constraint;
+use super::constrain::{RequestedConstraint, read_constraint};
 use super::error::ApiError;
 use super::extras::{RequestedExtras, read_extras};
 use super::json::{Fields, wrong};
-use crate::constraint::Constraint;
 use crate::limits::{
     CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX,
     SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
@@ -35,7 +34,7 @@ pub struct GenerationRequest {
     /// Texts that end a choice and are not part of it.
     pub stops: Vec<String>,
     /// What the text must be like.
-    pub constraint: Option<Constraint>,
+    pub constraint: Option<RequestedConstraint>,
     /// The text begins with the prompt.
     pub echo: bool,
     /// What comes behind the text that is to be filled in.

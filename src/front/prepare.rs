@@ -13,6 +13,7 @@ use super::prompt::{check_known, check_length, check_prompt_text, check_text, te
 use super::resolve::resolve;
 use super::work::Work;
 use crate::api::chat::ChatRequest;
+use crate::api::constrain::RequestedConstraint;
 use crate::api::embeddings::{EmbeddingsRequest, Format};
 use crate::api::error::ApiError;
 use crate::api::llama::{completion, tokens};
@@ -218,22 +219,23 @@ pub fn finish(
             tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));
         }
         Parsed::Count(chat) => {
-            let prompt = chat_prompt(&chat, serving, now)?;
+            let prompt = chat_prompt(&chat, serving, now, None)?;
             let ids = vocab.tokenize(&prompt.text, false, true);
             anthropic::push_count(&mut answer, ids.len());
         }
         Parsed::Template(chat) => {
-            tokens::push_prompt(&mut answer, &chat_prompt(&chat, serving, now)?.text);
+            tokens::push_prompt(&mut answer, &chat_prompt(&chat, serving, now, None)?.text);
         }
     }
     Ok(Prepared::Answer(answer))
 }
 
-/// The prompt of a conversation, as text.
+/// The prompt of a conversation, as text. `form_field` asked for a form of the answer.
 fn chat_prompt(
     chat: &ChatRequest,
     serving: &Serving,
     now: OffsetDateTime,
+    form_field: Option<&'static str>,
 ) -> Result<ChatPrompt, ApiError> {
     let Some(model) = &serving.chat else {
         let message = "this model has no chat template; start the server with --chat-template";
@@ -241,9 +243,9 @@ fn chat_prompt(
     };
     let token = |text: &str| serving.vocab.only_token(text);
     let prompt = model.prompt(&chat.conversation, chat.split_reasoning, now, &token);
-    prompt.map_err(|error| match error {
-        ChatError::FormLikeCalls => ApiError::field(FORM_FIELD, error.to_string()),
-        _ => ApiError::field("messages", error.to_string()),
+    prompt.map_err(|error| {
+        let form_field = form_field.filter(|_| error == ChatError::FormLikeCalls);
+        ApiError::field(form_field.unwrap_or("messages"), error.to_string())
     })
 }
 
@@ -253,15 +255,17 @@ fn conversation(
     mut compiler: Option<&mut Compiler>,
     now: OffsetDateTime,
 ) -> Result<Box<PreparedGeneration>, ApiError> {
+    let mut form_field = None;
     if chat.conversation.tool_choice != ToolChoice::None
-        && let Some(constraint) = chat.generation.constraint.take()
+        && let Some(form) = chat.generation.constraint.take()
     {
-        chat.conversation.form = Some(form_beside_calls(&constraint, compiler.as_deref_mut())?);
+        form_field = Some(form.field);
+        chat.conversation.form = Some(form_beside_calls(&form, compiler.as_deref_mut())?);
     }
-    let ChatPrompt { mut text, mut parser, grammar } = chat_prompt(&chat, serving, now)?;
+    let prompt = chat_prompt(&chat, serving, now, form_field)?;
+    let ChatPrompt { mut text, mut parser, grammar } = prompt;
     let begins = !chat.conversation.continue_final_message;
     let ChatRequest { mut generation, .. } = chat;
-    let calls = grammar.is_some();
     if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
         // What is constrained is the answer, and nothing before it.
         text.push_str(&format!("\n{closer}\n\n"));
@@ -272,15 +276,12 @@ fn conversation(
         text.push_str(HARMONY_ANSWER);
     }
     if let Some(grammar) = grammar {
-        generation.constraint = Some(Constraint::Lark(grammar));
+        let constraint = Constraint::Lark(grammar);
+        generation.constraint = Some(RequestedConstraint { field: "tools", constraint });
     }
     check_prompt_text(&text, "messages", serving)?;
     generation.prompts = vec![Prompt::Tokens(serving.vocab.tokenize(&text, false, true))];
-    let prepared = self::generation(generation, AS_MANY_AS_FIT, serving, compiler);
-    let mut prepared = prepared.map_err(|error| match error.param {
-        Some(GRAMMAR_FIELD) if calls => ApiError { param: Some("tools"), ..error },
-        _ => error,
-    })?;
+    let mut prepared = self::generation(generation, AS_MANY_AS_FIT, serving, compiler)?;
     prepared.markers = (parser != ParserOptions::default()).then_some(parser);
     prepared.reply.parser = parser;
     Ok(prepared)
@@ -289,11 +290,11 @@ fn conversation(
 /// The schema of an answer that may be calls instead. It is compiled alone first, so that
 /// what is wrong with it is not said of the tools.
 fn form_beside_calls(
-    constraint: &Constraint,
+    form: &RequestedConstraint,
     compiler: Option<&mut Compiler>,
 ) -> Result<Value, ApiError> {
-    compile(constraint, compiler)?;
-    match constraint {
+    compile(form, compiler)?;
+    match &form.constraint {
         Constraint::JsonObject => Ok(json!({"type": "object"})),
         Constraint::JsonSchema(source) => {
             Ok(serde_json::from_str(source).expect("it was compiled"))
@@ -301,18 +302,18 @@ fn form_beside_calls(
         _ => {
             let message = "beside tools the text can have a JSON schema, and no other form; \
                            set tool_choice to none";
-            Err(ApiError::unsupported(field_of(constraint), message))
+            Err(ApiError::unsupported(form.field, message))
         }
     }
 }
 
 fn compile(
-    constraint: &Constraint,
+    requested: &RequestedConstraint,
     compiler: Option<&mut Compiler>,
 ) -> Result<Arc<Compiled>, ApiError> {
     let compiler = compiler.expect("what has to be compiled goes to the prepare lane");
-    let compiled = compiler.compile(constraint);
-    compiled.map_err(|error| ApiError::field(field_of(constraint), error.to_string()))
+    let compiled = compiler.compile(&requested.constraint);
+    compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))
 }
 
 fn generation(
@@ -419,22 +420,6 @@ fn prepare_embeddings(
 const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
-/// Where a request says what form its text has to have.
-const FORM_FIELD: &str = "response_format";
-
-/// Where a request that gives a grammar of ours does so, unless it has tools.
-const GRAMMAR_FIELD: &str = "guided_choice";
-
-/// Where a constraint came from, for errors.
-fn field_of(constraint: &Constraint) -> &'static str {
-    match constraint {
-        Constraint::JsonObject | Constraint::JsonSchema(_) => FORM_FIELD,
-        Constraint::Regex(_) => "regex",
-        Constraint::Gbnf(_) => "grammar",
-        Constraint::Lark(_) => GRAMMAR_FIELD,
-    }
-}
-
 #[cfg(test)]
 mod described;
 
@@ -497,6 +482,23 @@ mod tests {
         }
         let error = read(Route::Embeddings, br#"{"input":["a",98]}"#.to_vec()).err().unwrap();
         assert!(error.message.contains("not of both"), "{}", error.message);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_constraint_is_said_of_its_own_field() {
+        let mut compiler = Compiler::new(&serving().vocab).unwrap();
+        for (field, value) in [
+            ("json_schema", r#"{"uniqueItems":true}"#),
+            ("guided_json", r#"{"uniqueItems":true}"#),
+            ("guided_regex", r#""(""#),
+            ("grammar", r#""a""#),
+        ] {
+            let body = format!(r#"{{"prompt":"a","{field}":{value}}}"#);
+            let parsed = read(Route::Completions, body.into_bytes()).unwrap();
+            let now = OffsetDateTime::UNIX_EPOCH;
+            let error = finish(parsed, &serving(), Some(&mut compiler), now).err().unwrap();
+            assert_eq!((error.status, error.param), (400, Some(field)), "{}", error.message);
+        }
     }
 
     #[test]

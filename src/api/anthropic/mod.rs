@@ -10,7 +10,7 @@ use simd_json::prelude::*;
 
 use super::chat::ChatRequest;
 use super::chat::messages::{check_choice, check_names, check_object, checked_name};
-use super::constrain::of_schema;
+use super::constrain::{RequestedConstraint, of_schema};
 use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::request::{
@@ -18,7 +18,6 @@ use super::request::{
     refuse_unsupported,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
-use crate::constraint::Constraint;
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
@@ -94,14 +93,17 @@ fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> 
 }
 
 /// `output_config.format`: a schema of the answer.
-fn read_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
+fn read_format(fields: &Fields<'_, '_>) -> Result<Option<RequestedConstraint>, ApiError> {
     const NAME: &str = "output_config";
     let config = fields.object(NAME)?;
     let Some(format) = config.map(|config| config.object("format")).transpose()?.flatten() else {
         return Ok(None);
     };
     match (format.string("type")?.as_deref(), format.get("schema")?) {
-        (Some("json_schema"), Some(schema)) => of_schema(NAME, &schema).map(Some),
+        (Some("json_schema"), Some(schema)) => {
+            let constraint = of_schema(NAME, &schema)?;
+            Ok(Some(RequestedConstraint { field: NAME, constraint }))
+        }
         _ => {
             let message = "output_config.format must have the type json_schema and a schema";
             Err(ApiError::field(NAME, message))
