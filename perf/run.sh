@@ -16,10 +16,17 @@ cd "$(dirname "$0")/.."
 studies="ladder ladder-ends ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
 	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload hostile criterion settings versus against"
 only=
-if [ "${1:-}" = --only ]; then
+case "${1:-}" in
+--only)
 	only=${2:?"studies, with commas: $studies"}
 	shift 2
-fi
+	;;
+-*)
+	sed -n '/^#   /,/^set/s/^#  *//p' "$0"
+	echo "Studies:" $studies
+	exit 0
+	;;
+esac
 for study in $(echo "$only" | tr , ' '); do
 	case " $(echo $studies) " in *" $study "*) ;; *) fail "no study is called $study; there are $(echo $studies)" ;; esac
 done
