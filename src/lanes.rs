@@ -355,12 +355,17 @@ fn start_front(
         metrics: metrics.clone(),
     };
     let core = config.placement.front_core;
+    // While it polls, the lane lets go of its core to look at its sockets. If it went to
+    // sleep for that, glommio would interrupt all other cores of the process each time
+    // (`membarrier`), those of the model among them.
+    let spin = spin(config);
     let control = control.clone();
     // The executor is made on its own thread; whether that worked is told back.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
         let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core))
             .preempt_timer(PREEMPT_EVERY)
+            .spin_before_park(spin)
             .make();
         match executor {
             Ok(executor) => {

@@ -324,7 +324,7 @@ pub const LOOK_UP_EVERY: Duration = Duration::from_micros(50);
 /// go on for long look up by themselves.
 pub const PREEMPT_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a lane on a core of its own polls an empty ring before it parks.
+/// How long a lane on a core of its own polls before it parks.
 pub const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
 
 /// Blocks of a synthetic model: llama.cpp's own bound (`LLAMA_MAX_LAYERS`).

@@ -101,7 +101,7 @@ pub(crate) fn capacity(
     }
 }
 
-/// How long the decode lane polls an empty ring before it parks.
+/// How long the front lane and the decode lane poll before they park.
 pub(crate) fn spin(config: &ServeConfig) -> Duration {
     if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
 }
