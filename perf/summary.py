@@ -128,6 +128,7 @@ def targets(folder: pathlib.Path):
     yield "1. One request at a time, by accounting", accounted(one, 0.985)
     for name in ("ladder-separate", "ladder-separate-builtin"):
         apart = read_ladder(folder, name)
+        yield f"1. Rung 9 at least 0.99 of rung 0, {LADDERS[name]}", ratio_target(apart, 9, 0, 0.99)
         for key, limit in (("p50", 20), ("p99", 200)):
             target = f"2. Bubble {key} at most {limit} µs, {LADDERS[name]}"
             yield target, worst_target(apart, f"bubble_us_{key}", limit)
