@@ -20,8 +20,8 @@ from server import Server, machine, measure
 
 # The ops lane waits for its turn where all cores are busy: one connection alone
 # would not keep the rate. After so many requests it closes each of them, and may
-# notice late that one is closed: twice as many have to be under its 32.
-CONNECTIONS = 15
+# notice late that one is closed: twice as many have to be under its 64.
+CONNECTIONS = 25
 
 
 def main() -> None:

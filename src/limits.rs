@@ -282,11 +282,12 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// that the client sees the answer and not a reset.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections of the ops lane; the next one is closed.
-pub const OPS_CONNECTIONS_MAX: usize = 32;
+/// Connections of the ops lane; the next one is closed. One that has just ended counts
+/// until the lane, which comes last, has noticed.
+pub const OPS_CONNECTIONS_MAX: usize = 64;
 /// Requests on one of them, after which it is closed: its client may ask and
 /// never read the answers.
-pub const OPS_REQUESTS_MAX: u32 = 100;
+pub const OPS_REQUESTS_MAX: u32 = 50;
 /// One of them without a whole request for this long is closed. Between the
 /// usual intervals of scrapers (5, 10, 15 s), so that none is closed just when
 /// it is used.
