@@ -217,10 +217,8 @@ fn connections_are_reused_and_reopened() {
         Reaction::SendAndClose(vec![good().concat()]), // and not said
         Reaction::Send(good()),
     ]);
-    // A request that is under way when its connection is closed is a failure: the one
-    // after the silent close comes when even a machine that stood still has seen it.
-    let arrivals = [0, 0, 0, 0, 2000, 2000].map(Duration::from_millis).to_vec();
-    let outcome = quiet(&Load { max_concurrency: 1, arrivals, ..load(mock.address, 6) });
+    // The one after the silent close may be under way already: then it is sent again.
+    let outcome = quiet(&Load { max_concurrency: 1, ..load(mock.address, 6) });
     for request in &outcome.requests {
         assert_eq!(request.error, None);
     }

@@ -206,14 +206,17 @@ impl Client {
 
     /// Writes a request on a connection that is open, or else on a new one, and
     /// waits for the response's head. `on_write` is told the time just before
-    /// the write: connecting is not in it.
+    /// the first write: connecting is not in it, a second attempt is.
     ///
-    /// A request that the server may have seen is never sent again.
+    /// A request is sent again where a connection that had been used before closes without
+    /// an answer, as curl does: servers close idle connections, and
+    /// llama.cpp's those that have carried a stream, without saying so.
     async fn send(
         &self,
-        mut request: Request<Full<Bytes>>,
-        mut on_write: impl FnMut(Instant),
+        request: Request<Full<Bytes>>,
+        on_write: impl FnOnce(Instant),
     ) -> Result<(Connection, Response<Incoming>), Failure> {
+        let mut on_write = Some(on_write);
         loop {
             let idle = self.idle.borrow_mut().pop();
             let is_reused = idle.is_some();
@@ -224,15 +227,14 @@ impl Client {
             if connection.ready().await.is_err() && is_reused {
                 continue; // the server has closed it meanwhile, as it may
             }
-            on_write(Instant::now());
-            match connection.try_send_request(request).await {
+            if let Some(on_write) = on_write.take() {
+                on_write(Instant::now());
+            }
+            match connection.try_send_request(request.clone()).await {
                 Ok(response) => return Ok((connection, response)),
-                Err(mut error) => match error.take_message() {
-                    // Nothing was written: it was closed just now. Each turn
-                    // takes one idle connection away, so this ends.
-                    Some(unsent) if is_reused => request = unsent,
-                    _ => return Err(Failure::of_connection(error.error())),
-                },
+                // Each turn takes one idle connection away, so this ends.
+                Err(error) if is_reused && !error.error().is_parse() => {}
+                Err(error) => return Err(Failure::of_connection(error.error())),
             }
         }
     }
