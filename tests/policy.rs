@@ -46,6 +46,26 @@ fn no_stream_waits_for_a_long_prompt() {
     assert!(ttft <= by_itself * 3, "the long prompt took {ttft:?}, by itself {by_itself:?}");
 }
 
+/// Where the streams leave a step less room than a prompt likes to have.
+#[test]
+fn a_prompt_takes_what_room_there_is() {
+    let tight = Capacity { step_rows: 8, copied_cells: 4096, ..capacity(8, 4096) };
+    let mut world = World::new(tight);
+    for _ in 0..7 {
+        let new = world.request(2, 2000);
+        world.send(new).unwrap();
+    }
+    for _ in 0..20 {
+        world.step();
+    }
+    let new = world.request(20, 5);
+    let prompt = world.send(new).unwrap();
+    for _ in 0..40 {
+        world.step();
+    }
+    assert!(world.served[&prompt].first_token.is_some(), "it waits for the streams to end");
+}
+
 /// A short prompt overtakes a long one, and a stream of short ones does not
 /// stop it.
 #[test]

@@ -315,7 +315,7 @@ impl Scheduler {
         // Between slots with cells of their own, the rows of each prompt are a pass of
         // their own over the weights, which a handful of rows does not repay.
         let least = if self.slots.have_own_cells() && batch.decode_rows > 0 {
-            PREFILL_ROWS_STEP
+            PREFILL_ROWS_STEP.min(room).max(1)
         } else {
             1
         };
