@@ -26,14 +26,15 @@ import tempfile
 from server import CORELANE, machine
 
 UNIFIED = ("one KV cache for all", ["--kv-unified"])
+FLASH = ("flash attention on", ["--flash-attn=on"])
 CACHE = [
     UNIFIED,
-    ("flash attention on", ["--flash-attn=on"]),
+    FLASH,
     ("KV in q8_0, flash attention on", ["--flash-attn=on", "--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
 ]
 POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
 OPENMP = ("OpenMP", [])
-MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 512, 1024)]
+MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 256, 512, 1024)]
 # A sequence decodes as soon as its own prompt is in the cache. The fewer steps
 # all prompts take, the longer all sequences decode together.
 LONG_STEPS = ["--itl-target-ms=1000000", "--ubatch-size=512"]
@@ -42,7 +43,11 @@ LONG_STEPS = ["--itl-target-ms=1000000", "--ubatch-size=512"]
 # long rows have what they alone can show: with a cache for each sequence, what
 # attention costs one is what it costs each of 32.
 ROWS = [
-    ("large", (8, 32, 50), LONG_STEPS, 3, [*POLLING, OPENMP, UNIFIED]),
+    ("large", (8, 32, 50), LONG_STEPS, 3, [*POLLING, OPENMP, UNIFIED, FLASH]),
+    # Without flash attention, a text that is shorter than 256 tokens costs as much as one of 256.
+    ("quarter", (8, 32, 50), LONG_STEPS, 3, [FLASH]),
+    ("quarter", (8, 96, 50), LONG_STEPS, 3, [FLASH]),
+    ("quarter", (8, 206, 50), LONG_STEPS, 3, [FLASH]),
     ("quarter", (1, 462, 50), LONG_STEPS, 3, CACHE[1:]),  # one sequence: one cache either way
     ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
     ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),

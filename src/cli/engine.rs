@@ -33,7 +33,7 @@ pub struct EngineArgs {
         long,
         env = "CORELANE_UBATCH_SIZE",
         value_name = "N",
-        default_value_t = 256,
+        default_value_t = 128,
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
@@ -65,7 +65,8 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     cache_type_v: CacheType,
-    /// Flash attention: on, off, or auto: off unless it is needed (also -fa)
+    /// Flash attention: on, off, or auto: off unless it is needed; on is faster where prompt and
+    /// answer together have under 120 tokens (also -fa)
     #[arg(
         long,
         env = "CORELANE_FLASH_ATTN",

@@ -39,7 +39,10 @@ pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
 /// Whether attention is computed block by block, where the user leaves it open. On a
 /// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
 /// fewer: for those that decode, and for prompts beside them. So it is done where it has
-/// to be, for the sake of the cache's type or of the memory that the scores take.
+/// to be, for the sake of the cache's type or of the memory that the scores take. Texts of
+/// under 120 tokens would like it better, since without it llama.cpp computes the scores of
+/// 256 cells at least; but what they lose so is less than what long ones would lose
+/// otherwise (`perf/settings.py`).
 fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
     let cells = u64::from(cells_of_one(config, context_tokens));
     let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
@@ -80,8 +83,9 @@ pub(crate) fn capacity(
 ) -> Capacity {
     Capacity {
         slots: config.parallel,
-        // More rows than llama.cpp computes at once would only be split.
-        step_rows: config.batch_rows.min(config.ubatch_rows).max(config.parallel),
+        // More rows than llama.cpp computes at once would only be split; but prompts need
+        // room beside all the others, each with a row of its own.
+        step_rows: config.batch_rows.min(config.ubatch_rows.max(2 * config.parallel)),
         itl_target: config.itl_target,
         context_tokens,
         sequence_tokens,
