@@ -29,7 +29,7 @@ def main() -> None:
     for name in LADDERS:
         lines += ladder_table(folder, name)
     lines += settings_table(folder)
-    for name in ("cache", "cache-builtin", "stall", "burst", "turns", "versus-eight", "versus-one", "versus-crowd", "versus-stall", "versus-burst"):
+    for name in ("cache", "cache-builtin", "stall", "burst", "turns", "versus-eight", "versus-one", "versus-long", "versus-crowd", "versus-stall", "versus-burst"):
         lines += scenario(folder, name)
     lines += ["", "## Start-up and idling", ""] + spine(folder)
     (folder / "summary.md").write_text("\n".join(lines) + "\n")

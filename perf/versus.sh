@@ -4,7 +4,8 @@
 #   perf/versus.sh URL [OUT]
 #
 # URL of the other server, which runs already; for llama.cpp's, with as many
-# threads, slots and tokens of context as ours takes here:
+# threads, slots and tokens of context as ours takes here, and started anew, since it
+# keeps the prompts of earlier runs:
 #
 #   llama-server -m target/qwen3-0.6b-q4_k_m.gguf -t $(nproc) -np 8 -c 16384 --port 8081
 #
@@ -31,6 +32,7 @@ against() {
 
 against eight --max-concurrency 8 --num-prompts 40 --num-warmups 8
 against one --max-concurrency 1 --num-prompts 4 --num-warmups 1
+against long --max-concurrency 8 --num-prompts 16 --num-warmups 1 --random-input-len 500 --random-output-len 100
 against crowd --max-concurrency 32 --num-prompts 64
 against stall --scenario stall
 against burst --scenario burst
