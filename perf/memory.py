@@ -65,8 +65,8 @@ def growth(requests: int) -> dict[str, float]:
     load = [f"--num-prompts={requests}", "--max-concurrency=8", "--random-input-len=8", "--random-output-len=4"]
     with Server() as server:  # the built-in model: requests, not tokens
         taken = {"requests": requests, "before_mib": server.resident_mib()}
-        for times in ("first", "second"):
-            bench(server.url, *load, quiet=True)
+        for seed, times in enumerate(("first", "second")):  # other prompts
+            bench(server.url, *load, f"--seed={seed}", quiet=True)
             taken[f"{times}_mib"] = server.resident_mib()
     print(f"resident before any request: {taken['before_mib']:.2f} MiB")
     print(f"after {requests} requests: {taken['first_mib']:.2f} MiB, after as many again: {taken['second_mib']:.2f} MiB")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The settings that llama.cpp leaves open, measured: rung 0 of the ladder
 with one of them changed, each in turns with the default of its row: that of the
-server, but for a micro-batch of 512 and no bound on the time between tokens (see
-LONG_STEPS), and but for the row of micro-batches.
+server, but for a micro-batch of 512 (see LONG_STEPS), and but for the row of
+micro-batches. The ladder puts no bound on the time between tokens.
 
     perf/settings.py --model FILE [--large FILE] [--openmp BINARY] [--json FILE]
 
@@ -25,7 +25,9 @@ import tempfile
 
 from server import CORELANE, machine
 
-UNIFIED = ("one KV cache for all", ["--kv-unified"])
+# Flash attention as in the default that it is held against: auto would take it for so
+# large a cache.
+UNIFIED = ("one KV cache for all", ["--kv-unified", "--flash-attn=off"])
 FLASH = ("flash attention on", ["--flash-attn=on"])
 CACHE = [
     UNIFIED,
@@ -34,14 +36,14 @@ CACHE = [
 ]
 POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
 OPENMP = ("OpenMP", [])
-MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 256, 512, 1024)]
+MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 512, 1024)]
 # A sequence decodes as soon as its own prompt is in the cache. The fewer steps
-# all prompts take, the longer all sequences decode together.
-LONG_STEPS = ["--itl-target-ms=1000000", "--ubatch-size=512"]
+# all prompts take, the longer all sequences decode together; "rows" says how many did
+# in the steps that "decode" is of.
+LONG_STEPS = ["--ubatch-size=512"]
 # model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
 # A run takes twice its work (the ladder warms up with as many requests), so the
-# long rows have what they alone can show: with a cache for each sequence, what
-# attention costs one is what it costs each of 32.
+# longest rows have fewer rounds and settings.
 ROWS = [
     ("large", (8, 32, 50), LONG_STEPS, 3, [*POLLING, OPENMP, UNIFIED, FLASH]),
     # Without flash attention, a text that is shorter than 256 tokens costs as much as one of 256.
@@ -52,10 +54,10 @@ ROWS = [
     ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
     ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),
     # One token each: all steps are prompts, of as many rows as a micro-batch has.
-    ("quarter", (8, 511, 1), ["--itl-target-ms=1000000"], 3, MICRO_BATCH),
+    ("quarter", (8, 511, 1), [], 3, MICRO_BATCH),
     ("quarter", (32, 462, 50), LONG_STEPS, 2, [UNIFIED]),
     ("quarter", (8, 1998, 50), LONG_STEPS, 2, CACHE[:2]),
-    ("quarter", (32, 1998, 50), LONG_STEPS, 2, [UNIFIED]),
+    ("quarter", (32, 1998, 150), LONG_STEPS, 1, [UNIFIED]),
 ]
 RATES = ["all", "prefill", "decode"]
 
@@ -70,12 +72,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help='rows with one of these in their name: "8 x 96,8 x 206"')
     options = parser.parse_args()
     models = {"quarter": options.model, "large": options.large}
-    print("| at once x prompt + generated | setting |" + "".join(f" {rate} t/s | ratio |" for rate in RATES))
-    print("|---|---|" + "---|---|" * len(RATES), flush=True)
+    print("| at once x prompt + generated | setting |" + "".join(f" {rate} t/s | ratio |" for rate in RATES) + " rows |")
+    print("|---|---|" + "---|---|" * len(RATES) + "---|", flush=True)
     rows, not_taken = [], []
     for model, workload, base, rounds, settings in ROWS:
         name = f"{model}: {workload[0]} x {workload[1]} + {workload[2]}"
         if not any(part in name for part in options.only.split(",")):
+            not_taken.append(name)
             continue
         runs = [("default", [], CORELANE)]
         for setting, flags in settings:
@@ -84,7 +87,7 @@ def main() -> None:
                 runs.append((setting, flags, binary))
             else:
                 not_taken.append(f"{setting} at {name}")
-                print(f"| {name} | {setting} | not taken |" + " |" * (2 * len(RATES) - 1), flush=True)
+                print(f"| {name} | {setting} | not taken |" + " |" * (2 * len(RATES)), flush=True)
         if len(runs) == 1:
             continue
         found = {setting: [] for setting, _, _ in runs}
@@ -94,8 +97,10 @@ def main() -> None:
         for setting, flags, _ in runs:
             row = {"workload": name, "setting": setting, "flags": base + flags, "runs": found[setting]}
             row |= {rate: compare(found[setting], found["default"], rate) for rate in RATES}
+            row["decode_rows_mean"] = found[setting][0]["decode_rows_mean"]  # the same in each round
             rows.append(row)
-            print(f"| {name} | {setting} |" + "".join(cells(row[rate]) for rate in RATES), flush=True)
+            together = row["decode_rows_mean"] or 0
+            print(f"| {name} | {setting} |" + "".join(cells(row[rate]) for rate in RATES) + f" {together:.1f} |", flush=True)
         if options.json:  # after each row, so that an interruption loses but one
             taken = {"machine": machine(), "rows": rows, "not_taken": not_taken}
             options.json.write_text(json.dumps(taken, indent=1) + "\n")
@@ -103,7 +108,7 @@ def main() -> None:
 
 
 def run(binary, model: str, workload: tuple[int, int, int], flags: list[str]) -> dict[str, float | None]:
-    """Tokens a second of rung 0."""
+    """Tokens a second of rung 0, and the rows of the steps that only decode."""
     concurrency, prompt, generated = workload
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "ladder.json"
@@ -115,7 +120,8 @@ def run(binary, model: str, workload: tuple[int, int, int], flags: list[str]) ->
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         one = json.loads(result.read_text())["rounds"][0][0]
     every = concurrency * (prompt + generated) / one["wall_s"]
-    return {"all": every, "prefill": one["prefill_tokens_per_s"], "decode": one["decode_tokens_per_s"]}
+    rates = {"all": every, "prefill": one["prefill_tokens_per_s"], "decode": one["decode_tokens_per_s"]}
+    return rates | {"decode_rows_mean": one["decode_rows_mean"]}
 
 
 def compare(found: list[dict], default: list[dict], rate: str) -> dict | None:

@@ -194,13 +194,17 @@ def rounds_target(saved: dict | None, value, most: float) -> tuple[str, str]:
 
 def accounted(ladder: Ladder | None, least: float) -> tuple[str, str]:
     """What rung 10 leaves to the model, however noisy the machine: the part of the wall time inside
-    llama_decode, less what the front lane and the client took of a core meanwhile. That counts all
-    else as lost, also what rung 0 has to do, too."""
-    runs = ladder.runs.get(10, []) if ladder else []
-    if not runs:
+    llama_decode, less what the front lane and the client took of a core meanwhile, and less the
+    steps that rung 0 does not make, as if each were as long as the others. That counts all else as
+    lost, also what rung 0 has to do, too."""
+    if not ladder or not {0, 10} <= ladder.runs.keys():
         return NOT_TAKEN
-    cpu = [run["cpu_s"].get("front", 0) + (run["client_cpu_s"] or 0) for run in runs]
-    shares = [run["model_share"] - taken / run["wall_s"] for run, taken in zip(runs, cpu)]
+
+    def share(bare: dict, run: dict) -> float:
+        taken = run["cpu_s"].get("front", 0) + (run["client_cpu_s"] or 0)
+        return (run["model_share"] - taken / run["wall_s"]) * min(1, bare["steps"] / run["steps"])
+
+    shares = [share(bare, run) for bare, run in zip(ladder.runs[0], ladder.runs[10])]
     return spread(shares), at_least(statistics.median(shares), least)
 
 
@@ -208,10 +212,11 @@ def steps_target(ladder: Ladder | None) -> tuple[str, str]:
     if not ladder:
         return NOT_TAKEN
     pairs = [(rung, ladder.ratios(rung, rung - 1)) for rung in ladder.runs if rung - 1 in ladder.runs]
-    under = [f"rung {rung}: {spread(ratios)}" for rung, ratios in pairs if statistics.median(ratios) < 0.995]
+    under = [(rung, ratios) for rung, ratios in pairs if statistics.median(ratios) < 0.995]
     rung, ratios = min(pairs, key=lambda pair: statistics.median(pair[1]))
     lowest = f"lowest is rung {rung}: {spread(ratios)}"
-    return "; ".join(under) or lowest, spread_at_least(ratios, 0.995)
+    verdicts = [f"rung {rung}: {spread_at_least(ratios, 0.995)}" for rung, ratios in under]
+    return "; ".join(f"rung {rung}: {spread(ratios)}" for rung, ratios in under) or lowest, "; ".join(verdicts) or "met"
 
 
 def worst(ladder: Ladder | None, key: str, rungs=range(11)) -> str:
@@ -240,16 +245,19 @@ def client_target(client: dict | None) -> tuple[str, str]:
 def settings_target(settings: dict | None) -> tuple[str, str]:
     if not settings:
         return NOT_TAKEN
-    better = []
-    for row in settings["rows"]:
-        for rate in ("all", "decode"):
-            ratio = row[rate] and row[rate]["ratio"]
-            if row["setting"] != "default" and ratio and ratio["median"] >= GAIN_MIN and ratio["min"] > 1:
-                better.append(f"{row['setting']} {ratio['median']:.3f} in {rate} at {row['workload']}")
+    better, unresolved, worse = [], 0, 0
     rows = [row for row in settings["rows"] if row["setting"] != "default"]
+    for row in rows:
+        ratios = {rate: row[rate]["ratio"] for rate in ("all", "decode") if row[rate]}
+        gains = {rate: r for rate, r in ratios.items() if r["median"] >= GAIN_MIN and r["min"] > 1}
+        better += [f"{row['setting']} {r['median']:.3f} in {rate} at {row['workload']}" for rate, r in gains.items()]
+        # A round that gained more than it may says nothing against the setting.
+        worse += not gains and all(r["max"] < GAIN_MIN for r in ratios.values())
+        unresolved += not gains and any(r["max"] >= GAIN_MIN for r in ratios.values())
     missing = "".join(f"; not taken: {name}" for name in settings["not_taken"])
-    measured = "; ".join(better) or f"{len(rows)} comparisons, none is better"
-    return measured + missing, "missed" if better else "open" if missing else "met"
+    measured = f"{len(rows)} comparisons: {worse} are no better, {unresolved} differ too much between rounds to tell"
+    measured += "".join(f"; better: {setting}" for setting in better)
+    return measured + missing, "missed" if better else "open" if missing or unresolved else "met"
 
 
 def at_least(value: float, least: float) -> str:

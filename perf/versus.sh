@@ -21,7 +21,8 @@ large_model
 trap stop_server EXIT
 start_server -m "$model" -np 8 -c 16384
 
-# against NAME FLAGS...: both get the same prompts, which no round repeats.
+# against NAME FLAGS...: both get the same prompts, which no round repeats, and, with a
+# seed for each name, no load.
 against() {
 	name=$1
 	shift
@@ -30,10 +31,10 @@ against() {
 		--save-result --result-filename "$out/versus-$name.json" "$@"
 }
 
-against eight --max-concurrency 8 --num-prompts 40 --num-warmups 8
-against one --max-concurrency 1 --num-prompts 4 --num-warmups 1
-against long --max-concurrency 8 --num-prompts 16 --num-warmups 1 --random-input-len 500 --random-output-len 100
-against crowd --max-concurrency 32 --num-prompts 64
-against stall --scenario stall
-against burst --scenario burst
+against eight --seed 1 --max-concurrency 8 --num-prompts 40 --num-warmups 8
+against one --seed 2 --max-concurrency 1 --num-prompts 4 --num-warmups 1
+against long --seed 3 --max-concurrency 8 --num-prompts 16 --num-warmups 1 --random-input-len 500 --random-output-len 100
+against crowd --seed 4 --max-concurrency 32 --num-prompts 64
+against stall --seed 5 --scenario stall
+against burst --seed 6 --scenario burst
 echo "results: $out"

@@ -61,8 +61,9 @@ pub const PRIORITY_MAX: i32 = 1000;
 pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Prompt rows of a step in which others decode come in multiples of this, and are at
-/// least as many, however long the step takes: prompts always progress. llama.cpp's
-/// kernels work on as many rows at a time, and take little longer for them than for 8.
+/// least as many, if there is room, however long the step takes: prompts always progress.
+/// llama.cpp's kernels work on as many rows at a time, and take little longer for them
+/// than for 8.
 pub const PREFILL_ROWS_STEP: usize = 16;
 
 /// A beginning that the KV cache has is used from so many tokens on: copying a

@@ -223,6 +223,20 @@ fn connections_are_reused_and_reopened() {
         assert_eq!(request.error, None);
     }
     assert_eq!(outcome.connections_opened, 2);
+    assert!(outcome.requests_resent <= 1, "{}", outcome.requests_resent);
+}
+
+/// A request that a used connection swallows is sent again, and that is counted.
+#[test]
+fn what_is_sent_again_is_counted() {
+    let mock = Mock::start(vec![
+        Reaction::Send(good()),
+        Reaction::SendAndClose(vec![]), // read, and closed without a byte
+        Reaction::Send(good()),
+    ]);
+    let outcome = quiet(&Load { max_concurrency: 1, ..load(mock.address, 2) });
+    assert!(outcome.requests.iter().all(|request| request.is_ok()));
+    assert_eq!((outcome.requests_resent, outcome.connections_opened), (1, 1));
 }
 
 /// Runs the program to its end.

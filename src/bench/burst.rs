@@ -103,6 +103,7 @@ mod tests {
                 .collect(),
             client_cpu: Duration::from_millis(5),
             connections_opened: 0,
+            requests_resent: 0,
         };
         let plan = Plan {
             prompts: vec![vec![1; 10]; 3],

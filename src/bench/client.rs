@@ -39,6 +39,7 @@ pub struct Client {
     timeout: Duration,
     idle: RefCell<Vec<Connection>>,
     opened: Cell<u64>,
+    resent: Cell<u64>,
 }
 
 /// A request that is ready to be written.
@@ -81,7 +82,13 @@ impl Client {
             timeout,
             idle: RefCell::default(),
             opened: Cell::new(0),
+            resent: Cell::new(0),
         })
+    }
+
+    /// Requests sent again so far.
+    pub fn resent(&self) -> u64 {
+        self.resent.get()
     }
 
     /// Connections opened so far.
@@ -206,11 +213,11 @@ impl Client {
 
     /// Writes a request on a connection that is open, or else on a new one, and
     /// waits for the response's head. `on_write` is told the time just before
-    /// the first write: connecting is not in it, a second attempt is.
+    /// the first write: connecting is not in it, a second attempt is, with its connection.
     ///
     /// A request is sent again where a connection that had been used before closes without
     /// an answer, as curl does: servers close idle connections, and
-    /// llama.cpp's those that have carried a stream, without saying so.
+    /// llama.cpp's those that have carried a stream, without saying so. Each is counted.
     async fn send(
         &self,
         request: Request<Full<Bytes>>,
@@ -233,7 +240,9 @@ impl Client {
             match connection.try_send_request(request.clone()).await {
                 Ok(response) => return Ok((connection, response)),
                 // Each turn takes one idle connection away, so this ends.
-                Err(error) if is_reused && !error.error().is_parse() => {}
+                Err(error) if is_reused && !error.error().is_parse() => {
+                    self.resent.set(self.resent.get() + 1);
+                }
                 Err(error) => return Err(Failure::of_connection(error.error())),
             }
         }

@@ -104,6 +104,8 @@ pub struct Outcome {
     pub client_cpu: Duration,
     /// Connections opened after the beginning; 0 when all were reused.
     pub connections_opened: u64,
+    /// Requests sent again, since a used connection closed without an answer.
+    pub requests_resent: u64,
 }
 
 /// Sends one request by itself, which is to go well: what others are held against.
@@ -148,7 +150,8 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
         warm_up(&client, &path, &warmups, load.max_concurrency).await?;
         let opened = client.open(connections).await;
         opened.map_err(|failure| format!("{}: {failure}", load.address))?;
-        let (opened, cpu, origin) = (client.opened(), thread_cpu(), Instant::now());
+        let (opened, resent) = (client.opened(), client.resent());
+        let (cpu, origin) = (thread_cpu(), Instant::now());
         let results =
             drive(&client, &path, &requests, load.max_concurrency, origin, progress).await;
         Ok(Outcome {
@@ -156,6 +159,7 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
             requests: results,
             client_cpu: thread_cpu() - cpu,
             connections_opened: client.opened() - opened,
+            requests_resent: client.resent() - resent,
         })
     })?
 }

@@ -27,12 +27,12 @@ pub struct Shown {
 
 /// All that can be said of one load.
 pub fn measured(outcome: &Outcome, metrics: Metrics, shown: &Shown) -> Measured {
-    let mut json = json(&metrics, shown, outcome.connections_opened);
+    let mut json = json(&metrics, shown, outcome);
     if shown.detailed {
         json.extend(details(&outcome.requests));
     }
     Measured {
-        table: table(&metrics, shown),
+        table: table(&metrics, shown, outcome.requests_resent),
         measures: measures(&metrics, shown),
         json,
         completed: metrics.completed,
@@ -40,7 +40,7 @@ pub fn measured(outcome: &Outcome, metrics: Metrics, shown: &Shown) -> Measured 
     }
 }
 
-fn table(metrics: &Metrics, shown: &Shown) -> String {
+fn table(metrics: &Metrics, shown: &Shown, resent: u64) -> String {
     let mut table = Table::new("Serving Benchmark Result");
     table.row("Successful requests", metrics.completed);
     table.row("Failed requests", metrics.failed);
@@ -74,7 +74,7 @@ fn table(metrics: &Metrics, shown: &Shown) -> String {
             table.number(&format!("P{p} {name} (ms)"), times.percentile(*p));
         }
     }
-    notes(&mut table, metrics);
+    notes(&mut table, metrics, resent);
     table.end()
 }
 
@@ -93,10 +93,13 @@ fn in_table<'a>(
 }
 
 /// What a reader has to know about the numbers above.
-fn notes(table: &mut Table, metrics: &Metrics) {
+fn notes(table: &mut Table, metrics: &Metrics, resent: u64) {
     table.failures(&metrics.failures);
-    if metrics.uncounted > 0 || metrics.short > 0 {
+    if metrics.uncounted > 0 || metrics.short > 0 || resent > 0 {
         table.heading("Notes");
+    }
+    if resent > 0 {
+        table.line(&format!("{resent} requests sent again: a used connection had been closed"));
     }
     if metrics.uncounted > 0 {
         let n = metrics.uncounted;
@@ -142,7 +145,7 @@ fn measures(metrics: &Metrics, shown: &Shown) -> Vec<Measure> {
 }
 
 /// vllm's keys, and ours (`client_cpu_seconds` and what follows it).
-fn json(metrics: &Metrics, shown: &Shown, connections_opened: u64) -> Map<String, Value> {
+fn json(metrics: &Metrics, shown: &Shown, outcome: &Outcome) -> Map<String, Value> {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
     put("duration", metrics.duration_s.into());
@@ -158,7 +161,8 @@ fn json(metrics: &Metrics, shown: &Shown, connections_opened: u64) -> Map<String
     put("max_concurrent_requests", metrics.peak_concurrency.into());
     put("client_cpu_seconds", metrics.client_cpu_s.into());
     put("client_cpu_share", metrics.client_cpu_share().into());
-    put("connections_opened", connections_opened.into());
+    put("connections_opened", outcome.connections_opened.into());
+    put("requests_resent", outcome.requests_resent.into());
     put("requests_without_usage", metrics.uncounted.into());
     put("requests_shorter_than_asked", metrics.short.into());
     put("failures", failure::json(&metrics.failures));
@@ -221,6 +225,7 @@ mod tests {
             requests: vec![request, failed],
             client_cpu: Duration::from_millis(10),
             connections_opened: 0,
+            requests_resent: 0,
         }
     }
 

@@ -211,6 +211,7 @@ mod tests {
             ],
             client_cpu: ms(20),
             connections_opened: 0,
+            requests_resent: 0,
         }
     }
 

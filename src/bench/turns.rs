@@ -83,6 +83,7 @@ mod tests {
             }],
             client_cpu: Duration::ZERO,
             connections_opened: 0,
+            requests_resent: 0,
         };
         let plan = Plan { first: vec![1; 100], more: vec![2; 5], warmups: Vec::new() };
         let measured = report(&outcome(400), &outcome(20), &plan);

@@ -33,7 +33,7 @@ pub struct EngineArgs {
         long,
         env = "CORELANE_UBATCH_SIZE",
         value_name = "N",
-        default_value_t = 128,
+        default_value_t = 256,
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,

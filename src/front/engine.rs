@@ -300,7 +300,7 @@ impl Engine {
             self.spare.push(batch).expect("there are no more batches than this");
         }
         self.expire(now);
-        while self.may_plan(now) && !self.is_gathering(now) {
+        while self.forecast.may_plan(self.scheduler.free_slots(), now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
             if !self.scheduler.schedule(&mut batch) {
                 self.nothing_to_plan = true;
@@ -313,15 +313,6 @@ impl Engine {
             self.link.send(batch);
         }
         self.publish();
-    }
-
-    /// True when the next step may be planned: late, but for who could join it.
-    fn may_plan(&self, now: Micros) -> bool {
-        if self.scheduler.free_slots() == 0 {
-            self.forecast.has_room()
-        } else {
-            self.forecast.may_plan(now)
-        }
     }
 
     fn count_plan(&mut self, batch: &Batch, now: Micros) {

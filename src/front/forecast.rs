@@ -71,9 +71,9 @@ impl Forecast {
         !self.in_flight.is_full()
     }
 
-    /// True when the next step may be planned now.
-    pub fn may_plan(&self, now: Micros) -> bool {
-        self.in_flight.is_empty() || self.has_room() && now >= self.plan_at()
+    /// True when the next step may be planned now: late, but for who could join it.
+    pub fn may_plan(&self, free_slots: usize, now: Micros) -> bool {
+        self.in_flight.is_empty() || self.has_room() && (free_slots == 0 || now >= self.plan_at())
     }
 
     /// When the step after the running one may be planned, if one runs and

@@ -83,9 +83,7 @@ pub(crate) fn capacity(
 ) -> Capacity {
     Capacity {
         slots: config.parallel,
-        // More rows than llama.cpp computes at once would only be split; but prompts need
-        // room beside all the others, each with a row of its own.
-        step_rows: config.batch_rows.min(config.ubatch_rows.max(2 * config.parallel)),
+        step_rows: step_rows(config.batch_rows, config.ubatch_rows, config.parallel),
         itl_target: config.itl_target,
         context_tokens,
         sequence_tokens,
@@ -105,7 +103,27 @@ pub(crate) fn capacity(
     }
 }
 
+/// Rows of one step. More than llama.cpp computes at once would only be split; but a
+/// prompt needs room beside all the others, each with a row of its own.
+fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
+    batch_rows.min(ubatch_rows.max(2 * slots))
+}
+
 /// How long the front lane and the decode lane poll before they park.
 pub(crate) fn spin(config: &ServeConfig) -> Duration {
     if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::step_rows;
+
+    #[test]
+    fn prompts_have_room_beside_as_many_streams_as_there_are_slots() {
+        assert_eq!(step_rows(2048, 256, 8), 256);
+        assert_eq!(step_rows(2048, 256, 128), 256);
+        assert_eq!(step_rows(2048, 256, 250), 500);
+        // --batch-size is the user's word, and never under --parallel.
+        assert_eq!(step_rows(64, 64, 60), 64);
+    }
 }

@@ -10,7 +10,7 @@ pub struct Capacity {
     /// Rows of one step.
     pub step_rows: usize,
     /// How long a step with prompt rows may take, where others decode; none is
-    /// twice what their rows take alone.
+    /// twice what their rows take alone, and `Duration::MAX` bounds nothing.
     pub itl_target: Option<Duration>,
     /// KV cells, all slots together.
     pub context_tokens: u32,

@@ -352,7 +352,7 @@ impl Scheduler {
         let most = self.rows_max - batch.rows.len();
         let mut decode = Rows::default();
         batch.rows.iter().for_each(|row| decode.add(row.position.index()));
-        if decode.count == 0 {
+        if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
             return most;
         }
         let mut bound = self.bound(decode);

@@ -79,6 +79,7 @@ pub fn backend(
             (true, false) => &mut decode,
             (true, true) => continue, // of both, and so of neither
         };
+        phase.steps += 1;
         phase.rows += step.rows.len() as u64;
         phase.time += began.elapsed();
     }

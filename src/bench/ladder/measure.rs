@@ -24,6 +24,8 @@ pub struct Watch {
 /// Tokens that one kind of step took in, and its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Phase {
+    /// How many there were.
+    pub steps: u64,
     /// Rows of the steps.
     pub rows: u64,
     /// Time of the steps.
@@ -31,6 +33,11 @@ pub struct Phase {
 }
 
 impl Phase {
+    /// Rows of a step, if there were any.
+    pub fn rows_mean(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.rows as f64 / self.steps as f64)
+    }
+
     /// Rows a second, if there were any.
     pub fn rate(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.rows as f64 / self.time.as_secs_f64())

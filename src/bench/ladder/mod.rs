@@ -54,7 +54,8 @@ pub struct Ladder {
     /// The model.
     pub source: Source,
     /// Lanes and step sizes, as `serve` has them, on any free port. The context
-    /// size and the parallelism are the ladder's own.
+    /// size and the parallelism are the ladder's own, and prompts take as many rows of a
+    /// step as there are, whoever waits, so that every rung makes the same steps.
     pub config: ServeConfig,
     /// Requests in each round.
     pub requests: usize,
@@ -163,6 +164,11 @@ impl Ladder {
         }
         if let Some(rung) = self.rungs.iter().find(|rung| **rung >= RUNGS.len()) {
             return Err(format!("--rung {rung}: the rungs are 0 to {}", RUNGS.len() - 1));
+        }
+        if self.config.itl_target.is_some() {
+            return Err("--itl-target-ms: prompts take whole steps on the ladder, so that every \
+                        rung makes the same steps; leave it out"
+                .into());
         }
         if self.rungs.is_empty() {
             return Err("--rung names no rung; leave it out for all of them".into());

@@ -138,7 +138,7 @@ pub fn scheduler(
             batch.clear();
             spare.push(batch).expect("there are no more batches than this");
         }
-        while !nothing_to_plan && forecast.may_plan(now) {
+        while !nothing_to_plan && forecast.may_plan(scheduler.free_slots(), now) {
             let Some(mut batch) = spare.pop() else { break };
             if !scheduler.schedule(&mut batch) {
                 nothing_to_plan = true;

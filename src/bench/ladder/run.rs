@@ -64,6 +64,9 @@ impl Stage {
         let config = ServeConfig {
             parallel: ladder.concurrency,
             context_tokens: Some(context_tokens),
+            // What a prompt may take would depend on what steps took, and every rung is to
+            // make the same ones.
+            itl_target: Some(Duration::MAX),
             ..ladder.config.clone()
         };
         config.check()?;

@@ -7,9 +7,10 @@ use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
 /// The table's head.
 pub fn head() -> String {
     format!(
-        "{:<13} {:>7} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>7} {:>6} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
         "rung",
         "wall s",
+        "steps",
         "t/s",
         "(min to max)",
         "of 0 (min to max)",
@@ -64,9 +65,10 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
     };
     let cpu = |name: &'static str| median(&move |run| run.cpu_share(name), 2);
     format!(
-        "{:<13} {:>7} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
+        "{:<13} {:>7} {:>6} {:>8.2} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
         format!("{rung:>2} {}", RUNGS[rung].name),
         median(&|run| Some(run.measured.wall.as_secs_f64()), 2),
+        median(&|run| Some(run.steps? as f64), 0),
         rate.median,
         format!("{:.2} to {:.2}", rate.min, rate.max),
         of_base,
@@ -126,6 +128,7 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
             "tokens_per_s": run.rate(),
             "prefill_tokens_per_s": run.measured.prefill.rate(),
             "decode_tokens_per_s": run.measured.decode.rate(),
+            "decode_rows_mean": run.measured.decode.rows_mean(),
             "front_us_per_token": run.front_us_per_token(),
             "cpu_s": cpu,
             "stolen_s": run.measured.stolen.as_secs_f64(),
