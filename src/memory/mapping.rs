@@ -20,9 +20,7 @@ pub fn let_go(path: &Path) {
         let (start, length) = (range.start, range.end - range.start);
         // SAFETY: a shared mapping of a file that nobody writes: what is let go is read
         // from the file again.
-        let advise = |advice| unsafe { madvise(start as *mut c_void, length, advice) };
-        // In huge pages, what is read again would bring back the copied parts beside it.
-        let result = advise(Advice::LinuxNoHugepage).and_then(|()| advise(Advice::LinuxDontNeed));
+        let result = unsafe { madvise(start as *mut c_void, length, Advice::LinuxDontNeed) };
         if let Err(error) = result {
             tracing::debug!(%error, "the model's pages stay");
         }
