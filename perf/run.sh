@@ -106,7 +106,7 @@ ladder ladder-ends -m "$model" --requests 16 --rounds 12 --rung 0,10
 ladder ladder-one -m "$model" --concurrency 1 --requests 8
 ladder ladder-separate -m "$model" --front-core 0 --decode-cores 1 --rung 0,4,9 --requests 16
 ladder ladder-separate-builtin --front-core 0 --decode-cores 1 --rung 0,4,9 --concurrency 32 --requests 320
-ladder ladder-builtin-32 --concurrency 32 --requests 320
+ladder ladder-builtin-32 --concurrency 32 --requests 320 --rounds 12 --rung 0,4,10
 ladder ladder-builtin-64 --concurrency 64 --requests 640 --rung 0,4,9,10
 study spine perf/spine.py --model "$model"
 study spine-builtin perf/spine.py

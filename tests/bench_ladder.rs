@@ -59,6 +59,31 @@ fn every_rung_runs_what_it_names() {
     assert!(picture.contains("<svg") && picture.contains("the old server"));
 }
 
+/// What is compared is the same work, also where prompts and streams share steps and the
+/// scheduler has come to know what these take.
+#[test]
+fn the_scheduler_makes_the_steps_that_were_recorded() {
+    let json = scratch("steps.json");
+    let output = ladder(&[
+        "--requests=24",
+        "--concurrency=4",
+        "--prompt-tokens=40",
+        "--gen-tokens=6",
+        "--ubatch-size=64",
+        "--rounds=1",
+        "--rung=0,3,4,5",
+        "--json",
+        json.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let runs = report["rounds"][0].as_array().unwrap();
+    let steps: Vec<u64> = runs.iter().map(|run| run["steps"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [steps[0]; 4]);
+    let together = runs[0]["decode_rows_mean"].as_f64().unwrap();
+    assert!(together > 3.0, "{together} of 4 decode in a step that only decodes");
+}
+
 #[test]
 fn a_part_of_the_ladder_can_be_run() {
     let output = ladder(&[
@@ -80,6 +105,7 @@ fn what_cannot_be_run_is_refused_with_the_numbers() {
     for (args, sentence) in [
         (&["--rung=11"][..], "--rung 11: the rungs are 0 to 10"),
         (&["--requests=0"], "--requests is 0; it must be at least 1"),
+        (&["--itl-target-ms=100"], "--itl-target-ms: prompts take whole steps on the ladder"),
         (
             &["--prompt-tokens=5000"],
             "--prompt-tokens and --gen-tokens are 5050 together; this model takes 1024",
