@@ -49,6 +49,12 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
+    def lane_cpu_s(self, lane: str) -> float:
+        """CPU time of the threads that have a lane's name."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        of_lane = [task for task in tasks if (task / "comm").read_text().strip() == lane]
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in of_lane) / 1e9
+
     def resident_mib(self, part: str = "VmRSS") -> float:
         """Memory that is there; RssAnon and RssFile are its parts."""
         return self._kernel_mib("status", part)
