@@ -66,7 +66,7 @@ pub struct EngineArgs {
     )]
     cache_type_v: CacheType,
     /// Flash attention: on, off, or auto: off unless it is needed; on is faster where prompt and
-    /// answer together have under 120 tokens (also -fa)
+    /// answer together have under 150 tokens (also -fa)
     #[arg(
         long,
         env = "CORELANE_FLASH_ATTN",

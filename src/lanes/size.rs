@@ -40,7 +40,7 @@ pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
 /// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
 /// fewer: for those that decode, and for prompts beside them. So it is done where it has
 /// to be, for the sake of the cache's type or of the memory that the scores take. Texts of
-/// under 120 tokens would like it better, since without it llama.cpp computes the scores of
+/// under 150 tokens would like it better, since without it llama.cpp computes the scores of
 /// 256 cells at least; but what they lose so is less than what long ones would lose
 /// otherwise (`perf/settings.py`).
 fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
