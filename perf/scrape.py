@@ -42,7 +42,8 @@ def main() -> None:
             ops_s, own_s = server.lane_cpu_s("ops"), time.process_time()
             with Scraper(server.ops_url, options.rate) as scraper:
                 scraped = itl_p99(server.url)
-            ops, own = ((now - then) / scraper.took for now, then in [(server.lane_cpu_s("ops"), ops_s), (time.process_time(), own_s)])
+            ops = (server.lane_cpu_s("ops") - ops_s) / scraper.took
+            own = (time.process_time() - own_s) / scraper.took
             round = {"without_ms": without, "scraped_ms": scraped, "scrapes_per_second": scraper.per_second}
             rounds.append(round | {"ops_lane_cpu_share": ops, "scraper_cpu_share": own})
             beside = f"{scraped:.2f} ms beside {scraper.per_second:.0f} scrapes/s"

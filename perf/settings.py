@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--large")
     parser.add_argument("--openmp")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, help="of every row [default: 3; the long ones: 2]")
+    parser.add_argument("--rounds", type=int, help="of every row [default: 3; the long ones: 2 or 1]")
     parser.add_argument("--only", default="", help='rows with one of these in their name: "8 x 96,8 x 206"')
     options = parser.parse_args()
     models = {"quarter": options.model, "large": options.large}

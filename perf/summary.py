@@ -249,17 +249,17 @@ def client_target(client: dict | None) -> tuple[str, str]:
 def settings_target(settings: dict | None) -> tuple[str, str]:
     if not settings:
         return NOT_TAKEN
-    better, unresolved, worse = [], 0, 0
+    better, unresolved, no_better = [], 0, 0
     rows = [row for row in settings["rows"] if row["setting"] != "default"]
     for row in rows:
         ratios = {rate: row[rate]["ratio"] for rate in ("all", "decode") if row[rate]}
         gains = {rate: r for rate, r in ratios.items() if r["median"] >= GAIN_MIN and r["min"] > 1}
         better += [f"{row['setting']} {r['median']:.3f} in {rate} at {row['workload']}" for rate, r in gains.items()]
-        # A round that gained more than it may says nothing against the setting.
-        worse += not gains and all(r["max"] < GAIN_MIN for r in ratios.values())
-        unresolved += not gains and any(r["max"] >= GAIN_MIN for r in ratios.values())
+        if not gains:  # a single round that gained leaves it open
+            is_open = any(r["max"] >= GAIN_MIN for r in ratios.values())
+            unresolved, no_better = unresolved + is_open, no_better + (not is_open)
     missing = "".join(f"; not taken: {name}" for name in settings["not_taken"])
-    measured = f"{len(rows)} comparisons: {worse} are no better, {unresolved} differ too much between rounds to tell"
+    measured = f"{len(rows)} comparisons: {no_better} are no better, {unresolved} differ too much between rounds to tell"
     measured += "".join(f"; better: {setting}" for setting in better)
     return measured + missing, "missed" if better else "open" if missing or unresolved else "met"
 

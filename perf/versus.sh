@@ -21,8 +21,8 @@ large_model
 trap stop_server EXIT
 start_server -m "$model" -np 8 -c 16384
 
-# against NAME FLAGS...: both get the same prompts, which no round repeats, and, with a
-# seed for each name, no load.
+# against NAME FLAGS...: both get the same prompts. No round repeats those of another, nor
+# does a load with a seed of its own: what a server kept of them would flatter it.
 against() {
 	name=$1
 	shift

@@ -18,7 +18,8 @@ pub struct EngineArgs {
     #[arg(short, long, env = "CORELANE_MODEL", value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
-    /// Tokens of one step at most; --ubatch-size bounds it, too
+    /// Tokens of one step at most; --ubatch-size, or twice --parallel where that is more, bounds
+    /// it, too
     #[arg(
         short,
         long,

@@ -67,7 +67,7 @@ impl Forecast {
     }
 
     /// True when the decode lane can take another step.
-    pub fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         !self.in_flight.is_full()
     }
 
@@ -117,6 +117,9 @@ mod tests {
         let (mut forecast, now) = after(&[(8, 60_000), (8, 62_000), (8, 58_000)]);
         forecast.sent(8, now);
         assert_eq!(forecast.plan_at(), Micros(now.0 + 58_000 * 3 / 4));
+        assert!(!forecast.may_plan(1, now), "somebody could join");
+        assert!(forecast.may_plan(1, forecast.plan_at()));
+        assert!(forecast.may_plan(0, now), "nobody could");
         assert_eq!(forecast.in_flight(), 1);
     }
 

@@ -42,7 +42,7 @@ pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
 /// to be, for the sake of the cache's type or of the memory that the scores take. Texts of
 /// under 150 tokens would like it better, since without it llama.cpp computes the scores of
 /// 256 cells at least; but what they lose so is less than what long ones would lose
-/// otherwise (`perf/settings.py`).
+/// otherwise (`flamegraphs/README.md` has the figures).
 fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
     let cells = u64::from(cells_of_one(config, context_tokens));
     let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
