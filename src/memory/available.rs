@@ -12,9 +12,9 @@ const USUAL_SEQUENCE_TOKENS: u32 = 2048;
 /// The KV cache's size in tokens: what was `asked` for, or what `slots` requests
 /// of usual length need, as far as `available_bytes` go.
 ///
-/// Set aside first: the weights (a mapped file counts as available, and must
-/// stay in memory all the same), the logits and the token history of each slot,
-/// and a tenth for llama.cpp's compute buffers and the rest.
+/// The weights are in memory already, so they are not among the `available_bytes`. Set
+/// aside first: the logits and the token history of each slot, and a tenth for
+/// llama.cpp's compute buffers and the rest.
 ///
 /// # Errors
 /// A sentence with what is needed, what there is, and what would fit.
@@ -26,7 +26,7 @@ pub fn choose_context(
 ) -> Result<u32, String> {
     let trained = info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
     let slot_bytes = info.n_vocab as u64 * 4 + u64::from(trained) * 4;
-    let set_aside = info.size_bytes + u64::from(slots) * slot_bytes + available_bytes / 10;
+    let set_aside = u64::from(slots) * slot_bytes + available_bytes / 10;
     let for_cache = available_bytes.saturating_sub(set_aside);
     let fits = for_cache / info.kv_bytes_per_token.max(1);
     let usual = trained.min(USUAL_SEQUENCE_TOKENS).saturating_mul(slots);
@@ -91,7 +91,8 @@ fn group_available(groups: &str, root: &Path) -> Option<u64> {
     least
 }
 
-fn gib(bytes: u64) -> f64 {
+/// Bytes in GiB, for people.
+pub fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
 
@@ -103,7 +104,6 @@ mod tests {
 
     fn info() -> ModelInfo {
         ModelInfo {
-            size_bytes: GIB,
             n_vocab: 1000,
             context_trained: 40_960,
             kv_bytes_per_token: 100_000,
@@ -125,11 +125,13 @@ mod tests {
     #[test]
     fn the_default_is_the_usual_length_as_far_as_memory_goes() {
         assert_eq!(choose_context(None, 8, &info(), 64 * GIB), Ok(8 * 2048));
-        let less = choose_context(None, 8, &info(), 2 * GIB).unwrap();
+        let less = choose_context(None, 8, &info(), GIB).unwrap();
         assert!((1_000..16_000).contains(&less), "{less}");
         let short = ModelInfo { context_trained: 512, ..info() };
         assert_eq!(choose_context(None, 8, &short, 64 * GIB), Ok(8 * 512));
-        assert!(choose_context(None, 8, &info(), GIB).unwrap_err().contains("lower --parallel"));
+        assert!(
+            choose_context(None, 8, &info(), GIB / 1024).unwrap_err().contains("lower --parallel")
+        );
     }
 
     #[test]

@@ -1,16 +1,13 @@
-//! Memory: how much there is ([`available_bytes`], [`choose_context`]), pages to give
-//! back ([`let_go`]), and the counting allocator, which
-//! proves that the steady state allocates nothing.
+//! Memory: how much there is ([`available_bytes`], [`choose_context`]), and the counting
+//! allocator, which proves that the steady state allocates nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the
 //! global allocator. It adds one thread-local increment to each allocation,
 //! so each lane can read what it allocated itself.
 
 mod available;
-mod mapping;
 
-pub use available::{available_bytes, choose_context};
-pub use mapping::let_go;
+pub use available::{available_bytes, choose_context, gib};
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

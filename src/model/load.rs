@@ -14,7 +14,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::builtin;
 use super::vocab::Vocab;
-use crate::memory;
+use crate::memory::{available_bytes, gib};
 use crate::types::{ModelInfo, Pooling};
 
 /// Which model to serve.
@@ -61,6 +61,21 @@ pub enum LoadError {
         /// Its first bytes.
         found: String,
     },
+    /// It has no room.
+    #[error(
+        "{path} takes {:.1} GiB of memory and {:.1} GiB are available; \
+         a smaller model or a stronger quantization would fit",
+        gib(*bytes),
+        gib(*available)
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// What there is.
+        available: u64,
+    },
     /// llama.cpp refused it.
     #[error("llama.cpp cannot load {path}{reason}")]
     Refused {
@@ -89,7 +104,7 @@ pub fn load(
     let backend = start_llama();
     match source {
         Source::File(path) => {
-            check_is_gguf(path)?;
+            check_file(path, available_bytes())?;
             load_path(backend, path, path, progress)
         }
         Source::BuiltIn => {
@@ -99,10 +114,11 @@ pub fn load(
     }
 }
 
-fn check_is_gguf(path: &Path) -> Result<(), LoadError> {
+fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
         return Err(LoadError::NotAFile(path.to_owned()));
     }
     let mut magic = Vec::new();
@@ -110,6 +126,11 @@ fn check_is_gguf(path: &Path) -> Result<(), LoadError> {
     if magic != b"GGUF" {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
+    }
+    // Said before, since the kernel would end the process without a word.
+    let bytes = metadata.len();
+    if bytes > available {
+        return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
     }
     Ok(())
 }
@@ -121,13 +142,15 @@ fn load_path(
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
     LAST_ERROR.take();
-    let params = LlamaModelParams::default().with_progress_callback(progress);
+    // Read, not mapped: pages of a mapped file can leave memory, and come back from the
+    // disk in the middle of a step. And what the kernels want in another order is copied:
+    // of a mapped file, that would be in memory twice.
+    let params = LlamaModelParams::default().with_use_mmap(false).with_progress_callback(progress);
     let model = LlamaModel::load_from_file(backend, path, &params)
         .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: last_llama_error() })?;
     if model.n_vocab() <= 0 {
         return Err(LoadError::NoVocabulary(shown.to_owned()));
     }
-    memory::let_go(path);
     let info = describe(&model, shown);
     let model = Arc::new(model);
     let vocab = Arc::new(Vocab::of_llama(model.clone()));
@@ -240,4 +263,21 @@ unsafe extern "C" fn on_llama_log(
         }
     });
     tracing::debug!(target: "llama.cpp", "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_larger_than_memory_is_refused_before_it_is_read() {
+        let path = std::env::temp_dir().join(format!("corelane-large-{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        std::io::Write::write_all(&mut &file, b"GGUF").unwrap();
+        file.set_len(3 << 29).unwrap(); // a hole
+        assert!(check_file(&path, 3 << 29).is_ok());
+        let error = check_file(&path, 1 << 30).unwrap_err().to_string();
+        assert!(error.contains("takes 1.5 GiB of memory and 1.0 GiB are available"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
