@@ -198,15 +198,16 @@ def rounds_target(saved: dict | None, value, most: float) -> tuple[str, str]:
 
 def accounted(ladder: Ladder | None, rung: int, least: float) -> tuple[str, str]:
     """What a rung leaves to the model, however noisy the machine: the part of the wall time inside
-    llama_decode, less what the front lane and the client took of a core meanwhile, and less the
-    steps that rung 0 does not make, as if each were as long as the others. That counts all else as
-    lost, also what rung 0 has to do, too."""
+    llama_decode, of what rung 0 has of it, less what the front lane and the client took of a core
+    meanwhile, and less the steps that rung 0 does not make, as if each were as long as the others.
+    In older runs rung 0 did not tell: there, what it has to do besides counts as lost, too."""
     if not ladder or not {0, rung} <= ladder.runs.keys():
         return NOT_TAKEN
 
     def share(bare: dict, run: dict) -> float:
         taken = run["cpu_s"].get("front", 0) + (run["client_cpu_s"] or 0)
-        return (run["model_share"] - taken / run["wall_s"]) * min(1, bare["steps"] / run["steps"])
+        left = (run["model_share"] - taken / run["wall_s"]) / (bare["model_share"] or 1)
+        return left * min(1, bare["steps"] / run["steps"])
 
     shares = [share(bare, run) for bare, run in zip(ladder.runs[0], ladder.runs[rung])]
     return spread(shares), at_least(statistics.median(shares), least)

@@ -1,6 +1,6 @@
 //! Rungs 0 to 2: what runs on the decode lane, without a lane.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::decode::DecodeLane;
 use crate::decode::sampler::argmax;
@@ -51,6 +51,7 @@ pub fn backend(
     let mut last = vec![0; workload.capacity.slots];
     let mut request_of = Requests::new(workload);
     let (mut prefill, mut decode) = (Phase::default(), Phase::default());
+    let mut computing = Duration::ZERO;
     let watch = Watch::start();
     for step in &mut steps {
         let began = Instant::now();
@@ -67,7 +68,9 @@ pub fn backend(
             }
         }
         if !step.rows.is_empty() {
+            let called = Instant::now();
             model.decode(&step.rows).map_err(failed)?;
+            computing += called.elapsed();
         }
         for (index, row) in step.rows.iter().enumerate().filter(|(_, row)| row.sample) {
             let token = largest(model.logits(index), end_tokens);
@@ -83,7 +86,7 @@ pub fn backend(
         phase.rows += step.rows.len() as u64;
         phase.time += began.elapsed();
     }
-    let measured = Measured { prefill, decode, ..watch.stop() };
+    let measured = Measured { prefill, decode, model: Some(computing), ..watch.stop() };
     Ok((texts, measured))
 }
 
