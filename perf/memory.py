@@ -53,10 +53,9 @@ def overhead(options) -> dict[str, float]:
         taken["full_mib"] = server.resident_mib()
         taken["full_anonymous_mib"] = server.resident_mib("RssAnon")
         taken["full_file_mib"] = server.resident_mib("RssFile")
-        taken["full_file_huge_mib"] = server.huge_file_mib()
     taken["overhead_mib"] = taken["full_mib"] - taken["weights_mib"] - taken["kv_mib"]
     print(f"resident with the cache full: {taken['full_mib']:.1f} MiB, {taken['full_anonymous_mib']:.1f} of no file,", end=" ")
-    print(f"{taken['full_file_mib']:.1f} of files, {taken['full_file_huge_mib']:.1f} of these in huge pages")
+    print(f"{taken['full_file_mib']:.1f} of files")
     print(f"weights: {taken['weights_mib']:.1f} MiB, the model's file")
     print(f"KV cache: {taken['kv_mib']:.1f} MiB, 2 x {options.layers} layers x {options.kv_heads} heads", end=" ")
     print(f"x {options.head_size} numbers x 2 bytes x {SLOTS * SLOT_TOKENS} tokens")

@@ -57,15 +57,8 @@ class Server:
 
     def resident_mib(self, part: str = "VmRSS") -> float:
         """Memory that is there; RssAnon and RssFile are its parts."""
-        return self._kernel_mib("status", part)
-
-    def huge_file_mib(self) -> float:
-        """What is there of files in huge pages."""
-        return self._kernel_mib("smaps_rollup", "FilePmdMapped")
-
-    def _kernel_mib(self, file: str, name: str) -> float:
-        text = pathlib.Path(f"/proc/{self.process.pid}/{file}").read_text()
-        return int(re.search(rf"{name}:\s+(\d+) kB", text).group(1)) / 1024  # the kernel's kB is a KiB
+        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"{part}:\s+(\d+) kB", text).group(1)) / 1024  # the kernel's kB is a KiB
 
 
 def bench(url: str, *flags: str, result: pathlib.Path | None = None, quiet: bool = False, check: bool = True) -> None:

@@ -86,7 +86,7 @@ pub fn backend(
         phase.rows += step.rows.len() as u64;
         phase.time += began.elapsed();
     }
-    let measured = Measured { prefill, decode, model: Some(computing), ..watch.stop() };
+    let measured = Measured { prefill, decode, model: computing, ..watch.stop() };
     Ok((texts, measured))
 }
 
@@ -99,6 +99,7 @@ pub fn executor(
 ) -> Result<(Texts, Measured), String> {
     let mut last = vec![0; workload.capacity.slots];
     let mut rows = Vec::with_capacity(crate::limits::STEP_ROWS_MAX);
+    let mut computing = Duration::ZERO;
     let watch = Watch::start();
     for batch in &mut batches {
         for slot in &batch.clears {
@@ -110,7 +111,9 @@ pub fn executor(
         rows.clear();
         rows.extend(batch.rows.iter().map(|r| row_for_model(r, last[r.owner.slot.index()])));
         if !rows.is_empty() {
+            let called = Instant::now();
             model.decode(&rows).map_err(failed)?;
+            computing += called.elapsed();
         }
         for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.sample) {
             let token = largest(model.logits(index), end_tokens);
@@ -121,7 +124,7 @@ pub fn executor(
             batch.samples.push(sample).expect("one sample for each slot");
         }
     }
-    let measured = watch.stop();
+    let measured = Measured { model: computing, ..watch.stop() };
     Ok((texts_of(workload, &batches), measured))
 }
 
@@ -136,6 +139,8 @@ pub fn sampler<B: Backend>(
         lane.step(batch);
     }
     let measured = watch.stop();
+    let computing = batches.iter().map(|batch| Duration::from_micros(batch.decode_us.into())).sum();
+    let measured = Measured { model: computing, ..measured };
     Ok((texts_of(workload, &batches), measured))
 }
 

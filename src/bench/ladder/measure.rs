@@ -56,8 +56,8 @@ pub struct Measured {
     pub stolen: Duration,
     /// Rust heap allocations of the thread that measured.
     pub allocations: u64,
-    /// Time inside `llama_decode`; only rung 0 tells, from rung 3 on the decode lane counts it.
-    pub model: Option<Duration>,
+    /// Time inside `llama_decode`, on rungs 0 to 2; above, the lane's metrics have it.
+    pub model: Duration,
     /// Steps of prompts alone; only rung 0 tells.
     pub prefill: Phase,
     /// Steps of one row for each sequence; only rung 0 tells.

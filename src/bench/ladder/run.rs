@@ -180,7 +180,7 @@ impl Stage {
         let per_token = measured.allocations as f64 / self.workload.tokens() as f64;
         let allocations = Allocations { front: None, decode: Some(per_token) };
         let tokens = self.check_tokens(texts, true)?;
-        let model_time = measured.model;
+        let model_time = Some(measured.model);
         Ok(RungRun { tokens, measured, steps, allocations, model_time, ..RungRun::default() })
     }
 
