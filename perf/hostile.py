@@ -15,12 +15,12 @@ import collections
 import itertools
 import json
 import pathlib
-import statistics
 import sys
 import threading
 import time
 
 from server import ROOT, Server, machine, measure
+from spread import shown, spread
 
 sys.path.append(str(ROOT / "tests" / "python"))
 from hostile_requests import REQUESTS, send  # noqa: E402
@@ -50,16 +50,15 @@ def main() -> None:
     missing = [name for name, *_ in REQUESTS if name not in beside]
     if missing:
         sys.exit(f"never sent beside the stream, which was too short: {', '.join(missing)}")
-    ratios = [round["beside_ms"] / round["alone_ms"] for round in rounds]
-    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    ratio = spread([round["beside_ms"] / round["alone_ms"] for round in rounds])
     answers = {name: {"alone_ms": spread(alone[name]), "beside_ms": spread(beside[name])} for name, *_ in REQUESTS}
     if options.json:
         taken = {"machine": machine(), "ratio": ratio, "rounds": rounds, "answers": answers}
         options.json.write_text(json.dumps(taken, indent=1) + "\n")
     print("\n| request | answered in ms, alone | beside the stream |\n|---|---|---|")
     for name, times in answers.items():
-        print(f"| {name} | {cell(times['alone_ms'])} | {cell(times['beside_ms'])} |")
-    print(f"\nratio: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
+        print(f"| {name} | {shown(times['alone_ms'], '.1f')} | {shown(times['beside_ms'], '.1f')} |")
+    print(f"\nratio: {shown(ratio)}")
     print(f"machine: {machine()}")
 
 
@@ -109,14 +108,6 @@ class Trouble:
                 time.sleep(max(0, due - time.monotonic()))
         except Exception as error:  # a thread's would only be printed
             self.failed = error
-
-
-def spread(times: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(times), "min": min(times), "max": max(times)}
-
-
-def cell(times: dict[str, float]) -> str:
-    return f"{times['median']:.1f} ({times['min']:.1f} to {times['max']:.1f})"
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ import json
 import os
 import pathlib
 import socket
-import statistics
 import threading
 import time
 
 from server import Server, machine, measure
+from spread import shown, spread
 
 # The ops lane waits for its turn where all cores are busy: one connection alone
 # would not keep the rate. After so many requests it closes each of them, and may
@@ -49,11 +49,10 @@ def main() -> None:
             beside = f"{scraped:.2f} ms beside {scraper.per_second:.0f} scrapes/s"
             cpu = f"{100 * ops:.1f} % of a core for the ops lane, {100 * own:.1f} % for the scraper"
             print(f"ITL p99 {without:.2f} ms, {beside}: {scraped / without:.3f}; {cpu}", flush=True)
-    ratios = [round["scraped_ms"] / round["without_ms"] for round in rounds]
-    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    ratio = spread([round["scraped_ms"] / round["without_ms"] for round in rounds])
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "ratio": ratio, "rounds": rounds}, indent=1) + "\n")
-    print(f"ratio: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
+    print(f"ratio: {shown(ratio)}")
     print(f"machine: {machine()}")
 
 

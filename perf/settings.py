@@ -24,6 +24,7 @@ import subprocess
 import tempfile
 
 from server import CORELANE, machine
+from spread import shown, spread
 
 # Flash attention as in the default that it is held against: auto would take it for so
 # large a cache.
@@ -128,16 +129,14 @@ def compare(found: list[dict], default: list[dict], rate: str) -> dict | None:
     """None where there were no such steps."""
     if any(run[rate] is None for run in found + default):
         return None
-    ratios = [a[rate] / b[rate] for a, b in zip(found, default)]
-    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    ratio = spread([a[rate] / b[rate] for a, b in zip(found, default)])
     return {"median": statistics.median(run[rate] for run in found), "ratio": ratio}
 
 
 def cells(compared: dict | None) -> str:
     if compared is None:
         return " - | - |"
-    ratio = compared["ratio"]
-    return f" {compared['median']:.1f} | {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f}) |"
+    return f" {compared['median']:.1f} | {shown(compared['ratio'])} |"
 
 
 if __name__ == "__main__":

@@ -5,13 +5,16 @@
 
 Every target with the number that was measured, and by how much it was missed.
 A study that is not there is "not taken". Numbers are medians of rounds, ratios
-are taken within a round, "(from to)" is their spread.
+are taken within a round, "(from to)" is their spread. Where some rounds meet a
+target and others do not, it is "open".
 """
 
 import json
 import pathlib
 import statistics
 import sys
+
+from spread import shown, spread
 
 NOT_TAKEN = ("not taken", "")
 GROWTH_MIB_MAX = 1  # over 10,000 requests; a leak of 105 bytes a request is 1 MiB
@@ -29,8 +32,9 @@ def main() -> None:
     for name in LADDERS:
         lines += ladder_table(folder, name)
     lines += settings_table(folder)
-    for name in ("cache", "cache-builtin", "stall", "burst", "turns", "versus-eight", "versus-one", "versus-long", "versus-crowd", "versus-stall", "versus-burst"):
+    for name in ("cache", "cache-builtin", "stall", "burst", "turns"):
         lines += scenario(folder, name)
+    lines += versus_table(folder)
     lines += ["", "## Start-up and idling", ""] + spine(folder)
     (folder / "summary.md").write_text("\n".join(lines) + "\n")
 
@@ -60,22 +64,23 @@ class Ladder:
         self.saved = saved
         rungs = [run["rung"] for run in saved["rounds"][0]]
         self.runs = {rung: [round[i] for round in saved["rounds"]] for i, rung in enumerate(rungs)}
+        self.layers = [rung for rung in rungs if rung - 1 in rungs]  # that can be held against the one above
 
     def ratios(self, rung: int, base: int) -> list[float]:
         return [a["tokens_per_s"] / b["tokens_per_s"] for a, b in zip(self.runs[rung], self.runs[base])]
 
+    def values(self, rung: int, key: str) -> list[float]:
+        """Of the rounds that have one."""
+        return [run[key] for run in self.runs[rung] if run.get(key) is not None]
+
     def median(self, rung: int, key: str) -> float | None:
-        values = [run[key] for run in self.runs[rung] if run.get(key) is not None]
+        values = self.values(rung, key)
         return statistics.median(values) if values else None
 
 
 def read_ladder(folder: pathlib.Path, name: str) -> Ladder | None:
     saved = load(folder, name)
     return Ladder(saved) if saved else None
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def ladder_table(folder: pathlib.Path, name: str) -> list[str]:
@@ -90,18 +95,21 @@ def ladder_table(folder: pathlib.Path, name: str) -> list[str]:
         f"{saved['gen_tokens']} tokens, {len(saved['rounds'])} rounds; the lanes "
         f"{'share a core' if shared else 'are on separate cores'}.",
         "",
-        "| rung | t/s | of rung 0 | of the one above | inside the model | bubble p50, p99 (µs) | front lane (µs a token) | stolen (of a core) |",
+        "| rung | t/s | of rung 0 | of the one above | inside the model | bubble p50, p99 (µs) "
+        "| front lane (µs a token) | stolen (of a core) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for above, rung in zip([None, *rungs], rungs):
-        of_0 = spread(ladder.ratios(rung, 0)) if 0 in rungs else "-"
-        of_above = spread(ladder.ratios(rung, above)) if above is not None else "-"
+        of_0 = shown(spread(ladder.ratios(rung, 0))) if 0 in rungs else "-"
+        of_above = shown(spread(ladder.ratios(rung, above))) if above is not None else "-"
         p50, p99, front = (ladder.median(rung, key) for key in ("bubble_us_p50", "bubble_us_p99", "front_us_per_token"))
-        inside = ladder.median(rung, "model_share")
+        title, inside = f"{rung} {ladder.runs[rung][0]['name']}", ladder.median(rung, "model_share")
+        part = "-" if inside is None else f"{100 * inside:.2f} %"
         bubble = "-" if p50 is None else f"{p50:.0f}, {p99:.0f}"
+        took = "-" if front is None else f"{front:.1f}" if shared else "polls"
         lines.append(
-            f"| {rung} {ladder.runs[rung][0]['name']} | {ladder.median(rung, 'tokens_per_s'):.1f} | {of_0} | {of_above} "
-            f"| {'-' if inside is None else f'{100 * inside:.2f} %'} | {bubble} | {'-' if front is None else f'{front:.1f}' if shared else 'polls'} | {stolen(ladder.runs[rung])} |"
+            f"| {title} | {ladder.median(rung, 'tokens_per_s'):.1f} | {of_0} | {of_above} "
+            f"| {part} | {bubble} | {took} | {stolen(ladder.runs[rung])} |"
         )
     return lines
 
@@ -132,25 +140,25 @@ def targets(folder: pathlib.Path):
         yield f"1. Rung 9 at least 0.99 of rung 0, {LADDERS[name]}", ratio_target(apart, 9, 0, 0.99)
         for key, limit in (("p50", 20), ("p99", 200)):
             target = f"2. Bubble {key} at most {limit} µs, {LADDERS[name]}"
-            yield target, worst_target(apart, f"bubble_us_{key}", limit)
+            yield target, each(of_rungs(apart, f"bubble_us_{key}"), at_most, limit, "µs")
     for key in ("p50", "p99"):
-        yield f"2. Bubble {key}, large model, lanes that share", (worst(ladder, f"bubble_us_{key}"), "no target")
+        bubbles = of_rungs(ladder, f"bubble_us_{key}")
+        yield f"2. Bubble {key}, large model, lanes that share", (worst_of(bubbles, max, "µs"), "no target")
     builtin = read_ladder(folder, "ladder-builtin-32")
     yield "3. Rung 4 at least 0.90 of rung 0, built-in model, 32 sequences", ratio_target(builtin, 4, 0, 0.90)
     yield "3. The same by accounting", accounted(builtin, 4, 0.90)
     crowd = read_ladder(folder, "ladder-builtin-64")
     target = "4. Front lane at most 5 µs of CPU a streamed token, 64 streams"
-    yield target, worst_target(crowd, "front_us_per_token", 5, rungs=(9, 10))
+    yield target, each(of_rungs(crowd, "front_us_per_token", rungs=(9, 10)), at_most, 5, "µs")
     yield "5. Of the settings measured, the defaults are the best", settings_target(load(folder, "settings"))
     memory = load(folder, "memory") or {}
     overhead = memory.get("overhead", {}).get("overhead_mib")
-    yield "6. Memory beside weights and KV cache under 150 MiB", at_most(overhead, 150, "MiB")
+    yield "6. Memory beside weights and KV cache under 150 MiB", single(overhead, 150, "MiB")
     growth = memory.get("growth")
     grown = growth and growth["second_mib"] - growth["first_mib"]
-    yield f"6. No growth over 10,000 requests (under {GROWTH_MIB_MAX} MiB)", at_most(grown, GROWTH_MIB_MAX, "MiB")
+    yield f"6. No growth over 10,000 requests (under {GROWTH_MIB_MAX} MiB)", single(grown, GROWTH_MIB_MAX, "MiB")
     scrape = load(folder, "scrape")
-    changed = scrape and 100 * abs(scrape["ratio"]["median"] - 1)
-    yield "100 scrapes a second change the ITL p99 of 8 streams by under 2 %", at_most(changed, 2, "%")
+    yield "100 scrapes a second change the ITL p99 of 8 streams by under 2 %", scrape_target(scrape)
     stall = load(folder, "stall")
     target = "7. Streams beside a prompt of 2,000 tokens: ITL p99 at most 2.5 x their p50 before"
     yield target, rounds_target(stall, lambda run: run["itl_during_p99_ms"] / run["itl_before_p50_ms"], 2.5)
@@ -161,21 +169,21 @@ def targets(folder: pathlib.Path):
     target = "9. The second turn of a chat: TTFT at most 0.1 x that of the first"
     yield target, rounds_target(load(folder, "turns"), lambda run: run["second_to_first_ratio"], 0.1)
     overload = load(folder, "overload") or {}
-    share = overload.get("goodput_of_capacity")
-    target = "10. Overload: goodput at least 0.95 of capacity"
-    yield target, (f"{share:.3f}", at_least(share, 0.95)) if share is not None else NOT_TAKEN
+    yield "10. Overload: goodput at least 0.95 of capacity", goodput_target(overload)
     for key in ("p99", "max"):
-        yield f"10. Overload: refused in under 10 ms ({key})", at_most(overload.get("refusal_ms", {}).get(key), 10, "ms")
+        yield f"10. Overload: refused in under 10 ms ({key})", single(overload.get("refusal_ms", {}).get(key), 10, "ms")
     target = f"10. Overload: no growth of memory (under {GROWTH_MIB_MAX} MiB)"
-    yield target, at_most(overload.get("resident_mib", {}).get("growth"), GROWTH_MIB_MAX, "MiB")
+    yield target, single(overload.get("resident_mib", {}).get("growth"), GROWTH_MIB_MAX, "MiB")
     target = "11. Throughput at least 0.99 of what it was before (AGAINST)"
     against = load(folder, "against")
     ratio = against and against["ratios"]["output_throughput"]
-    yield target, (spread(ratio["pairs"]), at_least(ratio["median"], 0.99)) if ratio else NOT_TAKEN
+    yield target, (shown(ratio), at_least(ratio, 0.99)) if ratio else NOT_TAKEN
     hostile = load(folder, "hostile") or {}
-    yield "12. Hostile requests: ITL p99 of a stream at most 1.2 x", at_most(hostile.get("ratio", {}).get("median"), 1.2, "x")
-    slowest = max((times["alone_ms"]["median"] for times in hostile.get("answers", {}).values()), default=None)
-    yield "12. Hostile requests: each answered in under 50 ms", at_most(slowest, 50, "ms")
+    target = "12. Hostile requests: ITL p99 of a stream at most 1.2 x"
+    ratio = hostile.get("ratio")
+    yield target, (shown(ratio), at_most(ratio, 1.2)) if ratio else NOT_TAKEN
+    answers = {name: times["alone_ms"] for name, times in hostile.get("answers", {}).items()}
+    yield "12. Hostile requests: each answered in under 50 ms", each(answers, at_most, 50, "ms")
     client = load(folder, "client")
     yield "The load generator takes under 5 % of a core at 500 tokens/s", client_target(client)
 
@@ -183,15 +191,15 @@ def targets(folder: pathlib.Path):
 def ratio_target(ladder: Ladder | None, rung: int, base: int, least: float) -> tuple[str, str]:
     if not ladder or not {rung, base} <= ladder.runs.keys():
         return NOT_TAKEN
-    ratios = ladder.ratios(rung, base)
-    return spread(ratios), spread_at_least(ratios, least)
+    ratio = spread(ladder.ratios(rung, base))
+    return shown(ratio), at_least(ratio, least)
 
 
 def rounds_target(saved: dict | None, value, most: float) -> tuple[str, str]:
     if not saved:
         return NOT_TAKEN
-    values = [value(round["first"]) for round in saved["rounds"]]
-    return spread(values), at_most(statistics.median(values), most, "")[1]
+    found = spread([value(round["first"]) for round in saved["rounds"]])
+    return shown(found), at_most(found, most)
 
 
 def kept(run: dict, base: dict) -> float:
@@ -202,60 +210,69 @@ def kept(run: dict, base: dict) -> float:
     as lost, too."""
 
     def left(run: dict) -> float:
-        taken = run["cpu_s"].get("front", 0) + (run["client_cpu_s"] or 0)
+        # On rungs 8 and 9 the client is a thread of the ladder; on rung 10 that only waits for it.
+        client = run["cpu_s"].get("client", 0) if run["client_cpu_s"] is None else run["client_cpu_s"]
+        taken = run["cpu_s"].get("front", 0) + client
         return (run["model_share"] or 1) - taken / run["wall_s"]
 
     return left(run) / left(base) * min(1, base["steps"] / run["steps"])
 
 
+def shares_kept(ladder: Ladder, rung: int, base: int) -> dict[str, float]:
+    return spread([kept(run, bare) for run, bare in zip(ladder.runs[rung], ladder.runs[base])])
+
+
 def accounted(ladder: Ladder | None, rung: int, least: float) -> tuple[str, str]:
     if not ladder or not {0, rung} <= ladder.runs.keys():
         return NOT_TAKEN
-    shares = [kept(run, bare) for bare, run in zip(ladder.runs[0], ladder.runs[rung])]
-    return spread(shares), at_least(statistics.median(shares), least)
+    share = shares_kept(ladder, rung, 0)
+    return shown(share), at_least(share, least)
 
 
 def steps_accounted(ladder: Ladder | None) -> tuple[str, str]:
-    if not ladder or ladder.runs[1][0]["model_share"] is None:
+    # Of some rungs alone it would say nothing of the others.
+    if not ladder or any(run["model_share"] is None for runs in ladder.runs.values() for run in runs):
         return NOT_TAKEN
-    pairs = [(rung, zip(ladder.runs[rung], ladder.runs[rung - 1])) for rung in range(1, 11)]
-    shares = [(rung, [kept(run, above) for run, above in runs]) for rung, runs in pairs]
-    rung, lowest = min(shares, key=lambda pair: statistics.median(pair[1]))
-    return f"lowest is rung {rung}: {spread(lowest)}", at_least(statistics.median(lowest), 0.995)
+    return each({f"rung {rung}": shares_kept(ladder, rung, rung - 1) for rung in ladder.layers}, at_least, 0.995)
 
 
 def steps_target(ladder: Ladder | None) -> tuple[str, str]:
     if not ladder:
         return NOT_TAKEN
-    pairs = [(rung, ladder.ratios(rung, rung - 1)) for rung in ladder.runs if rung - 1 in ladder.runs]
-    under = [(rung, ratios) for rung, ratios in pairs if statistics.median(ratios) < 0.995]
-    rung, ratios = min(pairs, key=lambda pair: statistics.median(pair[1]))
-    lowest = f"lowest is rung {rung}: {spread(ratios)}"
-    verdicts = [f"rung {rung}: {spread_at_least(ratios, 0.995)}" for rung, ratios in under]
-    return "; ".join(f"rung {rung}: {spread(ratios)}" for rung, ratios in under) or lowest, "; ".join(verdicts) or "met"
+    return each({f"rung {rung}": spread(ladder.ratios(rung, rung - 1)) for rung in ladder.layers}, at_least, 0.995)
 
 
-def worst(ladder: Ladder | None, key: str, rungs=range(11)) -> str:
-    found = worst_of(ladder, key, rungs)
-    return f"{found[0]:.1f} µs (rung {found[1]})" if found else "not taken"
+def of_rungs(ladder: Ladder | None, key: str, rungs=range(11)) -> dict[str, dict]:
+    """The rungs that have such a number."""
+    values = {rung: ladder.values(rung, key) for rung in ladder.runs if rung in rungs} if ladder else {}
+    return {f"rung {rung}": spread(found) for rung, found in values.items() if found}
 
 
-def worst_of(ladder: Ladder | None, key: str, rungs) -> tuple[float, int] | None:
-    values = [(ladder.median(rung, key), rung) for rung in ladder.runs if rung in rungs] if ladder else []
-    return max((value for value in values if value[0] is not None), default=None)
+def scrape_target(scrape: dict | None) -> tuple[str, str]:
+    """A change either way. Where rounds miss it on both sides, the one that the median is on counts."""
+    if not scrape:
+        return NOT_TAKEN
+    change = {key: 100 * (ratio - 1) for key, ratio in scrape["ratio"].items()}
+    slower, faster = at_most(change, 2, "%"), at_least(change, -2, "%")
+    if slower == "met" or (faster != "met" and change["median"] < 0):
+        return shown_in(change, "%"), faster
+    return shown_in(change, "%"), slower
 
 
-def worst_target(ladder: Ladder | None, key: str, most: float, rungs=range(11)) -> tuple[str, str]:
-    """Of the rungs that have such a number, the one that is worst."""
-    found = worst_of(ladder, key, rungs)
-    return (worst(ladder, key, rungs), at_most(found[0], most, "µs")[1]) if found else NOT_TAKEN
+def goodput_target(overload: dict) -> tuple[str, str]:
+    """Of the capacity before and of that after; the median is of their mean."""
+    if not overload:
+        return NOT_TAKEN
+    goodput, capacity = overload["goodput_tokens_per_s"], overload["capacity_tokens_per_s"]
+    ratio = {"min": goodput / max(capacity), "median": overload["goodput_of_capacity"], "max": goodput / min(capacity)}
+    return shown(ratio), at_least(ratio, 0.95)
 
 
 def client_target(client: dict | None) -> tuple[str, str]:
     if not client:
         return NOT_TAKEN
-    measured, verdict = at_most(100 * client["client_cpu_share"], 5, "%")
-    return f"{measured} at {client['output_throughput']:.0f} tokens/s", verdict
+    share, judged = single(100 * client["client_cpu_share"], 5, "%")
+    return f"{share} at {client['output_throughput']:.0f} tokens/s", judged
 
 
 def settings_target(settings: dict | None) -> tuple[str, str]:
@@ -271,25 +288,65 @@ def settings_target(settings: dict | None) -> tuple[str, str]:
             is_open = any(r["max"] >= GAIN_MIN for r in ratios.values())
             unresolved, no_better = unresolved + is_open, no_better + (not is_open)
     missing = "".join(f"; not taken: {name}" for name in settings["not_taken"])
-    measured = f"{len(rows)} comparisons: {no_better} are no better, {unresolved} differ too much between rounds to tell"
+    measured = f"{len(rows)} comparisons: {no_better} are no better, "
+    measured += f"{unresolved} differ too much between rounds to tell"
     measured += "".join(f"; better: {setting}" for setting in better)
     return measured + missing, "missed" if better else "open" if missing or unresolved else "met"
 
 
-def at_least(value: float, least: float) -> str:
-    return "met" if value >= least else f"missed by {least - value:.3f}"
+# Verdicts on the spread of rounds ---------------------------------------------
 
 
-def spread_at_least(values: list[float], least: float) -> str:
-    """Where single rounds say both, the median is not the last word."""
-    verdict = at_least(statistics.median(values), least)
-    return verdict + ", but rounds differ" * (min(values) < least <= max(values))
+def at_least(found: dict[str, float], least: float, unit: str = "") -> str:
+    return verdict(least - found["max"], least - found["median"], least - found["min"], unit)
 
 
-def at_most(value: float | None, most: float, unit: str) -> tuple[str, str]:
-    if value is None:
+def at_most(found: dict[str, float], most: float, unit: str = "") -> str:
+    return verdict(found["min"] - most, found["median"] - most, found["max"] - most, unit)
+
+
+def verdict(best: float, median: float, worst: float, unit: str) -> str:
+    """By how much the rounds miss it, 0 and less is met. Where they differ, the median is not the last word."""
+    missed = f"missed by {number(median, unit)}"
+    if worst <= 0:
+        return "met"
+    if best > 0:
+        return missed
+    return f"open: median {missed}, some rounds met" if median > 0 else "open: median met, not every round"
+
+
+def each(found: dict[str, dict], rule, limit: float, unit: str = "") -> tuple[str, str]:
+    """All of these are to meet it: those that do not, missed before open, or else the one that comes nearest."""
+    if not found:
         return NOT_TAKEN
-    return f"{value:.2f} {unit}", "met" if value <= most else f"missed by {value - most:.2f} {unit}"
+    verdicts = {name: rule(values, limit, unit) for name, values in found.items()}
+    short = sorted((name for name in found if verdicts[name] != "met"), key=lambda name: "open" in verdicts[name])
+    if not short:
+        return worst_of(found, max if rule is at_most else min, unit), "met"
+    numbers = "; ".join(f"{name}: {shown_in(found[name], unit)}" for name in short)
+    texts = dict.fromkeys(verdicts[name] for name in short)  # once each
+    names = {text: ", ".join(name for name in short if verdicts[name] == text) for text in texts}
+    return numbers, "; ".join(f"{text} ({names[text]})" for text in texts)
+
+
+def worst_of(found: dict[str, dict], pick, unit: str = "") -> str:
+    if not found:
+        return "not taken"
+    name = pick(found, key=lambda name: found[name]["median"])
+    return f"worst is {name}: {shown_in(found[name], unit)}"
+
+
+def single(value: float | None, most: float, unit: str) -> tuple[str, str]:
+    """A number that was taken once."""
+    return NOT_TAKEN if value is None else (number(value, unit), at_most(spread([value]), most, unit))
+
+
+def shown_in(found: dict[str, float], unit: str) -> str:
+    return f"{shown(found, '.2f')} {unit}" if unit else shown(found)
+
+
+def number(value: float, unit: str) -> str:
+    return f"{value:.2f} {unit}" if unit else f"{value:.3f}"
 
 
 # The others --------------------------------------------------------------------
@@ -307,23 +364,48 @@ def scenario(folder: pathlib.Path, name: str) -> list[str]:
     saved = load(folder, name)
     if not saved:
         return ["", f"## {name}: not taken"]
-    shown = [key for key in saved["spread"] if key.startswith(SHOWN)]
-    sides = list(saved["spread"][shown[0]])
+    keys = [key for key in saved["spread"] if key.startswith(SHOWN)]
+    sides = list(saved["spread"][keys[0]])
     head = ["corelane", "the other"][: len(sides)] + ["ratio"] * ("ratios" in saved)
     lines = ["", f"## {name}", "", "| | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
-    for key in shown:
+    for key in keys:
         found = [saved["spread"][key][side] for side in sides] + ([saved["ratios"][key]] if "ratios" in saved else [])
         lines.append(f"| {key} | " + " | ".join(map(medians, found)) + " |")
     return lines
 
 
-SHOWN = ("output_throughput", "median_ttft", "max_ttft", "ttft_alone", "median_itl", "itl_", "long_ttft", "last_to", "first_ttft", "second_")
+SHOWN = ("output_throughput", "median_ttft", "max_ttft", "ttft_alone", "median_itl", "itl_", "long_ttft", "last_to")
+SHOWN += ("first_ttft", "second_")
 
 
 def medians(found: dict) -> str:
     if found["median"] is None:
         return "not taken"
-    return f"{found['median']:.4g} ({found['min']:.4g} to {found['max']:.4g})"
+    return shown(found, ".4g" if found["max"] < 1e4 else ".0f")
+
+
+LOAD = {"output_throughput": at_least}
+LOAD |= {key: at_most for key in ("median_ttft_ms", "median_tpot_ms", "mean_tpot_ms")}
+VERSUS = {"eight": LOAD, "one": LOAD, "long": LOAD, "crowd": LOAD}
+VERSUS |= {"stall": {"itl_during_max_ms": at_most, "long_ttft_ms": at_most}, "burst": {"max_ttft_ms": at_most}}
+
+
+def versus_table(folder: pathlib.Path) -> list[str]:
+    """Our number over theirs: at least 1 in tokens a second, at most 1 in time."""
+    if not any(load(folder, f"versus-{name}") for name in VERSUS):
+        return ["", "## Against another server: not taken"]
+    lines = ["", "## Against another server", "", "At least 1 x in tokens/s, at most 1 x in time.", ""]
+    lines += ["| load | | corelane | the other | ratio | |", "|---|---|---|---|---|---|"]
+    for name, keys in VERSUS.items():
+        saved = load(folder, f"versus-{name}")
+        if not saved:
+            lines.append(f"| {name} | not taken | | | | |")
+            continue
+        for key, rule in keys.items():
+            sides, ratio = saved["spread"][key], saved["ratios"][key]
+            numbers = " | ".join(map(medians, [sides["first"], sides["second"], ratio]))
+            lines.append(f"| {name} | {key} | {numbers} | {'' if ratio['median'] is None else rule(ratio, 1)} |")
+    return lines
 
 
 def spine(folder: pathlib.Path) -> list[str]:
@@ -331,8 +413,8 @@ def spine(folder: pathlib.Path) -> list[str]:
     for name in ("spine", "spine-builtin"):
         path = folder / f"{name}.txt"
         taken = path.read_text().splitlines() if path.exists() else []
-        shown = [line for line in taken if line.startswith(("start-up", "resident", "idle"))]
-        lines.append(f"- {name}: " + ("; ".join(shown) or "not taken"))
+        told = [line for line in taken if line.startswith(("start-up", "resident", "idle"))]
+        lines.append(f"- {name}: " + ("; ".join(told) or "not taken"))
     return lines
 
 
