@@ -118,3 +118,22 @@ fn nobody_starves() {
     let service = Duration::from_secs_f64(gap);
     assert!(worst < 60 * service, "somebody waited {worst:?}; one is served each {service:?}");
 }
+
+/// Of prompts that are equally long, the first to come is the first to be computed, however
+/// long they have waited.
+#[test]
+fn equal_prompts_are_computed_in_the_order_they_came() {
+    let mut world = World::new(capacity(8, 1024));
+    let mut sent = Vec::new();
+    while sent.len() < 40 {
+        let open = world.served.values().filter(|served| !served.ended).count();
+        for _ in open..8 {
+            let new = world.request(500, 30);
+            sent.push(world.send(new).unwrap());
+        }
+        world.step();
+    }
+    while world.step() {}
+    let first = sent.iter().map(|id| world.served[id].first_token.unwrap());
+    assert!(first.is_sorted(), "somebody was overtaken");
+}

@@ -103,6 +103,36 @@ fn prompts_share_their_part_of_each_step() {
     }
 }
 
+/// However long a long prompt has waited, short ones do not wait until it is done.
+#[test]
+fn short_prompts_pass_a_long_one_until_its_end() {
+    let mut world = World::new(capacity(8, 8192));
+    let new = world.request(16, 4000);
+    world.send(new).unwrap();
+    for _ in 0..20 {
+        world.step();
+    }
+    let new = world.request(4000, 5);
+    let long = world.send(new).unwrap();
+    let mut steps = 0;
+    while world.served[&long].first_token.is_none() {
+        if steps % 8 == 0 {
+            let new = world.request(40, 5);
+            world.send(new).unwrap();
+        }
+        world.step();
+        steps += 1;
+        assert!(steps < 3000, "the long prompt starves");
+    }
+    while world.scheduler.running_count() > 1 {
+        world.step();
+    }
+    let short = world.served.iter().filter(|(id, served)| **id != long && served.ended);
+    let waits = short.map(|(_, served)| served.first_token.unwrap() - served.arrived);
+    let worst = waits.max().unwrap();
+    assert!(worst < Duration::from_secs(2), "a short one waited {worst:?}");
+}
+
 /// While somebody waits for a slot, all slots are taken; while a prompt is to be
 /// computed, a step has at least as many prompt rows as the bound allows.
 #[test]

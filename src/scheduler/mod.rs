@@ -9,8 +9,8 @@
 //! - **Decode** Every running sequence that has its prompt behind it decodes in
 //!   every step.
 //! - **Prefill** Then come prompt rows, as many as keep the step within the bound
-//!   on the time between two tokens ([`cost`]), but some always, the shortest prompt first; a
-//!   prompt grows shorter in this order as it waits.
+//!   on the time between two tokens ([`cost`]), but some always. The shortest prompt goes
+//!   first, in one step of four the oldest.
 //! - **Start** A waiting sequence takes a free slot when the KV cache has room for
 //!   all its known tokens and a part of those to come, beside the same of all that
 //!   run. The lowest priority number goes first, then the key that was served
@@ -56,8 +56,9 @@ pub use view::{SlotState, SlotView, Tally};
 /// need free when it starts; it is preempted if they turn out too few.
 const PROMISED_SHARE: usize = 4;
 
-/// Rows by which a prompt counts as shorter for each step that it has waited.
-const AGEING_ROWS: u64 = 8;
+/// The shortest prompt goes first, but for one step in so many, in which the oldest does:
+/// a long one takes at most so many times as long as it would alone.
+const OLDEST_FIRST_ONE_IN: u64 = 4;
 
 /// What became of a sequence in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,17 +301,17 @@ impl Scheduler {
     }
 
     fn plan_prefill(&mut self, batch: &mut Batch) {
-        let mut waiting = heapless::Vec::<(u64, SequenceId), SLOTS_MAX>::new();
+        let oldest_first = self.step.is_multiple_of(OLDEST_FIRST_ONE_IN);
+        let mut waiting = heapless::Vec::<(usize, u64, SequenceId), SLOTS_MAX>::new();
         for id in &self.held {
             let sequence = self.sequences.get(*id);
             if matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 1 {
-                let aged = AGEING_ROWS * (self.step - sequence.started);
-                let length = (self.rows_wanted(*id) as u64).saturating_sub(aged);
-                waiting.push((length, *id)).expect("one for each slot");
+                let length = if oldest_first { 0 } else { self.rows_wanted(*id) };
+                waiting.push((length, sequence.admitted, *id)).expect("one for each slot");
             }
         }
         waiting.sort_unstable();
-        let Some((_, first)) = waiting.first() else { return };
+        let Some((.., first)) = waiting.first() else { return };
         let mut room = self.prefill_rows(batch, self.sequences.get(*first).planned);
         // Between slots with cells of their own, the rows of each prompt are a pass of
         // their own over the weights, which a handful of rows does not repay.
@@ -319,7 +320,7 @@ impl Scheduler {
         } else {
             1
         };
-        for (_, id) in waiting {
+        for (.., id) in waiting {
             if room < least {
                 break;
             }

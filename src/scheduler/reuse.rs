@@ -107,7 +107,6 @@ impl Scheduler {
         sequence.tokens.reserve_exact(sequence.max_tokens as usize - sequence.generated());
         sequence.state = State::Running(owner);
         sequence.planned = tokens;
-        sequence.started = self.step;
         sequence.cached = tokens.min(sequence.prompt_tokens);
         self.tally.cached_tokens += tokens as u64;
         start(batch, sequence, slot, tokens);

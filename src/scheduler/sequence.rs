@@ -69,8 +69,6 @@ pub(super) struct Sequence {
     pub planned: usize,
     /// Samples that steps were asked for and that have not come back.
     pub in_flight: u32,
-    /// The step from which it waits for its prompt to be computed.
-    pub started: u64,
     /// Tokens of its prompt that were found in the KV cache.
     pub cached: usize,
     /// Steps in a row that failed with it.
@@ -167,7 +165,6 @@ impl Sequences {
             admitted: self.admitted,
             planned: 0,
             in_flight: 0,
-            started: 0,
             cached: 0,
             failures: 0,
         });
