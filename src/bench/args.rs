@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
+use super::body::Form;
 use super::goodput::{Limit, LimitOn};
 use super::latency::Latency;
 use super::prompts::lengths;
@@ -28,9 +29,12 @@ Examples:
       a prompt of 1000 tokens, then the same with 32 more: how much is computed again
   corelane bench serve --max-concurrency 8 --vs http://127.0.0.1:8081 --rounds 5
       the same load against two servers in turns, and the ratio of each pair
+  corelane bench serve --backend openai-chat --ignore-eos
+      40 chats: one message of 32 words each
 
 Definitions:
   TTFT  from just before a request is written to the first event with a choice
+        (in a chat, one that says more than whose message it is)
   ITL   each gap between such events, all requests pooled
   TPOT  (E2EL - TTFT) / (output tokens - 1), per request
   E2EL  from just before the write to the last event with a choice
@@ -54,6 +58,40 @@ pub enum Scenario {
     Turns,
 }
 
+impl Scenario {
+    /// Its name, as the flag has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Load => "load",
+            Scenario::Stall => "stall",
+            Scenario::Burst => "burst",
+            Scenario::Turns => "turns",
+        }
+    }
+}
+
+/// What kind of endpoint is asked, in vllm's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Completions
+    Openai,
+    /// Chats
+    OpenaiChat,
+}
+
+impl Backend {
+    /// Its name, as the flag has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Openai => "openai",
+            Backend::OpenaiChat => "openai-chat",
+        }
+    }
+}
+
+/// How the path of a chat endpoint ends.
+const CHAT_PATH: &str = "/chat/completions";
+
 /// `corelane bench serve`
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help has examples and definitions")]
@@ -67,9 +105,13 @@ pub struct ServeArgs {
     /// Port of the server, without --base-url
     #[arg(long, default_value_t = 8080, help_heading = "Server")]
     pub port: u16,
-    /// An OpenAI-style completions endpoint that takes token ids as prompts
-    #[arg(long, value_name = "PATH", default_value = "/v1/completions", help_heading = "Server")]
-    pub endpoint: String,
+    /// Kind of the endpoint
+    #[arg(long, value_enum, default_value_t = Backend::Openai, alias = "endpoint-type",
+          help_heading = "Server")]
+    pub backend: Backend,
+    /// Its path [default: /v1/completions; openai-chat: /v1/chat/completions]
+    #[arg(long, value_name = "PATH", help_heading = "Server")]
+    pub endpoint: Option<String>,
     /// Model to name in requests [default: the first of /v1/models]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub model: Option<String>,
@@ -80,21 +122,25 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KEY", help_heading = "Server")]
     pub api_key: Option<String>,
 
-    /// What to run
+    /// What to run; a flag that it does not use is refused
     #[arg(long, value_enum, default_value_t = Scenario::Load, help_heading = "Scenario")]
     pub scenario: Scenario,
-    /// stall: streams that run
-    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Scenario")]
-    pub streams: usize,
-    /// stall: tokens of the long prompt
-    #[arg(long, value_name = "N", default_value_t = 1890, help_heading = "Scenario")]
-    pub long_input_len: u32,
+    /// stall: streams that run [default: 4]
+    #[arg(long, value_name = "N", help_heading = "Scenario")]
+    pub streams: Option<usize>,
+    /// stall: tokens of the long prompt [default: 1890]
+    #[arg(long, value_name = "N", help_heading = "Scenario")]
+    pub long_input_len: Option<u32>,
     /// Tokens at the beginning that prompts share [default: 0; burst: 890; turns: 1000]
     #[arg(long, value_name = "N", alias = "random-prefix-len", help_heading = "Scenario")]
     pub prefix_len: Option<u32>,
-    /// Run against a second server, too, in turns, and give the ratios
+    /// Run against a second server, too, in turns, and give the ratios. It is not sent --api-key,
+    /// but --vs-api-key
     #[arg(long, value_name = "URL", help_heading = "Scenario")]
     pub vs: Option<String>,
+    /// Key to send to the second server [default: that in CORELANE_VS_API_KEY]
+    #[arg(long, value_name = "KEY", help_heading = "Scenario")]
+    pub vs_api_key: Option<String>,
     /// Times to run it [default: 1; with --vs: 3]
     #[arg(long, value_name = "N", help_heading = "Scenario")]
     pub rounds: Option<usize>,
@@ -109,9 +155,14 @@ pub struct ServeArgs {
     /// Tokens to ask for [default: 50; stall: 1024]
     #[arg(long, value_name = "N", help_heading = "Requests")]
     pub random_output_len: Option<u32>,
-    /// Both lengths vary evenly from (1 - R) to (1 + R) times theirs
-    #[arg(long, value_name = "R", default_value_t = 0.0, help_heading = "Requests")]
-    pub random_range_ratio: f64,
+    /// Both lengths vary evenly from (1 - R) to (1 + R) times theirs [default: 0]
+    #[arg(long, value_name = "R", help_heading = "Requests")]
+    pub random_range_ratio: Option<f64>,
+    /// Send words in place of token ids, as chats have it anyway: for servers that take no ids.
+    /// A word is a token or so, and so lengths of prompts are in words; the server counts its
+    /// tokens (usage.prompt_tokens)
+    #[arg(long, help_heading = "Requests")]
+    pub text_prompts: bool,
     /// Where randomness begins. The same seed sends the same prompts: against a server that
     /// remembers prefixes, give each run another
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Requests")]
@@ -133,8 +184,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "R", default_value_t = f64::INFINITY, help_heading = "Traffic")]
     pub request_rate: f64,
     /// Shape of the Gamma process of arrivals: 1 is Poisson, below in bunches, above more evenly
-    #[arg(long, value_name = "SHAPE", default_value_t = 1.0, help_heading = "Traffic")]
-    pub burstiness: f64,
+    /// [default: 1]
+    #[arg(long, value_name = "SHAPE", help_heading = "Traffic")]
+    pub burstiness: Option<f64>,
     /// Requests under way at once, at most [default: no bound]
     #[arg(long, value_name = "N", help_heading = "Traffic")]
     pub max_concurrency: Option<usize>,
@@ -148,15 +200,9 @@ pub struct ServeArgs {
     /// Latencies to show, with commas [default: all that can be taken]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Results")]
     pub percentile_metrics: Option<Vec<Latency>>,
-    /// Percentiles of each, with commas
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "99",
-        help_heading = "Results"
-    )]
-    pub metric_percentiles: Vec<f64>,
+    /// Percentiles of each, with commas [default: 99]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Results")]
+    pub metric_percentiles: Option<Vec<f64>>,
     /// Limits in milliseconds on ttft, tpot and e2el; requests that keep all of them are counted
     #[arg(long, value_name = "NAME:MS", num_args = 1.., help_heading = "Results")]
     pub goodput: Vec<Limit>,
@@ -202,6 +248,11 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
+/// An environment variable, when there is something in it.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 impl ServeArgs {
     /// Checks what clap does not.
     ///
@@ -214,32 +265,47 @@ impl ServeArgs {
             _ => Ok(()),
         };
         within("--num-prompts", self.num_prompts(), BENCH_REQUESTS_MAX)?;
-        within("--streams", self.streams, BENCH_REQUESTS_MAX)?;
+        within("--streams", self.streams(), BENCH_REQUESTS_MAX)?;
         within("--rounds", self.rounds(), BENCH_ROUNDS_MAX)?;
         within("--max-concurrency", self.max_concurrency.unwrap_or(1), usize::MAX)?;
         within("--random-input-len", self.random_input_len as usize, usize::MAX)?;
         within("--random-output-len", self.output_len() as usize, usize::MAX)?;
-        within("--long-input-len", self.long_input_len as usize, usize::MAX)?;
+        within("--long-input-len", self.long_input_len() as usize, usize::MAX)?;
         if self.num_warmups > BENCH_REQUESTS_MAX {
             let n = self.num_warmups;
             return Err(format!("--num-warmups is {n}; it must be at most {BENCH_REQUESTS_MAX}"));
         }
-        lengths(self.random_input_len, self.random_range_ratio)?;
+        lengths(self.random_input_len, self.range_ratio())?;
         if !(0.0..=2.0).contains(&self.temperature) {
             return Err(format!("--temperature is {}; it must be from 0 to 2", self.temperature));
         }
-        if !self.metric_percentiles.iter().all(|p| (0.0..=100.0).contains(p)) {
+        if !self.percentiles().iter().all(|p| (0.0..=100.0).contains(p)) {
             return Err("--metric-percentiles must be from 0 to 100 each".into());
         }
-        if self.endpoint.ends_with("/chat/completions") {
-            return Err(format!(
-                "--endpoint {}: chats are not supported, since their prompts are no token ids; \
-                 a completions endpoint is, such as /v1/completions",
-                self.endpoint
-            ));
-        }
+        self.check_endpoint()?;
         self.check_combinations()?;
+        self.check_scenario()?;
         self.timeout().map(drop)
+    }
+
+    fn check_endpoint(&self) -> Result<(), String> {
+        let endpoint = self.endpoint();
+        match (endpoint.ends_with(CHAT_PATH), self.backend) {
+            (true, Backend::Openai) => {
+                return Err(format!("--endpoint {endpoint} is for --backend openai-chat"));
+            }
+            (false, Backend::OpenaiChat) => {
+                return Err(format!(
+                    "--endpoint is {endpoint}; with --backend openai-chat it must end with \
+                     {CHAT_PATH}"
+                ));
+            }
+            (true, Backend::OpenaiChat) | (false, Backend::Openai) => {}
+        }
+        if self.vocab_size.is_some() && self.form() != Form::Ids {
+            return Err("--vocab-size is for prompts of token ids; these are of words".into());
+        }
+        Ok(())
     }
 
     fn check_combinations(&self) -> Result<(), String> {
@@ -260,6 +326,35 @@ impl ServeArgs {
                 "--request-rate is for the scenario load; the others time themselves".into()
             );
         }
+        if self.vs_api_key.is_some() && self.vs.is_none() {
+            return Err("--vs-api-key is for the server of --vs, which is not given".into());
+        }
+        Ok(())
+    }
+
+    /// What was given has to be of use.
+    fn check_scenario(&self) -> Result<(), String> {
+        use Scenario::{Burst, Load, Stall, Turns};
+        let used_by: [(&str, bool, &[Scenario]); 11] = [
+            ("--streams", self.streams.is_some(), &[Stall]),
+            ("--long-input-len", self.long_input_len.is_some(), &[Stall]),
+            ("--prefix-len", self.prefix_len.is_some(), &[Load, Burst, Turns]),
+            ("--num-prompts", self.num_prompts.is_some(), &[Load, Burst]),
+            ("--random-range-ratio", self.random_range_ratio.is_some(), &[Load]),
+            ("--burstiness", self.burstiness.is_some(), &[Load]),
+            ("--max-concurrency", self.max_concurrency.is_some(), &[Load]),
+            ("--percentile-metrics", self.percentile_metrics.is_some(), &[Load]),
+            ("--metric-percentiles", self.metric_percentiles.is_some(), &[Load]),
+            ("--goodput", !self.goodput.is_empty(), &[Load]),
+            ("--save-detailed", self.save_detailed, &[Load]),
+        ];
+        for (flag, is_given, scenarios) in used_by {
+            if is_given && !scenarios.contains(&self.scenario) {
+                let names: Vec<&str> = scenarios.iter().map(|scenario| scenario.name()).collect();
+                let (names, this) = (names.join(", "), self.scenario.name());
+                return Err(format!("{flag} is for --scenario {names}; {this} does not use it"));
+            }
+        }
         Ok(())
     }
 
@@ -272,19 +367,65 @@ impl ServeArgs {
         self.base_url.clone().unwrap_or_else(of_host)
     }
 
+    /// `--endpoint`, or the usual one.
+    pub fn endpoint(&self) -> &str {
+        self.endpoint.as_deref().unwrap_or(match self.backend {
+            Backend::Openai => "/v1/completions",
+            Backend::OpenaiChat => "/v1/chat/completions",
+        })
+    }
+
+    /// How prompts are sent.
+    pub fn form(&self) -> Form {
+        match self.backend {
+            Backend::OpenaiChat => Form::Chat,
+            Backend::Openai if self.text_prompts => Form::Text,
+            Backend::Openai => Form::Ids,
+        }
+    }
+
     /// The key to send: the flag, or an environment variable. corelane's may
     /// have several keys for its server, with commas; the first will do.
     pub fn key(&self) -> Option<String> {
-        let variable = |name| std::env::var(name).ok().filter(|key: &String| !key.is_empty());
         let first = |keys: String| keys.split(',').next().unwrap_or_default().to_owned();
         let of_environment =
             || variable("CORELANE_API_KEY").map(first).or_else(|| variable("OPENAI_API_KEY"));
         self.api_key.clone().or_else(of_environment)
     }
 
+    /// The key to send to the second server, which is not told the first one's.
+    pub fn vs_key(&self) -> Option<String> {
+        self.vs_api_key.clone().or_else(|| variable("CORELANE_VS_API_KEY"))
+    }
+
     /// Requests of one run.
     pub fn num_prompts(&self) -> usize {
         self.num_prompts.unwrap_or(if self.scenario == Scenario::Burst { 8 } else { 40 })
+    }
+
+    /// Streams of a stall.
+    pub fn streams(&self) -> usize {
+        self.streams.unwrap_or(4)
+    }
+
+    /// Tokens of a stall's long prompt.
+    pub fn long_input_len(&self) -> u32 {
+        self.long_input_len.unwrap_or(1890)
+    }
+
+    /// How far lengths vary.
+    pub fn range_ratio(&self) -> f64 {
+        self.random_range_ratio.unwrap_or(0.0)
+    }
+
+    /// Shape of the arrivals.
+    pub fn burstiness(&self) -> f64 {
+        self.burstiness.unwrap_or(1.0)
+    }
+
+    /// Percentiles to take.
+    pub fn percentiles(&self) -> Vec<f64> {
+        self.metric_percentiles.clone().unwrap_or_else(|| vec![99.0])
     }
 
     /// Tokens to ask for.
@@ -347,6 +488,53 @@ pub(super) mod tests {
         assert_eq!((burst.num_prompts(), burst.prefix_len(), burst.rounds()), (8, 890, 3));
         assert_eq!(parse("--host ::1 --port 9").url(), "http://[::1]:9");
         assert_eq!(parse("--base-url http://x").url(), "http://x");
+        assert_eq!((load.endpoint(), load.form()), ("/v1/completions", Form::Ids));
+        let chat = parse("--endpoint-type openai-chat");
+        assert_eq!((chat.endpoint(), chat.form()), ("/v1/chat/completions", Form::Chat));
+        assert!(chat.check().is_ok());
+        assert_eq!(parse("--text-prompts").form(), Form::Text);
+    }
+
+    /// A secret for one server is not told to another.
+    #[test]
+    fn each_server_has_its_own_key() {
+        let both = parse("--api-key a --vs http://b --vs-api-key b");
+        assert_eq!((both.key(), both.vs_key()), (Some("a".into()), Some("b".into())));
+        assert_ne!(parse("--api-key a --vs http://b").vs_key().as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn what_a_scenario_does_not_use_is_refused() {
+        for (flags, scenarios) in [
+            ("--streams 4", "stall"),
+            ("--long-input-len 1890", "stall"),
+            ("--prefix-len 9", "load burst turns"),
+            ("--random-prefix-len 9", "load burst turns"),
+            ("--num-prompts 40", "load burst"),
+            ("--random-range-ratio 0", "load"),
+            ("--burstiness 1", "load"),
+            ("--max-concurrency 8", "load"),
+            ("--percentile-metrics ttft", "load"),
+            ("--metric-percentiles 99", "load"),
+            ("--goodput ttft:1", "load"),
+            ("--save-detailed", "load"),
+            (
+                "--num-warmups 1 --random-input-len 9 --random-output-len 9 --seed 1 --ignore-eos \
+                 --temperature 1 --text-prompts --timeout-s 9 --rounds 2 --save-result",
+                "any",
+            ),
+        ] {
+            for scenario in Scenario::value_variants() {
+                let name = scenario.name();
+                let checked = parse(&format!("--scenario {name} {flags}")).check();
+                if scenarios == "any" || scenarios.contains(name) {
+                    assert_eq!(checked, Ok(()), "{name}: {flags}");
+                } else {
+                    let error = checked.expect_err(flags);
+                    assert!(error.ends_with(&format!("{name} does not use it")), "{error}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -357,9 +545,9 @@ pub(super) mod tests {
              --disable-tqdm --extra-body {\"top_k\":1}",
         );
         assert_eq!(args.goodput.len(), 2);
-        let metrics = args.percentile_metrics.unwrap();
+        let metrics = args.percentile_metrics.as_deref().unwrap();
         assert_eq!(metrics, [Latency::Ttft, Latency::E2elIncludingClientQueue]);
-        assert_eq!(args.metric_percentiles, [25.0, 50.0, 99.9]);
+        assert_eq!(args.percentiles(), [25.0, 50.0, 99.9]);
         assert_eq!(args.metadata[1], ("model".to_owned(), "q4=k".to_owned()));
         assert_eq!(args.extra_body.unwrap().0["top_k"], 1);
     }
@@ -375,7 +563,10 @@ pub(super) mod tests {
             ("--temperature 3", "from 0 to 2"),
             ("--timeout-s 0", "above 0"),
             ("--timeout-s NaN", "above 0"),
-            ("--endpoint /v1/chat/completions", "chats are not supported"),
+            ("--endpoint /v1/chat/completions", "for --backend openai-chat"),
+            ("--backend openai-chat --endpoint /v1/completions", "end with /chat/completions"),
+            ("--text-prompts --vocab-size 9", "prompts of token ids"),
+            ("--vs-api-key k", "the server of --vs"),
             ("--no-stream --scenario stall", "need streams"),
             ("--no-stream --goodput ttft:1", "only be on e2el"),
             ("--goodput ttft:1 ttft:2", "two limits"),

@@ -2,15 +2,30 @@
 
 use hyper::body::Bytes;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::load::Load;
+use super::prompts::words;
+
+/// How a prompt is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A completion's, as token ids.
+    Ids,
+    /// A completion's, as [`words`].
+    Text,
+    /// A chat's: one message of the user, of [`words`].
+    Chat,
+}
 
 #[derive(Serialize)]
-struct Completion<'a> {
+struct Fields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<&'a str>,
-    prompt: &'a [u32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<Value>,
     max_tokens: u32,
     temperature: f64,
     stream: bool,
@@ -27,9 +42,15 @@ struct StreamOptions {
 
 /// The body of one request of a load.
 pub fn write(load: &Load, prompt: &[u32], max_tokens: u32) -> Bytes {
-    let completion = Completion {
+    let (prompt, messages) = match load.form {
+        Form::Ids => (Some(prompt.into()), None),
+        Form::Text => (Some(words(prompt).into()), None),
+        Form::Chat => (None, Some(json!([{"role": "user", "content": words(prompt)}]))),
+    };
+    let fields = Fields {
         model: load.model.as_deref(),
         prompt,
+        messages,
         max_tokens,
         // By way of its digits, so that 0.7 stays 0.7.
         temperature: load.temperature.to_string().parse().unwrap_or_default(),
@@ -37,7 +58,7 @@ pub fn write(load: &Load, prompt: &[u32], max_tokens: u32) -> Bytes {
         stream_options: load.stream.then_some(StreamOptions { include_usage: true }),
         ignore_eos: load.ignore_eos,
     };
-    let mut fields = serde_json::to_value(completion).expect("plain data");
+    let mut fields = serde_json::to_value(fields).expect("plain data");
     if let Value::Object(fields) = &mut fields {
         fields.extend(load.extra_body.clone());
     }
@@ -47,7 +68,6 @@ pub fn write(load: &Load, prompt: &[u32], max_tokens: u32) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn written(load: &Load) -> Value {
         serde_json::from_slice(&write(load, &[1, 2], 7)).unwrap()
@@ -76,5 +96,24 @@ mod tests {
             "ignore_eos": true, "cache_prompt": false,
         });
         assert_eq!(written(&load), full);
+    }
+
+    #[test]
+    fn words_go_as_a_text_or_as_a_message() {
+        let text = words(&[1, 2]);
+        let common = json!({
+            "max_tokens": 7, "temperature": 0.0, "stream": true,
+            "stream_options": {"include_usage": true},
+        });
+        let with = |key: &str, value: Value| {
+            let mut fields = common.clone();
+            fields[key] = value;
+            fields
+        };
+        let of_text = written(&Load { form: Form::Text, ..Load::default() });
+        assert_eq!(of_text, with("prompt", text.as_str().into()));
+        let of_chat = written(&Load { form: Form::Chat, ..Load::default() });
+        let messages = json!([{"role": "user", "content": text}]);
+        assert_eq!(of_chat, with("messages", messages));
     }
 }

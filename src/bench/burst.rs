@@ -9,7 +9,7 @@ use super::latency::Latency;
 use super::load::{Load, Outcome, RequestResult, run as run_load, run_alone};
 use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
-use super::report::{Measure, Measured, Table, scenario_json};
+use super::report::{Measure, Measured, Notes, Table, scenario_json};
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -42,6 +42,11 @@ pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, St
 fn report(alone: &Outcome, burst: &Outcome, plan: &Plan) -> Measured {
     let metrics = Metrics::of(burst, &Manner { streamed: true, ..Manner::default() });
     let measures = measures(alone, &metrics);
+    let notes = Notes {
+        resent: alone.requests_resent + burst.requests_resent,
+        uncounted: metrics.uncounted,
+        short: metrics.short,
+    };
     let mut table = Table::new("Requests At Once That Share A Prefix");
     table.row("Successful requests", metrics.completed);
     table.row("Failed requests", metrics.failed);
@@ -51,8 +56,13 @@ fn report(alone: &Outcome, burst: &Outcome, plan: &Plan) -> Measured {
         table.number(&measure.name, measure.value);
     }
     table.failures(&metrics.failures);
+    table.notes(&notes);
     let mut json = scenario_json(&measures, metrics.completed, &metrics.failures);
     json.insert("prefix_len".into(), plan.prefix_len.into());
+    json.insert("total_output_tokens".into(), metrics.total_output_tokens.into());
+    json.insert("requests_resent".into(), notes.resent.into());
+    json.insert("requests_without_usage".into(), notes.uncounted.into());
+    json.insert("requests_shorter_than_asked".into(), notes.short.into());
     let ttft = |request: &RequestResult| request.ttft.as_secs_f64();
     json.insert("ttfts".into(), burst.requests.iter().map(ttft).collect());
     Measured {
@@ -61,6 +71,8 @@ fn report(alone: &Outcome, burst: &Outcome, plan: &Plan) -> Measured {
         json,
         completed: metrics.completed,
         failures: metrics.failures,
+        notes,
+        output_tokens: Some(metrics.total_output_tokens),
     }
 }
 

@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::report::{Measure, Measured, digits};
+use super::failure;
+use super::report::{Measure, Measured, Notes, digits};
 use super::stats::Sorted;
 
 /// One number over all rounds.
@@ -76,7 +77,46 @@ pub fn table(rounds: &[Vec<Measured>], urls: &[&str]) -> String {
             line(format!("{:<40} {}", row.measure.name, spread(&row.values[0], digits)));
         }
     }
+    let sides: &[&str] = if urls.len() == 2 { &["first:  ", "second: "] } else { &["notes: "] };
+    for (index, side) in sides.iter().enumerate() {
+        let said = said_of(rounds, index);
+        if !said.is_empty() {
+            line(format!("{side}{}", said.join("; ")));
+        }
+    }
+    unequal_work(rounds).into_iter().for_each(line);
     text
+}
+
+/// What there is to say of one server over all rounds, if anything.
+fn said_of(rounds: &[Vec<Measured>], side: usize) -> Vec<String> {
+    let (mut completed, mut failed, mut notes) = (0, 0, Notes::default());
+    for measured in rounds.iter().map(|round| &round[side]) {
+        completed += measured.completed;
+        failed += failure::count(&measured.failures);
+        notes.resent += measured.notes.resent;
+        notes.uncounted += measured.notes.uncounted;
+        notes.short += measured.notes.short;
+    }
+    let mut said = notes.lines();
+    if failed > 0 {
+        said.insert(0, format!("{failed} of {} requests failed", completed + failed));
+    }
+    said
+}
+
+/// The rounds in which two servers generated different numbers of tokens, if any.
+fn unequal_work(rounds: &[Vec<Measured>]) -> Vec<String> {
+    let differing = |(index, round): (usize, &Vec<Measured>)| {
+        let [first, second] = &round[..] else { return None };
+        let (a, b) = (first.output_tokens?, second.output_tokens?);
+        (a != b).then(|| format!("  round {}: {a} and {b} output tokens", index + 1))
+    };
+    let mut lines: Vec<String> = rounds.iter().enumerate().filter_map(differing).collect();
+    if !lines.is_empty() {
+        lines.insert(0, "The ratios are of unequal work, first and second:".into());
+    }
+    lines
 }
 
 fn number(value: Option<f64>) -> String {
@@ -128,7 +168,7 @@ fn spread_json(values: &Sorted) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::failure::Failures;
+    use crate::bench::failure::{FailureKind, Failures};
 
     fn measured(rate: Option<f64>) -> Measured {
         Measured {
@@ -137,6 +177,8 @@ mod tests {
             json: Map::from_iter([("rate".to_owned(), rate.into())]),
             completed: 1,
             failures: Failures::new(),
+            notes: Notes::default(),
+            output_tokens: Some(10),
         }
     }
 
@@ -174,6 +216,46 @@ mod tests {
         let rounds = [vec![measured(Some(1.0))], vec![measured(Some(3.0))]];
         assert!(!json(&rounds).contains_key("ratios"));
         assert!(table(&rounds, &["http://a"]).ends_with("2.00 (1.00..3.00)\n"));
+    }
+
+    #[test]
+    fn what_makes_numbers_unlike_is_said_of_each_side() {
+        let plain = || measured(Some(1.0));
+        let short = Measured {
+            notes: Notes { resent: 2, uncounted: 0, short: 1 },
+            output_tokens: Some(9),
+            ..plain()
+        };
+        let failed = Measured {
+            failures: Failures::from([(FailureKind::Closed, (3, "x".to_owned()))]),
+            ..plain()
+        };
+        let notes_of = |rounds: &[Vec<Measured>], urls: &[&str]| -> Vec<String> {
+            let table = table(rounds, urls);
+            let rows = 1 + table.lines().position(|line| line.starts_with("Rate")).unwrap();
+            table.lines().skip(rows).map(str::to_owned).collect()
+        };
+        let both = ["http://a", "http://b"];
+        let rounds = [
+            vec![plain(), short.clone()],
+            vec![failed.clone(), plain()],
+            vec![plain(), short.clone()],
+        ];
+        let expected = [
+            "first:  3 of 6 requests failed",
+            "second: 4 requests sent again: a used connection had been closed; \
+             2 requests ended before --random-output-len (see --ignore-eos)",
+            "The ratios are of unequal work, first and second:",
+            "  round 1: 10 and 9 output tokens",
+            "  round 3: 10 and 9 output tokens",
+        ];
+        assert_eq!(notes_of(&rounds, &both), expected);
+        // Where there is nothing to say, nothing is said, nor where nothing was counted.
+        let uncounted = Measured { output_tokens: None, ..plain() };
+        assert!(notes_of(&[vec![plain(), plain()]], &both).is_empty());
+        assert!(notes_of(&[vec![uncounted, plain()]], &both).is_empty());
+        let expected = ["notes: 3 of 5 requests failed"];
+        assert_eq!(notes_of(&[vec![plain()], vec![failed]], &["http://a"]), expected);
     }
 
     #[test]

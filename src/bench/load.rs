@@ -28,9 +28,10 @@ use futures_util::stream::FuturesUnordered;
 use hyper::Uri;
 use serde_json::{Map, Value};
 
-use super::body;
+use super::body::{self, Form};
 use super::client::{Client, Prepared};
 pub use super::result::RequestResult;
+use crate::clock::cpu_time;
 use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX};
 
 /// What to send. Make one from [`Load::default`].
@@ -38,13 +39,16 @@ use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_PROMPT_TOKENS_MAX, BENCH_
 pub struct Load {
     /// `host:port`
     pub address: String,
-    /// The path of an OpenAI-style completions endpoint.
+    /// The path of an OpenAI-style endpoint, of completions or of chats.
     pub endpoint: String,
+    /// How prompts are written, which has to fit the endpoint.
+    pub form: Form,
     /// The model to name; `None` names none.
     pub model: Option<String>,
     /// Sent as `Authorization: Bearer`.
     pub api_key: Option<String>,
-    /// The requests: token ids each.
+    /// The requests: token ids each, or, where [`form`](Self::form) says so, numbers
+    /// of [`words`](super::prompts::words).
     pub prompts: Vec<Vec<u32>>,
     /// Tokens to ask for (`max_tokens`).
     pub output_tokens: u32,
@@ -76,6 +80,7 @@ impl Default for Load {
         Self {
             address: "127.0.0.1:8080".into(),
             endpoint: "/v1/completions".into(),
+            form: Form::Ids,
             model: None,
             api_key: None,
             prompts: Vec::new(),
@@ -151,13 +156,13 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
         let opened = client.open(connections).await;
         opened.map_err(|failure| format!("{}: {failure}", load.address))?;
         let (opened, resent) = (client.opened(), client.resent());
-        let (cpu, origin) = (thread_cpu(), Instant::now());
+        let (cpu, origin) = (cpu_time(), Instant::now());
         let results =
             drive(&client, &path, &requests, load.max_concurrency, origin, progress).await;
         Ok(Outcome {
             duration: origin.elapsed(),
             requests: results,
-            client_cpu: thread_cpu() - cpu,
+            client_cpu: cpu_time() - cpu,
             connections_opened: client.opened() - opened,
             requests_resent: client.resent() - resent,
         })
@@ -287,11 +292,4 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the client: {error}"))?;
     Ok(runtime.block_on(future))
-}
-
-/// Processor time of the calling thread.
-pub fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    // Neither is negative, and nanoseconds are below 10^9.
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

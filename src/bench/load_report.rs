@@ -6,7 +6,7 @@ use super::failure;
 use super::latency::Latency;
 use super::load::{Outcome, RequestResult};
 use super::metrics::Metrics;
-use super::report::{Measure, Measured, Table};
+use super::report::{Measure, Measured, Notes, Table};
 use super::stats::Sorted;
 
 /// How a load is shown.
@@ -31,16 +31,23 @@ pub fn measured(outcome: &Outcome, metrics: Metrics, shown: &Shown) -> Measured 
     if shown.detailed {
         json.extend(details(&outcome.requests));
     }
+    let notes = Notes {
+        resent: outcome.requests_resent,
+        uncounted: metrics.uncounted,
+        short: metrics.short,
+    };
     Measured {
-        table: table(&metrics, shown, outcome.requests_resent),
+        table: table(&metrics, shown, &notes),
         measures: measures(&metrics, shown),
         json,
         completed: metrics.completed,
         failures: metrics.failures,
+        notes,
+        output_tokens: Some(metrics.total_output_tokens),
     }
 }
 
-fn table(metrics: &Metrics, shown: &Shown, resent: u64) -> String {
+fn table(metrics: &Metrics, shown: &Shown, notes: &Notes) -> String {
     let mut table = Table::new("Serving Benchmark Result");
     table.row("Successful requests", metrics.completed);
     table.row("Failed requests", metrics.failed);
@@ -74,7 +81,8 @@ fn table(metrics: &Metrics, shown: &Shown, resent: u64) -> String {
             table.number(&format!("P{p} {name} (ms)"), times.percentile(*p));
         }
     }
-    notes(&mut table, metrics, resent);
+    table.failures(&metrics.failures);
+    table.notes(notes);
     table.end()
 }
 
@@ -90,25 +98,6 @@ fn in_table<'a>(
         None => paced || *latency != Latency::ClientQueueTime,
     };
     metrics.latencies.iter().filter(move |(latency, _)| asked(latency))
-}
-
-/// What a reader has to know about the numbers above.
-fn notes(table: &mut Table, metrics: &Metrics, resent: u64) {
-    table.failures(&metrics.failures);
-    if metrics.uncounted > 0 || metrics.short > 0 || resent > 0 {
-        table.heading("Notes");
-    }
-    if resent > 0 {
-        table.line(&format!("{resent} requests sent again: a used connection had been closed"));
-    }
-    if metrics.uncounted > 0 {
-        let n = metrics.uncounted;
-        table.line(&format!("{n} requests: no usage from the server, so events were counted"));
-    }
-    if metrics.short > 0 {
-        let n = metrics.short;
-        table.line(&format!("{n} requests ended before --random-output-len (see --ignore-eos)"));
-    }
 }
 
 fn measures(metrics: &Metrics, shown: &Shown) -> Vec<Measure> {

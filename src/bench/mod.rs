@@ -10,7 +10,7 @@
 //!   [`client`] holds the connections, [`body`] writes requests, [`response`],
 //!   [`sse`] and [`reply`] read what comes back into a [`result`] or a
 //!   [`failure`].
-//! - [`stall`] and [`burst`]: two situations in which servers differ.
+//! - [`stall`], [`burst`] and [`turns`]: situations in which servers differ.
 //! - [`metrics`], [`latency`], [`stats`], [`goodput`]: from results to numbers;
 //!   [`load_report`], [`report`], [`compare`], [`saved`]: and to tables and files.
 //!

@@ -1,11 +1,28 @@
 //! Random prompts, as token ids: no tokeniser is needed, and a prompt has
-//! exactly the length that was asked for.
+//! exactly the length that was asked for. Or as words, for servers that take no
+//! token ids: then its length is about right.
 
 use std::collections::HashSet;
 use std::ops::{Range, RangeInclusive};
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
+
+/// Short and common words: with a space before it each is one token of most vocabularies.
+#[rustfmt::skip]
+const WORDS: [&str; 128] = [
+    "able", "acid", "air", "apple", "arm", "army", "art", "baby", "back", "ball", "band", "bank",
+    "base", "bath", "bear", "bed", "bell", "bird", "blue", "boat", "body", "bone", "book", "box",
+    "boy", "bread", "brown", "bus", "cake", "call", "camp", "car", "card", "cat", "chair", "child",
+    "city", "clock", "cloud", "coal", "coat", "cold", "cook", "corn", "cup", "day", "deep", "desk",
+    "dog", "door", "dress", "drive", "dry", "dust", "ear", "east", "egg", "eye", "face", "farm",
+    "fire", "fish", "flag", "floor", "food", "foot", "fruit", "game", "gate", "girl", "glass",
+    "gold", "grass", "gray", "green", "hair", "hall", "hand", "hat", "head", "heart", "hill",
+    "home", "horse", "hot", "house", "ice", "iron", "key", "king", "knee", "lake", "lamp", "land",
+    "leaf", "leg", "lion", "list", "love", "map", "milk", "moon", "neck", "nest", "night", "nose",
+    "ocean", "oil", "park", "path", "pen", "plane", "rain", "red", "ring", "river", "road", "rock",
+    "room", "rose", "salt", "sand", "sea", "ship", "shoe", "snow", "song", "star",
+];
 
 /// Draws prompts and lengths. The same seed gives the same ones, with every
 /// version of this program (ChaCha8 is a fixed algorithm, rand's `StdRng` is
@@ -34,6 +51,12 @@ impl Prompts {
             ));
         }
         Ok(Self { random: ChaCha8Rng::seed_from_u64(seed), ids, drawn: HashSet::new() })
+    }
+
+    /// Prompts of words: the ids are what [`words`] takes.
+    pub fn of_words(seed: u64) -> Self {
+        let ids = 0..WORDS.len() as u32; // 128
+        Self { random: ChaCha8Rng::seed_from_u64(seed), ids, drawn: HashSet::new() }
     }
 
     /// The source of randomness, for what else the seed decides.
@@ -71,6 +94,13 @@ impl Prompts {
     fn ids_of(&mut self, length: usize) -> Vec<u32> {
         (0..length).map(|_| self.random.random_range(self.ids.clone())).collect()
     }
+}
+
+/// A prompt as text, a word for each of its numbers: prompts that begin with the same
+/// numbers begin with the same text.
+pub fn words(prompt: &[u32]) -> String {
+    let words: Vec<&str> = prompt.iter().map(|id| WORDS[*id as usize % WORDS.len()]).collect();
+    words.join(" ")
 }
 
 /// `--random-range-ratio`, as vllm has it: lengths from length · (1 − ratio) to
@@ -128,6 +158,18 @@ mod tests {
         let own: HashSet<_> = shared.iter().map(|prompt| &prompt[20..]).collect();
         assert_eq!(own.len(), 8);
         assert_ne!(prompts.sharing(1, 20, 12)[0][..20], shared[0][..20]);
+    }
+
+    #[test]
+    fn words_tell_prompts_apart_and_keep_their_prefixes() {
+        let distinct: HashSet<&str> = WORDS.into_iter().collect();
+        assert_eq!(distinct.len(), WORDS.len());
+        assert!(WORDS.iter().all(|word| word.bytes().all(|byte| byte.is_ascii_lowercase())));
+        let shared = Prompts::of_words(0).sharing(8, 20, 12);
+        let texts: HashSet<String> = shared.iter().map(|prompt| words(prompt)).collect();
+        assert_eq!(texts.len(), 8);
+        assert!(texts.iter().all(|text| text.split(' ').count() == 32));
+        assert!(texts.iter().all(|text| text.starts_with(&words(&shared[0][..20]))));
     }
 
     #[test]

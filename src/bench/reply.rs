@@ -11,7 +11,8 @@ use crate::limits::BENCH_MESSAGE_CHARS_MAX;
 /// One event, or one whole response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// It has a choice: a token, or more than one.
+    /// It has a choice that says more than whose message it is: a token, or
+    /// more than one.
     pub has_choices: bool,
     /// A choice says why it ended.
     pub is_finished: bool,
@@ -40,9 +41,41 @@ struct Wire<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
+    /// A completion's.
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
+    /// What is new in a chat that is streamed.
+    #[serde(borrow)]
+    delta: Option<Said<'a>>,
+    /// All of a chat that is not.
+    #[serde(borrow)]
+    message: Option<Said<'a>>,
     finish_reason: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Said<'a> {
+    role: Option<IgnoredAny>,
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    /// What it thinks, in most servers' words.
+    #[serde(borrow)]
+    reasoning_content: Option<Cow<'a, str>>,
+    /// And in vllm's.
+    #[serde(borrow)]
+    reasoning: Option<Cow<'a, str>>,
+}
+
+impl Choice<'_> {
+    /// It only says whose message it is. The first event of a chat may, before any
+    /// token has been computed, so it is none.
+    fn is_heading(&self) -> bool {
+        self.delta.as_ref().is_some_and(|delta| {
+            let said = [&delta.content, &delta.reasoning_content, &delta.reasoning];
+            let is_silent = said.iter().all(|text| text.as_deref().unwrap_or_default().is_empty());
+            delta.role.is_some() && is_silent && self.finish_reason.is_none()
+        })
+    }
 }
 
 /// Reads an event's data or a response's body, and adds its text to `text`.
@@ -54,10 +87,12 @@ pub fn read(json: &[u8], text: &mut String) -> Result<Reply, String> {
         .map_err(|error| format!("{error}: {}", shown(&String::from_utf8_lossy(json))))?;
     let choices = wire.choices.unwrap_or_default();
     for choice in &choices {
-        text.push_str(choice.text.as_deref().unwrap_or_default());
+        let said = [&choice.delta, &choice.message].into_iter().flatten();
+        let content = said.filter_map(|said| said.content.as_deref());
+        text.extend(choice.text.as_deref().into_iter().chain(content));
     }
     Ok(Reply {
-        has_choices: !choices.is_empty(),
+        has_choices: !choices.iter().all(Choice::is_heading),
         is_finished: choices.iter().any(|choice| choice.finish_reason.is_some()),
         usage: wire.usage,
         error: wire.error.map(|error| message_of(&error)),
@@ -115,6 +150,31 @@ mod tests {
     }
 
     #[test]
+    fn a_chats_events_are_read_and_its_heading_is_no_token() {
+        let mut text = String::new();
+        let mut is_token = |event: &str| read(event.as_bytes(), &mut text).unwrap().has_choices;
+        for heading in [
+            r#"{"choices":[{"delta":{"role":"assistant","content":null},"finish_reason":null}]}"#,
+            r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
+            r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
+        ] {
+            assert!(!is_token(heading), "{heading}");
+        }
+        for token in [
+            r#"{"choices":[{"delta":{"role":"assistant","content":"a"}}]}"#,
+            r#"{"choices":[{"delta":{"role":"assistant","content":null,"reasoning":"x"}}]}"#,
+            r#"{"choices":[{"delta":{"reasoning_content":"x"}}]}"#,
+            r#"{"choices":[{"delta":{"content":"b"}}]}"#,
+            r#"{"choices":[{"delta":{"content":""}}]}"#,
+            r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"role":"assistant","content":"c\n"}}]}"#,
+        ] {
+            assert!(is_token(token), "{token}");
+        }
+        assert_eq!(text, "abc\n");
+    }
+
+    #[test]
     fn what_is_not_of_the_form_is_refused() {
         for json in [
             "",
@@ -123,6 +183,7 @@ mod tests {
             "7",
             r#"{"choices":7}"#,
             r#"{"choices":[7]}"#,
+            r#"{"choices":[{"delta":7}]}"#,
             r#"{"usage":{"completion_tokens":-1}}"#,
             r#"{"usage":{"completion_tokens":1e99}}"#,
             "{\"choices\":[{\"text\":\"\x01\"}]}",

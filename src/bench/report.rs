@@ -58,6 +58,17 @@ impl Table {
         }
     }
 
+    /// What there is to say, if anything.
+    pub fn notes(&mut self, notes: &Notes) {
+        let lines = notes.lines();
+        if !lines.is_empty() {
+            self.heading("Notes");
+        }
+        for line in lines {
+            self.line(&line);
+        }
+    }
+
     /// The table, with its last line.
     pub fn end(mut self) -> String {
         self.line(&"=".repeat(WIDTH));
@@ -88,6 +99,37 @@ impl Measure {
     }
 }
 
+/// What a reader has to know about the numbers, as counts of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Sent again, since a used connection closed without an answer.
+    pub resent: u64,
+    /// Completed, and the server did not count their tokens.
+    pub uncounted: usize,
+    /// Completed with fewer tokens than they asked for.
+    pub short: usize,
+}
+
+impl Notes {
+    /// A sentence for each that is not zero.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.resent > 0 {
+            let n = self.resent;
+            lines.push(format!("{n} requests sent again: a used connection had been closed"));
+        }
+        if self.uncounted > 0 {
+            let n = self.uncounted;
+            lines.push(format!("{n} requests: no usage from the server, so events were counted"));
+        }
+        if self.short > 0 {
+            let n = self.short;
+            lines.push(format!("{n} requests ended before --random-output-len (see --ignore-eos)"));
+        }
+        lines
+    }
+}
+
 /// What one run of a scenario against one server gave.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -101,6 +143,11 @@ pub struct Measured {
     pub completed: usize,
     /// What went wrong.
     pub failures: Failures,
+    /// What a reader has to know about the numbers.
+    pub notes: Notes,
+    /// Tokens generated, all requests together; `None` where no number depends
+    /// on them.
+    pub output_tokens: Option<u64>,
 }
 
 /// A JSON object of numbers; one that was not taken is null.

@@ -10,12 +10,13 @@ use super::failure::{Failure, FailureKind};
 /// A failed request keeps what was known when it failed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestResult {
-    /// When it was meant to be written, from the beginning of the run.
+    /// When it was meant to be written, as exactly as the client's timers are, from the
+    /// beginning of the run.
     pub arrival: Duration,
     /// When it was written, from the beginning of the run. Later than
-    /// [`arrival`](Self::arrival) when all of `max_concurrency` were busy; then
-    /// a client that waits for its turn has waited since `arrival`, though the
-    /// server has not seen it.
+    /// [`arrival`](Self::arrival) when all of `max_concurrency` were busy, or
+    /// when it took a new connection; then a client that waits for its turn has
+    /// waited since `arrival`, though the server has not seen it.
     pub started: Duration,
     /// From just before the write to the first event with a choice. Zero when
     /// the response was not streamed.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use super::args::{Scenario, ServeArgs};
+use super::body::Form;
 
 /// Writes the file of `--save-result`.
 ///
@@ -31,7 +32,7 @@ pub fn save(
     std::fs::write(&path, text).map_err(|error| format!("cannot write {shown}: {error}"))
 }
 
-/// What was asked for.
+/// What was asked for, as far as the scenario uses it.
 fn setup(
     args: &ServeArgs,
     urls: &[String],
@@ -42,38 +43,42 @@ fn setup(
         true => args.request_rate.into(),
         false => "inf".into(),
     };
-    let scenario = match args.scenario {
-        Scenario::Load => "load",
-        Scenario::Stall => "stall",
-        Scenario::Burst => "burst",
-        Scenario::Turns => "turns",
-    };
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
     put("date", date.into());
-    put("endpoint_type", "openai".into());
-    put("backend", "openai".into());
+    put("endpoint_type", args.backend.name().into());
+    put("backend", args.backend.name().into());
     put("label", args.label.as_str().into());
     put("model_id", models[0].into());
-    put("num_prompts", args.num_prompts().into());
+    if matches!(args.scenario, Scenario::Load | Scenario::Burst) {
+        put("num_prompts", args.num_prompts().into());
+    }
     for (key, value) in &args.metadata {
         put(key, value.as_str().into());
     }
-    put("request_rate", rate);
-    put("burstiness", args.burstiness.into());
-    put("max_concurrency", args.max_concurrency.into());
+    if args.scenario == Scenario::Load {
+        put("request_rate", rate);
+        put("burstiness", args.burstiness().into());
+        put("max_concurrency", args.max_concurrency.into());
+        put("random_range_ratio", args.range_ratio().into());
+    }
     put("client", concat!("corelane ", env!("CARGO_PKG_VERSION")).into());
-    put("scenario", scenario.into());
+    put("scenario", args.scenario.name().into());
     put("base_url", urls[0].as_str().into());
     if let (Some(url), Some(model)) = (urls.get(1), models.get(1)) {
         put("vs", url.as_str().into());
         put("vs_model_id", (*model).into());
     }
-    put("endpoint", args.endpoint.as_str().into());
+    put("endpoint", args.endpoint().into());
+    put("text_prompts", (args.form() != Form::Ids).into());
     put("random_input_len", args.random_input_len.into());
     put("random_output_len", args.output_len().into());
-    put("random_range_ratio", args.random_range_ratio.into());
-    put("prefix_len", args.prefix_len().into());
+    if args.scenario == Scenario::Stall {
+        put("streams", args.streams().into());
+        put("long_input_len", args.long_input_len().into());
+    } else {
+        put("prefix_len", args.prefix_len().into());
+    }
     put("num_warmups", args.num_warmups.into());
     put("ignore_eos", args.ignore_eos.into());
     put("temperature", args.temperature.into());
@@ -142,5 +147,34 @@ mod tests {
         assert_eq!(setup["vs"], "http://b");
         assert_eq!(setup["model_id"], "m");
         assert_eq!(setup["max_concurrency"], Value::Null);
+        assert_eq!((&setup["prefix_len"], &setup["num_prompts"]), (&0.into(), &40.into()));
+    }
+
+    #[test]
+    fn what_a_scenario_does_not_use_is_not_in_the_file() {
+        const LOADS_ALONE: [&str; 4] =
+            ["request_rate", "burstiness", "max_concurrency", "random_range_ratio"];
+        for (scenario, without) in [
+            ("load", ["streams", "long_input_len"]),
+            ("stall", ["num_prompts", "prefix_len"]),
+            ("burst", ["streams", "long_input_len"]),
+            ("turns", ["num_prompts", "streams"]),
+        ] {
+            let args = parse(&format!("--scenario {scenario}"));
+            let setup = setup(&args, &["http://a".to_owned()], &[None], "d");
+            assert_eq!(setup["scenario"], scenario);
+            for key in LOADS_ALONE {
+                assert_eq!(setup.contains_key(key), scenario == "load", "{scenario}: {key}");
+            }
+            for key in without {
+                assert!(!setup.contains_key(key), "{scenario}: {key}");
+            }
+        }
+        let chat = parse("--backend openai-chat");
+        let setup = setup(&chat, &["http://a".to_owned()], &[None], "d");
+        assert_eq!(
+            (&setup["backend"], &setup["text_prompts"]),
+            (&"openai-chat".into(), &true.into())
+        );
     }
 }

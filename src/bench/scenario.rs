@@ -44,10 +44,10 @@ impl Plan {
             Scenario::Load => Plan::Load(traffic(args, prompts, warmups)?),
             Scenario::Stall => Plan::Stall(stall::Plan {
                 warmups,
-                streams: (0..args.streams).map(|_| prompts.draw(own)).collect(),
+                streams: (0..args.streams()).map(|_| prompts.draw(own)).collect(),
                 stream_tokens: args.output_len(),
-                long: prompts.draw(args.long_input_len as usize),
-                long_alone: prompts.draw(args.long_input_len as usize),
+                long: prompts.draw(args.long_input_len() as usize),
+                long_alone: prompts.draw(args.long_input_len() as usize),
             }),
             Scenario::Burst => Plan::Burst(burst::Plan {
                 warmups,
@@ -84,8 +84,8 @@ fn traffic(
     warmups: Vec<Vec<u32>>,
 ) -> Result<Traffic, String> {
     let count = args.num_prompts();
-    let input = lengths(args.random_input_len, args.random_range_ratio)?;
-    let output = lengths(args.output_len(), args.random_range_ratio)?;
+    let input = lengths(args.random_input_len, args.range_ratio())?;
+    let output = lengths(args.output_len(), args.range_ratio())?;
     let prefix = prompts.draw(args.prefix_len() as usize);
     let mut drawn = Vec::with_capacity(count);
     let mut output_lens = Vec::with_capacity(count);
@@ -96,7 +96,7 @@ fn traffic(
     }
     let arrivals = match args.request_rate.is_infinite() {
         true => Vec::new(),
-        false => arrivals::gamma(count, args.request_rate, args.burstiness, prompts.random())?,
+        false => arrivals::gamma(count, args.request_rate, args.burstiness(), prompts.random())?,
     };
     Ok(Traffic { prompts: drawn, output_lens, arrivals, warmups })
 }
@@ -126,7 +126,7 @@ fn load(
     };
     let shown = Shown {
         latencies: args.percentile_metrics.clone(),
-        percentiles: args.metric_percentiles.clone(),
+        percentiles: args.percentiles(),
         max_concurrency: args.max_concurrency,
         request_rate: args.request_rate,
         detailed: args.save_detailed,

@@ -1,13 +1,14 @@
 //! `corelane bench serve`: measures a server from outside, over HTTP.
 //!
-//! It works against any OpenAI-style completions server that takes token ids
-//! as prompts (corelane, llama-server, vllm). What the numbers mean stands in
-//! [`metrics`](super::metrics), [`stall`](super::stall) and
-//! [`burst`](super::burst).
+//! It works against any OpenAI-style server of completions (corelane,
+//! llama-server, vllm), with token ids as prompts or with words, and of chats.
+//! What the numbers mean stands in [`metrics`](super::metrics),
+//! [`stall`](super::stall) and [`burst`](super::burst).
 
 use std::io::Write;
 
 use super::args::ServeArgs;
+use super::body::Form;
 use super::compare;
 use super::failure::{self, Failures};
 use super::load::Load;
@@ -25,11 +26,13 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     args.check()?;
     let urls: Vec<String> = [Some(args.url()), args.vs.clone()].into_iter().flatten().collect();
     let mut sides = Vec::new();
-    for url in &urls {
-        sides.push(side(args, url)?);
+    for (url, key) in urls.iter().zip([args.key(), args.vs_key()]) {
+        sides.push(side(args, url, key)?);
     }
-    let n_vocab = sides.iter().map(|side| side.n_vocab).min().expect("one server at least");
-    let mut prompts = Prompts::new(n_vocab, args.seed)?;
+    let mut prompts = match sides.iter().filter_map(|side| side.n_vocab).min() {
+        Some(n_vocab) => Prompts::new(n_vocab, args.seed)?,
+        None => Prompts::of_words(args.seed),
+    };
     let mut rounds: Vec<Vec<Measured>> = Vec::new();
     let mut broken = None;
     for _ in 0..args.rounds() {
@@ -53,24 +56,34 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
 struct Side {
     /// What every load on it has in common.
     base: Load,
-    n_vocab: u32,
+    /// `None` where prompts are words.
+    n_vocab: Option<u32>,
 }
 
-fn side(args: &ServeArgs, url: &str) -> Result<Side, String> {
+fn side(args: &ServeArgs, url: &str, key: Option<String>) -> Result<Side, String> {
     let target = Target::parse(url)?;
-    let (key, timeout) = (args.key(), args.timeout()?);
-    let model = match (&args.model, args.vocab_size) {
-        (Some(id), Some(n)) => Model { id: Some(id.clone()), n_vocab: Some(n) },
-        _ => target.model(key.as_deref(), timeout).map_err(|error| {
-            format!("{error} (with both --model and --vocab-size nothing is asked)")
-        })?,
+    let timeout = args.timeout()?;
+    let sends_ids = args.form() == Form::Ids;
+    let enough = if sends_ids { "both --model and --vocab-size" } else { "--model" };
+    let model = match &args.model {
+        Some(id) if args.vocab_size.is_some() || !sends_ids => {
+            Model { id: Some(id.clone()), n_vocab: args.vocab_size }
+        }
+        _ => target
+            .model(key.as_deref(), timeout)
+            .map_err(|error| format!("{error} (with {enough} nothing is asked)"))?,
     };
-    let n_vocab = args.vocab_size.or(model.n_vocab).ok_or_else(|| {
-        format!("{url}/v1/models does not tell data[0].meta.n_vocab; give --vocab-size")
-    })?;
+    let n_vocab = args.vocab_size.or(model.n_vocab).filter(|_| sends_ids);
+    if sends_ids && n_vocab.is_none() {
+        return Err(format!(
+            "{url}/v1/models does not tell data[0].meta.n_vocab; give --vocab-size, \
+             or --text-prompts where token ids are not taken"
+        ));
+    }
     let base = Load {
         address: target.address,
-        endpoint: format!("{}{}", target.prefix, args.endpoint),
+        endpoint: format!("{}{}", target.prefix, args.endpoint()),
+        form: args.form(),
         model: args.model.clone().or(model.id),
         api_key: key,
         output_tokens: args.output_len(),

@@ -20,10 +20,11 @@ use tokio::sync::Notify;
 
 use super::client::{Client, Prepared};
 use super::failure::Failures;
-use super::load::{Load, RequestResult, block_on, path, prepared, thread_cpu, warm_up};
+use super::load::{Load, RequestResult, block_on, path, prepared, warm_up};
 use super::progress::Progress;
-use super::report::{Measure, Measured, Table, scenario_json};
+use super::report::{Measure, Measured, Notes, Table, scenario_json};
 use super::stats::Sorted;
+use crate::clock::cpu_time;
 
 /// Gaps of each stream before the long prompt is sent. With the usual four
 /// streams the 99th percentile has two hundred to choose from.
@@ -54,6 +55,8 @@ struct Stall {
     ttft: Duration,
     ttft_alone: Duration,
     client_cpu: Duration,
+    /// Requests sent again.
+    resent: u64,
 }
 
 /// Runs it against the server that `base` names.
@@ -88,7 +91,8 @@ async fn measure(
     let streams: Vec<Prepared> =
         plan.streams.iter().map(|prompt| request(prompt, plan.stream_tokens)).collect();
 
-    let (cpu, origin) = (thread_cpu(), Instant::now());
+    let resent = client.resent();
+    let (cpu, origin) = (cpu_time(), Instant::now());
     let alone = completed(client.complete(path, &alone, origin, |_| ()).await)?;
     progress.set(1);
     let events = &Events::new(streams.len());
@@ -112,11 +116,12 @@ async fn measure(
         Either::Right((ended, _)) => return Err(ended_early(ended)),
     };
     progress.set(2);
-    let client_cpu = thread_cpu() - cpu;
+    let client_cpu = cpu_time() - cpu;
+    let resent = client.resent() - resent;
     drop(running); // which closes the streams' connections: the server may stop
     let written = origin + long.started;
     let (before, during) = split_gaps(&events.times.borrow(), written, written + long.ttft);
-    Ok(Stall { before, during, ttft: long.ttft, ttft_alone: alone.ttft, client_cpu })
+    Ok(Stall { before, during, ttft: long.ttft, ttft_alone: alone.ttft, client_cpu, resent })
 }
 
 fn completed(result: RequestResult) -> Result<RequestResult, String> {
@@ -203,6 +208,8 @@ fn report(stall: &Stall, plan: &Plan) -> Measured {
         }
     }
     table.number("Client CPU (s)", Some(stall.client_cpu.as_secs_f64()));
+    let notes = Notes { resent: stall.resent, ..Notes::default() };
+    table.notes(&notes);
     let completed = plan.streams.len() + 2;
     let failures = Failures::new();
     let mut json = scenario_json(&measures, completed, &failures);
@@ -210,7 +217,16 @@ fn report(stall: &Stall, plan: &Plan) -> Measured {
     json.insert("long_input_len".into(), plan.long.len().into());
     json.insert("gaps_before".into(), stall.before.count().into());
     json.insert("gaps_during".into(), stall.during.count().into());
-    Measured { table: table.end(), measures, json, completed, failures }
+    json.insert("requests_resent".into(), stall.resent.into());
+    Measured {
+        table: table.end(),
+        measures,
+        json,
+        completed,
+        failures,
+        notes,
+        output_tokens: None, // the streams are cut off
+    }
 }
 
 fn measures(stall: &Stall) -> Vec<Measure> {
@@ -283,6 +299,7 @@ mod tests {
             ttft: Duration::from_millis(900),
             ttft_alone: Duration::from_millis(600),
             client_cpu: Duration::ZERO,
+            resent: 0,
         };
         let measures = measures(&stall);
         let value = |key: &str| measures.iter().find(|m| m.key == key).unwrap().value;

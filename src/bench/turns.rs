@@ -7,7 +7,7 @@
 use super::load::{Load, Outcome, run as run_load, run_alone};
 use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
-use super::report::{Measure, Measured, Table, scenario_json};
+use super::report::{Measure, Measured, Notes, Table, scenario_json};
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -55,15 +55,21 @@ fn report(first: &Outcome, second: &Outcome, plan: &Plan) -> Measured {
         table.number(&measure.name, measure.value);
     }
     table.failures(&metrics.failures);
+    let resent = first.requests_resent + second.requests_resent;
+    let notes = Notes { resent, ..Notes::default() };
+    table.notes(&notes);
     let mut json = scenario_json(&measures, metrics.completed, &metrics.failures);
     json.insert("first_len".into(), plan.first.len().into());
     json.insert("more_len".into(), plan.more.len().into());
+    json.insert("requests_resent".into(), resent.into());
     Measured {
         table: table.end(),
         measures,
         json,
         completed: metrics.completed,
         failures: metrics.failures,
+        notes,
+        output_tokens: None, // times to a first token do not depend on them
     }
 }
 
