@@ -11,6 +11,7 @@
 //! work: a sequence that ends here (an end-of-generation token) is dropped
 //! from the batch that was already planned for it.
 
+pub mod calls;
 mod chain;
 mod dry;
 pub mod extras;
@@ -33,6 +34,7 @@ use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::DecodeLink;
 use crate::ring::message::{Batch, Failed, Input, Row, Sample, Start};
 use crate::types::{Extras, Generation, Owner, Position, Sampling, SlotId, TokenId};
+use calls::Calls;
 use extras::Asked;
 use sampler::{History, Sampler};
 
@@ -273,24 +275,19 @@ impl<B: Backend> DecodeLane<B> {
     /// sequence that has run before.
     fn prepare(&mut self, batch: &mut Batch) -> bool {
         self.rows.clear();
-        let continues = if runs_apart(&batch.rows) {
-            let continues = self.take(batch, |rows| rows.len() == 1);
-            self.first = self.rows.len();
-            self.take(batch, |rows| rows.len() > 1) || continues
-        } else {
-            self.first = 0;
-            self.take(batch, |_| true)
-        };
+        let calls = Calls::of(&batch.rows, self.backend.runs_ragged());
+        let mut continues = self.take(batch, &calls, 0);
+        self.first = self.rows.len();
+        continues |= self.take(batch, &calls, 1);
         self.metrics.decode.rows_dropped.add(batch.rows_dropped.into());
         continues
     }
 
-    /// Takes the rows of the sequences that are `wanted`: fills in carries, checks
-    /// positions, drops the rows of sequences that have ended. True as above.
-    fn take(&mut self, batch: &mut Batch, wanted: impl Fn(&[Row]) -> bool) -> bool {
+    /// Takes the rows of a call: fills in carries, checks positions, drops the rows of
+    /// sequences that have ended. True as above.
+    fn take(&mut self, batch: &mut Batch, calls: &Calls, call: usize) -> bool {
         let mut continues = false;
-        let sequences = batch.rows.chunk_by(|a, b| a.owner == b.owner);
-        for row in sequences.filter(|rows| wanted(rows)).flatten() {
+        for row in calls.rows(&batch.rows, call) {
             let slot = &mut self.slots[row.owner.slot.index()];
             assert_eq!(
                 slot.generation, row.owner.generation,
@@ -382,18 +379,6 @@ impl<B: Backend> DecodeLane<B> {
             batch.failed.push(failed).expect("one failure for each slot");
         }
     }
-}
-
-/// True when the rows of prompts should run behind those that decode, and not with
-/// them. llama.cpp computes together only as many rows of each sequence as the one with
-/// the fewest has, and its kernels work on four rows at a time: of 4 that decode and 8
-/// of a prompt it makes 5 and 7, which take as long as 8 and 10. But decoding rows that
-/// have a prompt's slot between them would be split, too.
-fn runs_apart(rows: &[Row]) -> bool {
-    let sequences = || rows.chunk_by(|a, b| a.owner == b.owner);
-    let decoding = || sequences().filter(|rows| rows.len() == 1).map(|rows| rows[0].owner.slot.0);
-    let has_both = decoding().next().is_some() && sequences().any(|rows| rows.len() > 1);
-    has_both && decoding().zip(decoding().skip(1)).all(|(a, b)| a + 1 == b)
 }
 
 impl Slot {

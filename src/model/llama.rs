@@ -181,6 +181,10 @@ impl Backend for LlamaBackend {
         self.n_vocab
     }
 
+    fn runs_ragged(&self) -> bool {
+        self.unified // llama.cpp splits no step then
+    }
+
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         self.abort.store(false, Ordering::Relaxed); // meant for the step before
         let batch = self.rows.fill(rows);

@@ -30,6 +30,12 @@ pub trait Backend {
     /// sample. Mutable, because penalties are applied in place.
     fn logits(&mut self, row: usize) -> &mut [f32]; // [n_vocab]
 
+    /// True when sequences with different counts of rows run together as fast as those
+    /// with equal ones.
+    fn runs_ragged(&self) -> bool {
+        false
+    }
+
     /// Copies the first `tokens` tokens of a slot into an empty one, as far as it
     /// can; how many are there then.
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position;

@@ -3,33 +3,47 @@
 use std::time::{Duration, Instant};
 
 use crate::decode::DecodeLane;
+use crate::decode::calls::Calls;
 use crate::decode::sampler::argmax;
 use crate::model::{Backend, DecodeRow, StepError};
-use crate::ring::message::{Batch, Input, Sample, Start};
+use crate::ring::message::{Batch, Input, Row, Sample, Start};
 use crate::types::{Position, SlotId, TokenId};
 
 use super::measure::{Measured, Phase, Watch};
 use super::workload::{Texts, Workload};
 
-/// A step of rung 0: rows for the model, and which of them carry.
+/// A step of rung 0.
 struct BareStep {
     clears: Vec<SlotId>,
     starts: Vec<Start>,
+    calls: [BareCall; Calls::MOST],
+}
+
+/// Rows for the model, and which of them carry.
+struct BareCall {
     rows: Vec<DecodeRow>,
     carries: Vec<bool>,
 }
 
-fn bare_steps(batches: &[Box<Batch>]) -> Vec<BareStep> {
-    let step = |batch: &Batch| BareStep {
-        clears: batch.clears.to_vec(),
-        starts: batch.starts.to_vec(),
-        carries: batch.rows.iter().map(|row| row.input == Input::Carry).collect(),
-        rows: batch.rows.iter().map(|row| row_for_model(row, 0)).collect(),
+fn bare_steps(batches: &[Box<Batch>], ragged: bool) -> Vec<BareStep> {
+    let step = |batch: &Batch| {
+        let calls = Calls::of(&batch.rows, ragged);
+        BareStep {
+            clears: batch.clears.to_vec(),
+            starts: batch.starts.to_vec(),
+            calls: std::array::from_fn(|call| {
+                let rows = || calls.rows(&batch.rows, call);
+                BareCall {
+                    carries: rows().map(|row| row.input == Input::Carry).collect(),
+                    rows: rows().map(|row| row_for_model(row, 0)).collect(),
+                }
+            }),
+        }
     };
     batches.iter().map(|batch| step(batch)).collect()
 }
 
-fn row_for_model(row: &crate::ring::message::Row, carry: TokenId) -> DecodeRow {
+fn row_for_model(row: &Row, carry: TokenId) -> DecodeRow {
     let token = match row.input {
         Input::Token(token) => token,
         Input::Carry => carry,
@@ -46,7 +60,7 @@ pub fn backend(
     batches: &[Box<Batch>],
     end_tokens: &[TokenId],
 ) -> Result<(Texts, Measured), String> {
-    let mut steps = bare_steps(batches);
+    let mut steps = bare_steps(batches, model.runs_ragged());
     let mut texts = Texts::new(workload);
     let mut last = vec![0; workload.capacity.slots];
     let mut request_of = Requests::new(workload);
@@ -62,28 +76,29 @@ pub fn backend(
             model.begin(start.owner.slot, start.source, start.keep);
             request_of.start(start.owner.slot);
         }
-        for (row, carries) in step.rows.iter_mut().zip(&step.carries) {
-            if *carries {
-                row.token = last[row.slot.index()];
+        for call in step.calls.iter_mut().filter(|call| !call.rows.is_empty()) {
+            for (row, carries) in call.rows.iter_mut().zip(&call.carries) {
+                if *carries {
+                    row.token = last[row.slot.index()];
+                }
+            }
+            let called = Instant::now();
+            model.decode(&call.rows).map_err(failed)?;
+            computing += called.elapsed();
+            for (index, row) in call.rows.iter().enumerate().filter(|(_, row)| row.sample) {
+                let token = largest(model.logits(index), end_tokens);
+                last[row.slot.index()] = token;
+                texts.0[request_of.get(row.slot)].push(token);
             }
         }
-        if !step.rows.is_empty() {
-            let called = Instant::now();
-            model.decode(&step.rows).map_err(failed)?;
-            computing += called.elapsed();
-        }
-        for (index, row) in step.rows.iter().enumerate().filter(|(_, row)| row.sample) {
-            let token = largest(model.logits(index), end_tokens);
-            last[row.slot.index()] = token;
-            texts.0[request_of.get(row.slot)].push(token);
-        }
-        let phase = match (step.carries.contains(&true), step.carries.contains(&false)) {
+        let any = |carries| step.calls.iter().any(|call| call.carries.contains(&carries));
+        let phase = match (any(true), any(false)) {
             (false, _) => &mut prefill,
             (true, false) => &mut decode,
             (true, true) => continue, // of both, and so of neither
         };
         phase.steps += 1;
-        phase.rows += step.rows.len() as u64;
+        phase.rows += step.calls.iter().map(|call| call.rows.len() as u64).sum::<u64>();
         phase.time += began.elapsed();
     }
     let measured = Measured { prefill, decode, model: computing, ..watch.stop() };
@@ -108,20 +123,26 @@ pub fn executor(
         for start in &batch.starts {
             model.begin(start.owner.slot, start.source, start.keep);
         }
-        rows.clear();
-        rows.extend(batch.rows.iter().map(|r| row_for_model(r, last[r.owner.slot.index()])));
-        if !rows.is_empty() {
+        let calls = Calls::of(&batch.rows, model.runs_ragged());
+        for call in 0..Calls::MOST {
+            let row = |row: &Row| row_for_model(row, last[row.owner.slot.index()]);
+            rows.clear();
+            rows.extend(calls.rows(&batch.rows, call).map(row));
+            if rows.is_empty() {
+                continue;
+            }
             let called = Instant::now();
             model.decode(&rows).map_err(failed)?;
             computing += called.elapsed();
-        }
-        for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.sample) {
-            let token = largest(model.logits(index), end_tokens);
-            let owner = row.owner;
-            last[owner.slot.index()] = token;
-            let sample =
-                Sample { owner, token, end: false, broken: false, logprobs: None, mu: 0.0 };
-            batch.samples.push(sample).expect("one sample for each slot");
+            let rows = calls.rows(&batch.rows, call).enumerate();
+            for (index, row) in rows.filter(|(_, row)| row.sample) {
+                let token = largest(model.logits(index), end_tokens);
+                let owner = row.owner;
+                last[owner.slot.index()] = token;
+                let sample =
+                    Sample { owner, token, end: false, broken: false, logprobs: None, mu: 0.0 };
+                batch.samples.push(sample).expect("one sample for each slot");
+            }
         }
     }
     let measured = Measured { model: computing, ..watch.stop() };
@@ -190,4 +211,49 @@ impl Requests {
 
 fn failed(error: StepError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::fake::{FakeModel, FakeOptions};
+    use crate::scheduler::{Capacity, Scheduler};
+
+    /// Prompts that begin while others decode: the decode lane calls the model twice for
+    /// such a step, and rungs 0 and 1 must do the same.
+    #[test]
+    fn every_rung_calls_the_model_as_often() {
+        let workload = Workload {
+            prompts: vec![vec![1; 40]; 12],
+            gen_tokens: 5,
+            concurrency: 4,
+            capacity: Capacity {
+                slots: 4,
+                step_rows: 64,
+                itl_target: None,
+                context_tokens: 1024,
+                sequence_tokens: 256,
+                queue_sequences: 16,
+                queue_tokens: 1024,
+                reuse: false,
+                copied_cells: 0,
+                weights: vec![1.0],
+            },
+        };
+        let record = || workload.record(&mut Scheduler::new(workload.capacity.clone()));
+        let model = || FakeModel::new(4, 1024, 64, FakeOptions::default());
+
+        let mut bare = model();
+        backend(&mut bare, &workload, &record(), &[]).unwrap();
+        let mut in_and_out = model();
+        executor(&mut in_and_out, &workload, record(), &[]).unwrap();
+        let mut lane = DecodeLane::new(model(), 4, 256, Box::default(), Arc::default());
+        sampler(&mut lane, &workload, record()).unwrap();
+
+        let calls = lane.backend().calls();
+        assert!(calls > record().len() as u64, "no step has both, so this would show nothing");
+        assert_eq!((bare.calls(), in_and_out.calls()), (calls, calls));
+    }
 }

@@ -2,8 +2,10 @@
 //! the network, a layer more on each rung, the same work on all of them.
 //!
 //! Every rung really runs what it names, and the run fails where one did not:
-//! where tokens are missing, where the text of an inner rung is not that of
-//! rung 0, where a stream was not one event a token. The rungs are interleaved
+//! where tokens are missing, where the tokens of rungs 1 to 3 are not those of
+//! rung 0 or the texts above do not begin like them (which rows run together
+//! decides how a model rounds, so texts of random weights part after a while),
+//! where a stream was not one event a token. The rungs are interleaved
 //! (A B C … A B C …), so that a drift of the machine hits all alike, and
 //! compared within a round.
 
@@ -15,6 +17,7 @@ mod measure;
 pub mod picture;
 mod pipe;
 mod run;
+mod served;
 pub mod table;
 mod workload;
 

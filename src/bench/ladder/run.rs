@@ -1,7 +1,5 @@
 //! Sets the stage once, and runs one rung after another on it.
 
-use std::fs;
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -9,18 +7,16 @@ use std::time::Duration;
 use super::check;
 use super::counts::Counts;
 use super::endpoint::{self, Door, text_and_tokens};
-use super::measure::{Measured, Watch};
 use super::pipe::{self, Pipe, Waiter};
 use super::workload::{STOP, Texts, Workload};
 use super::{Allocations, Ladder, RungRun, inner};
 use crate::api;
-use crate::bench::load::{self, Load};
 use crate::bench::prompts::Prompts;
 use crate::config::ServeConfig;
 use crate::decode::DecodeLane;
 use crate::front::engine::Engine;
 use crate::front::prepare::Serving;
-use crate::lanes::{self, Server};
+use crate::lanes;
 use crate::limits::BATCHES;
 use crate::metrics::Metrics;
 use crate::model::llama::{ContextConfig, LlamaBackend};
@@ -37,11 +33,11 @@ const TOKEN_BYTES: usize = 8;
 
 /// The model in memory, the work, and what rung 0 made of it.
 pub struct Stage {
-    loaded: Loaded,
-    config: ServeConfig,
+    pub(super) loaded: Loaded,
+    pub(super) config: ServeConfig,
     context_tokens: u32,
-    workload: Workload,
-    seed: u64,
+    pub(super) workload: Workload,
+    pub(super) seed: u64,
     reference: OnceLock<Texts>,
 }
 
@@ -148,7 +144,10 @@ impl Stage {
     }
 
     /// The same of texts, if a rung of tokens ran.
-    fn check_texts<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    pub(super) fn check_texts<'a>(
+        &self,
+        texts: impl Iterator<Item = &'a str>,
+    ) -> Result<(), String> {
         let Some(reference) = self.reference.get() else { return Ok(()) };
         check::texts(reference, |token| self.loaded.vocab.bytes_of(token), texts)
     }
@@ -288,140 +287,6 @@ impl Stage {
         self.check_texts(answers.iter().map(|(text, _)| text.as_str()))?;
         let tokens = answers.iter().map(|(_, tokens)| tokens).sum();
         Ok(counts.complete(RungRun { tokens, measured, ..RungRun::default() }))
-    }
-
-    fn run_server(&self, rung: usize) -> Result<RungRun, String> {
-        let mut server = Server::start(self.config.clone())?;
-        server.serve_loaded(&self.loaded)?;
-        let address = server.address().to_string();
-        let stream = rung == 9;
-        load::run(&self.load(&address, stream, &self.workload.warm_up()), |_| ())?;
-        let metrics = server.metrics();
-        let counts = Counts::read(&metrics);
-        let watch = Watch::start();
-        let outcome = load::run(&self.load(&address, stream, &self.workload), |_| ())?;
-        let measured = Measured { wall: outcome.duration, ..watch.stop() };
-        server.control().drain();
-        server.join(); // its last counts are written when it ends
-        let counts = counts.until_now(&metrics);
-        let requests = self.workload.prompts.len() as u64;
-        if counts.responses != requests {
-            return Err(format!("the server answered {} of {requests}", counts.responses));
-        }
-        let mut tokens = 0;
-        for request in &outcome.requests {
-            if let Some(error) = &request.error {
-                return Err(format!("a request failed: {error}"));
-            }
-            if stream {
-                check::streamed(request.itls.len() + 1, request.output_tokens)?;
-            }
-            tokens += request.output_tokens;
-        }
-        self.check_texts(outcome.requests.iter().map(|request| request.text.as_str()))?;
-        let front = Some(counts.front_allocations as f64 / tokens as f64);
-        let run = counts.complete(RungRun { tokens, measured, ..RungRun::default() });
-        Ok(RungRun { allocations: Allocations { front, ..run.allocations }, ..run })
-    }
-
-    /// Rung 10: `corelane bench serve`, as anybody would run it, after another
-    /// one to warm up.
-    fn run_client(&self) -> Result<RungRun, String> {
-        let mut server = Server::start(self.config.clone())?;
-        server.serve_loaded(&self.loaded)?;
-        let address = server.address().to_string();
-        let metrics = server.metrics();
-        let requests = self.workload.prompts.len();
-        self.load_from_outside(
-            &address,
-            self.workload.concurrency.min(requests),
-            self.seed.wrapping_add(1),
-        )?;
-        let counts = Counts::read(&metrics);
-        let watch = Watch::start();
-        let saved = self.load_from_outside(&address, requests, self.seed)?;
-        let measured = watch.stop();
-        server.control().drain();
-        server.join(); // its last counts are written when it ends
-        let counts = counts.until_now(&metrics);
-        let number = |key: &str| {
-            saved[key].as_f64().ok_or_else(|| format!("the load generator did not count {key}"))
-        };
-        for (key, expected) in
-            [("completed", requests), ("failed", 0), ("requests_without_usage", 0)]
-        {
-            let found = number(key)?;
-            if found as usize != expected {
-                return Err(format!("the load generator counted {found} {key}, not {expected}"));
-            }
-        }
-        if counts.responses != requests as u64 {
-            return Err(format!("the server answered {} of {requests}", counts.responses));
-        }
-        let list = |key: &str| saved[key].as_array().ok_or(format!("no {key} were saved"));
-        self.check_texts(list("generated_texts")?.iter().filter_map(|text| text.as_str()))?;
-        for (gaps, tokens) in list("itls")?.iter().zip(list("output_lens")?) {
-            let events = gaps.as_array().map_or(0, |gaps| gaps.len() + 1);
-            check::streamed(events, tokens.as_u64().unwrap_or(u64::MAX))?;
-        }
-        let measured = Measured { wall: Duration::from_secs_f64(number("duration")?), ..measured };
-        let tokens = number("total_output_tokens")? as u64;
-        let client_cpu = Some(Duration::from_secs_f64(number("client_cpu_seconds")?));
-        let front = Some(counts.front_allocations as f64 / tokens as f64);
-        let run = counts.complete(RungRun { tokens, measured, client_cpu, ..RungRun::default() });
-        Ok(RungRun { allocations: Allocations { front, ..run.allocations }, ..run })
-    }
-
-    /// Runs the load generator as another process; what it saved.
-    fn load_from_outside(
-        &self,
-        address: &str,
-        requests: usize,
-        seed: u64,
-    ) -> Result<serde_json::Value, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let file =
-            std::env::temp_dir().join(format!("corelane-ladder-{}.json", std::process::id()));
-        let w = &self.workload;
-        let output = Command::new(program)
-            .args(["bench", "serve", "--ignore-eos", "--save-result", "--save-detailed"])
-            .arg(format!("--base-url=http://{address}"))
-            // It need not ask for these, and all that the server answers is counted.
-            .arg(format!("--model={}", self.loaded.info.name))
-            .arg(format!("--vocab-size={}", self.loaded.vocab.n_tokens()))
-            .arg(format!("--num-prompts={requests}"))
-            .arg(format!("--max-concurrency={}", w.concurrency))
-            .arg(format!("--random-input-len={}", w.prompts[0].len()))
-            .arg(format!("--random-output-len={}", w.gen_tokens))
-            .arg(format!("--seed={seed}"))
-            .arg("--temperature=0")
-            .arg(format!("--extra-body={}", serde_json::json!({ "stop": STOP })))
-            .arg("--result-filename")
-            .arg(&file)
-            .output()
-            .map_err(|error| format!("cannot start the load generator: {error}"))?;
-        let saved = fs::read(&file);
-        let _ = fs::remove_file(&file); // gone or not, its content is what counts
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-        }
-        let saved = saved.map_err(|error| format!("the load generator saved nothing: {error}"))?;
-        serde_json::from_slice(&saved).map_err(|error| error.to_string())
-    }
-
-    fn load(&self, address: &str, stream: bool, workload: &Workload) -> Load {
-        let unsigned = |prompt: &Vec<TokenId>| prompt.iter().map(|t| t.cast_unsigned()).collect();
-        Load {
-            address: address.to_owned(),
-            prompts: workload.prompts.iter().map(unsigned).collect(),
-            output_tokens: workload.gen_tokens,
-            ignore_eos: true,
-            temperature: 0.0,
-            stream,
-            extra_body: [("stop".to_owned(), STOP.into())].into_iter().collect(),
-            max_concurrency: workload.concurrency,
-            ..Load::default()
-        }
     }
 }
 
