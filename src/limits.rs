@@ -301,7 +301,8 @@ pub const OPS_WATCH_INTERVAL: Duration = Duration::from_millis(100);
 pub const OPS_PATH_BYTES_MAX: usize = 1024;
 /// Bytes of a body that the ops lane skips; it needs none.
 pub const OPS_BODY_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of one page of metrics, about; for the arithmetic below.
+/// Bytes that one page of metrics stays below, for the arithmetic below and the room to
+/// send one.
 pub const OPS_PAGE_BYTES: usize = 64 * 1024;
 /// Stack of each connection of the ops lane. Mapped, touched as needed.
 pub const OPS_STACK_BYTES: usize = 256 * 1024;

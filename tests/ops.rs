@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use corelane::config::ServeConfig;
 use corelane::lanes::Server;
-use corelane::limits::{OPS_CONNECTIONS_MAX, OPS_IDLE_TIMEOUT, OPS_REQUESTS_MAX};
+use corelane::limits::{OPS_CONNECTIONS_MAX, OPS_IDLE_TIMEOUT, OPS_PAGE_BYTES, OPS_REQUESTS_MAX};
 use corelane::metrics::State;
 use corelane::model::fake::{END, FakeOptions, continuation};
 use corelane::types::TokenId;
@@ -23,6 +23,7 @@ fn with_ops() -> ServeConfig {
 fn scrape(address: SocketAddr) -> Page {
     let response = Client::connect(address).get("/metrics");
     assert_eq!(response.status, 200);
+    assert!(response.body.len() < OPS_PAGE_BYTES, "a page of {} bytes", response.body.len());
     Page::parse(&response.body)
 }
 
@@ -153,7 +154,9 @@ fn everything_is_counted_exactly() {
             (page.get("corelane_kv_tokens_used"), page.get("corelane_kv_tokens_kept"));
         used > 0.0 && (used..=used + stops as f64).contains(&kept)
     });
-    assert_eq!(page.get("corelane_kv_tokens_capacity"), f64::from(server.served.context_tokens));
+    let capacity = f64::from(server.served.context_tokens);
+    assert_eq!(page.get("corelane_kv_tokens_capacity"), capacity);
+    assert_eq!(scrape(server.ops_address()).get("corelane_kv_tokens_free"), capacity);
 }
 
 #[test]

@@ -65,17 +65,20 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least that is left in this process's control group or one above it.
-/// Knows version 2 (`0::/path`) and the memory controller of version 1.
+/// The least that is left in this process's control group or one above it. Cached pages of
+/// files count as left: the kernel drops them first, and a model's file that has just been
+/// read is among them. Knows version 2 (`0::/path`) and the memory controller of version 1.
 fn group_available(groups: &str, root: &Path) -> Option<u64> {
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let mut least = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
-        let (root, max, used) = match controllers {
-            "" => (root.to_owned(), "memory.max", "memory.current"),
-            "memory" => (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+        let (root, max, used, prefix) = match controllers {
+            "" => (root.to_owned(), "memory.max", "memory.current", ""),
+            "memory" => {
+                (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+            }
             _ => continue,
         };
         let folder = root.join(path.trim_start_matches('/'));
@@ -83,12 +86,22 @@ fn group_available(groups: &str, root: &Path) -> Option<u64> {
         for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
             if let (Some(max), Some(used)) = (number(&folder.join(max)), number(&folder.join(used)))
             {
-                let left = max.saturating_sub(used);
+                let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+                let left = max.saturating_sub(used.saturating_sub(cached(&stat, prefix)));
                 least = Some(least.map_or(left, |least: u64| least.min(left)));
             }
         }
     }
     least
+}
+
+/// The bytes of a control group's `memory.stat` that are of files.
+fn cached(stat: &str, prefix: &str) -> u64 {
+    let of = |line: &str, name: &str| {
+        line.strip_prefix(prefix)?.strip_prefix(name)?.trim().parse::<u64>().ok()
+    };
+    let files = |line| of(line, "active_file ").or_else(|| of(line, "inactive_file "));
+    stat.lines().filter_map(files).sum()
 }
 
 /// Bytes in GiB, for people.
@@ -146,11 +159,13 @@ mod tests {
         write("a/memory.current", "5\n");
         write("a/b/memory.max", "1000\n");
         write("a/b/memory.current", "300\n");
+        write("a/b/memory.stat", "anon 150\ninactive_file 100\nactive_file 20\nshmem 7\n");
         write("memory/c/memory.limit_in_bytes", "500\n");
         write("memory/c/memory.usage_in_bytes", "100\n");
-        assert_eq!(group_available("0::/a/b\n", &root), Some(700));
+        write("memory/c/memory.stat", "active_file 9\ntotal_active_file 30\n");
+        assert_eq!(group_available("0::/a/b\n", &root), Some(820));
         assert_eq!(group_available("0::/a\n", &root), None);
-        assert_eq!(group_available("5:cpu:/x\n4:memory:/c\n", &root), Some(400));
+        assert_eq!(group_available("5:cpu:/x\n4:memory:/c\n", &root), Some(430));
         assert_eq!(group_available("", &root), None);
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(

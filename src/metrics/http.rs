@@ -10,11 +10,12 @@ const STATUSES: [u16; 19] =
 const OTHER: &str = "other";
 
 /// Why requests are refused, a word for each class of status.
-pub const REASONS: [&str; 9] = [
+pub const REASONS: [&str; 10] = [
     "bad_request",
     "unauthorized",
     "not_found",
     "method_not_allowed",
+    "slow_request",
     "timeout",
     "too_large",
     "queue_full",
@@ -29,7 +30,8 @@ pub fn reason(status: u16) -> Option<&'static str> {
         401 => Some("unauthorized"),
         404 => Some("not_found"),
         405 => Some("method_not_allowed"),
-        408 | 504 => Some("timeout"),
+        408 => Some("slow_request"),
+        504 => Some("timeout"),
         413 | 431 => Some("too_large"),
         429 => Some("queue_full"),
         503 => Some("unavailable"),

@@ -22,7 +22,8 @@ use super::exposition::Exposition;
 use super::service::Service;
 use crate::clock::Micros;
 use crate::limits::{
-    OPS_CONNECTIONS_MAX, OPS_IDLE_TIMEOUT, OPS_RECEIVED_BYTES_MAX, OPS_WATCH_INTERVAL,
+    OPS_CONNECTIONS_MAX, OPS_IDLE_TIMEOUT, OPS_PAGE_BYTES, OPS_RECEIVED_BYTES_MAX,
+    OPS_WATCH_INTERVAL,
 };
 use crate::metrics::Metrics;
 
@@ -104,6 +105,9 @@ impl Door {
     fn hand_over(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<Connection>> {
         let stream = TcpStream::from(descriptor.try_clone_to_owned().ok()?);
         let _ = stream.set_nodelay(true); // a page may take several writes
+        // Room for a whole page: what is left to write when the last request has been read,
+        // `may_minihttp` drops.
+        let _ = SockRef::from(&stream).set_send_buffer_size(OPS_PAGE_BYTES);
         let active = AtomicU64::new(self.shared.now().0);
         let connection = Arc::new(Connection { stream, active, ended: AtomicBool::new(false) });
         self.opened.borrow_mut().push(connection.clone()).ok()?;

@@ -13,7 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::page::{Label, MICROS, ONE, Page};
-use crate::metrics::{DecodeMetrics, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
+use crate::metrics::{FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
 
 /// Writes the page from what the lanes have counted.
 pub(super) struct Exposition {
@@ -42,7 +42,7 @@ impl Collector for Exposition {
         }
         page.server(metrics)?;
         page.front(&metrics.front)?;
-        page.decode(&metrics.decode)?;
+        page.decode(metrics)?;
         page.histogram(
             "corelane_prepare_seconds",
             "Reading and tokenising one long request body.",
@@ -64,9 +64,7 @@ impl Page<'_> {
     fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 2]) -> fmt::Result {
         let front = &metrics.front;
         let capacity = front.kv_tokens_capacity.get().max(1) as f64;
-        // What is kept gives way when it has to, so it counts as free, as in vLLM.
-        let used = metrics.decode.kv_tokens_used.get().saturating_sub(front.kv_tokens_kept.get());
-        let usage = used as f64 / capacity;
+        let usage = kv_tokens_in_use(metrics) as f64 / capacity;
         self.gauge(
             "vllm:num_requests_running",
             "Requests that hold a slot and run in every step.",
@@ -231,19 +229,28 @@ impl Page<'_> {
         )?;
         self.histogram(
             "corelane_steps_in_flight",
-            "Steps that the decode lane already had when it was sent another.",
+            "Steps that the decode lane or its rings already had when it was sent another.",
             &[],
             (&front.steps_in_flight, ONE),
         )?;
         self.histogram(
             "corelane_front_tick_seconds",
-            "One tick of the front lane: tokens to text, and the next plan.",
+            "One turn of the engine on the front lane: tokens to text, and the next plan; not \
+             what connections do between two turns.",
             &[],
             (&front.tick_us, MICROS),
         )
     }
 
-    fn decode(&mut self, decode: &DecodeMetrics) -> fmt::Result {
+    fn decode(&mut self, metrics: &Metrics) -> fmt::Result {
+        let decode = &metrics.decode;
+        let capacity = metrics.front.kv_tokens_capacity.get();
+        self.gauge(
+            "corelane_kv_tokens_free",
+            "Tokens that the KV cache has room for where those that are kept give way.",
+            &[],
+            capacity.saturating_sub(kv_tokens_in_use(metrics)),
+        )?;
         self.gauge(
             "corelane_kv_tokens_used",
             "Tokens in the KV cache, those that are kept for others included.",
@@ -303,4 +310,9 @@ impl Page<'_> {
             decode.steps_failed.get(),
         )
     }
+}
+
+/// What is kept gives way when it has to, so it counts as free, as in vLLM.
+fn kv_tokens_in_use(metrics: &Metrics) -> u64 {
+    metrics.decode.kv_tokens_used.get().saturating_sub(metrics.front.kv_tokens_kept.get())
 }
