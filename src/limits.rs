@@ -365,6 +365,8 @@ pub const BENCH_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const BENCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of one event that a measured server may send.
 pub const BENCH_EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// How late a timer of tokio's may end, which counts whole milliseconds.
+pub const BENCH_TIMER_LATE_MAX: Duration = Duration::from_millis(2);
 /// Bytes of one whole (not streamed) response of a measured server.
 pub const BENCH_RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Events of one response of a measured server.

@@ -122,7 +122,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KEY", help_heading = "Server")]
     pub api_key: Option<String>,
 
-    /// What to run; a flag that it does not use is refused
+    /// What to run; a flag that is for others alone is refused
     #[arg(long, value_enum, default_value_t = Scenario::Load, help_heading = "Scenario")]
     pub scenario: Scenario,
     /// stall: streams that run [default: 4]
@@ -218,9 +218,9 @@ pub struct ServeArgs {
     /// Folder of the file; made when it is missing [default: this one]
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     pub result_dir: Option<PathBuf>,
-    /// Label in the file
-    #[arg(long, value_name = "TEXT", default_value = "openai", help_heading = "Results")]
-    pub label: String,
+    /// Label in the file [default: that of --backend]
+    #[arg(long, value_name = "TEXT", help_heading = "Results")]
+    pub label: Option<String>,
     /// More for the file, such as commit=1a2b3c4
     #[arg(long, value_name = "KEY=VALUE", num_args = 1.., value_parser = parse_pair,
           help_heading = "Results")]
@@ -411,6 +411,11 @@ impl ServeArgs {
     /// Tokens of a stall's long prompt.
     pub fn long_input_len(&self) -> u32 {
         self.long_input_len.unwrap_or(1890)
+    }
+
+    /// `--label`, or the kind of endpoint.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(self.backend.name())
     }
 
     /// How far lengths vary.

@@ -56,6 +56,7 @@ struct Choice<'a> {
 #[derive(Deserialize)]
 struct Said<'a> {
     role: Option<IgnoredAny>,
+    tool_calls: Option<IgnoredAny>,
     #[serde(borrow)]
     content: Option<Cow<'a, str>>,
     /// What it thinks, in most servers' words.
@@ -73,7 +74,8 @@ impl Choice<'_> {
         self.delta.as_ref().is_some_and(|delta| {
             let said = [&delta.content, &delta.reasoning_content, &delta.reasoning];
             let is_silent = said.iter().all(|text| text.as_deref().unwrap_or_default().is_empty());
-            delta.role.is_some() && is_silent && self.finish_reason.is_none()
+            let is_call = delta.tool_calls.is_some();
+            delta.role.is_some() && is_silent && !is_call && self.finish_reason.is_none()
         })
     }
 }
@@ -164,6 +166,7 @@ mod tests {
             r#"{"choices":[{"delta":{"role":"assistant","content":"a"}}]}"#,
             r#"{"choices":[{"delta":{"role":"assistant","content":null,"reasoning":"x"}}]}"#,
             r#"{"choices":[{"delta":{"reasoning_content":"x"}}]}"#,
+            r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[{}]}}]}"#,
             r#"{"choices":[{"delta":{"content":"b"}}]}"#,
             r#"{"choices":[{"delta":{"content":""}}]}"#,
             r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,

@@ -48,7 +48,7 @@ fn setup(
     put("date", date.into());
     put("endpoint_type", args.backend.name().into());
     put("backend", args.backend.name().into());
-    put("label", args.label.as_str().into());
+    put("label", args.label().into());
     put("model_id", models[0].into());
     if matches!(args.scenario, Scenario::Load | Scenario::Burst) {
         put("num_prompts", args.num_prompts().into());
@@ -93,7 +93,7 @@ fn path(args: &ServeArgs, models: &[Option<&str>], date: &str) -> PathBuf {
         let concurrency =
             args.max_concurrency.map_or(String::new(), |n| format!("-concurrency{n}"));
         let model = models[0].and_then(|id| id.rsplit('/').next()).unwrap_or("model");
-        let name = format!("{}-{}qps{concurrency}-{model}-{date}", args.label, args.request_rate);
+        let name = format!("{}-{}qps{concurrency}-{model}-{date}", args.label(), args.request_rate);
         let plain = |c: char| if c.is_alphanumeric() || "-._".contains(c) { c } else { '_' };
         PathBuf::from(format!("{}.json", name.chars().map(plain).collect::<String>()))
     };

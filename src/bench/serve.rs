@@ -3,7 +3,7 @@
 //! It works against any OpenAI-style server of completions (corelane,
 //! llama-server, vllm), with token ids as prompts or with words, and of chats.
 //! What the numbers mean stands in [`metrics`](super::metrics),
-//! [`stall`](super::stall) and [`burst`](super::burst).
+//! [`stall`](super::stall), [`burst`](super::burst) and [`turns`](super::turns).
 
 use std::io::Write;
 

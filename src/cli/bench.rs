@@ -13,7 +13,7 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Load an OpenAI-style completions server over HTTP: throughput, latencies, stalls, bursts.
+    /// Load an OpenAI-style server over HTTP: throughput, latencies, stalls, bursts.
     Serve(Box<args::ServeArgs>),
     /// Find where the speed goes: from the bare model to a client, a layer a rung.
     Ladder(Box<LadderArgs>),

@@ -38,3 +38,42 @@ impl Calls {
             .flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::message::Input;
+    use crate::types::{Generation, Owner, Position, SlotId};
+
+    /// Rows of slots: so many for each.
+    fn rows(of_slots: &[(u16, u32)]) -> Vec<Row> {
+        let row = |slot, position| Row {
+            owner: Owner { slot: SlotId(slot), generation: Generation::default() },
+            position: Position(position),
+            input: Input::Carry,
+            sample: true,
+        };
+        let of_slot = |(slot, count): &(u16, u32)| {
+            let slot = *slot;
+            (0..*count).map(move |position| row(slot, position))
+        };
+        of_slots.iter().flat_map(of_slot).collect()
+    }
+
+    fn counts(of_slots: &[(u16, u32)], ragged: bool) -> [usize; Calls::MOST] {
+        let rows = rows(of_slots);
+        let calls = Calls::of(&rows, ragged);
+        std::array::from_fn(|call| calls.rows(&rows, call).count())
+    }
+
+    #[test]
+    fn prompts_run_behind_those_that_decode_where_that_pays() {
+        assert_eq!(counts(&[(0, 1), (1, 1), (2, 8)], false), [2, 8]);
+        assert_eq!(counts(&[(0, 8), (1, 1), (2, 1)], false), [2, 8]);
+        // Apart, llama.cpp would split those that decode.
+        assert_eq!(counts(&[(0, 1), (1, 8), (2, 1)], false), [10, 0]);
+        assert_eq!(counts(&[(0, 1), (1, 1), (2, 8)], true), [10, 0]);
+        assert_eq!(counts(&[(0, 1), (1, 1)], false), [2, 0]);
+        assert_eq!(counts(&[(0, 4), (1, 8)], false), [12, 0]);
+    }
+}

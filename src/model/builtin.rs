@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 /// The GGUF file.
 pub const GGUF: &[u8] = include_bytes!("builtin/builtin.gguf");
 
-/// The file, in memory, under a path that llama.cpp can open and map.
+/// The file, in memory, under a path that llama.cpp can open.
 pub struct Image {
     file: File,
 }

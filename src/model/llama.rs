@@ -45,6 +45,8 @@ pub struct LlamaBackend {
     n_vocab: usize,
     /// One KV cache for all sequences.
     unified: bool,
+    /// Sequences with different counts of rows run together as well as others.
+    ragged: bool,
     rows: RowArrays,
     /// llama.cpp looks at it between two operations.
     abort: Arc<AtomicBool>,
@@ -89,13 +91,25 @@ impl LlamaBackend {
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
+        // With one cache for all, llama.cpp splits no step, unless sequences have states.
+        let ragged = unified && !model.is_recurrent() && !model.is_hybrid();
         let abort = config.abort.clone();
         // SAFETY: the flag is alive as long as the context: `abort` holds it.
         unsafe {
             let flag = Arc::as_ptr(&abort).cast_mut().cast();
             sys::llama_set_abort_callback(context, Some(is_aborted), flag);
         }
-        Ok(Self { context, memory, threadpool, n_vocab, unified, rows, abort, _model: model })
+        Ok(Self {
+            context,
+            memory,
+            threadpool,
+            n_vocab,
+            unified,
+            ragged,
+            rows,
+            abort,
+            _model: model,
+        })
     }
 }
 
@@ -182,7 +196,7 @@ impl Backend for LlamaBackend {
     }
 
     fn runs_ragged(&self) -> bool {
-        self.unified // llama.cpp splits no step then
+        self.ragged
     }
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {

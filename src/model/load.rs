@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -127,12 +127,25 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
     }
-    // Said before, since the kernel would end the process without a word.
-    let bytes = metadata.len();
+    // Said before, since the kernel would end the process without a word. (A few models
+    // have a large table that llama.cpp leaves in the file. It counts here all the same.)
+    let bytes = metadata.len() + bytes_of_others(path);
     if bytes > available {
         return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
     }
     Ok(())
+}
+
+/// Bytes of a model's other files, where it has several: behind the first, whose name ends
+/// with `-00001-of-00003.gguf`, llama.cpp finds them itself.
+fn bytes_of_others(path: &Path) -> u64 {
+    let parts = || {
+        let (first, count) = path.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        Some((first.strip_suffix("-00001")?, count, count.parse::<u16>().ok()?))
+    };
+    let Some((name, count, parts)) = parts() else { return 0 };
+    let file = |part| fs::metadata(format!("{name}-{part:05}-of-{count}.gguf")).ok();
+    (2..=parts).filter_map(file).map(|metadata| metadata.len()).sum()
 }
 
 fn load_path(
@@ -278,6 +291,19 @@ mod tests {
         assert!(check_file(&path, 3 << 29).is_ok());
         let error = check_file(&path, 1 << 30).unwrap_err().to_string();
         assert!(error.contains("takes 1.5 GiB of memory and 1.0 GiB are available"), "{error}");
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn all_files_of_a_model_count() {
+        let folder = std::env::temp_dir().join(format!("corelane-parts-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let part = |n: u8| folder.join(format!("m-0000{n}-of-00003.gguf"));
+        (1..=3).for_each(|n| fs::write(part(n), format!("GGUF{}", "x".repeat(n.into()))).unwrap());
+        assert_eq!(bytes_of_others(&part(1)), 6 + 7);
+        assert!(check_file(&part(1), 18).is_ok() && check_file(&part(1), 17).is_err());
+        assert_eq!(bytes_of_others(&part(2)), 0, "llama.cpp refuses it");
+        assert_eq!(bytes_of_others(Path::new("m.gguf")), 0);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -57,7 +57,8 @@ pub use view::{SlotState, SlotView, Tally};
 const PROMISED_SHARE: usize = 4;
 
 /// The shortest prompt goes first, but for one step in so many, in which the oldest does:
-/// a long one takes at most so many times as long as it would alone.
+/// that one takes at most so many times as long as it would alone, and then it is the turn
+/// of the next.
 const OLDEST_FIRST_ONE_IN: u64 = 4;
 
 /// What became of a sequence in a step.
