@@ -66,10 +66,8 @@ fn a_prompt_takes_what_room_there_is() {
     assert!(world.served[&prompt].first_token.is_some(), "it waits for the streams to end");
 }
 
-/// A short prompt overtakes a long one, and a stream of short ones does not
-/// stop it.
-#[test]
-fn prompts_share_their_part_of_each_step() {
+/// A stream that runs, and a long prompt that has just come.
+fn long_prompt_beside_a_stream() -> (World, SequenceId) {
     let mut world = World::new(capacity(8, 8192));
     let new = world.request(16, 4000);
     world.send(new).unwrap();
@@ -78,6 +76,14 @@ fn prompts_share_their_part_of_each_step() {
     }
     let new = world.request(4000, 5);
     let long = world.send(new).unwrap();
+    (world, long)
+}
+
+/// A short prompt overtakes a long one, and a stream of short ones does not
+/// stop it.
+#[test]
+fn prompts_share_their_part_of_each_step() {
+    let (mut world, long) = long_prompt_beside_a_stream();
     for _ in 0..5 {
         world.step();
     }
@@ -106,14 +112,7 @@ fn prompts_share_their_part_of_each_step() {
 /// However long a long prompt has waited, short ones do not wait until it is done.
 #[test]
 fn short_prompts_pass_a_long_one_until_its_end() {
-    let mut world = World::new(capacity(8, 8192));
-    let new = world.request(16, 4000);
-    world.send(new).unwrap();
-    for _ in 0..20 {
-        world.step();
-    }
-    let new = world.request(4000, 5);
-    let long = world.send(new).unwrap();
+    let (mut world, long) = long_prompt_beside_a_stream();
     let mut steps = 0;
     while world.served[&long].first_token.is_none() {
         if steps % 8 == 0 {

@@ -3,7 +3,8 @@
 //! `corelane bench serve` loads a server from outside, over HTTP, and says how
 //! fast it answers. In the order data flows:
 //!
-//! - [`args`]: its flags, which are those of `vllm bench serve`.
+//! - [`args`]: its flags, which are those of `vllm bench serve`; `check`, whether they
+//!   make sense together.
 //! - [`serve`]: the run as a whole. [`scenario`] draws what to send, from
 //!   [`prompts`] and [`arrivals`], to a [`target`].
 //! - [`load`]: the load generator itself, and the interface for others;
@@ -22,6 +23,7 @@ pub mod args;
 pub mod arrivals;
 pub mod body;
 pub mod burst;
+mod check;
 pub mod client;
 pub mod compare;
 pub mod failure;

@@ -217,31 +217,16 @@ fn failed(error: StepError) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::workload::tests::workload;
     use super::*;
     use crate::model::fake::{FakeModel, FakeOptions};
-    use crate::scheduler::{Capacity, Scheduler};
+    use crate::scheduler::Scheduler;
 
     /// Prompts that begin while others decode: the decode lane calls the model twice for
     /// such a step, and rungs 0 and 1 must do the same.
     #[test]
     fn every_rung_calls_the_model_as_often() {
-        let workload = Workload {
-            prompts: vec![vec![1; 40]; 12],
-            gen_tokens: 5,
-            concurrency: 4,
-            capacity: Capacity {
-                slots: 4,
-                step_rows: 64,
-                itl_target: None,
-                context_tokens: 1024,
-                sequence_tokens: 256,
-                queue_sequences: 16,
-                queue_tokens: 1024,
-                reuse: false,
-                copied_cells: 0,
-                weights: vec![1.0],
-            },
-        };
+        let workload = workload(12, 4, 40);
         let record = || workload.record(&mut Scheduler::new(workload.capacity.clone()));
         let model = || FakeModel::new(4, 1024, 64, FakeOptions::default());
 

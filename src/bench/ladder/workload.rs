@@ -157,10 +157,10 @@ impl Texts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn workload(requests: usize, concurrency: usize, prompt: usize) -> Workload {
+    pub fn workload(requests: usize, concurrency: usize, prompt: usize) -> Workload {
         Workload {
             prompts: vec![vec![1; prompt]; requests],
             gen_tokens: 5,
