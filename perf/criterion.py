@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Runs the benchmarks of benches/, and prints the median of each.
 
+    perf/criterion.py [--json FILE]
+
 Reads what criterion writes to target/criterion, and of that only what this run
 wrote: a benchmark that was renamed leaves its last numbers there.
 """
 
+import argparse
 import json
+import pathlib
 import subprocess
 import sys
 import time
@@ -14,6 +18,9 @@ from server import ROOT, machine
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=pathlib.Path, help="medians in nanoseconds, with their 95 %% intervals")
+    options = parser.parse_args()
     began = time.time() - 1  # the times of files are coarser
     bench = subprocess.run(["cargo", "bench", "--quiet"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if bench.returncode:
@@ -23,10 +30,12 @@ def main() -> None:
     for estimates in (ROOT / "target/criterion").rglob("new/estimates.json"):
         if estimates.stat().st_mtime >= began:
             name = json.loads((estimates.parent / "benchmark.json").read_text())["full_id"]
-            medians[name] = json.loads(estimates.read_text())["median"]["point_estimate"]
+            medians[name] = json.loads(estimates.read_text())["median"]
     assert medians, "no benchmark wrote its numbers"
-    for name, nanoseconds in sorted(medians.items()):
-        print(f"{name:<60} {time_of(nanoseconds)}")
+    for name, median in sorted(medians.items()):
+        print(f"{name:<60} {time_of(median['point_estimate'])}")
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "medians_ns": medians}, indent=1) + "\n")
     print(f"machine: {machine()}")
 
 

@@ -108,8 +108,8 @@ ladder ladder-separate -m "$model" --front-core 0 --decode-cores 1 --rung 0,4,9 
 ladder ladder-separate-builtin --front-core 0 --decode-cores 1 --rung 0,4,9 --concurrency 32 --requests 320
 ladder ladder-builtin-32 --concurrency 32 --requests 320 --rounds 12 --rung 0,4,10
 ladder ladder-builtin-64 --concurrency 64 --requests 640 --rung 0,4,9,10
-study spine perf/spine.py --model "$model"
-study spine-builtin perf/spine.py
+study spine perf/spine.py --model "$model" --json "$out/spine.json"
+study spine-builtin perf/spine.py --json "$out/spine-builtin.json"
 study cache perf/cache.py --model "$model" --json "$out/cache.json"
 study cache-builtin perf/cache.py --streams 32 --prompts 400 --json "$out/cache-builtin.json"
 study memory perf/memory.py --model "$model" --json "$out/memory.json"
@@ -134,7 +134,7 @@ study client "$corelane" bench serve --base-url "${url:-}" --request-rate 10 --n
 stop_server
 study overload perf/overload.py --model "$model" --json "$out/overload.json"
 study hostile perf/hostile.py --model "$model" --json "$out/hostile.json"
-study criterion perf/criterion.py
+study criterion perf/criterion.py --json "$out/criterion.json"
 study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
 	--json "$out/settings.json"
 if [ -n "${VS:-}" ]; then

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What scraping the metrics costs those who wait for tokens.
 
-    perf/scrape.py [--model FILE] [--rounds 4] [--rate 100] [--json FILE]
+    perf/scrape.py [--model FILE] [--rounds 6] [--rate 100] [--json FILE]
 
 The p99 of the time between two tokens of 8 streams, with and without so many
 scrapes a second, in turns. The scraper, which elsewhere would be another machine,
 has the same cores here, and the lowest priority: what it and the ops lane took of
 a core is told apart. Fails at less than 95 % of the rate: the ratio would be of
-something else.
+something else. "Between runs" is a run without scrapes of the one before it: how far
+the machine alone moves the same number.
 """
 
 import argparse
@@ -30,7 +31,7 @@ CONNECTIONS = 25
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=6, help="at least 2")
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
@@ -50,9 +51,12 @@ def main() -> None:
             cpu = f"{100 * ops:.1f} % of a core for the ops lane, {100 * own:.1f} % for the scraper"
             print(f"ITL p99 {without:.2f} ms, {beside}: {scraped / without:.3f}; {cpu}", flush=True)
     ratio = spread([round["scraped_ms"] / round["without_ms"] for round in rounds])
+    without = [round["without_ms"] for round in rounds]
+    between_runs = spread([after / before for before, after in zip(without, without[1:])])
     if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "ratio": ratio, "rounds": rounds}, indent=1) + "\n")
-    print(f"ratio: {shown(ratio)}")
+        found = {"ratio": ratio, "between_runs": between_runs, "rounds": rounds}
+        options.json.write_text(json.dumps({"machine": machine()} | found, indent=1) + "\n")
+    print(f"ratio: {shown(ratio)}; between runs: {shown(between_runs)}")
     print(f"machine: {machine()}")
 
 

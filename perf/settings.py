@@ -26,9 +26,10 @@ import tempfile
 from server import CORELANE, machine
 from spread import shown, spread
 
-# Flash attention as in the default that it is held against: auto would take it for so
-# large a cache.
+# Flash attention as in the default that it is held against, and as auto would have it for
+# so large a cache.
 UNIFIED = ("one KV cache for all", ["--kv-unified", "--flash-attn=off"])
+UNIFIED_FLASH = ("one KV cache for all, flash attention on", ["--kv-unified", "--flash-attn=on"])
 FLASH = ("flash attention on", ["--flash-attn=on"])
 CACHE = [
     UNIFIED,
@@ -43,8 +44,7 @@ MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 5
 # in the steps that "decode" is of.
 LONG_STEPS = ["--ubatch-size=512"]
 # model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
-# A run takes twice its work (the ladder warms up with as many requests), so the
-# longest rows have fewer rounds and settings.
+# The longest row has one round and one setting.
 ROWS = [
     ("large", (8, 32, 50), LONG_STEPS, 3, [*POLLING, OPENMP, UNIFIED, FLASH]),
     # Without flash attention, a text that is shorter than 256 tokens costs as much as one of 256.
@@ -53,11 +53,11 @@ ROWS = [
     ("quarter", (8, 206, 50), LONG_STEPS, 3, [FLASH]),
     ("quarter", (1, 462, 50), LONG_STEPS, 3, CACHE[1:]),  # one sequence: one cache either way
     ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
-    ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),
+    ("quarter", (8, 462, 50), LONG_STEPS, 3, [*CACHE, UNIFIED_FLASH]),
     # One token each: all steps are prompts, of as many rows as a micro-batch has.
     ("quarter", (8, 511, 1), [], 3, MICRO_BATCH),
-    ("quarter", (32, 462, 50), LONG_STEPS, 2, [UNIFIED]),
-    ("quarter", (8, 1998, 50), LONG_STEPS, 2, CACHE[:2]),
+    ("quarter", (32, 462, 50), LONG_STEPS, 3, [UNIFIED]),
+    ("quarter", (8, 1998, 50), LONG_STEPS, 3, [*CACHE[:2], UNIFIED_FLASH]),
     ("quarter", (32, 1998, 150), LONG_STEPS, 1, [UNIFIED]),
 ]
 RATES = ["all", "prefill", "decode"]
@@ -69,12 +69,12 @@ def main() -> None:
     parser.add_argument("--large")
     parser.add_argument("--openmp")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, help="of every row [default: 3; the long ones: 2 or 1]")
+    parser.add_argument("--rounds", type=int, help="of every row [default: 3; the longest: 1]")
     parser.add_argument("--only", default="", help='rows with one of these in their name: "8 x 96,8 x 206"')
     options = parser.parse_args()
     models = {"quarter": options.model, "large": options.large}
-    print("| at once x prompt + generated | setting |" + "".join(f" {rate} t/s | ratio |" for rate in RATES) + " rows |")
-    print("|---|---|" + "---|---|" * len(RATES) + "---|", flush=True)
+    print("| at once x prompt + generated | setting |" + "".join(f" {rate} t/s | ratio |" for rate in RATES) + " rows | rounds |")
+    print("|---|---|" + "---|---|" * len(RATES) + "---|---|", flush=True)
     rows, not_taken = [], []
     for model, workload, base, rounds, settings in ROWS:
         name = f"{model}: {workload[0]} x {workload[1]} + {workload[2]}"
@@ -88,7 +88,7 @@ def main() -> None:
                 runs.append((setting, flags, binary))
             else:
                 not_taken.append(f"{setting} at {name}")
-                print(f"| {name} | {setting} | not taken |" + " |" * (2 * len(RATES)), flush=True)
+                print(f"| {name} | {setting} | not taken |" + " |" * (2 * len(RATES) + 2), flush=True)
         if len(runs) == 1:
             continue
         found = {setting: [] for setting, _, _ in runs}
@@ -101,7 +101,7 @@ def main() -> None:
             row["decode_rows_mean"] = found[setting][0]["decode_rows_mean"]  # the same in each round
             rows.append(row)
             together = row["decode_rows_mean"] or 0
-            print(f"| {name} | {setting} |" + "".join(cells(row[rate]) for rate in RATES) + f" {together:.1f} |", flush=True)
+            print(f"| {name} | {setting} |" + "".join(cells(row[rate]) for rate in RATES) + f" {together:.1f} | {len(found[setting])} |", flush=True)
         if options.json:  # after each row, so that an interruption loses but one
             taken = {"machine": machine(), "rows": rows, "not_taken": not_taken}
             options.json.write_text(json.dumps(taken, indent=1) + "\n")

@@ -253,10 +253,13 @@ def scrape_target(scrape: dict | None) -> tuple[str, str]:
     if not scrape:
         return NOT_TAKEN
     change = {key: 100 * (ratio - 1) for key, ratio in scrape["ratio"].items()}
+    found = shown_in(change, "%")
+    if "between_runs" in scrape:
+        found += f"; without scrapes, one run of the next: {shown(scrape['between_runs'])}"
     slower, faster = at_most(change, 2, "%"), at_least(change, -2, "%")
     if slower == "met" or (faster != "met" and change["median"] < 0):
-        return shown_in(change, "%"), faster
-    return shown_in(change, "%"), slower
+        return found, faster
+    return found, slower
 
 
 def goodput_target(overload: dict) -> tuple[str, str]:

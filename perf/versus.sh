@@ -35,6 +35,6 @@ against eight --seed 1 --max-concurrency 8 --num-prompts 40 --num-warmups 8
 against one --seed 2 --max-concurrency 1 --num-prompts 4 --num-warmups 1
 against long --seed 3 --max-concurrency 8 --num-prompts 16 --num-warmups 1 --random-input-len 500 --random-output-len 100
 against crowd --seed 4 --max-concurrency 32 --num-prompts 64
-against stall --seed 5 --scenario stall
-against burst --seed 6 --scenario burst
+against stall --seed 5 --scenario stall --long-input-len 2000
+against burst --seed 6 --scenario burst --prefix-len 500
 echo "results: $out"

@@ -351,7 +351,7 @@ pub const SYNTH_QUANT_BUFFER_BYTES: usize = 256 * 1024 * 1024;
 pub const RETRY_AFTER_S_MAX: u64 = 60;
 
 /// Prompt tokens of one run of the load generator, warm-ups included: its
-/// bodies are written before it begins.
+/// prompts are drawn and its bodies written before it begins.
 pub const BENCH_PROMPT_TOKENS_MAX: u64 = 64 * 1024 * 1024;
 /// Requests of one run of the load generator.
 pub const BENCH_REQUESTS_MAX: usize = 1 << 20;

@@ -88,18 +88,25 @@ fn the_scheduler_makes_the_steps_that_were_recorded() {
 
 #[test]
 fn a_part_of_the_ladder_can_be_run() {
-    let output = ladder(&[
-        "--requests=2",
-        "--concurrency=1",
-        "--prompt-tokens=3",
-        "--gen-tokens=2",
-        "--rounds=1",
-        "--rung=0,4",
-    ]);
-    assert!(output.status.success());
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(table.contains("0 backend") && table.contains("4 scheduler"));
-    assert!(!table.contains("9 stream"));
+    // The texts of rungs from 6 on are held against tokens, also where none of the rungs
+    // below is asked for.
+    for (rungs, shown, left_out) in [
+        ("0,4", ["0 backend", "4 scheduler"], "9 stream"),
+        ("7,9", ["7 handler", "9 stream"], "0 backend"),
+    ] {
+        let output = ladder(&[
+            "--requests=2",
+            "--concurrency=1",
+            "--prompt-tokens=3",
+            "--gen-tokens=2",
+            "--rounds=1",
+            &format!("--rung={rungs}"),
+        ]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(shown.iter().all(|rung| table.contains(rung)), "{table}");
+        assert!(!table.contains(left_out), "{table}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::args::{Backend, CHAT_PATH, Scenario, ServeArgs};
 use super::body::Form;
 use super::goodput::{Limit, LimitOn};
 use super::prompts::lengths;
-use crate::limits::{BENCH_REQUESTS_MAX, BENCH_ROUNDS_MAX};
+use crate::limits::{BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX, BENCH_ROUNDS_MAX};
 
 impl ServeArgs {
     /// Checks what clap does not.
@@ -29,7 +29,13 @@ impl ServeArgs {
             let n = self.num_warmups;
             return Err(format!("--num-warmups is {n}; it must be at most {BENCH_REQUESTS_MAX}"));
         }
-        lengths(self.random_input_len, self.range_ratio())?;
+        let tokens = self.prompt_tokens_max()?;
+        if tokens > BENCH_PROMPT_TOKENS_MAX {
+            return Err(format!(
+                "the prompts may come to {tokens} tokens together; {BENCH_PROMPT_TOKENS_MAX} is \
+                 the most"
+            ));
+        }
         if !(0.0..=2.0).contains(&self.temperature) {
             return Err(format!("--temperature is {}; it must be from 0 to 2", self.temperature));
         }
@@ -40,6 +46,20 @@ impl ServeArgs {
         self.check_combinations()?;
         self.check_scenario()?;
         self.timeout().map(drop)
+    }
+
+    /// Tokens of all prompts of a round, at most: they are drawn before it begins.
+    fn prompt_tokens_max(&self) -> Result<u64, String> {
+        let most = u64::from(*lengths(self.random_input_len, self.range_ratio())?.end());
+        let (own, prefix) = (u64::from(self.random_input_len), u64::from(self.prefix_len()));
+        let times = |n: usize, tokens: u64| (n as u64).saturating_mul(tokens);
+        let sent = match self.scenario {
+            Scenario::Load => times(self.num_prompts(), prefix + most),
+            Scenario::Burst => times(self.num_prompts() + 1, prefix + own),
+            Scenario::Stall => times(self.streams(), own) + 2 * u64::from(self.long_input_len()),
+            Scenario::Turns => 2 * prefix + own,
+        };
+        Ok(sent.saturating_add(times(self.num_warmups, own)))
     }
 
     fn check_endpoint(&self) -> Result<(), String> {
@@ -174,6 +194,11 @@ mod tests {
             ("--goodput ttft:1 ttft:2", "two limits"),
             ("--scenario burst --request-rate 1", "time themselves"),
             ("--rounds 0", "--rounds is 0"),
+            ("--random-input-len 70000000", "may come to 2800000000 tokens together; 67108864 is"),
+            ("--scenario stall --long-input-len 4000000000", "8000000128 tokens"),
+            ("--scenario burst --prefix-len 4000000000", "tokens together"),
+            ("--scenario turns --prefix-len 4000000000", "tokens together"),
+            ("--num-warmups 1000000 --random-input-len 4000000000", "tokens together"),
         ] {
             let error = parse(flags).check().expect_err(flags);
             assert!(error.contains(why), "{flags}: {error}");

@@ -32,7 +32,7 @@ use super::body::{self, Form};
 use super::client::{Client, Prepared};
 pub use super::result::RequestResult;
 use crate::clock::cpu_time;
-use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX};
+use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_REQUESTS_MAX};
 
 /// What to send. Make one from [`Load::default`].
 #[derive(Clone, Debug)]
@@ -223,13 +223,6 @@ fn check(load: &Load) -> Result<(), String> {
     }
     if load.prompts.iter().chain(&load.warmup_prompts).any(Vec::is_empty) {
         return Err("a prompt is empty; each must have at least one token".into());
-    }
-    let tokens: u64 =
-        load.prompts.iter().chain(&load.warmup_prompts).map(|prompt| prompt.len() as u64).sum();
-    if tokens > BENCH_PROMPT_TOKENS_MAX {
-        return Err(format!(
-            "the prompts have {tokens} tokens together; they may have {BENCH_PROMPT_TOKENS_MAX}"
-        ));
     }
     if load.max_concurrency == 0 {
         return Err("the concurrency is 0; it must be at least 1".into());

@@ -84,6 +84,9 @@ impl StreamReader {
             }
         };
         let reply = read_reply(data, result)?;
+        if result.text.len() > BENCH_RESPONSE_BYTES_MAX {
+            return Err(too_much());
+        }
         self.counted = reply.usage.and_then(|usage| usage.completion_tokens).or(self.counted);
         self.is_finished |= reply.is_finished;
         if reply.has_choices {
@@ -94,9 +97,8 @@ impl StreamReader {
     }
 
     fn token(&mut self, now: Instant, result: &mut RequestResult) -> Result<(), Failure> {
-        if result.itls.len() >= BENCH_EVENTS_MAX || result.text.len() > BENCH_RESPONSE_BYTES_MAX {
-            let bounds = format!("{BENCH_EVENTS_MAX} events or {BENCH_RESPONSE_BYTES_MAX} bytes");
-            return Err(Failure::new(FailureKind::BadResponse, format!("more than {bounds}")));
+        if result.itls.len() >= BENCH_EVENTS_MAX {
+            return Err(too_much());
         }
         match self.last {
             None => result.ttft = now - self.started,
@@ -127,6 +129,11 @@ impl StreamReader {
         result.output_tokens = self.counted.unwrap_or(self.events);
         Ok(())
     }
+}
+
+fn too_much() -> Failure {
+    let bounds = format!("{BENCH_EVENTS_MAX} events or {BENCH_RESPONSE_BYTES_MAX} bytes");
+    Failure::new(FailureKind::BadResponse, format!("more than {bounds}"))
 }
 
 /// Reads a response that is not streamed, and took `e2el`.
@@ -219,6 +226,14 @@ mod tests {
         assert_eq!(kind(&[(1, b"event: error\ndata: {}\n\n")]), FailureKind::ErrorEvent);
         let endless = vec![b'x'; BENCH_EVENT_BYTES_MAX + 1];
         assert_eq!(kind(&[(1, START), (2, &endless)]), FailureKind::BadResponse);
+        // Text counts where there is no token, too.
+        let text = "x".repeat(BENCH_EVENT_BYTES_MAX / 2);
+        let heading = format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"role\":\"a\"}},\"text\":\"{text}\"}}]}}\n\n"
+        );
+        let headings =
+            [(1, heading.as_bytes()); 2 * BENCH_RESPONSE_BYTES_MAX / BENCH_EVENT_BYTES_MAX + 1];
+        assert_eq!(kind(&headings), FailureKind::BadResponse);
         // What came before the failure is kept.
         let (result, _) = read(&[(1, START), (2, error)]);
         assert_eq!((result.output_tokens, result.text.as_str()), (1, "a"));

@@ -58,7 +58,8 @@ pub struct LadderArgs {
     /// Save every run as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
-    /// Draw tokens a second by rung, beside those of the system this one replaces
+    /// Draw what is left of rung 0's tokens a second on each rung, beside the system that this
+    /// one replaces
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     #[command(flatten)]

@@ -57,10 +57,10 @@ impl Stage {
     /// Rung 10: `corelane bench serve`, as anybody would run it.
     pub(super) fn run_client(&self) -> Result<RungRun, String> {
         let requests = self.workload.prompts.len();
-        let first = self.workload.concurrency.min(requests);
+        let warm_up = self.workload.warm_up();
         let served = self.serve(
-            |address| self.load_from_outside(address, first, self.seed.wrapping_add(1)),
-            |address| self.load_from_outside(address, requests, self.seed),
+            |address| self.load_from_outside(address, &warm_up, self.seed.wrapping_add(1)),
+            |address| self.load_from_outside(address, &self.workload, self.seed),
         )?;
         let saved = &served.came;
         let number = |key: &str| {
@@ -116,20 +116,19 @@ impl Stage {
     fn load_from_outside(
         &self,
         address: &str,
-        requests: usize,
+        w: &Workload,
         seed: u64,
     ) -> Result<serde_json::Value, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let file =
             std::env::temp_dir().join(format!("corelane-ladder-{}.json", std::process::id()));
-        let w = &self.workload;
         let output = Command::new(program)
             .args(["bench", "serve", "--ignore-eos", "--save-result", "--save-detailed"])
             .arg(format!("--base-url=http://{address}"))
             // It need not ask for these, and all that the server answers is counted.
             .arg(format!("--model={}", self.loaded.info.name))
             .arg(format!("--vocab-size={}", self.loaded.vocab.n_tokens()))
-            .arg(format!("--num-prompts={requests}"))
+            .arg(format!("--num-prompts={}", w.prompts.len()))
             .arg(format!("--max-concurrency={}", w.concurrency))
             .arg(format!("--random-input-len={}", w.prompts[0].len()))
             .arg(format!("--random-output-len={}", w.gen_tokens))

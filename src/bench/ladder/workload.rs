@@ -23,6 +23,9 @@ pub struct Workload {
 /// rung 5 on.
 pub const STOP: &str = "\u{1}never\u{1}";
 
+/// Tokens of a prompt that warms up, at most.
+const WARM_UP_TOKENS: usize = 64;
+
 impl Workload {
     /// Greedy, and never ended by the model: the count of tokens is known.
     pub fn sampling() -> Sampling {
@@ -40,10 +43,12 @@ impl Workload {
         NewSequence::new(prompt, self.gen_tokens, Self::sampling())
     }
 
-    /// The first requests of it: one for each that runs at once.
+    /// The first requests of it, one for each that runs at once, and the first tokens of
+    /// their prompts: long ones would take half of the ladder's time.
     pub fn warm_up(&self) -> Workload {
-        let prompts = self.prompts[..self.concurrency.min(self.prompts.len())].to_vec();
-        Workload { prompts, ..self.clone() }
+        let first = self.prompts.iter().take(self.concurrency);
+        let short = |prompt: &Vec<TokenId>| prompt[..prompt.len().min(WARM_UP_TOKENS)].to_vec();
+        Workload { prompts: first.map(short).collect(), ..self.clone() }
     }
 
     /// The batches that the scheduler makes of it when each request that ends
@@ -188,6 +193,16 @@ pub(super) mod tests {
         assert_eq!(batches.len(), 10);
         let rows: Vec<usize> = batches.iter().map(|batch| batch.rows.len()).collect();
         assert_eq!(rows, [12, 4, 4, 4, 4, 12, 4, 4, 4, 4]);
+    }
+
+    #[test]
+    fn a_warm_up_has_a_request_for_each_that_runs_at_once_and_is_short() {
+        let lengths = |requests, prompt| {
+            let warm_up = workload(requests, 4, prompt).warm_up();
+            warm_up.prompts.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(8, 9), [9; 4]);
+        assert_eq!(lengths(3, 200), [WARM_UP_TOKENS; 3]);
     }
 
     #[test]
