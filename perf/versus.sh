@@ -1,7 +1,7 @@
 #!/bin/sh
 # Holds this server against another one that serves the same file, in turns.
 #
-#   perf/versus.sh URL [OUT]
+#   perf/versus.sh URL [OUT [FLAG...]]
 #
 # URL of the other server, which runs already; for llama.cpp's, with as many
 # threads, slots and tokens of context as ours takes here, and started anew, since it
@@ -10,16 +10,18 @@
 #   llama-server -m target/qwen3-0.6b-q4_k_m.gguf -t $(nproc) -np 8 -c 16384 --port 8081
 #
 # OUT is a folder for the results as JSON. Both servers stay loaded, and the one
-# that is not asked idles. MODEL names another GGUF file.
+# that is not asked idles. FLAGs are for ours (--flash-attn=on: as llama.cpp's does by itself).
+# MODEL names another GGUF file.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
 
 other=${1:?"the URL of the other server"}
 out=${2:-$(mktemp -d)}
+shift $(($# < 2 ? $# : 2))
 large_model
 trap stop_server EXIT
-start_server -m "$model" -np 8 -c 16384
+start_server -m "$model" -np 8 -c 16384 "$@"
 
 # against NAME FLAGS...: both get the same prompts. No round repeats those of another, nor
 # does a load with a seed of its own: what a server kept of them would flatter it.

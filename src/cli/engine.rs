@@ -66,8 +66,8 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     cache_type_v: CacheType,
-    /// Flash attention: on, off, or auto: off unless it is needed; on is faster for short texts
-    /// (146 tokens of prompt and answer together were, 256 were slower) (also -fa)
+    /// Flash attention: on, off, or auto: off unless it is needed; on decodes short texts
+    /// faster (up to about 150 tokens of prompt and answer together; 256 were slower) (also -fa)
     #[arg(
         long,
         env = "CORELANE_FLASH_ATTN",
@@ -77,7 +77,7 @@ pub struct EngineArgs {
     )]
     flash_attn: FlashAttention,
     /// One KV cache for all requests, each as long as what is left, instead of an equal share
-    /// for each: slower (also -kvu)
+    /// for each: slower where texts are long or many (also -kvu)
     #[arg(
         long,
         env = "CORELANE_KV_UNIFIED",
