@@ -44,7 +44,7 @@ MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 5
 # in the steps that "decode" is of.
 LONG_STEPS = ["--ubatch-size=512"]
 # model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
-# A run of the short rows takes two seconds, in which a shared machine may do anything: more rounds.
+# A run of the short rows takes seconds, in which a shared machine may do anything: more rounds.
 # The longest row has one round and one setting.
 ROWS = [
     ("large", (8, 32, 50), LONG_STEPS, 9, [*POLLING, OPENMP, UNIFIED, FLASH]),

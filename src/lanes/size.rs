@@ -40,9 +40,9 @@ pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
 /// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
 /// fewer: for those that decode, and for prompts beside them. So it is done where it has
 /// to be, for the sake of the cache's type or of the memory that the scores take. Short texts
-/// would like it better, since without it llama.cpp computes the scores of 256 cells at least
-/// (up to about 150 tokens were faster with it, 256 slower); but what they lose so is less than what long
-/// ones would lose otherwise (`flamegraphs/README.md` has the figures).
+/// would like it better (up to about 150 tokens were faster with it, 256 slower), since without it
+/// llama.cpp computes the scores of 256 cells at least; but what they lose so is less than what
+/// long ones would lose otherwise (`flamegraphs/README.md` has the figures).
 fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
     let cells = u64::from(cells_of_one(config, context_tokens));
     let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
