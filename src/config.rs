@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::kernels::Choice;
 use crate::limits::{
     CONTEXT_TOKENS_MAX, KEYS_MAX, PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, SLOTS_MAX,
     STEP_ROWS_MAX,
@@ -55,6 +56,8 @@ pub struct ServeConfig {
     pub drain: Duration,
     /// Which lane runs where.
     pub placement: Placement,
+    /// Which kernels multiply with the weights.
+    pub kernels: Choice,
     /// How the KV cache is laid out.
     pub cache: CacheLayout,
     /// How eagerly idle compute threads poll for work, 0 to 100.

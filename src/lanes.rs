@@ -143,7 +143,7 @@ impl Server {
             progress(done);
             !control.is_draining()
         };
-        let loaded = match load(source, progress) {
+        let loaded = match load(source, self.config.kernels, progress) {
             Ok(loaded) if !self.control.is_draining() => loaded,
             Err(error) if !self.control.is_draining() => return Err(error.to_string()),
             _ => return Ok(None),

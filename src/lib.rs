@@ -21,6 +21,7 @@
 //! - [`ring`]: the batches that travel between the lanes.
 //! - [`decode`]: the decode lane: runs a batch, samples.
 //! - [`model`]: llama.cpp, the fake model, the built-in model.
+//! - [`kernels`]: products with the model's weights, in place of llama.cpp's.
 //! - [`text`]: tokens back to text, with stop strings.
 //! - [`chat`]: what chat models write, as the parts of a message.
 //!
@@ -40,6 +41,7 @@ pub mod constraint;
 pub mod decode;
 pub mod front;
 pub mod http;
+pub mod kernels;
 pub mod lanes;
 pub mod limits;
 pub mod memory;

@@ -278,4 +278,25 @@ pub struct ModelInfo {
     /// What it holds of a sequence is a state, in some layers at least: it cannot
     /// forget the end of one, nor begin with a part of another.
     pub is_recurrent: bool,
+    /// How the products with its weights are computed.
+    pub kernels: KernelsInfo,
+}
+
+/// How the products with a model's weights are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelsInfo {
+    /// `llama`, or the instruction set of our own kernels.
+    pub name: &'static str,
+    /// Matrices that our own kernels multiply with. The others are llama.cpp's.
+    pub matrices: usize,
+    /// Bytes of these matrices in memory.
+    pub bytes: u64,
+    /// Bytes by which they are larger there than in the file.
+    pub bytes_added: u64,
+}
+
+impl Default for KernelsInfo {
+    fn default() -> Self {
+        Self { name: "llama", matrices: 0, bytes: 0, bytes_added: 0 }
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use corelane::config::ServeConfig;
+use corelane::kernels::Choice;
 use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::model::load::Source;
 use corelane::placement::{self, Topology, Wishes};
@@ -18,6 +19,17 @@ pub struct EngineArgs {
     #[arg(short, long, env = "CORELANE_MODEL", value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
+    /// Code that multiplies with the weights: auto takes corelane's own for what this processor
+    /// has (avx512-vnni, avx-vnni or avx2; a name takes that one) and llama.cpp's for types of
+    /// weights without; llama takes llama.cpp's for all
+    #[arg(
+        long,
+        env = "CORELANE_KERNELS",
+        value_name = "WHICH",
+        default_value = "auto",
+        help_heading = "Model"
+    )]
+    kernels: Choice,
     /// Tokens of one step at most; --ubatch-size, or twice --parallel where that is more, bounds
     /// it, too
     #[arg(
@@ -169,6 +181,7 @@ impl EngineArgs {
             entropy: 0,
             drain: Duration::ZERO,
             placement: Topology::read()?.place(&wishes)?,
+            kernels: self.kernels,
             cache: CacheLayout {
                 unified: self.kv_unified,
                 keys: self.cache_type_k,

@@ -12,10 +12,12 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_sys_2 as sys;
 
-use super::builtin;
 use super::vocab::Vocab;
+use super::{builtin, products};
+use crate::kernels::Choice;
+use crate::kernels::ggml::packing;
 use crate::memory::{available_bytes, gib};
-use crate::types::{ModelInfo, Pooling};
+use crate::types::{KernelsInfo, ModelInfo, Pooling};
 
 /// Which model to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,16 +94,39 @@ pub enum LoadError {
     BuiltIn(std::io::Error),
 }
 
-/// Loads a model, telling `progress` how far it is, from 0 to 1. Loading ends
+/// Loads a model, with its weights packed for `kernels` where there are any for them,
+/// telling `progress` how far it is, from 0 to 1. Loading ends
 /// with an error when that returns `false`.
 ///
 /// # Errors
 /// See [`LoadError`]; each is one sentence for a user.
 pub fn load(
     source: &Source,
+    kernels: Choice,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
     let backend = start_llama();
+    let Some(set) = products::checked(kernels) else {
+        return load_source(backend, source, progress);
+    };
+    let (loaded, packed) = packing(|| load_source(backend, source, progress));
+    let mut loaded = loaded?;
+    if packed.matrices > 0 {
+        loaded.info.kernels = KernelsInfo {
+            name: set.name(),
+            matrices: packed.matrices,
+            bytes: packed.bytes as u64,
+            bytes_added: (packed.bytes - packed.file_bytes) as u64,
+        };
+    }
+    Ok(loaded)
+}
+
+fn load_source(
+    backend: &LlamaBackend,
+    source: &Source,
+    progress: impl FnMut(f32) -> bool + 'static,
+) -> Result<Loaded, LoadError> {
     match source {
         Source::File(path) => {
             check_file(path, available_bytes())?;
@@ -186,6 +211,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
         chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),
+        kernels: KernelsInfo::default(),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod embed;
 pub mod fake;
 pub mod llama;
 pub mod load;
+pub mod products;
 pub mod synth;
 pub mod vocab;
 

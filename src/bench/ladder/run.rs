@@ -44,7 +44,7 @@ pub struct Stage {
 impl Stage {
     /// Loads the model and prepares the work.
     pub fn set(ladder: &Ladder) -> Result<Self, String> {
-        let loaded = crate::model::load::load(&ladder.source, |_| true)
+        let loaded = crate::model::load::load(&ladder.source, ladder.config.kernels, |_| true)
             .map_err(|error| error.to_string())?;
         let sequence_tokens = ladder.prompt_tokens as u64 + u64::from(ladder.gen_tokens);
         let trained = loaded.info.context_trained;

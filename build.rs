@@ -1,0 +1,34 @@
+//! Compiles `src/kernels/ggml.cpp` against the sources of the ggml that is linked.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/kernels/ggml.cpp");
+    let ggml = llama_sources().join("ggml");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .file("src/kernels/ggml.cpp")
+        .include(ggml.join("include"))
+        .include(ggml.join("src"))
+        .include(ggml.join("src/ggml-cpu"))
+        // Headers of ggml define functions that not every file uses.
+        .flag_if_supported("-Wno-unused-function")
+        .compile("corelane_ggml");
+}
+
+/// llama.cpp's sources: the folder that `llama-cpp-sys-2` ran cmake in. It tells only where
+/// cmake installed; cmake's own cache, beside that, has the rest.
+fn llama_sources() -> PathBuf {
+    let installed = env::var("DEP_LLAMA_GGML_CMAKE_DIR").expect(
+        "llama-cpp-sys-2 tells where it installed ggml's cmake files (its `links` metadata)",
+    );
+    let out = Path::new(&installed).ancestors().nth(2).expect("they lie in OUT_DIR/lib/cmake");
+    let cache = out.join("build/CMakeCache.txt");
+    let text = fs::read_to_string(&cache)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", cache.display()));
+    let home = text.lines().find_map(|line| line.strip_prefix("CMAKE_HOME_DIRECTORY:INTERNAL="));
+    PathBuf::from(home.unwrap_or_else(|| panic!("no home directory in {}", cache.display())))
+}

@@ -1,0 +1,95 @@
+//! Activations as the kernels take them: rows of signed bytes with a scale for each block.
+//!
+//! ```text
+//! a row of activations
+//!   codes    [columns] i8, in blocks of F::COLUMNS, from -127 to 127
+//!   sums     what the codes of a group of columns add up to, see below
+//!   scales   [columns / F::COLUMNS] f32: activation = scale * code
+//! ```
+//!
+//! A block's scale is its largest absolute value / 127, as in ggml's Q8_K and Q8_0 (which
+//! rounds it to 16 bits).
+//!
+//! The sums undo what the weights' codes are off by. For formats with minima they are
+//! 16-bit integers, one for each chunk. For the others they are 32-bit integers, one for
+//! each scale of a weight, and already multiplied by `-F::OFFSET`.
+
+use super::format::{CHUNK, Format};
+use super::simd::Simd;
+
+/// Where the parts of a row begin, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct RowLayout {
+    /// The sums.
+    pub sums: usize,
+    /// The scales.
+    pub scales: usize,
+    /// The next row.
+    pub stride: usize,
+}
+
+impl RowLayout {
+    /// That of rows of so many columns.
+    pub fn of<F: Format>(columns: usize) -> Self {
+        let sums = columns;
+        let scales = sums + columns / CHUNK * chunk_sums_bytes::<F>();
+        let stride = (scales + columns / F::COLUMNS * size_of::<f32>()).next_multiple_of(64);
+        Self { sums, scales, stride }
+    }
+}
+
+/// Bytes of a chunk's sums.
+pub const fn chunk_sums_bytes<F: Format>() -> usize {
+    if F::HAS_MINIMA { size_of::<i16>() } else { F::CHUNK_SCALES * size_of::<i32>() }
+}
+
+/// The largest value of a block that is not all zeros: 127 times its inverse is finite.
+const LARGEST_MIN: f32 = 1e-36;
+
+/// Quantises block number `block` of a row of activations into `to`, the same row as the
+/// kernels take it.
+///
+/// # Safety
+/// As [`Simd`] asks; `from` has that block, and `to` is a row of this `layout`.
+#[inline(always)]
+pub unsafe fn quantise<S: Simd, F: Format>(
+    from: *const f32,
+    block: usize,
+    to: *mut u8,
+    layout: RowLayout,
+) {
+    // SAFETY: the block's columns lie in `from`; its codes, sums and scale in `to`.
+    unsafe {
+        let from = from.add(block * F::COLUMNS);
+        let mut largest = [S::splat_f32(0.0); 2];
+        for at in (0..F::COLUMNS).step_by(2 * S::LANES) {
+            for (half, largest) in largest.iter_mut().enumerate() {
+                *largest = S::max_abs(*largest, S::load_f32(from.add(at + half * S::LANES)));
+            }
+        }
+        let largest = S::largest(S::max_abs(largest[0], largest[1]));
+        // Below, the inverse would be infinite: such a block is one of zeros.
+        let largest = if largest < LARGEST_MIN { 0.0 } else { largest };
+        to.add(layout.scales).cast::<f32>().add(block).write(largest / 127.0);
+        let inverse = S::splat_f32(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+        let code = |at: usize| S::round(S::mul(S::load_f32(from.add(at)), inverse));
+
+        let codes = to.cast::<i8>().add(block * F::COLUMNS);
+        let group = if F::HAS_MINIMA { CHUNK } else { CHUNK / F::CHUNK_SCALES };
+        let groups = F::COLUMNS / group;
+        for index in 0..groups {
+            let mut sum = S::zero();
+            for at in (index * group..(index + 1) * group).step_by(S::LANES) {
+                let code = code(at);
+                S::store_bytes(codes.add(at), code);
+                sum = S::add(sum, code);
+            }
+            let (sum, at) = (S::total(sum), block * groups + index);
+            if F::HAS_MINIMA {
+                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16); // at most 32 x 127
+            } else {
+                to.add(layout.sums).cast::<i32>().add(at).write(sum.wrapping_mul(-F::OFFSET));
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! How weights lie in memory: strips of 16 rows.
+//!
+//! A matrix of a GGUF file has one row after the other, each cut in blocks of 256 (or
+//! 32) columns. The kernels here want the same column of many rows side by side, so that
+//! one activation, in every lane of a register, meets 16 weights at once and nothing has
+//! to be added across lanes:
+//!
+//! ```text
+//! matrix [rows, columns]     strip of 16 rows, 64 bytes aligned
+//!                            +--------------------+---------------------------------+
+//! rows  0..16  ----------->  | heads of all tiles | codes of all tiles              |
+//! rows 16..32  ----------->  +--------------------+---------------------------------+
+//! ...                         a tile: 16 rows x 256 (or 32) columns, the blocks of a
+//!                             GGUF file at that place
+//! ```
+//!
+//! - A tile's **head** has the scales (and minima) of its 16 blocks.
+//! - Its **codes** are in chunks of 32 columns. Unpacked, a chunk is 8 vectors of 64
+//!   bytes; vector `v` has the columns `4 v .. 4 v + 4` of row `r` in its lane `r`. Packed,
+//!   several vectors share bytes, as each format's file draws.
+//!
+//! A strip takes as many bytes as the 16 rows of the file, rounded up to 64. Where the
+//! count of rows is no multiple of 16, the last strip is filled up with zeros.
+
+use super::simd::Simd;
+
+/// Rows of a strip.
+pub const STRIP_ROWS: usize = 16;
+
+/// Columns of a chunk.
+pub const CHUNK: usize = 32;
+
+/// Vectors of a chunk, of four columns each.
+pub const VECTORS: usize = CHUNK / 4;
+
+/// Scales of a row in a tile, at most.
+pub const SCALES_MAX: usize = 16;
+
+/// Strips begin at multiples of this many bytes, a cache line.
+const LINE: usize = 64;
+
+/// One type of quantised weights: the weight of a code is `scale * (code - OFFSET)`, or
+/// `scale * code - minimum` where the type has minima.
+pub trait Format {
+    /// ggml's number of the type.
+    const GGML_TYPE: i32;
+    /// The type's name in a GGUF file.
+    const NAME: &'static str;
+    /// Columns of a block, and of a tile.
+    const COLUMNS: usize;
+    /// Bytes of a block in a GGUF file.
+    const BLOCK_BYTES: usize;
+    /// Bytes of a tile's head.
+    const HEAD_BYTES: usize;
+    /// Bytes of a chunk's codes.
+    const CHUNK_BYTES: usize;
+    /// The largest code.
+    const CODE_MAX: u8;
+    /// Scales of a chunk.
+    const CHUNK_SCALES: usize;
+    /// What is subtracted from every code.
+    const OFFSET: i32;
+    /// Each chunk has a minimum, and `OFFSET` is 0.
+    const HAS_MINIMA: bool;
+
+    /// Packs the blocks of 16 rows (`blocks[r]` has [`Self::BLOCK_BYTES`]) into a tile.
+    fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]);
+
+    /// The weights of one row of a tile, [`Self::COLUMNS`] of them.
+    fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]);
+
+    /// The scales of the rows `row .. row + S::LANES` in a tile, for one group of columns
+    /// after the other. Behind the last there are zeros.
+    ///
+    /// # Safety
+    /// As [`Simd`] asks; `head` points to [`Self::HEAD_BYTES`], and `row` is 0, or 8 with
+    /// 8 lanes.
+    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX];
+
+    /// Their minima, as numbers of 16 bits: two in each lane, of the chunks `2 pair` and
+    /// `2 pair + 1`. And the scales of the minima.
+    ///
+    /// # Safety
+    /// As for [`Self::scales`].
+    unsafe fn minima<S: Simd>(_head: *const u8, _row: usize) -> ([S::Int; 4], S::Float) {
+        unreachable!("{} has no minima", Self::NAME)
+    }
+
+    /// Their codes in a chunk, four columns in each vector.
+    ///
+    /// # Safety
+    /// As for [`Self::scales`]; `chunk` points to [`Self::CHUNK_BYTES`].
+    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS];
+}
+
+/// Bytes of the heads of a strip.
+pub fn heads_bytes<F: Format>(columns: usize) -> usize {
+    (columns / F::COLUMNS * F::HEAD_BYTES).next_multiple_of(LINE)
+}
+
+/// Bytes of a strip.
+pub fn strip_bytes<F: Format>(columns: usize) -> usize {
+    heads_bytes::<F>(columns) + columns / CHUNK * F::CHUNK_BYTES
+}
+
+/// Bytes of a packed matrix.
+pub fn packed_bytes<F: Format>(rows: usize, columns: usize) -> usize {
+    rows.div_ceil(STRIP_ROWS) * strip_bytes::<F>(columns)
+}
+
+/// Packs a matrix: `from` has its rows as a GGUF file has them, `to` takes
+/// [`packed_bytes`].
+pub fn pack<F: Format>(columns: usize, from: &[u8], to: &mut [u8]) {
+    let row_bytes = columns / F::COLUMNS * F::BLOCK_BYTES;
+    let rows = from.len() / row_bytes;
+    assert_eq!(from.len(), rows * row_bytes, "whole rows of {columns} {}", F::NAME);
+    assert_eq!(to.len(), packed_bytes::<F>(rows, columns), "{rows} rows of {columns} {}", F::NAME);
+    let no_row = vec![0; F::BLOCK_BYTES];
+    let strips = to.chunks_exact_mut(strip_bytes::<F>(columns));
+    for (strip, rows) in strips.zip(from.chunks(STRIP_ROWS * row_bytes)) {
+        let (heads, codes) = strip.split_at_mut(heads_bytes::<F>(columns));
+        let heads = heads.chunks_exact_mut(F::HEAD_BYTES);
+        let codes = codes.chunks_exact_mut(F::COLUMNS / CHUNK * F::CHUNK_BYTES);
+        for (tile, (head, codes)) in heads.zip(codes).enumerate() {
+            let block = |row: usize| {
+                let at = row * row_bytes + tile * F::BLOCK_BYTES;
+                rows.get(at..at + F::BLOCK_BYTES).unwrap_or(&no_row)
+            };
+            F::pack(&std::array::from_fn(block), head, codes);
+        }
+    }
+}
+
+/// Unpacks one row of a packed matrix.
+pub fn unpack_row<F: Format>(packed: &[u8], row: usize, weights: &mut [f32]) {
+    let columns = weights.len();
+    let strip_bytes = strip_bytes::<F>(columns);
+    let strip = &packed[row / STRIP_ROWS * strip_bytes..][..strip_bytes];
+    let (heads, codes) = strip.split_at(heads_bytes::<F>(columns));
+    let heads = heads.chunks_exact(F::HEAD_BYTES);
+    let codes = codes.chunks_exact(F::COLUMNS / CHUNK * F::CHUNK_BYTES);
+    for ((head, codes), weights) in heads.zip(codes).zip(weights.chunks_exact_mut(F::COLUMNS)) {
+        F::unpack(head, codes, row % STRIP_ROWS, weights);
+    }
+}
+
+/// Four bytes, the first one lowest.
+pub fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Writes four bytes, the lowest first.
+pub fn set_word(bytes: &mut [u8], at: usize, word: u32) {
+    bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+}
+
+/// A 16-bit float.
+pub fn half(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+/// An IEEE half to a float, exactly.
+fn f16_to_f32(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+    let exponent = i32::from(bits >> 10 & 31);
+    let fraction = f32::from(bits & 1023);
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1024.0 + fraction) * 2f32.powi(exponent - 25),
+    }
+}

@@ -1,0 +1,234 @@
+// Where our kernels enter ggml: an extra buffer type, as ggml's own repacked weights, AMX
+// and KleidiAI have one. ggml asks its traits first, for each operation on a tensor that
+// lies in such a buffer. This file only translates: it is compiled against the headers of
+// the very ggml that is linked, so no struct is mirrored in Rust, and calls the functions
+// that ggml.rs hands over.
+
+#include "ggml-backend-impl.h"
+#include "ggml-backend.h"
+#include "ggml-cpu-impl.h"
+#include "ggml-cpu.h"
+#include "traits.h"
+
+#include <sys/mman.h>
+
+extern "C" {
+
+// Weights [rows, columns] of a type.
+struct corelane_matrix {
+    int32_t type;
+    int64_t rows;
+    int64_t columns;
+    const void * packed;
+};
+
+// `output = weights * input`, for a thread.
+struct corelane_product {
+    corelane_matrix weights;
+    const void * input;   // rows of floats, counted in three dimensions
+    int64_t input_rows[3];
+    size_t input_strides[3]; // bytes
+    float * output;       // as many rows, one behind the other
+    void * work;
+    size_t work_bytes;
+    int thread;
+    int threads;
+    void * pool;
+};
+
+// Some rows of the weights, as floats.
+struct corelane_rows {
+    corelane_matrix weights;
+    const int32_t * indices;
+    int64_t count;
+    float * output;
+    int thread;
+    int threads;
+};
+
+struct corelane_hooks {
+    // The matrix that is being loaded is to be packed.
+    bool (*is_wanted)(const corelane_matrix *);
+    size_t (*packed_bytes)(const corelane_matrix *);
+    void (*pack)(const corelane_matrix *, const void * from, void * to);
+    size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows);
+    void (*multiply)(const corelane_product *);
+    void (*get_rows)(const corelane_rows *);
+};
+
+}
+
+namespace {
+
+corelane_hooks hooks;
+
+ggml_backend_buffer_type_t buffer_type();
+
+bool is_packed(const ggml_tensor * tensor) {
+    return tensor && tensor->buffer && tensor->buffer->buft == buffer_type();
+}
+
+corelane_matrix matrix(const ggml_tensor * tensor) {
+    return { tensor->type, tensor->ne[1], tensor->ne[0], tensor->data };
+}
+
+int64_t rows(const ggml_tensor * tensor) {
+    return tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
+}
+
+// Operations on packed weights.
+class traits : public ggml::cpu::tensor_traits {
+    bool work_size(int, const ggml_tensor * op, size_t & size) override {
+        const corelane_matrix weights = matrix(op->src[0]);
+        size = op->op == GGML_OP_MUL_MAT ? hooks.work_bytes(&weights, rows(op->src[1])) : 0;
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        const ggml_tensor * input = op->src[1];
+        if (op->op == GGML_OP_MUL_MAT) {
+            const corelane_product product = {
+                matrix(op->src[0]),
+                input->data,
+                { input->ne[1], input->ne[2], input->ne[3] },
+                { input->nb[1], input->nb[2], input->nb[3] },
+                (float *) op->data,
+                params->wdata, params->wsize,
+                params->ith, params->nth, params->threadpool,
+            };
+            hooks.multiply(&product);
+        } else {
+            const corelane_rows rows = {
+                matrix(op->src[0]), (const int32_t *) input->data, ggml_nelements(input),
+                (float *) op->data, params->ith, params->nth,
+            };
+            hooks.get_rows(&rows);
+        }
+        return true;
+    }
+};
+
+class buffer_traits : public ggml::cpu::extra_buffer_type {
+    traits of_weights;
+
+    // Asked for weights that have no memory yet when a model is loaded, and for those that
+    // have it when a graph is made.
+    bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
+        const ggml_tensor * weights = op->src[0];
+        const ggml_tensor * input = op->src[1];
+        if (!is_packed(weights) || weights->ne[2] != 1 || weights->ne[3] != 1) {
+            return false;
+        }
+        const corelane_matrix m = matrix(weights);
+        if (weights->data == nullptr && !hooks.is_wanted(&m)) {
+            return false;
+        }
+        if (input->buffer && !ggml_backend_buft_is_host(input->buffer->buft)) {
+            return false;
+        }
+        switch (op->op) {
+            case GGML_OP_MUL_MAT:
+                return input->type == GGML_TYPE_F32 && op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
+            case GGML_OP_GET_ROWS:
+                // Only of the matrix that a model may also use as its output. Tables that
+                // are only looked up gain nothing.
+                return strcmp(weights->name, "token_embd.weight") == 0 &&
+                    input->type == GGML_TYPE_I32 && ggml_is_contiguous(input) && ggml_is_contiguous(op);
+            default:
+                return false;
+        }
+    }
+
+    ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        const bool ours = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_GET_ROWS;
+        return ours && is_packed(op->src[0]) ? &of_weights : nullptr;
+    }
+};
+
+const char * name(ggml_backend_buffer_type_t) {
+    return "corelane";
+}
+
+size_t alignment(ggml_backend_buffer_type_t) {
+    return 64;
+}
+
+size_t alloc_size(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
+    const corelane_matrix m = matrix(tensor);
+    return hooks.packed_bytes(&m);
+}
+
+void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
+    GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor) && "weights are packed whole");
+    const corelane_matrix m = matrix(tensor);
+    hooks.pack(&m, data, tensor->data);
+}
+
+ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
+    if (buffer == nullptr) {
+        return nullptr;
+    }
+    // Weights are read from end to end in each step: with pages of 2 MiB, the processor
+    // looks up fewer of them. Where the kernel has none, nothing is lost.
+    const size_t page = 2 << 20;
+    const uintptr_t base = (uintptr_t) ggml_backend_buffer_get_base(buffer);
+    const uintptr_t from = (base + page - 1) / page * page;
+    const uintptr_t to = (base + size) / page * page;
+    if (from < to) {
+        madvise((void *) from, to - from, MADV_HUGEPAGE);
+    }
+    buffer->buft = type;
+    buffer->iface.set_tensor = set_tensor;
+    buffer->iface.get_tensor = nullptr; // packed weights are not read back
+    buffer->iface.cpy_tensor = nullptr;
+    return buffer;
+}
+
+ggml_backend_buffer_type_t buffer_type() {
+    static buffer_traits context;
+    static ggml_backend_buffer_type type = {
+        /* .iface = */ {
+            /* .get_name         = */ name,
+            /* .alloc_buffer     = */ alloc_buffer,
+            /* .alloc_buffer_n   = */ nullptr,
+            /* .get_alignment    = */ alignment,
+            /* .get_max_size     = */ nullptr,
+            /* .get_alloc_size   = */ alloc_size,
+            /* .get_alloc_size_n = */ nullptr,
+            /* .is_host          = */ nullptr,
+        },
+        /* .device  = */ ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),
+        /* .context = */ &context,
+    };
+    return &type;
+}
+
+}  // namespace
+
+extern "C" {
+
+// Our buffer type goes before ggml's own. Called once, before the first model is loaded.
+void corelane_ggml_install(const corelane_hooks * with) {
+    hooks = *with;
+    auto & types = ggml_backend_cpu_get_extra_buffer_types();
+    types.insert(types.begin(), buffer_type());
+}
+
+ggml_backend_buffer_type_t corelane_ggml_buffer_type() {
+    return buffer_type();
+}
+
+void corelane_ggml_barrier(void * pool) {
+    ggml_barrier((ggml_threadpool *) pool);
+}
+
+void corelane_ggml_set_piece(void * pool, int value) {
+    ggml_threadpool_chunk_set((ggml_threadpool *) pool, value);
+}
+
+int corelane_ggml_next_piece(void * pool) {
+    return ggml_threadpool_chunk_add((ggml_threadpool *) pool, 1);
+}
+
+}

@@ -1,0 +1,229 @@
+//! Our kernels behind ggml's operations: the functions that `ggml.cpp` calls.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::slice;
+use std::sync::OnceLock;
+
+use super::kernel::{InstructionSet, Kernel};
+use super::matmul::{Product, work_bytes};
+use super::team::Team;
+
+/// The instruction set that ggml's operations are computed with. It never changes: packed
+/// weights stay in memory for as long as their model.
+static INSTALLED: OnceLock<InstructionSet> = OnceLock::new();
+
+thread_local! {
+    /// What is loaded on this thread is packed, and how much that was.
+    static LOADING: Cell<Option<Packed>> = const { Cell::new(None) };
+}
+
+/// What was packed while a model was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// Matrices.
+    pub matrices: usize,
+    /// Their bytes in the file.
+    pub file_bytes: usize,
+    /// Their bytes in memory.
+    pub bytes: usize,
+}
+
+/// Makes ggml ask for these kernels. Only the first call chooses the instruction set;
+/// returns the one that is installed. To be called before the first model is loaded.
+pub fn install(set: InstructionSet) -> InstructionSet {
+    *INSTALLED.get_or_init(|| {
+        assert!(set.is_here(), "this processor has no {}", set.name());
+        let hooks = Hooks { is_wanted, packed_bytes, pack, work_bytes: work, multiply, get_rows };
+        // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the
+        // process. Initialising a `OnceLock` makes this the only such call.
+        unsafe { corelane_ggml_install(&raw const hooks) };
+        set
+    })
+}
+
+/// Runs `load`, which loads a model on this thread, with its weights packed where there is
+/// a kernel for them.
+pub fn packing<T>(load: impl FnOnce() -> T) -> (T, Packed) {
+    LOADING.set(Some(Packed::default()));
+    let result = load();
+    (result, LOADING.take().unwrap_or_default())
+}
+
+/// ggml's buffer type of packed weights, as a pointer to it.
+pub fn buffer_type() -> *mut c_void {
+    // SAFETY: no preconditions.
+    unsafe { corelane_ggml_buffer_type() }
+}
+
+/// `corelane_matrix` in ggml.cpp.
+#[repr(C)]
+struct Matrix {
+    ggml_type: i32,
+    rows: i64,
+    columns: i64,
+    packed: *const u8,
+}
+
+/// `corelane_product` in ggml.cpp.
+#[repr(C)]
+struct GgmlProduct {
+    weights: Matrix,
+    input: *const u8,
+    input_rows: [i64; 3],
+    input_strides: [usize; 3],
+    output: *mut f32,
+    work: *mut u8,
+    work_bytes: usize,
+    thread: i32,
+    threads: i32,
+    pool: *mut c_void,
+}
+
+/// `corelane_rows` in ggml.cpp.
+#[repr(C)]
+struct GgmlRows {
+    weights: Matrix,
+    indices: *const i32,
+    count: i64,
+    output: *mut f32,
+    thread: i32,
+    threads: i32,
+}
+
+/// `corelane_hooks` in ggml.cpp.
+#[repr(C)]
+struct Hooks {
+    is_wanted: unsafe extern "C" fn(*const Matrix) -> bool,
+    packed_bytes: unsafe extern "C" fn(*const Matrix) -> usize,
+    pack: unsafe extern "C" fn(*const Matrix, *const u8, *mut u8),
+    work_bytes: unsafe extern "C" fn(*const Matrix, i64) -> usize,
+    multiply: unsafe extern "C" fn(*const GgmlProduct),
+    get_rows: unsafe extern "C" fn(*const GgmlRows),
+}
+
+unsafe extern "C" {
+    fn corelane_ggml_install(hooks: *const Hooks);
+    fn corelane_ggml_buffer_type() -> *mut c_void;
+}
+
+impl Matrix {
+    /// The kernel for it, where there is one.
+    fn kernel(&self) -> Option<Kernel> {
+        let kernel = INSTALLED.get()?.kernel(self.ggml_type)?;
+        self.columns().is_multiple_of(kernel.block_columns).then_some(kernel)
+    }
+
+    /// The kernel that it was packed for.
+    fn its_kernel(&self) -> Kernel {
+        self.kernel().expect("only matrices with a kernel are packed")
+    }
+
+    fn rows(&self) -> usize {
+        self.rows as usize // ggml counts with signs and is never below 0
+    }
+
+    fn columns(&self) -> usize {
+        self.columns as usize // as above
+    }
+
+    /// Bytes in memory.
+    fn packed_bytes(&self, kernel: &Kernel) -> usize {
+        kernel.packed_bytes(self.rows(), self.columns())
+    }
+}
+
+unsafe extern "C" fn is_wanted(matrix: *const Matrix) -> bool {
+    // SAFETY: ggml.cpp passes a live matrix, here and below.
+    let matrix = unsafe { &*matrix };
+    LOADING.get().is_some() && matrix.kernel().is_some()
+}
+
+unsafe extern "C" fn packed_bytes(matrix: *const Matrix) -> usize {
+    // SAFETY: as above.
+    let matrix = unsafe { &*matrix };
+    matrix.packed_bytes(&matrix.its_kernel())
+}
+
+unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
+    // SAFETY: as above.
+    let matrix = unsafe { &*matrix };
+    let kernel = matrix.its_kernel();
+    let row_bytes = matrix.columns() / kernel.block_columns * kernel.block_bytes;
+    let file_bytes = matrix.rows() * row_bytes;
+    let bytes = matrix.packed_bytes(&kernel);
+    // SAFETY: ggml passes the whole matrix, as its file has it, and memory of the size that
+    // `packed_bytes` told.
+    let (from, to) =
+        unsafe { (slice::from_raw_parts(from, file_bytes), slice::from_raw_parts_mut(to, bytes)) };
+    (kernel.pack)(matrix.columns(), from, to);
+    if let Some(packed) = LOADING.get() {
+        LOADING.set(Some(Packed {
+            matrices: packed.matrices + 1,
+            file_bytes: packed.file_bytes + file_bytes,
+            bytes: packed.bytes + bytes,
+        }));
+    }
+}
+
+unsafe extern "C" fn work(matrix: *const Matrix, input_rows: i64) -> usize {
+    // SAFETY: as above.
+    let matrix = unsafe { &*matrix };
+    // ggml counts with signs and is never below 0.
+    work_bytes(&matrix.its_kernel(), matrix.columns(), input_rows as usize) + WORK_ALIGN
+}
+
+/// ggml's work memory may begin anywhere; activations begin at a cache line.
+const WORK_ALIGN: usize = 64;
+
+unsafe extern "C" fn multiply(product: *const GgmlProduct) {
+    // SAFETY: ggml.cpp passes a live product, and the same one to each of its threads.
+    let p = unsafe { &*product };
+    let kernel = p.weights.its_kernel();
+    let [inputs, more, most] = p.input_rows.map(|rows| rows as usize); // never below 0
+    let offset = p.work.align_offset(WORK_ALIGN);
+    let inputs_all = inputs * more * most;
+    let needed = offset + work_bytes(&kernel, p.weights.columns(), inputs_all);
+    assert!(needed <= p.work_bytes, "{needed} bytes of work memory, {} are there", p.work_bytes);
+    let product = Product {
+        kernel: &kernel,
+        weights: p.weights.packed,
+        rows: p.weights.rows(),
+        columns: p.weights.columns(),
+        inputs: inputs_all,
+        input: |row: usize| {
+            let at = [row % inputs, row / inputs % more, row / inputs / more];
+            let bytes: usize = at.iter().zip(p.input_strides).map(|(at, stride)| at * stride).sum();
+            p.input.wrapping_add(bytes).cast()
+        },
+        output: p.output,
+        output_stride: p.weights.rows(),
+        work: p.work.wrapping_add(offset),
+    };
+    // SAFETY: the processor has the instruction set, which was checked when it was
+    // installed. ggml's tensors are as large as they say, and the work memory is large
+    // enough. Its threads run the same operations in the same order. (Thread numbers are
+    // never below 0.)
+    unsafe { product.run(&Team::new(p.thread as usize, p.threads as usize, p.pool)) };
+}
+
+unsafe extern "C" fn get_rows(rows: *const GgmlRows) {
+    // SAFETY: as above.
+    let r = unsafe { &*rows };
+    let kernel = r.weights.its_kernel();
+    let columns = r.weights.columns();
+    let count = r.count as usize; // never below 0, as the thread numbers
+    // SAFETY: ggml packed the weights here; there are `count` indices; each thread has rows
+    // of the output to itself.
+    unsafe {
+        let bytes = r.weights.packed_bytes(&kernel);
+        let packed = slice::from_raw_parts(r.weights.packed, bytes);
+        let indices = slice::from_raw_parts(r.indices, count);
+        for index in (r.thread as usize..count).step_by(r.threads as usize) {
+            let row = usize::try_from(indices[index]).expect("an index is not below 0");
+            assert!(row < r.weights.rows(), "row {row} of {}", r.weights.rows());
+            let to = slice::from_raw_parts_mut(r.output.add(index * columns), columns);
+            (kernel.unpack_row)(packed, row, to);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The scales and minima of Q4_K and Q5_K: eight of each in a tile, with 6 bits.
+//!
+//! ```text
+//! head of a tile, 256 bytes: three vectors of 64 bytes, in which each row has 4 bytes
+//!
+//!   vector 0, byte j of a row:   low bits of scale j | low bits of scale 4 + j
+//!   vector 1, byte j of a row:   low bits of minimum o | low bits of minimum 4 + o
+//!   vector 2, byte j of a row:   high 2 bits of scale j, scale 4 + j, minimum o, 4 + o
+//!
+//! "low bits" are 4, and o = 0, 2, 1, 3 for j = 0, 1, 2, 3: so the bytes 0 and 2 are, as
+//! two 16-bit integers, the minima of neighbours, and so are 1 and 3.
+//!
+//!   then 16 halves, what scales are multiplied by, and 16 for minima
+//! ```
+
+use super::format::{SCALES_MAX, STRIP_ROWS, half};
+use super::simd::Simd;
+
+/// Bytes of a head.
+pub const HEAD_BYTES: usize = 256;
+
+const MINIMA_ORDER: [usize; 4] = [0, 2, 1, 3];
+
+/// Packs what 16 blocks begin with: two halves and 12 bytes of scales and minima.
+pub fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8]) {
+    for (row, block) in blocks.iter().enumerate() {
+        let (scales, minima) = scales_and_minima(&block[4..16]);
+        for j in 0..4 {
+            let o = MINIMA_ORDER[j];
+            let low = |numbers: [u8; 8], j: usize| numbers[j] & 15 | numbers[4 + j] << 4;
+            let high = |numbers: [u8; 8], j: usize| numbers[j] >> 4 | numbers[4 + j] >> 4 << 2;
+            head[4 * row + j] = low(scales, j);
+            head[64 + 4 * row + j] = low(minima, o);
+            head[128 + 4 * row + j] = high(scales, j) | high(minima, o) << 4;
+        }
+        head[192 + 2 * row..][..2].copy_from_slice(&block[..2]);
+        head[224 + 2 * row..][..2].copy_from_slice(&block[2..4]);
+    }
+}
+
+/// Of a row: scale and minimum of each chunk of 32 columns.
+pub fn unpack(head: &[u8], row: usize) -> [(f32, f32); 8] {
+    let (scale, minima_scale) = (half(head, 192 + 2 * row), half(head, 224 + 2 * row));
+    std::array::from_fn(|chunk| {
+        let number = |vector: usize, j: usize, high_shift: usize| {
+            let low = head[vector * 64 + 4 * row + j] >> (chunk / 4 * 4) & 15;
+            let high = head[128 + 4 * row + j] >> (high_shift + chunk / 4 * 2) & 3;
+            f32::from(low | high << 4)
+        };
+        let o = MINIMA_ORDER[chunk % 4]; // the order is its own inverse
+        (scale * number(0, chunk % 4, 0), minima_scale * number(1, o, 4))
+    })
+}
+
+/// The 6-bit numbers in the 12 bytes of a block, as ggml's `get_scale_min_k4` reads them.
+fn scales_and_minima(bytes: &[u8]) -> ([u8; 8], [u8; 8]) {
+    let low = |j: usize| bytes[j] & 63;
+    let high = |low4: u8, j: usize| low4 | bytes[j] >> 6 << 4;
+    let scales = |j: usize| if j < 4 { low(j) } else { high(bytes[j + 4] & 15, j - 4) };
+    let minima = |j: usize| if j < 4 { low(j + 4) } else { high(bytes[j + 4] >> 4, j) };
+    (std::array::from_fn(scales), std::array::from_fn(minima))
+}
+
+/// [`Format::scales`](super::format::Format::scales).
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+    // SAFETY: the head has 256 bytes, and the vectors of the rows from `row` on end within
+    // each part.
+    unsafe {
+        let (low, high) = (S::load(head.add(4 * row)), S::load(head.add(128 + 4 * row)));
+        let first = join::<S>(low, S::left::<4>(high));
+        let second = join::<S>(S::right::<4>(low), S::left::<2>(high));
+        let scale = S::load_f16(head.add(192 + 2 * row));
+        std::array::from_fn(|i| {
+            let four = if i < 4 { first } else { second };
+            let byte = match i % 4 {
+                0 => four,
+                1 => S::right::<8>(four),
+                2 => S::right::<16>(four),
+                _ => S::right::<24>(four),
+            };
+            match i {
+                0..8 => S::mul(S::float(S::and(byte, S::splat_lane(0xFF))), scale),
+                _ => S::splat_f32(0.0),
+            }
+        })
+    }
+}
+
+/// [`Format::minima`](super::format::Format::minima).
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::Float) {
+    // SAFETY: as above.
+    unsafe {
+        let (low, high) = (S::load(head.add(64 + 4 * row)), S::load(head.add(128 + 4 * row)));
+        let first = join::<S>(low, high);
+        let second = join::<S>(S::right::<4>(low), S::right::<2>(high));
+        let two = |four, odd| {
+            let bytes = if odd { S::right::<8>(four) } else { four };
+            S::and(bytes, S::splat_lane(0x00FF_00FF))
+        };
+        let pairs = [two(first, false), two(first, true), two(second, false), two(second, true)];
+        (pairs, S::load_f16(head.add(224 + 2 * row)))
+    }
+}
+
+/// Bytes from their low 4 bits and the next 2, each where it belongs.
+///
+/// # Safety
+/// As [`Simd`] asks.
+#[inline(always)]
+unsafe fn join<S: Simd>(low: S::Int, high: S::Int) -> S::Int {
+    // SAFETY: the caller's promise.
+    unsafe { S::or(S::and(low, S::splat_byte(0x0F)), S::and(high, S::splat_byte(0x30))) }
+}

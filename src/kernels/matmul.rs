@@ -1,0 +1,163 @@
+//! A whole product, shared by the threads of a team.
+
+use std::ops::Range;
+
+use super::format::STRIP_ROWS;
+use super::kernel::Kernel;
+use super::product::Work;
+use super::team::Team;
+
+/// Weights that a thread takes at once, at most. A thread that another lane interrupts
+/// holds up the others by no more than one such piece.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Pieces that each thread gets, at least: so they end together.
+const PIECES: usize = 4;
+
+/// Activations that all strips of a piece are multiplied with, one strip after the other:
+/// half of a core's second cache.
+const ACTIVATIONS_BYTES: usize = 512 * 1024;
+
+/// A product of weights `[rows, columns]` with activations `[inputs, columns]`.
+pub struct Product<'a, I> {
+    /// The kernel of the weights' type.
+    pub kernel: &'a Kernel,
+    /// The packed weights.
+    pub weights: *const u8,
+    /// Rows of weights.
+    pub rows: usize,
+    /// Columns of both.
+    pub columns: usize,
+    /// Rows of activations.
+    pub inputs: usize,
+    /// Where a row of activations begins.
+    pub input: I,
+    /// `[inputs, rows]`, each row `output_stride` floats behind the one before.
+    pub output: *mut f32,
+    /// See there.
+    pub output_stride: usize,
+    /// Memory for the quantised activations, [`work_bytes`] of it.
+    pub work: *mut u8,
+}
+
+/// Bytes that the threads need for `inputs` rows of activations.
+pub fn work_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
+    inputs * (kernel.layout)(columns).stride
+}
+
+impl<I: Fn(usize) -> *const f32> Product<'_, I> {
+    /// This thread's part of the product. All threads of the team call it.
+    ///
+    /// # Safety
+    /// The processor has the kernel's instruction set, and all pointers are valid for the
+    /// sizes given beside them.
+    pub unsafe fn run(&self, team: &Team) {
+        // SAFETY: the caller's promise. Each thread writes its own blocks of the work
+        // memory and its own strips of the output; nobody reads activations before all
+        // are written.
+        unsafe {
+            self.quantise(team);
+            team.begin_pieces();
+            let strips = self.rows.div_ceil(STRIP_ROWS);
+            let piece = self.piece_strips(strips, team.threads);
+            let pieces = strips.div_ceil(piece);
+            let mut index = team.thread;
+            while index < pieces {
+                self.multiply(index * piece..((index + 1) * piece).min(strips));
+                index = team.next_piece(index);
+            }
+        }
+    }
+
+    /// Quantises this thread's share of the activations.
+    unsafe fn quantise(&self, team: &Team) {
+        let layout = (self.kernel.layout)(self.columns);
+        let blocks = self.columns / self.kernel.block_columns;
+        for index in team.share(self.inputs * blocks) {
+            let (row, block) = (index / blocks, index % blocks);
+            // SAFETY: the block lies in the row, the row in the work memory.
+            unsafe {
+                let to = self.work.add(row * layout.stride);
+                (self.kernel.quantise)((self.input)(row), block, to, layout);
+            }
+        }
+    }
+
+    /// Strips of a piece.
+    fn piece_strips(&self, strips: usize, threads: usize) -> usize {
+        let most = (PIECE_BYTES / (self.kernel.strip_bytes)(self.columns)).max(1);
+        strips.div_ceil(threads * PIECES).min(most)
+    }
+
+    /// Multiplies some strips with all activations.
+    unsafe fn multiply(&self, strips: Range<usize>) {
+        let layout = (self.kernel.layout)(self.columns);
+        let strip_bytes = (self.kernel.strip_bytes)(self.columns);
+        let rows_max = self.kernel.multiply.len();
+        let inputs_max = (ACTIVATIONS_BYTES / layout.stride).max(rows_max);
+        for inputs in even_parts(0..self.inputs, inputs_max) {
+            for strip in strips.clone() {
+                for rows in even_parts(inputs.clone(), rows_max) {
+                    // SAFETY: the strip lies in the weights, the rows in the work memory.
+                    unsafe {
+                        self.multiply_strip(&Work {
+                            strip: self.weights.add(strip * strip_bytes),
+                            columns: self.columns,
+                            activations: self.work.add(rows.start * layout.stride),
+                            layout,
+                            out: self.output.add(
+                                rows.start * self.output_stride + strip * STRIP_ROWS,
+                            ),
+                            out_stride: self.output_stride,
+                        }, rows.len(), strip);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Multiplies a strip with some rows of activations.
+    unsafe fn multiply_strip(&self, work: &Work, inputs: usize, strip: usize) {
+        let kernel = self.kernel.multiply[inputs - 1];
+        let rows = STRIP_ROWS.min(self.rows - strip * STRIP_ROWS);
+        // SAFETY: the caller's promise. A last strip that is not full is computed beside
+        // the output, which has no room for its rows of zeros.
+        unsafe {
+            if rows == STRIP_ROWS {
+                return kernel(work);
+            }
+            let mut out = [0.0; STRIP_ROWS * ROWS_MAX];
+            kernel(&Work { out: out.as_mut_ptr(), out_stride: STRIP_ROWS, ..*work });
+            for (input, out) in out.chunks_exact(STRIP_ROWS).take(inputs).enumerate() {
+                let to = work.out.add(input * work.out_stride);
+                to.copy_from_nonoverlapping(out.as_ptr(), rows);
+            }
+        }
+    }
+}
+
+/// Rows of activations that a kernel takes at once, at most.
+pub const ROWS_MAX: usize = 8;
+
+/// A range in as few parts as are needed so that none is longer than `most`, none more
+/// than one longer than another.
+fn even_parts(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let parts = range.len().div_ceil(most);
+    let at = move |part: usize| range.start + range.len() * part / parts;
+    (0..parts).map(move |part| at(part)..at(part + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_even_and_leave_nothing_out() {
+        let parts = |len, most| even_parts(3..3 + len, most).map(|p| p.len()).collect::<Vec<_>>();
+        assert_eq!(parts(8, 8), [8]);
+        assert_eq!(parts(9, 8), [4, 5]);
+        assert_eq!(parts(20, 8), [6, 7, 7]);
+        assert_eq!(parts(0, 8), []);
+        assert_eq!(even_parts(3..12, 8).collect::<Vec<_>>(), [3..7, 7..12]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Products of quantised weights with activations: most of a step.
+//!
+//! llama.cpp builds the graph and runs it on its threads; where a matrix lies in a buffer
+//! of ours, ggml asks us for the product.
+//!
+//! ```text
+//! model is loaded      ggml.cpp -> ggml::pack      rows of a file -> strips of 16 rows
+//! MUL_MAT in a step    ggml.cpp -> ggml::multiply  -> matmul: threads, pieces, rows
+//!                                                     -> activations: floats -> bytes
+//!                                                     -> product: one strip, a few rows
+//! GET_ROWS             ggml.cpp -> ggml::get_rows  one row, for the token embedding
+//! ```
+//!
+//! - [`format`](mod@format) says how strips lie in memory, and a file for each type
+//!   (`q4_k`, ...) draws its codes.
+//! - [`product`] is the inner loop, generic over the type and over [`simd`].
+//! - [`kernel`] compiles it for each instruction set; which one runs is decided once, when
+//!   the process starts.
+//!
+//! What has no kernel here stays llama.cpp's: other types, experts, other processors.
+//!
+//! **Invariant:** a product differs from the exact one of the same quantised weights by no
+//! more than llama.cpp's own does (`tests/kernels.rs`).
+
+pub mod activations;
+pub mod format;
+pub mod ggml;
+pub mod kernel;
+mod k_scales;
+pub mod matmul;
+pub mod product;
+mod q4_0;
+mod q4_k;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+pub mod simd;
+pub mod team;
+
+use std::str::FromStr;
+
+pub use kernel::InstructionSet;
+
+/// Which kernels multiply with the weights (`--kernels`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Ours for the best instruction set that the processor has, where there is one.
+    #[default]
+    Auto,
+    /// llama.cpp's.
+    Llama,
+    /// Ours for this instruction set.
+    Ours(InstructionSet),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |set: &InstructionSet| set.name() == text;
+        match text {
+            "auto" => Ok(Self::Auto),
+            "llama" => Ok(Self::Llama),
+            _ => match InstructionSet::ALL.into_iter().find(named) {
+                Some(set) if set.is_here() => Ok(Self::Ours(set)),
+                Some(_) => Err(format!("this processor has no {text}; auto takes what it has")),
+                None => Err("it must be auto, llama, avx512-vnni, avx-vnni or avx2".into()),
+            },
+        }
+    }
+}
+
+impl Choice {
+    /// The instruction set that it means here; none leaves everything to llama.cpp.
+    pub fn instruction_set(self) -> Option<InstructionSet> {
+        match self {
+            Self::Auto => InstructionSet::best(),
+            Self::Llama => None,
+            Self::Ours(set) => Some(set),
+        }
+    }
+}

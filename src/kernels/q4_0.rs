@@ -1,0 +1,59 @@
+//! Q4_0: codes of 4 bits, less 8, and for each 32 columns a scale.
+//!
+//! ```text
+//! head of a tile, 32 bytes: 16 halves, a scale for each row
+//!
+//! chunk of 32 columns x 16 rows, 256 bytes: as in Q4_K. In the file a byte has the same
+//! two columns, so a row's bytes are only moved.
+//! ```
+
+use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
+use super::q4_k::{nibble, unpack_nibbles};
+use super::simd::Simd;
+
+/// See the module's description.
+pub struct Q4_0;
+
+impl Format for Q4_0 {
+    const GGML_TYPE: i32 = 2;
+    const NAME: &'static str = "Q4_0";
+    const COLUMNS: usize = 32;
+    const BLOCK_BYTES: usize = 18;
+    const HEAD_BYTES: usize = 32;
+    const CHUNK_BYTES: usize = 256;
+    const CODE_MAX: u8 = 15;
+    const CHUNK_SCALES: usize = 1;
+    const OFFSET: i32 = 8;
+    const HAS_MINIMA: bool = false;
+
+    fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
+        for (row, block) in blocks.iter().enumerate() {
+            head[2 * row..][..2].copy_from_slice(&block[..2]);
+            for v in 0..VECTORS / 2 {
+                set_word(codes, 64 * v + 4 * row, word(block, 2 + 4 * v));
+            }
+        }
+    }
+
+    fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
+        let scale = half(head, 2 * row);
+        for (column, weight) in weights.iter_mut().enumerate() {
+            *weight = scale * (f32::from(nibble(codes, row, column)) - 8.0);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+        // SAFETY: the head has 16 halves, of which those from `row` on are read.
+        unsafe {
+            let scale = S::load_f16(head.add(2 * row));
+            std::array::from_fn(|i| if i == 0 { scale } else { S::splat_f32(0.0) })
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+        // SAFETY: the caller's promise.
+        unsafe { unpack_nibbles::<S>(chunk, row) }
+    }
+}

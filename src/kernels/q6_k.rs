@@ -1,0 +1,114 @@
+//! Q6_K: codes of 6 bits, less 32, and for each 16 columns a scale of 8 bits.
+//!
+//! ```text
+//! head of a tile, 288 bytes
+//!
+//!   vector i of four, byte j of a row:   scale 4i + j, signed
+//!   16 halves                            what the scales of each row are multiplied by
+//!
+//! chunk of 32 columns x 16 rows, 384 bytes
+//!
+//!   four vectors of 64 bytes    the low 4 bits, as in Q4_K
+//!   vector h of two             4 bytes a row; bits 2f and 2f + 1 of byte i:
+//!                               the high bits of column 4 (2f + h) + i
+//! ```
+
+use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
+use super::q4_k::{nibble, pack_nibbles, unpack_nibbles};
+use super::simd::Simd;
+
+/// See the module's description.
+pub struct Q6K;
+
+/// Where a chunk's high bits begin.
+const HIGH: usize = 256;
+
+impl Format for Q6K {
+    const GGML_TYPE: i32 = 14;
+    const NAME: &'static str = "Q6_K";
+    const COLUMNS: usize = 256;
+    const BLOCK_BYTES: usize = 210;
+    const HEAD_BYTES: usize = 288;
+    const CHUNK_BYTES: usize = 384;
+    const CODE_MAX: u8 = 63;
+    const CHUNK_SCALES: usize = 2;
+    const OFFSET: i32 = 32;
+    const HAS_MINIMA: bool = false;
+
+    fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
+        for (row, block) in blocks.iter().enumerate() {
+            for (index, chunk) in codes.chunks_exact_mut(Self::CHUNK_BYTES).enumerate() {
+                // In the file, 64 bytes of low bits and 32 of high ones have 4 chunks.
+                let (part, index) = (index / 4, index % 4);
+                let low = |v: usize| {
+                    let at = 64 * part + 32 * (index % 2) + 4 * v;
+                    word(block, at) >> (index / 2 * 4) & 0x0F0F_0F0F
+                };
+                let high = |v: usize| word(block, 128 + 32 * part + 4 * v) >> (2 * index) & 0x0303_0303;
+                pack_nibbles(chunk, row, low);
+                for h in 0..2 {
+                    let bits = |f: usize| high(2 * f + h) << (2 * f);
+                    set_word(chunk, HIGH + 64 * h + 4 * row, bits(0) | bits(1) | bits(2) | bits(3));
+                }
+            }
+            for i in 0..4 {
+                head[64 * i + 4 * row..][..4].copy_from_slice(&block[192 + 4 * i..][..4]);
+            }
+            head[256 + 2 * row..][..2].copy_from_slice(&block[208..]);
+        }
+    }
+
+    fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
+        let scale = half(head, 256 + 2 * row);
+        let chunks = codes.chunks_exact(Self::CHUNK_BYTES).zip(weights.chunks_exact_mut(CHUNK));
+        for (index, (chunk, weights)) in chunks.enumerate() {
+            for (column, weight) in weights.iter_mut().enumerate() {
+                let v = column / 4;
+                let high = chunk[HIGH + 64 * (v % 2) + 4 * row + column % 4] >> (v / 2 * 2) & 3;
+                let code = nibble(chunk, row, column) | high << 4;
+                let index = 2 * index + column / 16;
+                let of_16 = head[64 * (index / 4) + 4 * row + index % 4].cast_signed();
+                *weight = scale * f32::from(of_16) * (f32::from(code) - 32.0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+        // SAFETY: the head has four vectors of 64 bytes and 16 halves, of which those of
+        // the rows from `row` on are read.
+        unsafe {
+            let four: [S::Int; 4] = std::array::from_fn(|i| S::load(head.add(64 * i + 4 * row)));
+            let scale = S::load_f16(head.add(256 + 2 * row));
+            std::array::from_fn(|i| {
+                let top = match i % 4 {
+                    0 => S::left::<24>(four[i / 4]),
+                    1 => S::left::<16>(four[i / 4]),
+                    2 => S::left::<8>(four[i / 4]),
+                    _ => four[i / 4],
+                };
+                S::mul(S::float(S::right_signed::<24>(top)), scale)
+            })
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+        // SAFETY: the caller's promise; two vectors of high bits follow the low ones.
+        unsafe {
+            let low = unpack_nibbles::<S>(chunk, row);
+            let high: [S::Int; 2] =
+                std::array::from_fn(|h| S::load(chunk.add(HIGH + 64 * h + 4 * row)));
+            let mask = S::splat_byte(0x30);
+            std::array::from_fn(|v| {
+                let bits = match v / 2 {
+                    0 => S::left::<4>(high[v % 2]),
+                    1 => S::left::<2>(high[v % 2]),
+                    2 => high[v % 2],
+                    _ => S::right::<2>(high[v % 2]),
+                };
+                S::or(low[v], S::and(bits, mask))
+            })
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Q8_0: codes of 8 bits, and for each 32 columns a scale.
+//!
+//! ```text
+//! head of a tile, 32 bytes: 16 halves, a scale for each row
+//!
+//! chunk of 32 columns x 16 rows, 512 bytes: eight vectors of 64 bytes
+//!
+//!   vector v:  4 bytes a row, columns 4v .. 4v + 4, plus 128
+//! ```
+//!
+//! The file has signed codes. Dot products take unsigned ones, so 128 is added when they
+//! are packed and subtracted from the result.
+
+use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
+use super::simd::Simd;
+
+/// See the module's description.
+pub struct Q8_0;
+
+impl Format for Q8_0 {
+    const GGML_TYPE: i32 = 8;
+    const NAME: &'static str = "Q8_0";
+    const COLUMNS: usize = 32;
+    const BLOCK_BYTES: usize = 34;
+    const HEAD_BYTES: usize = 32;
+    const CHUNK_BYTES: usize = 512;
+    const CODE_MAX: u8 = 255;
+    const CHUNK_SCALES: usize = 1;
+    const OFFSET: i32 = 128;
+    const HAS_MINIMA: bool = false;
+
+    fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
+        for (row, block) in blocks.iter().enumerate() {
+            head[2 * row..][..2].copy_from_slice(&block[..2]);
+            for v in 0..VECTORS {
+                set_word(codes, 64 * v + 4 * row, word(block, 2 + 4 * v) ^ 0x8080_8080);
+            }
+        }
+    }
+
+    fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
+        let scale = half(head, 2 * row);
+        for (column, weight) in weights.iter_mut().enumerate() {
+            let code = codes[column / 4 * 64 + 4 * row + column % 4];
+            *weight = scale * (f32::from(code) - 128.0);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+        // SAFETY: the head has 16 halves, of which those from `row` on are read.
+        unsafe {
+            let scale = S::load_f16(head.add(2 * row));
+            std::array::from_fn(|i| if i == 0 { scale } else { S::splat_f32(0.0) })
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+        // SAFETY: a chunk has eight vectors of 64 bytes.
+        unsafe { std::array::from_fn(|v| S::load(chunk.add(64 * v + 4 * row))) }
+    }
+}

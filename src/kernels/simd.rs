@@ -1,0 +1,101 @@
+//! The vector operations that the kernels are written in.
+//!
+//! A kernel is one function, generic over [`Simd`]. `product.rs` compiles it once for
+//! each instruction set, inside a function that enables that set's features. Every
+//! method here is `#[inline(always)]`, so that it is compiled there, too.
+
+/// Methods of [`Simd`], each an expression of intrinsics.
+macro_rules! intrinsics {
+    ($(fn $name:ident $(<const $bits:ident: u32>)? ($($arg:ident: $type:ty),*) $(-> $out:ty)? { $body:expr })*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name $(<const $bits: u32>)? ($($arg: $type),*) $(-> $out)? {
+                // SAFETY: the caller promises the instruction set and valid pointers, as
+                // `Simd` asks.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+mod avx2;
+mod avx512;
+
+pub use avx2::{Avx2, AvxVnni};
+pub use avx512::Avx512;
+
+/// Vectors of one instruction set.
+///
+/// An [`Int`](Simd::Int) holds bytes, 16-bit or 32-bit integers, as the operation takes
+/// it; a lane is 32 bits.
+///
+/// # Safety
+/// For all methods: the processor has the instruction set, and pointers are valid for
+/// the bytes that are read or written. Nothing needs to be aligned.
+#[allow(clippy::missing_safety_doc)] // said once, above
+pub trait Simd: Copy {
+    /// Lanes of a vector.
+    const LANES: usize;
+    /// The largest byte that [`dot8`](Simd::dot8) takes of `a`.
+    const CODE_MAX: u8;
+
+    /// A vector of integers.
+    type Int: Copy;
+    /// A vector of 32-bit floats.
+    type Float: Copy;
+
+    /// Reads a whole vector.
+    unsafe fn load(from: *const u8) -> Self::Int;
+    /// Four bytes, in every lane.
+    unsafe fn splat(from: *const u8) -> Self::Int;
+    /// A byte, in every byte.
+    unsafe fn splat_byte(value: u8) -> Self::Int;
+    /// A number, in every lane.
+    unsafe fn splat_lane(value: u32) -> Self::Int;
+    /// Zeros.
+    unsafe fn zero() -> Self::Int;
+    /// Bitwise and.
+    unsafe fn and(a: Self::Int, b: Self::Int) -> Self::Int;
+    /// Bitwise or.
+    unsafe fn or(a: Self::Int, b: Self::Int) -> Self::Int;
+    /// Shifts each lane left.
+    unsafe fn left<const BITS: u32>(a: Self::Int) -> Self::Int;
+    /// Shifts each lane right, filling with zeros.
+    unsafe fn right<const BITS: u32>(a: Self::Int) -> Self::Int;
+    /// Shifts each lane right, filling with its sign.
+    unsafe fn right_signed<const BITS: u32>(a: Self::Int) -> Self::Int;
+    /// In each lane, `sum` and the four products of unsigned bytes of `a` with signed
+    /// ones of `b`.
+    unsafe fn dot8(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// In each lane, `sum` and the two products of 16-bit integers.
+    unsafe fn dot16(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// Sum, lane by lane.
+    unsafe fn add(a: Self::Int, b: Self::Int) -> Self::Int;
+    /// Sum of all lanes.
+    unsafe fn total(a: Self::Int) -> i32;
+    /// Writes each lane, which fits, as one signed byte.
+    unsafe fn store_bytes(to: *mut i8, a: Self::Int);
+
+    /// 32-bit integers to floats.
+    unsafe fn float(a: Self::Int) -> Self::Float;
+    /// Floats to the nearest integers, to even ones in the middle.
+    unsafe fn round(a: Self::Float) -> Self::Int;
+    /// Reads a whole vector.
+    unsafe fn load_f32(from: *const f32) -> Self::Float;
+    /// Reads a 16-bit float for each lane.
+    unsafe fn load_f16(from: *const u8) -> Self::Float;
+    /// Writes a whole vector.
+    unsafe fn store_f32(to: *mut f32, value: Self::Float);
+    /// A number, in every lane.
+    unsafe fn splat_f32(value: f32) -> Self::Float;
+    /// Product.
+    unsafe fn mul(a: Self::Float, b: Self::Float) -> Self::Float;
+    /// `a * b + c`, rounded once.
+    unsafe fn mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
+    /// `c - a * b`, rounded once.
+    unsafe fn neg_mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
+    /// The larger of `a` and the absolute value of `b`.
+    unsafe fn max_abs(a: Self::Float, b: Self::Float) -> Self::Float;
+    /// The largest lane.
+    unsafe fn largest(a: Self::Float) -> f32;
+}

@@ -1,0 +1,266 @@
+//! One product through ggml, by our kernels or by its own: to check the former before they
+//! are trusted, to test them and to measure them.
+
+use std::ptr;
+use std::sync::OnceLock;
+
+use llama_cpp_sys_2 as sys;
+
+use crate::kernels::{Choice, InstructionSet, ggml};
+
+/// A product of weights with rows of activations, ready to be computed any number of times.
+pub struct Product {
+    contexts: [*mut sys::ggml_context; 2],
+    buffers: [sys::ggml_backend_buffer_t; 2],
+    backend: sys::ggml_backend_t,
+    threadpool: *mut sys::ggml_threadpool,
+    graph: *mut sys::ggml_cgraph,
+    weights: *mut sys::ggml_tensor,
+    input: *mut sys::ggml_tensor,
+    output: *mut sys::ggml_tensor,
+}
+
+/// The sizes of a product, and who computes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// ggml's number of the weights' type.
+    pub ggml_type: u32,
+    /// Rows of the weights.
+    pub rows: usize,
+    /// Columns of the weights, and of the activations.
+    pub columns: usize,
+    /// Rows of activations.
+    pub inputs: usize,
+    /// Threads that compute; thread `i` is pinned to core `i`.
+    pub threads: usize,
+}
+
+impl Product {
+    /// Makes the tensors: `weights` as a GGUF file has them. `ours` says whose kernels
+    /// multiply; ggml's are those that llama.cpp would choose.
+    ///
+    /// # Panics
+    /// When ggml has no memory, or, with `ours`, when there is no kernel for the type.
+    pub fn new(sizes: Sizes, weights: &[u8], ours: bool) -> Self {
+        let Sizes { ggml_type, rows, columns, inputs, threads } = sizes;
+        let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // sizes of memory
+        // SAFETY: a sequence of calls as ggml documents it: tensors in contexts without
+        // memory, then buffers for them. Every result that may be null is checked. The
+        // tensors live as long as their contexts, the buffers as long as `self`.
+        unsafe {
+            super::load::start_llama();
+            let context = || {
+                let params = sys::ggml_init_params {
+                    mem_size: 8 * sys::ggml_tensor_overhead() + sys::ggml_graph_overhead(),
+                    mem_buffer: ptr::null_mut(),
+                    no_alloc: true,
+                };
+                let context = sys::ggml_init(params);
+                assert!(!context.is_null(), "a small context");
+                context
+            };
+            let contexts = [context(), context()];
+            let matrix = sys::ggml_new_tensor_2d(contexts[0], ggml_type, columns, rows);
+            let input =
+                sys::ggml_new_tensor_2d(contexts[1], sys::GGML_TYPE_F32, columns, inputs);
+            let output = sys::ggml_mul_mat(contexts[1], matrix, input);
+            let graph = sys::ggml_new_graph(contexts[1]);
+            sys::ggml_build_forward_expand(graph, output);
+            let buffer_type = if ours { ggml::buffer_type().cast() } else { llama_type(output) };
+            let (weights_buffer, _) = ggml::packing(|| {
+                assert!(is_supported(output, buffer_type), "no kernel for type {ggml_type}");
+                sys::ggml_backend_alloc_ctx_tensors_from_buft(contexts[0], buffer_type)
+            });
+            let plain = sys::ggml_backend_cpu_buffer_type();
+            let rest = sys::ggml_backend_alloc_ctx_tensors_from_buft(contexts[1], plain);
+            let backend = sys::ggml_backend_cpu_init();
+            let mut params = sys::ggml_threadpool_params_default(threads as i32); // a few
+            params.cpumask[..threads].fill(true);
+            params.strict_cpu = true;
+            params.poll = 100;
+            let threadpool = sys::ggml_threadpool_new(&raw mut params);
+            assert!(!weights_buffer.is_null() && !rest.is_null(), "memory for a product");
+            assert!(!backend.is_null() && !threadpool.is_null(), "ggml's own backend");
+            sys::ggml_backend_cpu_set_threadpool(backend, threadpool);
+            sys::ggml_backend_cpu_set_n_threads(backend, threads as i32);
+            assert_eq!(weights.len(), sys::ggml_nbytes(matrix), "bytes of the weights");
+            sys::ggml_backend_tensor_set(matrix, weights.as_ptr().cast(), 0, weights.len());
+            Self {
+                contexts,
+                buffers: [weights_buffer, rest],
+                backend,
+                threadpool,
+                graph,
+                weights: matrix,
+                input,
+                output,
+            }
+        }
+    }
+
+    /// Sets the activations, row by row.
+    pub fn set_input(&mut self, input: &[f32]) {
+        // SAFETY: the tensor has memory, and as many bytes as are checked.
+        unsafe {
+            let bytes = size_of_val(input);
+            assert_eq!(bytes, sys::ggml_nbytes(self.input), "bytes of the activations");
+            sys::ggml_backend_tensor_set(self.input, input.as_ptr().cast(), 0, bytes);
+        }
+    }
+
+    /// Computes the product.
+    pub fn run(&mut self) {
+        // SAFETY: the graph and its tensors have memory.
+        let status = unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) };
+        assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
+    }
+
+    /// The products of the last run: for each row of activations, one for each of the
+    /// weights.
+    pub fn output(&self) -> Vec<f32> {
+        // SAFETY: the tensor has memory, and as many bytes as are asked for.
+        unsafe {
+            let bytes = sys::ggml_nbytes(self.output);
+            let mut output = vec![0.0; bytes / size_of::<f32>()];
+            sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
+            output
+        }
+    }
+
+    /// Bytes of the weights in memory.
+    pub fn weights_bytes(&self) -> usize {
+        // SAFETY: the buffer and the tensor are alive.
+        unsafe {
+            let buffer_type = sys::ggml_backend_buffer_get_type(self.buffers[0]);
+            sys::ggml_backend_buft_get_alloc_size(buffer_type, self.weights)
+        }
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        // SAFETY: made in `new` and freed once, users first.
+        unsafe {
+            sys::ggml_backend_free(self.backend);
+            sys::ggml_threadpool_free(self.threadpool);
+            self.buffers.map(|buffer| sys::ggml_backend_buffer_free(buffer));
+            self.contexts.map(|context| sys::ggml_free(context));
+        }
+    }
+}
+
+/// Where llama.cpp would place the weights of `product` without us.
+unsafe fn llama_type(product: *mut sys::ggml_tensor) -> sys::ggml_backend_buffer_type_t {
+    type ExtraTypes =
+        unsafe extern "C" fn(sys::ggml_backend_dev_t) -> *mut sys::ggml_backend_buffer_type_t;
+    // SAFETY: ggml's registry knows the function by this name, with this type; it returns
+    // a list that ends with null.
+    unsafe {
+        let registry = sys::ggml_backend_cpu_reg();
+        let name = c"ggml_backend_dev_get_extra_bufts";
+        let address = sys::ggml_backend_reg_get_proc_address(registry, name.as_ptr());
+        let extra: Option<ExtraTypes> = std::mem::transmute(address);
+        if let Some(extra) = extra {
+            let mut types = extra(sys::ggml_backend_reg_dev_get(registry, 0));
+            while !(*types).is_null() {
+                // Ours says no: nothing is being packed.
+                if is_supported(product, *types) {
+                    return *types;
+                }
+                types = types.add(1);
+            }
+        }
+        sys::ggml_backend_cpu_buffer_type()
+    }
+}
+
+/// ggml can compute `product` with its weights in this type of buffer.
+unsafe fn is_supported(
+    product: *mut sys::ggml_tensor,
+    buffer_type: sys::ggml_backend_buffer_type_t,
+) -> bool {
+    // SAFETY: as llama.cpp asks when it loads a model: with an empty buffer, which is taken
+    // away again.
+    unsafe {
+        let weights = (*product).src[0];
+        (*weights).buffer = sys::ggml_backend_buft_alloc_buffer(buffer_type, 0);
+        let device = sys::ggml_backend_reg_dev_get(sys::ggml_backend_cpu_reg(), 0);
+        let is_supported = sys::ggml_backend_dev_supports_op(device, product);
+        sys::ggml_backend_buffer_free((*weights).buffer);
+        (*weights).buffer = ptr::null_mut();
+        is_supported
+    }
+}
+
+/// Quantises rows of so many columns as a GGUF file has them, with ggml's own code.
+///
+/// # Panics
+/// When there are no whole rows, or the type cannot be quantised without statistics.
+pub fn quantise(ggml_type: u32, columns: usize, weights: &[f32]) -> Vec<u8> {
+    assert!(weights.len().is_multiple_of(columns), "whole rows of {columns}");
+    let (rows, row) = (weights.len() / columns, columns as i64); // sizes of memory
+    // SAFETY: the output has as many bytes as ggml says that a row takes, times the rows.
+    unsafe {
+        let mut bytes = vec![0; sys::ggml_row_size(ggml_type, row) * rows];
+        let to = bytes.as_mut_ptr().cast();
+        let from = weights.as_ptr();
+        sys::ggml_quantize_chunk(ggml_type, from, to, 0, rows as i64, row, ptr::null());
+        bytes
+    }
+}
+
+/// The instruction set of our kernels, if they are wanted and compute right: the first time
+/// they are wanted in this process, one small product is compared with the same product of
+/// ggml's plain code. A wrong one is logged, and llama.cpp's kernels are used from then on.
+pub(super) fn checked(kernels: Choice) -> Option<InstructionSet> {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    let wanted = kernels.instruction_set()?;
+    let set = ggml::install(wanted);
+    if set != wanted {
+        let (set, wanted) = (set.name(), wanted.name());
+        tracing::warn!("this process began with the kernels for {set}; {wanted} is not used");
+    }
+    let works = *WORKS.get_or_init(|| {
+        let wrong: Vec<_> = CHECKED_TYPES.into_iter().filter(|of| !is_right(set, *of)).collect();
+        for ggml_type in &wrong {
+            tracing::error!(
+                "the {} kernel for weights of ggml's type {ggml_type} computes something else \
+                 than llama.cpp: all products are left to llama.cpp",
+                set.name()
+            );
+        }
+        wrong.is_empty()
+    });
+    works.then_some(set)
+}
+
+const CHECKED_TYPES: [u32; 5] = [
+    sys::GGML_TYPE_Q4_0,
+    sys::GGML_TYPE_Q8_0,
+    sys::GGML_TYPE_Q4_K,
+    sys::GGML_TYPE_Q5_K,
+    sys::GGML_TYPE_Q6_K,
+];
+
+/// A small product by our kernel is that of llama.cpp, but for rounding.
+fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
+    if set.kernel(ggml_type as i32).is_none() {
+        return true; // llama.cpp's
+    }
+    // A strip and a part of one, as many rows of activations as no kernel takes at once.
+    let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, threads: 1 };
+    let wave = |i: usize, step: f32| (i as f32 * step).sin();
+    let weights: Vec<f32> = (0..sizes.rows * sizes.columns).map(|i| wave(i, 0.37)).collect();
+    let input: Vec<f32> = (0..sizes.inputs * sizes.columns).map(|i| wave(i, 0.11)).collect();
+    let weights = quantise(ggml_type, sizes.columns, &weights);
+    let of = |ours: bool| {
+        let mut product = Product::new(sizes, &weights, ours);
+        product.set_input(&input);
+        product.run();
+        product.output()
+    };
+    let (ours, theirs) = (of(true), of(false));
+    // Both round activations to 8 bits: products of 512 numbers below 1 differ by about
+    // 0.01, and by 10 where something is wrong.
+    ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 0.5)
+}
