@@ -1,1 +1,262 @@
-fn main(){}
+//! Products with quantised weights: each kernel of ours beside llama.cpp's own, in turns, and
+//! how near both come to what the machine can do.
+//!
+//! The weights are read from memory, as in a step of a model: there are as many copies of a
+//! matrix as the last cache does not hold. The limit of a product is the longer of two times:
+//! its bytes at the bandwidth, its multiply-adds at the rate of the dot product instruction,
+//! both measured here.
+//!
+//! ```text
+//! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N]
+//! ```
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use corelane::kernels::InstructionSet;
+use corelane::kernels::simd::{Avx2, Avx512, AvxVnni, Simd};
+use corelane::model::products::{Pool, Product, Sizes, quantise};
+
+/// Type, its number in ggml. The matrix is that of Qwen3-0.6B's feed-forward.
+const TYPES: [(&str, u32); 5] = [("Q4_K", 12), ("Q6_K", 14), ("Q8_0", 8), ("Q5_K", 13), ("Q4_0", 2)];
+const ROWS: usize = 3072;
+const COLUMNS: usize = 1024;
+const INPUTS: [usize; 6] = [1, 4, 8, 16, 32, 512];
+/// More than the last cache of the machines that this was written on (32 MiB).
+const WEIGHTS_BYTES: usize = 128 << 20;
+
+fn main() {
+    let options = Options::read();
+    let set = InstructionSet::best().expect("a processor that there are kernels for");
+    corelane::kernels::ggml::install(set);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    // With `cargo test --benches`: everything once, in a cache.
+    let bytes = if options.is_test { 1 << 20 } else { WEIGHTS_BYTES };
+    let limits = Limits { set };
+    let bandwidth = together(threads, || limits.bytes_per_s(bytes));
+    let rate = together(threads, || limits.multiply_adds_per_s());
+    println!(
+        "{} threads, {}: {:.1} GB/s are read, {:.0} G multiply-adds/s\n",
+        threads,
+        set.name(),
+        bandwidth / 1e9,
+        rate / 1e9
+    );
+    println!("| type | rows | ours, us | share of the limit | llama.cpp's, us | share | ratio |");
+    println!("|---|---|---|---|---|---|---|");
+    let pool = Pool::new(threads);
+    for (name, ggml_type) in TYPES {
+        if set.kernel(ggml_type as i32).is_none() || !options.takes(name) {
+            continue;
+        }
+        let random = random_numbers(ROWS * COLUMNS);
+        let weights = quantise(ggml_type, COLUMNS, &random);
+        for &inputs in &options.inputs {
+            let copies = (bytes / weights.len()).clamp(1, 512);
+            let copies = if inputs > 64 { copies.min(8) } else { copies };
+            let sizes =
+                Sizes { ggml_type, rows: ROWS, columns: COLUMNS, inputs, copies };
+            let mut both = [true, false].map(|ours| {
+                let mut product = Product::new(sizes, &weights, ours, &pool);
+                product.set_input(&random[..inputs * COLUMNS]);
+                product.run();
+                product
+            });
+            let mut times = [Vec::new(), Vec::new()];
+            for _ in 0..options.rounds {
+                for (product, times) in both.iter_mut().zip(&mut times) {
+                    times.push(time(|| product.run()).as_secs_f64() / copies as f64);
+                }
+            }
+            let ratios = times[1].iter().zip(&times[0]).map(|(theirs, ours)| theirs / ours);
+            let ratios = sorted(ratios.collect());
+            let multiply_adds = (ROWS * COLUMNS * inputs) as f64;
+            let limit = (weights.len() as f64 / bandwidth).max(multiply_adds / rate);
+            let [ours, theirs] = times.map(|times| median(&sorted(times)));
+            println!(
+                "| {name} | {inputs} | {:.1} | {:.2} | {:.1} | {:.2} | {:.2} ({:.2}-{:.2}) |",
+                ours * 1e6,
+                limit / ours,
+                theirs * 1e6,
+                limit / theirs,
+                median(&ratios),
+                ratios[0],
+                ratios[ratios.len() - 1],
+            );
+        }
+    }
+}
+
+struct Options {
+    types: Vec<String>,
+    inputs: Vec<usize>,
+    rounds: usize,
+    is_test: bool,
+}
+
+impl Options {
+    fn read() -> Self {
+        let mut options =
+            Self { types: Vec::new(), inputs: INPUTS.to_vec(), rounds: 9, is_test: true };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut numbers = || {
+                let list = words.next().expect("a list of numbers follows");
+                list.split(',').map(|n| n.parse().expect("a number")).collect::<Vec<_>>()
+            };
+            match word.as_str() {
+                "--bench" => options.is_test = false, // cargo's own word
+                "--test" => options.is_test = true,
+                "--rows" => options.inputs = numbers(),
+                "--rounds" => options.rounds = numbers()[0],
+                _ => options.types.push(word),
+            }
+        }
+        if options.is_test {
+            options.rounds = 1;
+        }
+        options
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        self.types.is_empty() || self.types.iter().any(|asked| asked.eq_ignore_ascii_case(name))
+    }
+}
+
+fn random_numbers(count: usize) -> Vec<f32> {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn time(work: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    work();
+    began.elapsed()
+}
+
+fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
+    numbers.sort_by(f64::total_cmp);
+    numbers
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
+/// What the threads, each on a core of its own, reach together.
+fn together(threads: usize, per_s: impl Fn() -> f64 + Sync) -> f64 {
+    std::thread::scope(|scope| {
+        let on_core = |core: usize| {
+            let mut cores = rustix::thread::CpuSet::new();
+            cores.set(core);
+            let _ = rustix::thread::sched_setaffinity(None, &cores); // or wherever it runs
+            per_s()
+        };
+        let started: Vec<_> =
+            (0..threads).map(|core| scope.spawn(move || on_core(core))).collect();
+        started.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    })
+}
+
+/// Two loops that do nothing but what a kernel cannot do faster.
+struct Limits {
+    set: InstructionSet,
+}
+
+/// A loop for each instruction set.
+macro_rules! for_each_set {
+    ($name:ident($($arg:ident: $type:ty),*), $body:ident) => {
+        unsafe fn $name(&self, $($arg: $type),*) {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            unsafe fn avx512($($arg: $type),*) {
+                // SAFETY: enabled above.
+                unsafe { $body::<Avx512>($($arg),*) }
+            }
+            #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+            unsafe fn avx_vnni($($arg: $type),*) {
+                // SAFETY: enabled above.
+                unsafe { $body::<AvxVnni>($($arg),*) }
+            }
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn avx2($($arg: $type),*) {
+                // SAFETY: enabled above.
+                unsafe { $body::<Avx2>($($arg),*) }
+            }
+            // SAFETY: `set` is one that this processor has.
+            unsafe {
+                match self.set {
+                    InstructionSet::Avx512Vnni => avx512($($arg),*),
+                    InstructionSet::AvxVnni => avx_vnni($($arg),*),
+                    InstructionSet::Avx2 => avx2($($arg),*),
+                }
+            }
+        }
+    };
+}
+
+const DOTS: usize = 12; // independent of each other, which hides their latency
+
+#[inline(always)]
+unsafe fn dots<S: Simd>(loops: usize) {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        let mut sums = [S::zero(); DOTS];
+        let (a, b) = (S::splat_byte(black_box(1)), S::splat_byte(black_box(1)));
+        for _ in 0..loops {
+            for sum in &mut sums {
+                *sum = S::dot8(*sum, a, b);
+            }
+            // Or the loop would become a product.
+            std::hint::black_box(loops);
+        }
+        for sum in sums {
+            black_box(S::total(sum));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn reads<S: Simd>(memory: &[u8]) {
+    // SAFETY: the caller has the instruction set; all reads lie in the slice.
+    unsafe {
+        let mut sums = [S::zero(); 4];
+        for part in memory.chunks_exact(4 * 64) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                for half in 0..16 / S::LANES {
+                    *sum = S::or(*sum, S::load(part.as_ptr().add(64 * i + 32 * half)));
+                }
+            }
+        }
+        for sum in sums {
+            black_box(S::total(sum));
+        }
+    }
+}
+
+impl Limits {
+    for_each_set!(dots(loops: usize), dots);
+    for_each_set!(reads(memory: &[u8]), reads);
+
+    /// Multiply-adds of a thread, all operands in registers.
+    fn multiply_adds_per_s(&self) -> f64 {
+        const LOOPS: usize = 1_000_000;
+        let lanes = if self.set == InstructionSet::Avx512Vnni { 16 } else { 8 };
+        // SAFETY: `set` is one that this processor has.
+        let pass = || time(|| unsafe { self.dots(LOOPS) }).as_secs_f64();
+        let times = sorted((0..9).map(|_| pass()).collect());
+        (LOOPS * DOTS * lanes * 4) as f64 / median(&times)
+    }
+
+    /// Bytes that a thread reads.
+    fn bytes_per_s(&self, bytes: usize) -> f64 {
+        let memory = vec![1; bytes];
+        // SAFETY: as above.
+        let pass = || time(|| unsafe { self.reads(&memory) }).as_secs_f64();
+        let times = sorted((0..15).map(|_| pass()).collect());
+        bytes as f64 / median(&times)
+    }
+}

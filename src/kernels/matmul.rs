@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::format::STRIP_ROWS;
 use super::kernel::Kernel;
-use super::product::Work;
+use super::product::{PREFETCH_BYTES, Work, prefetch};
 use super::team::Team;
 
 /// Weights that a thread takes at once, at most. A thread that another lane interrupts
@@ -56,17 +56,27 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
         // memory and its own strips of the output; nobody reads activations before all
         // are written.
         unsafe {
-            self.quantise(team);
-            team.begin_pieces();
             let strips = self.rows.div_ceil(STRIP_ROWS);
             let piece = self.piece_strips(strips, team.threads);
             let pieces = strips.div_ceil(piece);
             let mut index = team.thread;
+            // While activations are quantised, the weights are on their way.
+            self.prefetch(index * piece);
+            self.quantise(team);
+            team.begin_pieces();
             while index < pieces {
                 self.multiply(index * piece..((index + 1) * piece).min(strips));
                 index = team.next_piece(index);
+                self.prefetch(index * piece);
             }
         }
+    }
+
+    /// Asks for the begin of a strip: as much as the kernel, which looks further ahead, would
+    /// have to wait for.
+    fn prefetch(&self, strip: usize) {
+        let offset = strip * (self.kernel.strip_bytes)(self.columns);
+        prefetch(self.weights.wrapping_add(offset), PREFETCH_BYTES);
     }
 
     /// Quantises this thread's share of the activations.

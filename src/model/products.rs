@@ -2,22 +2,27 @@
 //! are trusted, to test them and to measure them.
 
 use std::ptr;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
 use crate::kernels::{Choice, InstructionSet, ggml};
 
-/// A product of weights with rows of activations, ready to be computed any number of times.
+/// A product of weights with rows of activations, ready to be computed any number of times:
+/// once in each run, or with several copies of the weights one after the other, so that
+/// they come from memory as in a step of a model.
 pub struct Product {
     contexts: [*mut sys::ggml_context; 2],
     buffers: [sys::ggml_backend_buffer_t; 2],
     backend: sys::ggml_backend_t,
-    threadpool: *mut sys::ggml_threadpool,
+    /// The backend computes with its threads.
+    _pool: Rc<Pool>,
     graph: *mut sys::ggml_cgraph,
-    weights: *mut sys::ggml_tensor,
     input: *mut sys::ggml_tensor,
+    /// Of the last copy.
     output: *mut sys::ggml_tensor,
+    weights_bytes: usize,
 }
 
 /// The sizes of a product, and who computes it.
@@ -31,9 +36,46 @@ pub struct Sizes {
     pub columns: usize,
     /// Rows of activations.
     pub inputs: usize,
-    /// Threads that compute; thread `i` is pinned to core `i`.
-    pub threads: usize,
+    /// Copies of the weights, at most [`COPIES_MAX`].
+    pub copies: usize,
 }
+
+/// Threads that compute products: thread `i` is pinned to core `i`. They poll between two
+/// products, so that products that are measured against each other share them.
+pub struct Pool {
+    threadpool: *mut sys::ggml_threadpool,
+    threads: i32,
+}
+
+impl Pool {
+    /// Starts so many threads, the calling one counted.
+    ///
+    /// # Panics
+    /// When there are more than cores, or the system gives none.
+    pub fn new(threads: usize) -> Rc<Self> {
+        let threads = i32::try_from(threads).expect("a few threads");
+        // SAFETY: the parameters are initialised and read only during the call.
+        let threadpool = unsafe {
+            let mut params = sys::ggml_threadpool_params_default(threads);
+            params.cpumask[..threads as usize].fill(true);
+            params.strict_cpu = true;
+            params.poll = 100;
+            sys::ggml_threadpool_new(&raw mut params)
+        };
+        assert!(!threadpool.is_null(), "{threads} threads");
+        Rc::new(Self { threadpool, threads })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`; whoever computed with it kept it alive.
+        unsafe { sys::ggml_threadpool_free(self.threadpool) };
+    }
+}
+
+/// Copies of the weights in one graph.
+pub const COPIES_MAX: usize = 512;
 
 impl Product {
     /// Makes the tensors: `weights` as a GGUF file has them. `ours` says whose kernels
@@ -41,31 +83,27 @@ impl Product {
     ///
     /// # Panics
     /// When ggml has no memory, or, with `ours`, when there is no kernel for the type.
-    pub fn new(sizes: Sizes, weights: &[u8], ours: bool) -> Self {
-        let Sizes { ggml_type, rows, columns, inputs, threads } = sizes;
-        let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // sizes of memory
+    pub fn new(sizes: Sizes, weights: &[u8], ours: bool, pool: &Rc<Pool>) -> Self {
+        let Sizes { ggml_type, rows, columns, inputs, copies } = sizes;
+        assert!((1..=COPIES_MAX).contains(&copies), "{copies} copies, at most {COPIES_MAX}");
+        let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // of memory
+        super::load::start_llama();
         // SAFETY: a sequence of calls as ggml documents it: tensors in contexts without
         // memory, then buffers for them. Every result that may be null is checked. The
         // tensors live as long as their contexts, the buffers as long as `self`.
         unsafe {
-            super::load::start_llama();
-            let context = || {
-                let params = sys::ggml_init_params {
-                    mem_size: 8 * sys::ggml_tensor_overhead() + sys::ggml_graph_overhead(),
-                    mem_buffer: ptr::null_mut(),
-                    no_alloc: true,
-                };
-                let context = sys::ggml_init(params);
-                assert!(!context.is_null(), "a small context");
-                context
-            };
-            let contexts = [context(), context()];
-            let matrix = sys::ggml_new_tensor_2d(contexts[0], ggml_type, columns, rows);
-            let input =
-                sys::ggml_new_tensor_2d(contexts[1], sys::GGML_TYPE_F32, columns, inputs);
-            let output = sys::ggml_mul_mat(contexts[1], matrix, input);
+            let contexts = [new_context(copies), new_context(2 * copies)];
+            let new_2d = sys::ggml_new_tensor_2d;
+            let input = new_2d(contexts[1], sys::GGML_TYPE_F32, columns, inputs);
             let graph = sys::ggml_new_graph(contexts[1]);
-            sys::ggml_build_forward_expand(graph, output);
+            let mut matrices = Vec::with_capacity(copies);
+            let mut output = ptr::null_mut();
+            for _ in 0..copies {
+                let matrix = new_2d(contexts[0], ggml_type, columns, rows);
+                output = sys::ggml_mul_mat(contexts[1], matrix, input);
+                sys::ggml_build_forward_expand(graph, output);
+                matrices.push(matrix);
+            }
             let buffer_type = if ours { ggml::buffer_type().cast() } else { llama_type(output) };
             let (weights_buffer, _) = ggml::packing(|| {
                 assert!(is_supported(output, buffer_type), "no kernel for type {ggml_type}");
@@ -74,28 +112,25 @@ impl Product {
             let plain = sys::ggml_backend_cpu_buffer_type();
             let rest = sys::ggml_backend_alloc_ctx_tensors_from_buft(contexts[1], plain);
             let backend = sys::ggml_backend_cpu_init();
-            let mut params = sys::ggml_threadpool_params_default(threads as i32); // a few
-            params.cpumask[..threads].fill(true);
-            params.strict_cpu = true;
-            params.poll = 100;
-            let threadpool = sys::ggml_threadpool_new(&raw mut params);
             assert!(!weights_buffer.is_null() && !rest.is_null(), "memory for a product");
-            assert!(!backend.is_null() && !threadpool.is_null(), "ggml's own backend");
-            sys::ggml_backend_cpu_set_threadpool(backend, threadpool);
-            sys::ggml_backend_cpu_set_n_threads(backend, threads as i32);
-            assert_eq!(weights.len(), sys::ggml_nbytes(matrix), "bytes of the weights");
-            sys::ggml_backend_tensor_set(matrix, weights.as_ptr().cast(), 0, weights.len());
-            Self {
-                contexts,
-                buffers: [weights_buffer, rest],
-                backend,
-                threadpool,
-                graph,
-                weights: matrix,
-                input,
-                output,
+            assert!(!backend.is_null(), "ggml's own backend");
+            sys::ggml_backend_cpu_set_threadpool(backend, pool.threadpool);
+            sys::ggml_backend_cpu_set_n_threads(backend, pool.threads);
+            for matrix in &matrices {
+                assert_eq!(weights.len(), sys::ggml_nbytes(*matrix), "bytes of the weights");
+                let from = weights.as_ptr().cast();
+                sys::ggml_backend_tensor_set(*matrix, from, 0, weights.len());
             }
+            let weights_bytes = sys::ggml_backend_buft_get_alloc_size(buffer_type, matrices[0]);
+            let buffers = [weights_buffer, rest];
+            let _pool = pool.clone();
+            Self { contexts, buffers, backend, _pool, graph, input, output, weights_bytes }
         }
+    }
+
+    /// Bytes of one copy of the weights in memory.
+    pub fn weights_bytes(&self) -> usize {
+        self.weights_bytes
     }
 
     /// Sets the activations, row by row.
@@ -126,15 +161,6 @@ impl Product {
             output
         }
     }
-
-    /// Bytes of the weights in memory.
-    pub fn weights_bytes(&self) -> usize {
-        // SAFETY: the buffer and the tensor are alive.
-        unsafe {
-            let buffer_type = sys::ggml_backend_buffer_get_type(self.buffers[0]);
-            sys::ggml_backend_buft_get_alloc_size(buffer_type, self.weights)
-        }
-    }
 }
 
 impl Drop for Product {
@@ -142,10 +168,24 @@ impl Drop for Product {
         // SAFETY: made in `new` and freed once, users first.
         unsafe {
             sys::ggml_backend_free(self.backend);
-            sys::ggml_threadpool_free(self.threadpool);
-            self.buffers.map(|buffer| sys::ggml_backend_buffer_free(buffer));
-            self.contexts.map(|context| sys::ggml_free(context));
+            self.buffers.iter().for_each(|buffer| sys::ggml_backend_buffer_free(*buffer));
+            self.contexts.iter().for_each(|context| sys::ggml_free(*context));
         }
+    }
+}
+
+/// A context for so many tensors, without their memory.
+fn new_context(tensors: usize) -> *mut sys::ggml_context {
+    // SAFETY: plain calls; the result is checked.
+    unsafe {
+        let params = sys::ggml_init_params {
+            mem_size: (tensors + 1) * sys::ggml_tensor_overhead() + sys::ggml_graph_overhead(),
+            mem_buffer: ptr::null_mut(),
+            no_alloc: true,
+        };
+        let context = sys::ggml_init(params);
+        assert!(!context.is_null(), "memory for {tensors} descriptions of tensors");
+        context
     }
 }
 
@@ -248,13 +288,14 @@ fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
         return true; // llama.cpp's
     }
     // A strip and a part of one, as many rows of activations as no kernel takes at once.
-    let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, threads: 1 };
+    let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1 };
     let wave = |i: usize, step: f32| (i as f32 * step).sin();
     let weights: Vec<f32> = (0..sizes.rows * sizes.columns).map(|i| wave(i, 0.37)).collect();
     let input: Vec<f32> = (0..sizes.inputs * sizes.columns).map(|i| wave(i, 0.11)).collect();
     let weights = quantise(ggml_type, sizes.columns, &weights);
+    let pool = Pool::new(1);
     let of = |ours: bool| {
-        let mut product = Product::new(sizes, &weights, ours);
+        let mut product = Product::new(sizes, &weights, ours, &pool);
         product.set_input(&input);
         product.run();
         product.output()
