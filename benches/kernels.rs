@@ -18,7 +18,8 @@ use corelane::kernels::simd::{Avx2, Avx512, AvxVnni, Simd};
 use corelane::model::products::{Pool, Product, Sizes, quantise};
 
 /// Type, its number in ggml. The matrix is that of Qwen3-0.6B's feed-forward.
-const TYPES: [(&str, u32); 5] = [("Q4_K", 12), ("Q6_K", 14), ("Q8_0", 8), ("Q5_K", 13), ("Q4_0", 2)];
+const TYPES: [(&str, u32); 5] =
+    [("Q4_K", 12), ("Q6_K", 14), ("Q8_0", 8), ("Q5_K", 13), ("Q4_0", 2)];
 const ROWS: usize = 3072;
 const COLUMNS: usize = 1024;
 const INPUTS: [usize; 6] = [1, 4, 8, 16, 32, 512];
@@ -54,8 +55,7 @@ fn main() {
         for &inputs in &options.inputs {
             let copies = (bytes / weights.len()).clamp(1, 512);
             let copies = if inputs > 64 { copies.min(8) } else { copies };
-            let sizes =
-                Sizes { ggml_type, rows: ROWS, columns: COLUMNS, inputs, copies };
+            let sizes = Sizes { ggml_type, rows: ROWS, columns: COLUMNS, inputs, copies };
             let mut both = [true, false].map(|ours| {
                 let mut product = Product::new(sizes, &weights, ours, &pool);
                 product.set_input(&random[..inputs * COLUMNS]);
@@ -156,8 +156,7 @@ fn together(threads: usize, per_s: impl Fn() -> f64 + Sync) -> f64 {
             let _ = rustix::thread::sched_setaffinity(None, &cores); // or wherever it runs
             per_s()
         };
-        let started: Vec<_> =
-            (0..threads).map(|core| scope.spawn(move || on_core(core))).collect();
+        let started: Vec<_> = (0..threads).map(|core| scope.spawn(move || on_core(core))).collect();
         started.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     })
 }

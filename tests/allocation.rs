@@ -9,6 +9,7 @@ use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::front::engine::Engine;
+use corelane::kernels::Choice;
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
 use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeModel, FakeOptions};
@@ -28,7 +29,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 #[test]
 fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     const SEQUENCES: usize = 8;
-    let loaded = load(&Source::BuiltIn, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
     let capacity = Capacity {
         slots: SEQUENCES,
         step_rows: 64,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use corelane::config::ServeConfig;
 use corelane::decode::extras::Asked;
 use corelane::decode::sampler::{History, Sampler};
+use corelane::kernels::Choice;
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
@@ -85,7 +86,7 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
         asked.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
 
-    let loaded = load(&Source::BuiltIn, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
     let context = ContextConfig {
         context_tokens: 1024,
         slots: 1,
@@ -194,7 +195,7 @@ fn the_same_seed_gives_the_same_text_beside_others_and_alone() {
 
 #[test]
 fn log_probabilities_are_the_models_own() {
-    let loaded = load(&Source::BuiltIn, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
     let context = ContextConfig {
         context_tokens: 256,
         slots: 1,
@@ -253,7 +254,7 @@ fn log_probabilities_are_the_models_own() {
 
 #[test]
 fn any_text_survives_the_vocabulary() {
-    let loaded = load(&Source::BuiltIn, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
     let vocab = &loaded.vocab;
     for text in ["plain", " two  spaces\n\n\ttab", "é漢字🦀\u{0}\u{7f}", "12345 67", "don't I'LL"]
     {

@@ -4,6 +4,7 @@
 mod support;
 
 use corelane::constraint::{Compiler, Constraint, Matcher};
+use corelane::kernels::Choice;
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
 use corelane::types::TokenId;
@@ -30,7 +31,8 @@ enum Walk {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let vocab = load(&Source::BuiltIn, |_| true).expect("the built-in model loads").vocab;
+        let vocab =
+            load(&Source::BuiltIn, Choice::Auto, |_| true).expect("the built-in model loads").vocab;
         let compiler = Compiler::new(&vocab).unwrap();
         let logits = vec![0.0; vocab.n_tokens()];
         Self { vocab, compiler, random: Random(seed), logits }

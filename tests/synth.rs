@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use corelane::config::ServeConfig;
+use corelane::kernels::Choice;
 use corelane::lanes::Server;
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Loaded, Source, load};
@@ -43,7 +44,7 @@ fn make(out: &Path, shape: Shape, quant: &str) -> Made {
 }
 
 fn open(path: &Path) -> Loaded {
-    load(&Source::File(path.to_owned()), |_| true).unwrap()
+    load(&Source::File(path.to_owned()), Choice::Auto, |_| true).unwrap()
 }
 
 /// Whether this process has mapped a file.
@@ -166,7 +167,8 @@ fn text_is_tokenised_as_by_the_built_in_model() {
     let path = folder.join("f16.gguf");
     let made = make(&path, Shape { vocab: 9001, ..tiny() }, "f16");
     assert!(made.tensors.iter().all(|tensor| ["f16", "f32"].contains(&&*tensor.type_name)));
-    let (synthetic, builtin) = (open(&path).vocab, load(&Source::BuiltIn, |_| true).unwrap().vocab);
+    let (synthetic, builtin) =
+        (open(&path).vocab, load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap().vocab);
     assert_eq!(synthetic.n_tokens(), 9001);
     assert_eq!(synthetic.end_tokens(), builtin.end_tokens());
     for text in [

@@ -86,11 +86,11 @@ pub trait Format {
         unreachable!("{} has no minima", Self::NAME)
     }
 
-    /// Their codes in a chunk, four columns in each vector.
+    /// Their codes in a chunk: vector `v`, four columns.
     ///
     /// # Safety
     /// As for [`Self::scales`]; `chunk` points to [`Self::CHUNK_BYTES`].
-    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS];
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int;
 }
 
 /// Bytes of the heads of a strip.

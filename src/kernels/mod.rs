@@ -25,8 +25,8 @@
 pub mod activations;
 pub mod format;
 pub mod ggml;
-pub mod kernel;
 mod k_scales;
+pub mod kernel;
 pub mod matmul;
 pub mod product;
 mod q4_0;

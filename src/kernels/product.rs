@@ -77,7 +77,6 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                 let index = tile * chunks + chunk;
                 let at = codes.add(index * F::CHUNK_BYTES);
                 prefetch(at.wrapping_add(PREFETCH_BYTES), F::CHUNK_BYTES);
-                let codes: [S::Int; VECTORS] = F::codes::<S>(at, first);
                 let vectors = VECTORS / F::CHUNK_SCALES;
                 for group in 0..F::CHUNK_SCALES {
                     let mut sums: [S::Int; ROWS] = std::array::from_fn(|r| match F::OFFSET {
@@ -87,9 +86,10 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                         ),
                     });
                     for v in group * vectors..(group + 1) * vectors {
+                        let codes = F::code::<S>(at, first, v);
                         for (sum, row) in sums.iter_mut().zip(rows) {
                             let four = S::splat(row.add(index * CHUNK + 4 * v));
-                            *sum = S::dot8(*sum, codes[v], four);
+                            *sum = S::dot8(*sum, codes, four);
                         }
                     }
                     let scale = scales[chunk * F::CHUNK_SCALES + group];

@@ -52,8 +52,8 @@ impl Format for Q4_0 {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: the caller's promise.
-        unsafe { unpack_nibbles::<S>(chunk, row) }
+        unsafe { unpack_nibbles::<S>(chunk, row, v) }
     }
 }

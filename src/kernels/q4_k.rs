@@ -9,7 +9,7 @@
 //!   in each byte: low 4 bits column 4v + i, high 4 bits column 16 + 4v + i
 //! ```
 
-use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, VECTORS, set_word, word};
+use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, set_word, word};
 use super::k_scales;
 use super::simd::Simd;
 
@@ -60,9 +60,9 @@ impl Format for Q4K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: the caller's promise.
-        unsafe { unpack_nibbles::<S>(chunk, row) }
+        unsafe { unpack_nibbles::<S>(chunk, row, v) }
     }
 }
 
@@ -85,20 +85,17 @@ pub fn nibble(chunk: &[u8], row: usize, column: usize) -> u8 {
     if column < 16 { byte & 15 } else { byte >> 4 }
 }
 
-/// All of them.
+/// Vector `v` of those.
 ///
 /// # Safety
-/// As [`Format::codes`].
+/// As [`Format::code`].
 #[inline(always)]
-pub unsafe fn unpack_nibbles<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+pub unsafe fn unpack_nibbles<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
     // SAFETY: a chunk begins with four vectors of 64 bytes, of which those of the rows
     // from `row` on are read.
     unsafe {
-        let low = S::splat_byte(0x0F);
-        let packed: [S::Int; 4] = std::array::from_fn(|v| S::load(chunk.add(64 * v + 4 * row)));
-        std::array::from_fn(|v| match v {
-            0..4 => S::and(packed[v], low),
-            _ => S::and(S::right::<4>(packed[v - 4]), low),
-        })
+        let packed = S::load(chunk.add(64 * (v % 4) + 4 * row));
+        let low = if v < 4 { packed } else { S::right::<4>(packed) };
+        S::and(low, S::splat_byte(0x0F))
     }
 }

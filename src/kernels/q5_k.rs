@@ -66,25 +66,22 @@ impl Format for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: the caller's promise; the fifth bits follow the low ones.
         unsafe {
-            let low = unpack_nibbles::<S>(chunk, row);
+            let low = unpack_nibbles::<S>(chunk, row, v);
             let bits = S::load(chunk.add(FIFTH + 4 * row));
-            let fifth = S::splat_byte(0x10);
-            std::array::from_fn(|v| {
-                let bit = match v {
-                    0 => S::left::<4>(bits),
-                    1 => S::left::<3>(bits),
-                    2 => S::left::<2>(bits),
-                    3 => S::left::<1>(bits),
-                    4 => bits,
-                    5 => S::right::<1>(bits),
-                    6 => S::right::<2>(bits),
-                    _ => S::right::<3>(bits),
-                };
-                S::or(low[v], S::and(bit, fifth))
-            })
+            let bit = match v {
+                0 => S::left::<4>(bits),
+                1 => S::left::<3>(bits),
+                2 => S::left::<2>(bits),
+                3 => S::left::<1>(bits),
+                4 => bits,
+                5 => S::right::<1>(bits),
+                6 => S::right::<2>(bits),
+                _ => S::right::<3>(bits),
+            };
+            S::or(low, S::and(bit, S::splat_byte(0x10)))
         }
     }
 }

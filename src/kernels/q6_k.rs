@@ -13,7 +13,7 @@
 //!                               the high bits of column 4 (2f + h) + i
 //! ```
 
-use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
+use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, half, set_word, word};
 use super::q4_k::{nibble, pack_nibbles, unpack_nibbles};
 use super::simd::Simd;
 
@@ -44,7 +44,8 @@ impl Format for Q6K {
                     let at = 64 * part + 32 * (index % 2) + 4 * v;
                     word(block, at) >> (index / 2 * 4) & 0x0F0F_0F0F
                 };
-                let high = |v: usize| word(block, 128 + 32 * part + 4 * v) >> (2 * index) & 0x0303_0303;
+                let high =
+                    |v: usize| word(block, 128 + 32 * part + 4 * v) >> (2 * index) & 0x0303_0303;
                 pack_nibbles(chunk, row, low);
                 for h in 0..2 {
                     let bits = |f: usize| high(2 * f + h) << (2 * f);
@@ -93,22 +94,18 @@ impl Format for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: the caller's promise; two vectors of high bits follow the low ones.
         unsafe {
-            let low = unpack_nibbles::<S>(chunk, row);
-            let high: [S::Int; 2] =
-                std::array::from_fn(|h| S::load(chunk.add(HIGH + 64 * h + 4 * row)));
-            let mask = S::splat_byte(0x30);
-            std::array::from_fn(|v| {
-                let bits = match v / 2 {
-                    0 => S::left::<4>(high[v % 2]),
-                    1 => S::left::<2>(high[v % 2]),
-                    2 => high[v % 2],
-                    _ => S::right::<2>(high[v % 2]),
-                };
-                S::or(low[v], S::and(bits, mask))
-            })
+            let low = unpack_nibbles::<S>(chunk, row, v);
+            let high = S::load(chunk.add(HIGH + 64 * (v % 2) + 4 * row));
+            let bits = match v / 2 {
+                0 => S::left::<4>(high),
+                1 => S::left::<2>(high),
+                2 => high,
+                _ => S::right::<2>(high),
+            };
+            S::or(low, S::and(bits, S::splat_byte(0x30)))
         }
     }
 }

@@ -56,8 +56,8 @@ impl Format for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(chunk: *const u8, row: usize) -> [S::Int; VECTORS] {
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: a chunk has eight vectors of 64 bytes.
-        unsafe { std::array::from_fn(|v| S::load(chunk.add(64 * v + 4 * row))) }
+        unsafe { S::load(chunk.add(64 * v + 4 * row)) }
     }
 }

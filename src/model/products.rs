@@ -249,6 +249,25 @@ pub fn quantise(ggml_type: u32, columns: usize, weights: &[f32]) -> Vec<u8> {
     }
 }
 
+/// The weights of whole rows as a GGUF file has them, by ggml's own code.
+///
+/// # Panics
+/// When there are no whole rows.
+pub fn dequantise(ggml_type: u32, columns: usize, weights: &[u8]) -> Vec<f32> {
+    // SAFETY: each row has as many bytes as ggml says, and room for its numbers.
+    unsafe {
+        let row_bytes = sys::ggml_row_size(ggml_type, columns as i64);
+        assert!(weights.len().is_multiple_of(row_bytes), "whole rows of {columns}");
+        let mut floats = vec![0.0; weights.len() / row_bytes * columns];
+        let to_float = (*sys::ggml_get_type_traits(ggml_type)).to_float;
+        let to_float = to_float.expect("quantised types have it");
+        for (row, floats) in weights.chunks_exact(row_bytes).zip(floats.chunks_exact_mut(columns)) {
+            to_float(row.as_ptr().cast(), floats.as_mut_ptr(), columns as i64);
+        }
+        floats
+    }
+}
+
 /// The instruction set of our kernels, if they are wanted and compute right: the first time
 /// they are wanted in this process, one small product is compared with the same product of
 /// ggml's plain code. A wrong one is logged, and llama.cpp's kernels are used from then on.

@@ -70,6 +70,7 @@ pub fn config() -> ServeConfig {
         entropy: 1,
         drain: Duration::from_secs(10),
         placement: Topology::read().unwrap().place(&Wishes::default()).unwrap(),
+        kernels: corelane::kernels::Choice::Auto,
         cache: corelane::types::CacheLayout::default(),
         poll: 0,
     }
