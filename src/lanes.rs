@@ -241,7 +241,7 @@ impl Server {
         });
         let prepare = self.start_prepare(&serving)?;
         let embed = embedder.map(|(_, make)| self.start_embed(&serving, make)).transpose()?;
-        self.metrics.set_model(&name);
+        self.metrics.set_model(&name, info.kernels.name);
         let ready = Ready { serving, capacity, link: front_link, prepare, embed };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();

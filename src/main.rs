@@ -15,6 +15,7 @@ use corelane::limits::LOG_LINES_MAX;
 use corelane::metrics::Metrics;
 use corelane::model::load::Source;
 use corelane::placement::format_list;
+use corelane::types::KernelsInfo;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -140,6 +141,18 @@ fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
     }
 }
 
+/// Whose code multiplies with the weights, and what it takes of memory.
+fn kernels(info: &KernelsInfo) -> String {
+    if info.matrices == 0 {
+        return "llama.cpp's".into();
+    }
+    let (mb, added) = (info.bytes as f64 / 1e6, info.bytes_added as f64 / 1e6);
+    format!(
+        "{} for {} matrices: {mb:.1} MB, {added:.1} MB more than in the file",
+        info.name, info.matrices
+    )
+}
+
 /// What a person wants to know of a server that has started.
 fn announce(server: &Server, config: &ServeConfig, served: &Served) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
@@ -154,6 +167,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &Served) {
   address  http://{address}
   metrics  {ops}
   model    {name}: {params:.1} M parameters, {size:.1} MB
+  kernels  {kernels}
   context  {context} tokens for {parallel} requests at once, at most {each} each
   lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}
 
@@ -166,6 +180,7 @@ Try it:
         name = served.name,
         params = info.n_params as f64 / 1e6,
         size = info.size_bytes as f64 / 1e6,
+        kernels = kernels(&info.kernels),
         context = served.context_tokens,
         parallel = config.parallel,
         each = served.sequence_tokens,

@@ -199,6 +199,8 @@ fn impossible_values_say_what_would_be_right() {
     for args in [&["serve", "--port", "x"][..], &["serve", "--nope"], &["nope"], &[]] {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");
     }
+    let output = run(&["serve", "--kernels", "fast"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("must be auto, llama, avx512-vnni"));
     let output = run(&["serve", "--decode-cores", "3-1"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("looks like 1-3,6"));
 }
@@ -397,6 +399,24 @@ fn an_idle_server_does_not_spin() {
     std::thread::sleep(Duration::from_secs(2));
     let ticks = running.cpu_ticks() - before;
     assert!(ticks <= 10, "{ticks} ticks of 10 ms in 2 s");
+}
+
+/// In the banner, the metrics and `/props`.
+#[test]
+fn kernels_are_said_wherever_a_server_describes_itself() {
+    let best = corelane::kernels::InstructionSet::best().unwrap().name();
+    for (flag, name, shown) in [
+        ("auto", best, format!("{best} for 36 matrices")),
+        ("llama", "llama", "llama.cpp's".into()),
+    ] {
+        let running = Running::start(&["--kernels", flag]);
+        assert!(running.banner.contains(&format!("kernels  {shown}")), "{}", running.banner);
+        let version = env!("CARGO_PKG_VERSION");
+        let info = format!("corelane_build_info{{version=\"{version}\",kernels=\"{name}\"}}");
+        assert_eq!(running.scrape().get(&info), 1.0);
+        let props = Client::connect(running.address).get("/props").json();
+        assert_eq!(props["kernels"], name);
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub struct Metrics {
     pub decode: DecodeMetrics,
     /// Written by the prepare lane.
     pub prepare: PrepareMetrics,
-    model: OnceLock<String>,
+    model: OnceLock<(String, &'static str)>,
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
@@ -75,12 +75,17 @@ impl Metrics {
 
     /// The name of the model that is served, once it is loaded.
     pub fn model(&self) -> Option<&str> {
-        self.model.get().map(String::as_str)
+        self.model.get().map(|(name, _)| name.as_str())
     }
 
-    /// Names the model. The first name stays.
-    pub fn set_model(&self, name: &str) {
-        self.model.get_or_init(|| name.to_owned());
+    /// The kernels that multiply with its weights, once it is loaded.
+    pub fn kernels(&self) -> Option<&'static str> {
+        self.model.get().map(|(_, kernels)| *kernels)
+    }
+
+    /// Names the model and its kernels. The first names stay.
+    pub fn set_model(&self, name: &str, kernels: &'static str) {
+        self.model.get_or_init(|| (name.to_owned(), kernels));
     }
 
     /// Log lines that were dropped because the log was not written fast enough;
@@ -125,9 +130,9 @@ mod tests {
     fn the_model_is_named_once() {
         let metrics = Metrics::default();
         assert_eq!(metrics.model(), None);
-        metrics.set_model("first");
-        metrics.set_model("second");
-        assert_eq!(metrics.model(), Some("first"));
+        metrics.set_model("first", "avx2");
+        metrics.set_model("second", "llama");
+        assert_eq!((metrics.model(), metrics.kernels()), (Some("first"), Some("avx2")));
         assert_eq!(metrics.log_lines_lost(), None);
         metrics.set_log_lines_lost(|| 3);
         assert_eq!(metrics.log_lines_lost(), Some(3));

@@ -157,8 +157,11 @@ impl Page<'_> {
         let ready = metrics.front.state() == State::Ready;
         self.gauge(
             "corelane_build_info",
-            "Always 1; the label tells the version.",
-            &[("version", env!("CARGO_PKG_VERSION"))],
+            "Always 1; the labels tell the version, and the kernels once a model is loaded.",
+            &[
+                ("version", env!("CARGO_PKG_VERSION")),
+                ("kernels", metrics.kernels().unwrap_or_default()),
+            ],
             1_u64,
         )?;
         let uptime = metrics.clock.now().0 as f64 / MICROS;

@@ -177,10 +177,11 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
     write!(
         out,
         ",\"n_vocab\":{},\"n_ctx_train\":{},\"build_info\":\"corelane {}\",\
-         \"modalities\":{{\"vision\":false,\"audio\":false}}}}",
+         \"kernels\":\"{}\",\"modalities\":{{\"vision\":false,\"audio\":false}}}}",
         props.info.n_vocab,
         props.info.context_trained,
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        props.info.kernels.name
     )
     .expect("memory");
 }
