@@ -41,6 +41,12 @@ pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 /// is computed block by block.
 pub const SCORES_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
+/// Threads that pack weights when a model is loaded: more would wait for the memory.
+pub const PACK_THREADS_MAX: usize = 16;
+
+/// Bytes of weights that are worth a thread.
+pub const PACK_BYTES_MIN: usize = 256 * 1024;
+
 /// Sequences waiting for a slot, all requests together.
 pub const QUEUE_SEQUENCES: usize = 1024;
 

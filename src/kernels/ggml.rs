@@ -5,9 +5,11 @@ use std::ffi::c_void;
 use std::slice;
 use std::sync::OnceLock;
 
+use super::format::STRIP_ROWS;
 use super::kernel::{InstructionSet, Kernel};
 use super::matmul::{Product, work_bytes};
 use super::team::Team;
+use crate::limits::{PACK_BYTES_MIN, PACK_THREADS_MAX};
 
 /// The instruction set that ggml's operations are computed with. It never changes: packed
 /// weights stay in memory for as long as their model.
@@ -156,7 +158,7 @@ unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
     // `packed_bytes` told.
     let (from, to) =
         unsafe { (slice::from_raw_parts(from, file_bytes), slice::from_raw_parts_mut(to, bytes)) };
-    (kernel.pack)(matrix.columns(), from, to);
+    pack_together(&kernel, matrix.columns(), from, to);
     if let Some(packed) = LOADING.get() {
         LOADING.set(Some(Packed {
             matrices: packed.matrices + 1,
@@ -164,6 +166,23 @@ unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
             bytes: packed.bytes + bytes,
         }));
     }
+}
+
+/// Packs a matrix with several threads: each packs some strips. Half of the time goes into
+/// pages of memory that are new, which the kernel clears when they are first written.
+fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
+    let strip_bytes = (kernel.strip_bytes)(columns);
+    let rows_bytes = columns / kernel.block_columns * kernel.block_bytes * STRIP_ROWS;
+    let strips = to.len() / strip_bytes;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = cores.min(PACK_THREADS_MAX).min(to.len() / PACK_BYTES_MIN).max(1);
+    let share = strips.div_ceil(threads);
+    std::thread::scope(|scope| {
+        let shares = from.chunks(share * rows_bytes).zip(to.chunks_mut(share * strip_bytes));
+        for (from, to) in shares {
+            scope.spawn(move || (kernel.pack)(columns, from, to));
+        }
+    });
 }
 
 unsafe extern "C" fn work(matrix: *const Matrix, input_rows: i64) -> usize {
