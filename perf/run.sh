@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 . perf/common.sh
 
 studies="ladder ladder-ends ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
-	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload hostile criterion settings versus against"
+	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload hostile criterion products kernels settings versus against"
 only=
 case "${1:-}" in
 --only)
@@ -80,6 +80,7 @@ trap '[ -z "$running" ] || kill -s TERM -- "-$running" 2>/dev/null || true; stop
 # All that is built is built first: a compiler beside a measurement takes its cores.
 cargo build --release
 ! wanted criterion || cargo bench --quiet --no-run
+! wanted products || cargo bench --quiet --no-run --bench kernels
 ! wanted settings || cargo build --release --features openmp --target-dir target/openmp
 large_model
 quarter_model
@@ -135,6 +136,8 @@ stop_server
 study overload perf/overload.py --model "$model" --json "$out/overload.json"
 study hostile perf/hostile.py --model "$model" --json "$out/hostile.json"
 study criterion perf/criterion.py --json "$out/criterion.json"
+study products cargo bench --quiet --bench kernels
+study kernels perf/kernels.py --model "$model" --json "$out/kernels.json"
 study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
 	--json "$out/settings.json"
 if [ -n "${VS:-}" ]; then

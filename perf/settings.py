@@ -110,12 +110,12 @@ def main() -> None:
     print(f"\nmachine: {machine()}")
 
 
-def run(binary, model: str, workload: tuple[int, int, int], flags: list[str]) -> dict[str, float | None]:
-    """Tokens a second of rung 0, and the rows of the steps that only decode."""
+def run(binary, model: str | None, workload: tuple[int, int, int], flags: list[str]) -> dict[str, float | None]:
+    """Tokens a second of rung 0, and the rows of the steps that only decode. No model is the built-in one."""
     concurrency, prompt, generated = workload
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "ladder.json"
-        command = [str(binary), "bench", "ladder", f"--model={model}", "--rung=0", "--rounds=1", f"--json={result}"]
+        command = [str(binary), "bench", "ladder", *([f"--model={model}"] if model else []), "--rung=0", "--rounds=1", f"--json={result}"]
         command += [f"--concurrency={concurrency}", f"--requests={concurrency}"]
         command += [f"--prompt-tokens={prompt}", f"--gen-tokens={generated}"]
         # A flag given twice is an error: the later one is a setting's.

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Our kernels for the weights against llama.cpp's: the same binary with --kernels=llama, in turns.
+
+    perf/kernels.py --model FILE [--json FILE] [--rounds N] [--flash-attn WHEN]
+
+Rung 0 of the ladder: texts of 32 + 50 tokens, 1 to 32 at once, and a prompt of 511 tokens.
+Prints a table in Markdown: tokens a second of the steps that only decode (of the prompt: of
+those that only read prompts), and the ratio of ours to theirs within a round: median (from to).
+With the built-in model, the same. `cargo bench --bench kernels` has single products.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+
+from server import CORELANE, machine
+from settings import run
+from spread import shown, spread
+
+# At once, prompt, generated; the rate that counts; the ratio that was aimed at.
+ROWS = [
+    ((1, 32, 50), "decode", 1.0),
+    ((4, 32, 50), "decode", 1.5),
+    ((8, 32, 50), "decode", 1.8),
+    ((16, 32, 50), "decode", 1.7),
+    ((32, 32, 50), "decode", 1.7),
+    ((1, 511, 1), "prefill", 1.4),
+]
+BUILTIN = [((1, 32, 50), "decode", None), ((8, 32, 50), "decode", None), ((32, 32, 50), "decode", None)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a GGUF file; the targets are of Qwen3-0.6B's shape in Q4_K_M")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--flash-attn", default="on", help="of both [default: on]")
+    options = parser.parse_args()
+    base = ["--ubatch-size=512", f"--flash-attn={options.flash_attn}"]
+    print("| model: at once x prompt + generated | rate | llama.cpp's t/s | ours | ratio |\n|---|---|---|---|---|", flush=True)
+    rows = []
+    for model, workload, rate, least in [(options.model, *row) for row in ROWS] + [(None, *row) for row in BUILTIN]:
+        found = {"llama": [], "auto": []}
+        for _ in range(options.rounds):
+            for kernels, runs in found.items():
+                runs.append(run(CORELANE, model, workload, [*base, f"--kernels={kernels}"])[rate])
+        ratio = spread([ours / theirs for ours, theirs in zip(found["auto"], found["llama"])])
+        name = f"{'large' if model else 'built-in'}: {workload[0]} x {workload[1]} + {workload[2]}"
+        theirs, ours = (statistics.median(runs) for runs in found.values())
+        print(f"| {name} | {rate} | {theirs:.1f} | {ours:.1f} | {shown(ratio)} |", flush=True)
+        rows.append({"workload": name, "rate": rate, "least": least, "tokens_per_s": found, "ratio": ratio})
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "flags": base, "rows": rows}, indent=1) + "\n")
+    print(f"\nmachine: {machine()}")
+
+
+if __name__ == "__main__":
+    main()
