@@ -19,8 +19,8 @@ fn main() {
         .compile("corelane_ggml");
 }
 
-/// llama.cpp's sources: the folder that `llama-cpp-sys-2` ran cmake in. It tells only where
-/// cmake installed; cmake's own cache, beside that, has the rest.
+/// llama.cpp's sources. `llama-cpp-sys-2` publishes only cmake's install folder; the cache in
+/// the build folder beside it names the source folder.
 fn llama_sources() -> PathBuf {
     let installed = env::var("DEP_LLAMA_GGML_CMAKE_DIR").expect(
         "llama-cpp-sys-2 tells where it installed ggml's cmake files (its `links` metadata)",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use corelane::kernels::InstructionSet;
 use corelane::kernels::simd::{Avx2, Avx512, AvxVnni, Simd};
-use corelane::model::products::{Pool, Product, Sizes, quantise};
+use corelane::model::products::{COPIES_MAX, Pool, ProductGraph, Sizes, quantise};
 
 /// Type, its number in ggml. The matrix is that of Qwen3-0.6B's feed-forward.
 const TYPES: [(&str, u32); 5] =
@@ -29,7 +29,7 @@ const WEIGHTS_BYTES: usize = 128 << 20;
 fn main() {
     let options = Options::read();
     let set = InstructionSet::best().expect("a processor that there are kernels for");
-    corelane::kernels::ggml::install(set);
+    corelane::kernels::ggml::choose(set);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     // With `cargo test --benches`: everything once, in a cache.
     let bytes = if options.is_test { 1 << 20 } else { WEIGHTS_BYTES };
@@ -45,7 +45,7 @@ fn main() {
     );
     println!("| type | rows | ours, us | share of the limit | llama.cpp's, us | share | ratio |");
     println!("|---|---|---|---|---|---|---|");
-    let pool = Pool::new(threads);
+    let pool = Pool::new(threads, true);
     for (name, ggml_type) in TYPES {
         if set.kernel(ggml_type as i32).is_none() || !options.takes(name) {
             continue;
@@ -53,11 +53,11 @@ fn main() {
         let random = random_numbers(ROWS * COLUMNS);
         let weights = quantise(ggml_type, COLUMNS, &random);
         for &inputs in &options.inputs {
-            let copies = (bytes / weights.len()).clamp(1, 512);
+            let copies = (bytes / weights.len()).clamp(1, COPIES_MAX);
             let copies = if inputs > 64 { copies.min(8) } else { copies };
             let sizes = Sizes { ggml_type, rows: ROWS, columns: COLUMNS, inputs, copies };
             let mut both = [true, false].map(|ours| {
-                let mut product = Product::new(sizes, &weights, ours, &pool);
+                let mut product = ProductGraph::new(sizes, &weights, ours, &pool);
                 product.set_input(&random[..inputs * COLUMNS]);
                 product.run();
                 product

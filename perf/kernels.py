@@ -6,7 +6,7 @@
 Rung 0 of the ladder: texts of 32 + 50 tokens, 1 to 32 at once, and a prompt of 511 tokens.
 Prints a table in Markdown: tokens a second of the steps that only decode (of the prompt: of
 those that only read prompts), and the ratio of ours to theirs within a round: median (from to).
-With the built-in model, the same. `cargo bench --bench kernels` has single products.
+Then it repeats the decode rows with the built-in model. `cargo bench --bench kernels` has single products.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def main() -> None:
     rows = []
     for model, workload, rate, least in [(options.model, *row) for row in ROWS] + [(None, *row) for row in BUILTIN]:
         found = {"llama": [], "auto": []}
-        for _ in range(options.rounds):
-            for kernels, runs in found.items():
+        for round in range(options.rounds):  # each begins with the other
+            for kernels, runs in list(found.items())[:: 1 if round % 2 else -1]:
                 runs.append(run(CORELANE, model, workload, [*base, f"--kernels={kernels}"])[rate])
         ratio = spread([ours / theirs for ours, theirs in zip(found["auto"], found["llama"])])
         name = f"{'large' if model else 'built-in'}: {workload[0]} x {workload[1]} + {workload[2]}"

@@ -44,7 +44,7 @@ pub const SCORES_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Threads that pack weights when a model is loaded: more would wait for the memory.
 pub const PACK_THREADS_MAX: usize = 16;
 
-/// Bytes of weights that are worth a thread.
+/// Least bytes of packed weights for each thread that packs.
 pub const PACK_BYTES_MIN: usize = 256 * 1024;
 
 /// Sequences waiting for a slot, all requests together.

@@ -65,7 +65,7 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
 }
 
 #[test]
-fn they_do_with_llama_cpps_kernels() {
+fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop_with_llama_kernels() {
     compare_greedy_texts(Choice::Llama);
 }
 

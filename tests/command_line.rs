@@ -401,6 +401,30 @@ fn an_idle_server_does_not_spin() {
     assert!(ticks <= 10, "{ticks} ticks of 10 ms in 2 s");
 }
 
+/// Lanes that are not pinned may run on every core: kernels are checked with ggml's threads
+/// before, and these pin whoever computes with them.
+#[test]
+fn only_the_front_and_the_decode_lane_are_pinned() {
+    let running = Running::start(&[]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
+    let mut seen = Vec::new();
+    for task in tasks {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(':').trim().to_owned()
+        };
+        let (name, cores) = (field("Name"), field("Cpus_allowed_list"));
+        if ["corelane", "prepare", "signals"].contains(&name.as_str()) {
+            let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let allowed = format!("Cpus_allowed_list:\t{cores}\n");
+            assert!(own.contains(&allowed), "{name} may run on {cores}");
+            seen.push(name);
+        }
+    }
+    assert!(seen.len() >= 3, "{seen:?}");
+}
+
 /// In the banner, the metrics and `/props`.
 #[test]
 fn kernels_are_said_wherever_a_server_describes_itself() {

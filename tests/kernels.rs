@@ -11,7 +11,7 @@ use corelane::kernels::team::Team;
 use corelane::kernels::{Choice, InstructionSet};
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Loaded, Source, load};
-use corelane::model::products::{self, Pool, Sizes, dequantise};
+use corelane::model::products::{self, Pool, ProductGraph, Sizes, dequantise};
 use corelane::model::{Backend, DecodeRow};
 use corelane::types::{Position, SlotId, TokenId};
 use proptest::prelude::*;
@@ -186,8 +186,8 @@ proptest! {
 #[test]
 fn errors_are_no_larger_than_those_of_llama_cpp() {
     let set = InstructionSet::best().expect("a processor that there are kernels for");
-    corelane::kernels::ggml::install(set);
-    let pool = Pool::new(2);
+    corelane::kernels::ggml::choose(set);
+    let pool = Pool::new(2, false);
     let mut compared = 0;
     for (ggml_type, _) in TYPES {
         let Some(kernel) = set.kernel(ggml_type) else { continue };
@@ -199,6 +199,7 @@ fn errors_are_no_larger_than_those_of_llama_cpp() {
             (33, 2, 17),
             (48, 6, 64),
             (2048, 2, 9),
+            (48, 12, 400),
         ] {
             let mut random = Random(rows as u64);
             let columns = blocks * 256;
@@ -211,7 +212,7 @@ fn errors_are_no_larger_than_those_of_llama_cpp() {
             let exact = exact(&dequantise(ggml_type as u32, columns, &weights), columns, &input);
             let sizes = Sizes { ggml_type: ggml_type as u32, rows, columns, inputs, copies: 1 };
             let [ours, theirs] = [true, false].map(|ours| {
-                let mut product = products::Product::new(sizes, &weights, ours, &pool);
+                let mut product = ProductGraph::new(sizes, &weights, ours, &pool);
                 product.set_input(&input);
                 product.run();
                 let found = product.output();
@@ -229,24 +230,34 @@ fn errors_are_no_larger_than_those_of_llama_cpp() {
             compared += 1;
         }
     }
-    assert!(compared >= 7, "{compared} products compared");
+    let kernels = TYPES.iter().filter(|(ggml_type, _)| set.kernel(*ggml_type).is_some()).count();
+    assert!(kernels >= 4, "all but perhaps Q8_0, which AVX2 alone does not have");
+    assert_eq!(compared, 8 * kernels);
 }
 
 #[test]
 fn zeros_tiny_and_huge_activations_stay_numbers() {
-    for (set, _, kernel, halves) in kernels() {
+    for (set, ggml_type, kernel, halves) in kernels() {
         let mut random = Random(3);
         let columns = 2 * 256;
         let blocks = columns / kernel.block_columns;
         let weights = random_weights(&mut random, &kernel, halves, 20 * blocks, 5..=15);
-        for (size, most) in
-            [(0.0, 0.0), (1e-45, 1e-30), (1e-38, 1e-30), (1e30, f64::from(f32::MAX))]
+        let floats = dequantise(ggml_type as u32, columns, &weights);
+        // Below 1e-36, activations count as zeros.
+        for (size, precision) in
+            [(0.0, 0.0), (1e-45, 1.0), (1e-37, 1.0), (1e-35, 0.02), (1e30, 0.02)]
         {
             let input: Vec<f32> = (0..3 * columns).map(|_| size * random.number()).collect();
             let found = multiply(&kernel, &weights, 20, columns, &input);
-            let largest = found.iter().fold(0.0, |largest: f64, x| largest.max(f64::from(x.abs())));
-            assert!(found.iter().all(|x| x.is_finite()), "{} {} {size}", set.name(), kernel.name);
-            assert!(largest <= most, "{} {} {size}: {largest}", set.name(), kernel.name);
+            for (found, (exact, of)) in found.iter().zip(exact(&floats, columns, &input)) {
+                let error = (f64::from(*found) - exact).abs();
+                assert!(
+                    found.is_finite() && error <= precision * of,
+                    "{} {} {size}: {found} instead of {exact}",
+                    set.name(),
+                    kernel.name
+                );
+            }
         }
     }
 }
@@ -267,6 +278,96 @@ fn packed_rows_are_unpacked_as_ggml_reads_them_in_the_file() {
         }
         // No larger than in the file, but for rows that fill up a strip.
         assert!(packed.len() <= weights.len() / rows * 48 + 3 * 64, "{}", kernel.name);
+    }
+}
+
+/// Through ggml: activations in three dimensions, with gaps between their rows, and rows that
+/// are looked up.
+#[test]
+fn ggml_may_ask_for_activations_with_gaps_and_for_single_rows() {
+    use llama_cpp_sys_2 as sys;
+    const ROWS: usize = 48;
+    const COLUMNS: usize = 512;
+    const LOOKED_UP: [i32; 4] = [47, 0, 17, 17];
+    let set = InstructionSet::best().expect("a processor that there are kernels for");
+    corelane::kernels::ggml::choose(set);
+    drop(Pool::new(1, false)); // starts llama.cpp
+    for (ggml_type, _) in TYPES {
+        let Some(kernel) = set.kernel(ggml_type) else { continue };
+        let mut random = Random(11);
+        let floats: Vec<f32> = (0..ROWS * COLUMNS).map(|_| random.number()).collect();
+        let weights = products::quantise(ggml_type as u32, COLUMNS, &floats);
+        // Two planes of three rows; 32 floats lie between rows, 64 more between planes.
+        let (row, plane) = (COLUMNS + 32, 3 * (COLUMNS + 32) + 64);
+        let input: Vec<f32> = (0..2 * plane).map(|_| random.number()).collect();
+        // SAFETY: tensors in contexts without memory, buffers for them, and copies of as many
+        // bytes as the tensors have; everything is freed at the end, users first.
+        let (product, rows) = unsafe {
+            let context = || {
+                let mem_size = 16 * sys::ggml_tensor_overhead() + sys::ggml_graph_overhead();
+                let mem_buffer = std::ptr::null_mut();
+                sys::ggml_init(sys::ggml_init_params { mem_size, mem_buffer, no_alloc: true })
+            };
+            let (of_weights, of_rest) = (context(), context());
+            let matrix =
+                sys::ggml_new_tensor_2d(of_weights, ggml_type as u32, COLUMNS as i64, ROWS as i64);
+            sys::ggml_set_name(matrix, c"token_embd.weight".as_ptr());
+            let base = sys::ggml_new_tensor_1d(of_rest, sys::GGML_TYPE_F32, input.len() as i64);
+            let view =
+                sys::ggml_view_3d(of_rest, base, COLUMNS as i64, 3, 2, row * 4, plane * 4, 0);
+            let ids = sys::ggml_new_tensor_1d(of_rest, sys::GGML_TYPE_I32, 4);
+            let product = sys::ggml_mul_mat(of_rest, matrix, view);
+            let rows = sys::ggml_get_rows(of_rest, matrix, ids);
+            let graph = sys::ggml_new_graph(of_rest);
+            sys::ggml_build_forward_expand(graph, product);
+            sys::ggml_build_forward_expand(graph, rows);
+            let ours = corelane::kernels::ggml::buffer_type().cast();
+            let buffers = [
+                sys::ggml_backend_alloc_ctx_tensors_from_buft(of_weights, ours),
+                sys::ggml_backend_alloc_ctx_tensors_from_buft(
+                    of_rest,
+                    sys::ggml_backend_cpu_buffer_type(),
+                ),
+            ];
+            let device = sys::ggml_backend_reg_dev_get(sys::ggml_backend_cpu_reg(), 0);
+            for op in [product, rows] {
+                assert!(sys::ggml_backend_dev_supports_op(device, op), "{}", kernel.name);
+            }
+            let scaled = sys::ggml_scale(of_rest, matrix, 2.0);
+            assert!(
+                !sys::ggml_backend_dev_supports_op(device, scaled),
+                "there is no kernel for it"
+            );
+            let set = |tensor, bytes: &[u8]| {
+                sys::ggml_backend_tensor_set(tensor, bytes.as_ptr().cast(), 0, bytes.len());
+            };
+            set(matrix, &weights);
+            set(base, &input.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+            set(ids, &LOOKED_UP.map(i32::to_le_bytes).concat());
+            let backend = sys::ggml_backend_cpu_init();
+            sys::ggml_backend_cpu_set_n_threads(backend, 2);
+            let status = sys::ggml_backend_graph_compute(backend, graph);
+            assert_eq!(status, sys::GGML_STATUS_SUCCESS);
+            let get = |tensor: *mut sys::ggml_tensor| {
+                let mut floats = vec![f32::NAN; sys::ggml_nelements(tensor) as usize];
+                let bytes = size_of_val(floats.as_slice());
+                sys::ggml_backend_tensor_get(tensor, floats.as_mut_ptr().cast(), 0, bytes);
+                floats
+            };
+            let found = (get(product), get(rows));
+            sys::ggml_backend_free(backend);
+            buffers.iter().for_each(|buffer| sys::ggml_backend_buffer_free(*buffer));
+            sys::ggml_free(of_weights);
+            sys::ggml_free(of_rest);
+            found
+        };
+        let dense: Vec<f32> =
+            (0..6).flat_map(|i| input[i / 3 * plane + i % 3 * row..][..COLUMNS].to_vec()).collect();
+        assert_eq!(product, multiply(&kernel, &weights, ROWS, COLUMNS, &dense), "{}", kernel.name);
+        let floats = dequantise(ggml_type as u32, COLUMNS, &weights);
+        for (found, row) in rows.chunks_exact(COLUMNS).zip(LOOKED_UP) {
+            assert_eq!(found, &floats[row as usize * COLUMNS..][..COLUMNS], "{}", kernel.name);
+        }
     }
 }
 
@@ -334,7 +435,11 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
             assert_eq!(info.0, info.1, "there is no kernel for it");
             continue;
         }
-        assert_eq!(info.0.name, InstructionSet::best().unwrap().name());
+        let set = InstructionSet::best().unwrap();
+        if quant == "q8_0" && set == InstructionSet::Avx2 {
+            continue;
+        }
+        assert_eq!(info.0.name, set.name());
         assert_eq!(info.0.matrices, 1 + 2 * 7, "all of them, the embedding once");
         // Strips of one block of Q6_K are rounded up by 32 bytes.
         assert!(info.0.bytes_added * 100 <= info.0.bytes, "{:?}", info.0);
@@ -370,6 +475,9 @@ fn the_built_in_model_says_the_same_with_both() {
     for prompt in prompts {
         let [ours, theirs] = [Choice::Auto, Choice::Llama].map(|kernels| {
             let loaded = load(&Source::BuiltIn, kernels, |_| true).unwrap();
+            let packed = loaded.info.kernels.matrices > 0;
+            let has_kernel = InstructionSet::best().unwrap().kernel(8).is_some();
+            assert_eq!(packed, kernels == Choice::Auto && has_kernel, "all weights are Q8_0");
             let tokens = loaded.vocab.tokenize(prompt, true, true);
             logits(&loaded, &tokens)[0].clone()
         });

@@ -19,9 +19,9 @@ pub struct EngineArgs {
     #[arg(short, long, env = "CORELANE_MODEL", value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
-    /// Code that multiplies with the weights: auto takes corelane's own for what this processor
-    /// has (avx512-vnni, avx-vnni or avx2; a name takes that one) and llama.cpp's for types of
-    /// weights without; llama takes llama.cpp's for all
+    /// Code for products with the weights: auto (corelane's own for the best instruction set of
+    /// this processor; llama.cpp's for weight types without one), llama (always llama.cpp's), or
+    /// one instruction set: avx512-vnni, avx-vnni, avx2
     #[arg(
         long,
         env = "CORELANE_KERNELS",
@@ -30,6 +30,7 @@ pub struct EngineArgs {
         help_heading = "Model"
     )]
     kernels: Choice,
+
     /// Tokens of one step at most; --ubatch-size, or twice --parallel where that is more, bounds
     /// it, too
     #[arg(

@@ -10,11 +10,11 @@
 //! A block's scale is its largest absolute value / 127, as in ggml's Q8_K and Q8_0 (which
 //! rounds it to 16 bits).
 //!
-//! The sums undo what the weights' codes are off by. For formats with minima they are
+//! The sums correct for the offset (or the minima) of the weights' codes. For formats with minima they are
 //! 16-bit integers, one for each chunk. For the others they are 32-bit integers, one for
 //! each scale of a weight, and already multiplied by `-F::OFFSET`.
 
-use super::format::{CHUNK, Format};
+use super::format::{CHUNK, Format, LINE};
 use super::simd::Simd;
 
 /// Where the parts of a row begin, in bytes.
@@ -29,11 +29,11 @@ pub struct RowLayout {
 }
 
 impl RowLayout {
-    /// That of rows of so many columns.
+    /// The layout of a row of `columns` activations.
     pub fn of<F: Format>(columns: usize) -> Self {
         let sums = columns;
         let scales = sums + columns / CHUNK * chunk_sums_bytes::<F>();
-        let stride = (scales + columns / F::COLUMNS * size_of::<f32>()).next_multiple_of(64);
+        let stride = (scales + columns / F::COLUMNS * size_of::<f32>()).next_multiple_of(LINE);
         Self { sums, scales, stride }
     }
 }
@@ -43,11 +43,12 @@ pub const fn chunk_sums_bytes<F: Format>() -> usize {
     if F::HAS_MINIMA { size_of::<i16>() } else { F::CHUNK_SCALES * size_of::<i32>() }
 }
 
-/// The largest value of a block that is not all zeros: 127 times its inverse is finite.
+/// Blocks whose largest absolute value is below this are stored as zeros, because 127
+/// divided by it could overflow.
 const LARGEST_MIN: f32 = 1e-36;
 
 /// Quantises block number `block` of a row of activations into `to`, the same row as the
-/// kernels take it.
+/// kernels take it. Products of blocks with a NaN are unspecified.
 ///
 /// # Safety
 /// As [`Simd`] asks; `from` has that block, and `to` is a row of this `layout`.
@@ -72,7 +73,6 @@ pub unsafe fn quantise<S: Simd, F: Format>(
         let largest = if largest < LARGEST_MIN { 0.0 } else { largest };
         to.add(layout.scales).cast::<f32>().add(block).write(largest / 127.0);
         let inverse = S::splat_f32(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-        let code = |at: usize| S::round(S::mul(S::load_f32(from.add(at)), inverse));
 
         let codes = to.cast::<i8>().add(block * F::COLUMNS);
         let group = if F::HAS_MINIMA { CHUNK } else { CHUNK / F::CHUNK_SCALES };
@@ -80,13 +80,13 @@ pub unsafe fn quantise<S: Simd, F: Format>(
         for index in 0..groups {
             let mut sum = S::zero();
             for at in (index * group..(index + 1) * group).step_by(S::LANES) {
-                let code = code(at);
+                let code = S::round(S::mul(S::load_f32(from.add(at)), inverse));
                 S::store_bytes(codes.add(at), code);
                 sum = S::add(sum, code);
             }
             let (sum, at) = (S::total(sum), block * groups + index);
             if F::HAS_MINIMA {
-                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16); // at most 32 x 127
+                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16); // within 32 x 127, but for NaN
             } else {
                 to.add(layout.sums).cast::<i32>().add(at).write(sum.wrapping_mul(-F::OFFSET));
             }

@@ -36,8 +36,8 @@ pub const VECTORS: usize = CHUNK / 4;
 /// Scales of a row in a tile, at most.
 pub const SCALES_MAX: usize = 16;
 
-/// Strips begin at multiples of this many bytes, a cache line.
-const LINE: usize = 64;
+/// Bytes of a cache line. Strips and rows of activations begin at multiples of it.
+pub const LINE: usize = 64;
 
 /// One type of quantised weights: the weight of a code is `scale * (code - OFFSET)`, or
 /// `scale * code - minimum` where the type has minima.
@@ -58,10 +58,10 @@ pub trait Format {
     const CODE_MAX: u8;
     /// Scales of a chunk.
     const CHUNK_SCALES: usize;
-    /// What is subtracted from every code.
+    /// Subtracted from every code; 0 for types with minima.
     const OFFSET: i32;
-    /// Each chunk has a minimum, and `OFFSET` is 0.
-    const HAS_MINIMA: bool;
+    /// Whether each chunk has a minimum.
+    const HAS_MINIMA: bool = Self::OFFSET == 0;
 
     /// Packs the blocks of 16 rows (`blocks[r]` has [`Self::BLOCK_BYTES`]) into a tile.
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]);
@@ -69,16 +69,16 @@ pub trait Format {
     /// The weights of one row of a tile, [`Self::COLUMNS`] of them.
     fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]);
 
-    /// The scales of the rows `row .. row + S::LANES` in a tile, for one group of columns
-    /// after the other. Behind the last there are zeros.
+    /// The scales of rows `row..row + S::LANES` of a tile, one vector for each group of
+    /// columns. Unused entries are 0.
     ///
     /// # Safety
     /// As [`Simd`] asks; `head` points to [`Self::HEAD_BYTES`], and `row` is 0, or 8 with
     /// 8 lanes.
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX];
 
-    /// Their minima, as numbers of 16 bits: two in each lane, of the chunks `2 pair` and
-    /// `2 pair + 1`. And the scales of the minima.
+    /// The minima of these rows, as 16-bit integers: each lane of vector `pair` has those of
+    /// chunks `2 pair` and `2 pair + 1`. The second value is the scale of the minima.
     ///
     /// # Safety
     /// As for [`Self::scales`].
@@ -86,7 +86,7 @@ pub trait Format {
         unreachable!("{} has no minima", Self::NAME)
     }
 
-    /// Their codes in a chunk: vector `v`, four columns.
+    /// The codes of these rows in vector `v` of a chunk, four columns.
     ///
     /// # Safety
     /// As for [`Self::scales`]; `chunk` points to [`Self::CHUNK_BYTES`].

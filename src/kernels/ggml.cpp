@@ -47,7 +47,7 @@ struct corelane_rows {
 };
 
 struct corelane_hooks {
-    // The matrix that is being loaded is to be packed.
+    // Whether to pack the matrix that is being loaded.
     bool (*is_wanted)(const corelane_matrix *);
     size_t (*packed_bytes)(const corelane_matrix *);
     void (*pack)(const corelane_matrix *, const void * from, void * to);
@@ -76,6 +76,21 @@ int64_t rows(const ggml_tensor * tensor) {
     return tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
 }
 
+// Not a view: its address would be that of unpacked weights.
+bool is_whole(const ggml_tensor * weights) {
+    return weights->view_src == nullptr && ggml_is_contiguous(weights);
+}
+
+bool is_product(const ggml_tensor * op) {
+    return op->src[1]->type == GGML_TYPE_F32 && op->src[1]->nb[0] == sizeof(float) &&
+        op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
+}
+
+bool is_lookup(const ggml_tensor * op) {
+    return op->src[1]->type == GGML_TYPE_I32 && ggml_is_contiguous(op->src[1]) &&
+        op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
+}
+
 // Operations on packed weights.
 class traits : public ggml::cpu::tensor_traits {
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
@@ -86,7 +101,9 @@ class traits : public ggml::cpu::tensor_traits {
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
         const ggml_tensor * input = op->src[1];
+        GGML_ASSERT(is_whole(op->src[0]));
         if (op->op == GGML_OP_MUL_MAT) {
+            GGML_ASSERT(is_product(op));
             const corelane_product product = {
                 matrix(op->src[0]),
                 input->data,
@@ -98,6 +115,7 @@ class traits : public ggml::cpu::tensor_traits {
             };
             hooks.multiply(&product);
         } else {
+            GGML_ASSERT(is_lookup(op));
             const corelane_rows rows = {
                 matrix(op->src[0]), (const int32_t *) input->data, ggml_nelements(input),
                 (float *) op->data, params->ith, params->nth,
@@ -114,9 +132,12 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
     // Asked for weights that have no memory yet when a model is loaded, and for those that
     // have it when a graph is made.
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
+        if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_GET_ROWS) {
+            return false;
+        }
         const ggml_tensor * weights = op->src[0];
         const ggml_tensor * input = op->src[1];
-        if (!is_packed(weights) || weights->ne[2] != 1 || weights->ne[3] != 1) {
+        if (!is_packed(weights) || !is_whole(weights) || weights->ne[2] != 1 || weights->ne[3] != 1) {
             return false;
         }
         const corelane_matrix m = matrix(weights);
@@ -126,17 +147,12 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         if (input->buffer && !ggml_backend_buft_is_host(input->buffer->buft)) {
             return false;
         }
-        switch (op->op) {
-            case GGML_OP_MUL_MAT:
-                return input->type == GGML_TYPE_F32 && op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
-            case GGML_OP_GET_ROWS:
-                // Only of the matrix that a model may also use as its output. Tables that
-                // are only looked up gain nothing.
-                return strcmp(weights->name, "token_embd.weight") == 0 &&
-                    input->type == GGML_TYPE_I32 && ggml_is_contiguous(input) && ggml_is_contiguous(op);
-            default:
-                return false;
+        if (op->op == GGML_OP_MUL_MAT) {
+            return is_product(op);
         }
+        // Only of the matrix that a model may also use as its output. Tables that are only
+        // looked up gain nothing.
+        return strcmp(weights->name, "token_embd.weight") == 0 && is_lookup(op);
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
@@ -164,15 +180,19 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
     hooks.pack(&m, data, tensor->data);
 }
 
+void get_tensor(ggml_backend_buffer_t, const ggml_tensor * tensor, void *, size_t, size_t) {
+    GGML_ABORT("the weights %s are packed, and cannot be read back", tensor->name);
+}
+
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer == nullptr) {
         return nullptr;
     }
-    // Weights are read from end to end in each step: with pages of 2 MiB, the processor
-    // looks up fewer of them. Where the kernel has none, nothing is lost.
+    // Every step reads all weights. Pages of 2 MiB save address translations. Linux may
+    // ignore this request.
     const size_t page = 2 << 20;
-    const uintptr_t base = (uintptr_t) ggml_backend_buffer_get_base(buffer);
+    const uintptr_t base = size > 0 ? (uintptr_t) ggml_backend_buffer_get_base(buffer) : 0;
     const uintptr_t from = (base + page - 1) / page * page;
     const uintptr_t to = (base + size) / page * page;
     if (from < to) {
@@ -180,7 +200,7 @@ ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size)
     }
     buffer->buft = type;
     buffer->iface.set_tensor = set_tensor;
-    buffer->iface.get_tensor = nullptr; // packed weights are not read back
+    buffer->iface.get_tensor = get_tensor;
     buffer->iface.cpy_tensor = nullptr;
     return buffer;
 }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::slice;
 use std::sync::OnceLock;
 
-use super::format::STRIP_ROWS;
+use super::format::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
 use super::matmul::{Product, work_bytes};
 use super::team::Team;
@@ -13,10 +13,11 @@ use crate::limits::{PACK_BYTES_MIN, PACK_THREADS_MAX};
 
 /// The instruction set that ggml's operations are computed with. It never changes: packed
 /// weights stay in memory for as long as their model.
-static INSTALLED: OnceLock<InstructionSet> = OnceLock::new();
+static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
 
 thread_local! {
-    /// What is loaded on this thread is packed, and how much that was.
+    /// `Some` while this thread loads a model whose weights are to be packed: the totals so
+    /// far.
     static LOADING: Cell<Option<Packed>> = const { Cell::new(None) };
 }
 
@@ -31,15 +32,22 @@ pub struct Packed {
     pub bytes: usize,
 }
 
-/// Makes ggml ask for these kernels. Only the first call chooses the instruction set;
-/// returns the one that is installed. To be called before the first model is loaded.
-pub fn install(set: InstructionSet) -> InstructionSet {
-    *INSTALLED.get_or_init(|| {
+/// Makes ggml ask for these kernels. Until [`packing`], nothing is packed.
+///
+/// # Safety
+/// Called once in a process, before llama.cpp loads a model or computes anything: other
+/// threads then read the list of buffer types that this adds to.
+pub unsafe fn install() {
+    let hooks = Hooks { is_wanted, packed_bytes, pack, work_bytes: work, multiply, get_rows };
+    // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the
+    // process; the rest is the caller's promise.
+    unsafe { corelane_ggml_install(&raw const hooks) };
+}
+
+/// Chooses the instruction set. Only the first call does; returns the one that is chosen.
+pub fn choose(set: InstructionSet) -> InstructionSet {
+    *CHOSEN.get_or_init(|| {
         assert!(set.is_here(), "this processor has no {}", set.name());
-        let hooks = Hooks { is_wanted, packed_bytes, pack, work_bytes: work, multiply, get_rows };
-        // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the
-        // process. Initialising a `OnceLock` makes this the only such call.
-        unsafe { corelane_ggml_install(&raw const hooks) };
         set
     })
 }
@@ -112,8 +120,9 @@ unsafe extern "C" {
 impl Matrix {
     /// The kernel for it, where there is one.
     fn kernel(&self) -> Option<Kernel> {
-        let kernel = INSTALLED.get()?.kernel(self.ggml_type)?;
-        self.columns().is_multiple_of(kernel.block_columns).then_some(kernel)
+        let kernel = CHOSEN.get()?.kernel(self.ggml_type)?;
+        let is_whole = self.columns().is_multiple_of(kernel.block_columns);
+        (is_whole && self.columns() > 0 && self.rows() > 0).then_some(kernel)
     }
 
     /// The kernel that it was packed for.
@@ -177,10 +186,14 @@ fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = cores.min(PACK_THREADS_MAX).min(to.len() / PACK_BYTES_MIN).max(1);
     let share = strips.div_ceil(threads);
+    let mut shares = from.chunks(share * rows_bytes).zip(to.chunks_mut(share * strip_bytes));
+    let own = shares.next();
     std::thread::scope(|scope| {
-        let shares = from.chunks(share * rows_bytes).zip(to.chunks_mut(share * strip_bytes));
         for (from, to) in shares {
             scope.spawn(move || (kernel.pack)(columns, from, to));
+        }
+        if let Some((from, to)) = own {
+            (kernel.pack)(columns, from, to);
         }
     });
 }
@@ -189,18 +202,15 @@ unsafe extern "C" fn work(matrix: *const Matrix, input_rows: i64) -> usize {
     // SAFETY: as above.
     let matrix = unsafe { &*matrix };
     // ggml counts with signs and is never below 0.
-    work_bytes(&matrix.its_kernel(), matrix.columns(), input_rows as usize) + WORK_ALIGN
+    work_bytes(&matrix.its_kernel(), matrix.columns(), input_rows as usize) + LINE // to begin at one
 }
-
-/// ggml's work memory may begin anywhere; activations begin at a cache line.
-const WORK_ALIGN: usize = 64;
 
 unsafe extern "C" fn multiply(product: *const GgmlProduct) {
     // SAFETY: ggml.cpp passes a live product, and the same one to each of its threads.
     let p = unsafe { &*product };
     let kernel = p.weights.its_kernel();
     let [inputs, more, most] = p.input_rows.map(|rows| rows as usize); // never below 0
-    let offset = p.work.align_offset(WORK_ALIGN);
+    let offset = p.work.align_offset(LINE);
     let inputs_all = inputs * more * most;
     let needed = offset + work_bytes(&kernel, p.weights.columns(), inputs_all);
     assert!(needed <= p.work_bytes, "{needed} bytes of work memory, {} are there", p.work_bytes);
@@ -220,7 +230,7 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
         work: p.work.wrapping_add(offset),
     };
     // SAFETY: the processor has the instruction set, which was checked when it was
-    // installed. ggml's tensors are as large as they say, and the work memory is large
+    // chosen. ggml's tensors are as large as they say, and the work memory is large
     // enough. Its threads run the same operations in the same order. (Thread numbers are
     // never below 0.)
     unsafe { product.run(&Team::new(p.thread as usize, p.threads as usize, p.pool)) };

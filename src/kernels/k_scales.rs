@@ -10,7 +10,7 @@
 //! "low bits" are 4, and o = 0, 2, 1, 3 for j = 0, 1, 2, 3: so the bytes 0 and 2 are, as
 //! two 16-bit integers, the minima of neighbours, and so are 1 and 3.
 //!
-//!   then 16 halves, what scales are multiplied by, and 16 for minima
+//!   then 16 halves that multiply the scales, and 16 that multiply the minima
 //! ```
 
 use super::format::{SCALES_MAX, STRIP_ROWS, half};
@@ -21,7 +21,7 @@ pub const HEAD_BYTES: usize = 256;
 
 const MINIMA_ORDER: [usize; 4] = [0, 2, 1, 3];
 
-/// Packs what 16 blocks begin with: two halves and 12 bytes of scales and minima.
+/// Packs the headers of 16 blocks: two halves and 12 bytes of scales and minima.
 pub fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8]) {
     for (row, block) in blocks.iter().enumerate() {
         let (scales, minima) = scales_and_minima(&block[4..16]);
@@ -74,7 +74,9 @@ pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_
         let first = join::<S>(low, S::left::<4>(high));
         let second = join::<S>(S::right::<4>(low), S::left::<2>(high));
         let scale = S::load_f16(head.add(192 + 2 * row));
-        std::array::from_fn(|i| {
+        // A loop: closures do not have the instruction set, and depend on being inlined.
+        let mut scales = [S::splat_f32(0.0); SCALES_MAX];
+        for (i, of_chunk) in scales.iter_mut().enumerate().take(8) {
             let four = if i < 4 { first } else { second };
             let byte = match i % 4 {
                 0 => four,
@@ -82,11 +84,9 @@ pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_
                 2 => S::right::<16>(four),
                 _ => S::right::<24>(four),
             };
-            match i {
-                0..8 => S::mul(S::float(S::and(byte, S::splat_lane(0xFF))), scale),
-                _ => S::splat_f32(0.0),
-            }
-        })
+            *of_chunk = S::mul(S::float(S::and(byte, S::splat_lane(0xFF))), scale);
+        }
+        scales
     }
 }
 
@@ -101,11 +101,13 @@ pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::F
         let (low, high) = (S::load(head.add(64 + 4 * row)), S::load(head.add(128 + 4 * row)));
         let first = join::<S>(low, high);
         let second = join::<S>(S::right::<4>(low), S::right::<2>(high));
-        let two = |four, odd| {
-            let bytes = if odd { S::right::<8>(four) } else { four };
-            S::and(bytes, S::splat_lane(0x00FF_00FF))
-        };
-        let pairs = [two(first, false), two(first, true), two(second, false), two(second, true)];
+        let two = S::splat_lane(0x00FF_00FF);
+        let pairs = [
+            S::and(first, two),
+            S::and(S::right::<8>(first), two),
+            S::and(second, two),
+            S::and(S::right::<8>(second), two),
+        ];
         (pairs, S::load_f16(head.add(224 + 2 * row)))
     }
 }

@@ -1,4 +1,4 @@
-//! The kernels that there are: one for each type of weights and instruction set.
+//! One kernel for each weight type and instruction set.
 
 use super::activations::{RowLayout, quantise};
 use super::format::{self, Format, STRIP_ROWS};
@@ -21,7 +21,10 @@ pub enum InstructionSet {
     Avx2,
 }
 
-/// One matrix type on one instruction set.
+/// Rows of activations that a kernel takes at once, at most.
+pub const ROWS_MAX: usize = 8;
+
+/// The functions for one weight type on one instruction set.
 #[derive(Clone, Copy)]
 pub struct Kernel {
     /// The type's name in a GGUF file.
@@ -52,7 +55,7 @@ impl Kernel {
 }
 
 impl InstructionSet {
-    /// The names that `--kernels` knows.
+    /// All instruction sets, the fastest first.
     pub const ALL: [Self; 3] = [Self::Avx512Vnni, Self::AvxVnni, Self::Avx2];
 
     /// Its name.
@@ -64,7 +67,7 @@ impl InstructionSet {
         }
     }
 
-    /// This processor has it.
+    /// Whether this processor has it.
     pub fn is_here(self) -> bool {
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -114,6 +117,8 @@ macro_rules! kernels {
     ($module:ident, $simd:ty, $features:literal, $($rows:literal)*) => {
         mod $module {
             use super::*;
+
+            const _: () = assert!([$($rows),*].len() <= ROWS_MAX);
 
             #[target_feature(enable = $features)]
             unsafe fn quantise_block<F: Format>(

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::format::STRIP_ROWS;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, ROWS_MAX};
 use super::product::{PREFETCH_BYTES, Work, prefetch};
 use super::team::Team;
 
@@ -11,7 +11,8 @@ use super::team::Team;
 /// holds up the others by no more than one such piece.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Pieces that each thread gets, at least: so they end together.
+/// Each thread gets at least this many pieces, so that all threads finish at about the same
+/// time.
 const PIECES: usize = 4;
 
 /// Activations that all strips of a piece are multiplied with, one strip after the other:
@@ -32,9 +33,9 @@ pub struct Product<'a, I> {
     pub inputs: usize,
     /// Where a row of activations begins.
     pub input: I,
-    /// `[inputs, rows]`, each row `output_stride` floats behind the one before.
+    /// `[inputs, rows]`; rows start `output_stride` floats apart.
     pub output: *mut f32,
-    /// See there.
+    /// Floats from one row of `output` to the next.
     pub output_stride: usize,
     /// Memory for the quantised activations, [`work_bytes`] of it.
     pub work: *mut u8,
@@ -72,8 +73,7 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
         }
     }
 
-    /// Asks for the begin of a strip: as much as the kernel, which looks further ahead, would
-    /// have to wait for.
+    /// Prefetches the start of a strip. The kernel itself prefetches only further ahead.
     fn prefetch(&self, strip: usize) {
         let offset = strip * (self.kernel.strip_bytes)(self.columns);
         prefetch(self.weights.wrapping_add(offset), PREFETCH_BYTES);
@@ -150,11 +150,7 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
     }
 }
 
-/// Rows of activations that a kernel takes at once, at most.
-pub const ROWS_MAX: usize = 8;
-
-/// A range in as few parts as are needed so that none is longer than `most`, none more
-/// than one longer than another.
+/// Splits a range into the fewest parts of at most `most`. Their lengths differ by at most 1.
 fn even_parts(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let parts = range.len().div_ceil(most);
     let at = move |part: usize| range.start + range.len() * part / parts;

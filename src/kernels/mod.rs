@@ -17,7 +17,7 @@
 //! - [`kernel`] compiles it for each instruction set; which one runs is decided once, when
 //!   the process starts.
 //!
-//! What has no kernel here stays llama.cpp's: other types, experts, other processors.
+//! Types without a kernel here, experts and other processors use llama.cpp's code.
 //!
 //! **Invariant:** a product differs from the exact one of the same quantised weights by no
 //! more than llama.cpp's own does (`tests/kernels.rs`).
@@ -63,7 +63,7 @@ impl FromStr for Choice {
             "llama" => Ok(Self::Llama),
             _ => match InstructionSet::ALL.into_iter().find(named) {
                 Some(set) if set.is_here() => Ok(Self::Ours(set)),
-                Some(_) => Err(format!("this processor has no {text}; auto takes what it has")),
+                Some(_) => Err(format!("this processor has no {text}; use --kernels auto")),
                 None => Err("it must be auto, llama, avx512-vnni, avx-vnni or avx2".into()),
             },
         }

@@ -9,6 +9,7 @@
 
 use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
 use super::q4_k::{nibble, unpack_nibbles};
+use super::q8_0::one_scale;
 use super::simd::Simd;
 
 /// See the module's description.
@@ -24,7 +25,6 @@ impl Format for Q4_0 {
     const CODE_MAX: u8 = 15;
     const CHUNK_SCALES: usize = 1;
     const OFFSET: i32 = 8;
-    const HAS_MINIMA: bool = false;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         for (row, block) in blocks.iter().enumerate() {
@@ -44,11 +44,8 @@ impl Format for Q4_0 {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the head has 16 halves, of which those from `row` on are read.
-        unsafe {
-            let scale = S::load_f16(head.add(2 * row));
-            std::array::from_fn(|i| if i == 0 { scale } else { S::splat_f32(0.0) })
-        }
+        // SAFETY: the caller's promise.
+        unsafe { one_scale::<S>(head, row) }
     }
 
     #[inline(always)]

@@ -26,7 +26,6 @@ impl Format for Q4K {
     const CODE_MAX: u8 = 15;
     const CHUNK_SCALES: usize = 1;
     const OFFSET: i32 = 0;
-    const HAS_MINIMA: bool = true;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         k_scales::pack(blocks, head);
@@ -79,13 +78,13 @@ pub fn pack_nibbles(chunk: &mut [u8], row: usize, nibbles: impl Fn(usize) -> u32
     }
 }
 
-/// One code of those.
+/// Reads one packed 4-bit code.
 pub fn nibble(chunk: &[u8], row: usize, column: usize) -> u8 {
     let byte = chunk[column % 16 / 4 * 64 + 4 * row + column % 4];
     if column < 16 { byte & 15 } else { byte >> 4 }
 }
 
-/// Vector `v` of those.
+/// Unpacks vector `v` of the 4-bit codes.
 ///
 /// # Safety
 /// As [`Format::code`].

@@ -28,7 +28,6 @@ impl Format for Q5K {
     const CODE_MAX: u8 = 31;
     const CHUNK_SCALES: usize = 1;
     const OFFSET: i32 = 0;
-    const HAS_MINIMA: bool = true;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         k_scales::pack(blocks, head);

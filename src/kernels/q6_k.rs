@@ -4,7 +4,7 @@
 //! head of a tile, 288 bytes
 //!
 //!   vector i of four, byte j of a row:   scale 4i + j, signed
-//!   16 halves                            what the scales of each row are multiplied by
+//!   16 halves                            multiply the scales of each row
 //!
 //! chunk of 32 columns x 16 rows, 384 bytes
 //!
@@ -33,12 +33,11 @@ impl Format for Q6K {
     const CODE_MAX: u8 = 63;
     const CHUNK_SCALES: usize = 2;
     const OFFSET: i32 = 32;
-    const HAS_MINIMA: bool = false;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         for (row, block) in blocks.iter().enumerate() {
             for (index, chunk) in codes.chunks_exact_mut(Self::CHUNK_BYTES).enumerate() {
-                // In the file, 64 bytes of low bits and 32 of high ones have 4 chunks.
+                // In the file, 64 bytes of low bits and 32 bytes of high bits hold 4 chunks.
                 let (part, index) = (index / 4, index % 4);
                 let low = |v: usize| {
                     let at = 64 * part + 32 * (index % 2) + 4 * v;
@@ -79,17 +78,20 @@ impl Format for Q6K {
         // SAFETY: the head has four vectors of 64 bytes and 16 halves, of which those of
         // the rows from `row` on are read.
         unsafe {
-            let four: [S::Int; 4] = std::array::from_fn(|i| S::load(head.add(64 * i + 4 * row)));
             let scale = S::load_f16(head.add(256 + 2 * row));
-            std::array::from_fn(|i| {
+            // A loop: closures do not have the instruction set, and depend on being inlined.
+            let mut scales = [S::splat_f32(0.0); SCALES_MAX];
+            for (i, of_row) in scales.iter_mut().enumerate() {
+                let four = S::load(head.add(64 * (i / 4) + 4 * row));
                 let top = match i % 4 {
-                    0 => S::left::<24>(four[i / 4]),
-                    1 => S::left::<16>(four[i / 4]),
-                    2 => S::left::<8>(four[i / 4]),
-                    _ => four[i / 4],
+                    0 => S::left::<24>(four),
+                    1 => S::left::<16>(four),
+                    2 => S::left::<8>(four),
+                    _ => four,
                 };
-                S::mul(S::float(S::right_signed::<24>(top)), scale)
-            })
+                *of_row = S::mul(S::float(S::right_signed::<24>(top)), scale);
+            }
+            scales
         }
     }
 

@@ -27,7 +27,6 @@ impl Format for Q8_0 {
     const CODE_MAX: u8 = 255;
     const CHUNK_SCALES: usize = 1;
     const OFFSET: i32 = 128;
-    const HAS_MINIMA: bool = false;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         for (row, block) in blocks.iter().enumerate() {
@@ -48,16 +47,27 @@ impl Format for Q8_0 {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the head has 16 halves, of which those from `row` on are read.
-        unsafe {
-            let scale = S::load_f16(head.add(2 * row));
-            std::array::from_fn(|i| if i == 0 { scale } else { S::splat_f32(0.0) })
-        }
+        // SAFETY: the caller's promise.
+        unsafe { one_scale::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: a chunk has eight vectors of 64 bytes.
         unsafe { S::load(chunk.add(64 * v + 4 * row)) }
+    }
+}
+
+/// The scales of a head of 16 halves, one for each row.
+///
+/// # Safety
+/// As [`Format::scales`].
+#[inline(always)]
+pub unsafe fn one_scale<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+    // SAFETY: the head has 16 halves, of which those from `row` on are read.
+    unsafe {
+        let mut scales = [S::splat_f32(0.0); SCALES_MAX];
+        scales[0] = S::load_f16(head.add(2 * row));
+        scales
     }
 }

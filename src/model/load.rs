@@ -1,9 +1,10 @@
 //! A GGUF file to a loaded model, or one sentence that says what is wrong.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -14,8 +15,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::vocab::Vocab;
 use super::{builtin, products};
-use crate::kernels::Choice;
-use crate::kernels::ggml::packing;
+use crate::kernels::{Choice, ggml};
 use crate::memory::{available_bytes, gib};
 use crate::types::{KernelsInfo, ModelInfo, Pooling};
 
@@ -94,9 +94,8 @@ pub enum LoadError {
     BuiltIn(std::io::Error),
 }
 
-/// Loads a model, with its weights packed for `kernels` where there are any for them,
-/// telling `progress` how far it is, from 0 to 1. Loading ends
-/// with an error when that returns `false`.
+/// Loads a model and packs its weights for `kernels`. Calls `progress` with the share done,
+/// from 0 to 1; if it returns `false`, loading ends with an error.
 ///
 /// # Errors
 /// See [`LoadError`]; each is one sentence for a user.
@@ -109,7 +108,7 @@ pub fn load(
     let Some(set) = products::checked(kernels) else {
         return load_source(backend, source, progress);
     };
-    let (loaded, packed) = packing(|| load_source(backend, source, progress));
+    let (loaded, packed) = ggml::packing(|| load_source(backend, source, progress));
     let mut loaded = loaded?;
     if packed.matrices > 0 {
         loaded.info.kernels = KernelsInfo {
@@ -154,11 +153,30 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     }
     // Said before, since the kernel would end the process without a word. (A few models
     // have a large table that llama.cpp leaves in the file. It counts here all the same.)
-    let bytes = metadata.len() + bytes_of_others(path);
+    // Weights that are packed are read into memory of their own first, one matrix at a time.
+    let bytes = metadata.len() + bytes_of_others(path) + largest_tensor_bytes(path);
     if bytes > available {
         return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
     }
     Ok(())
+}
+
+/// Bytes of the largest tensor of a file; 0 where it is damaged, which llama.cpp explains.
+fn largest_tensor_bytes(path: &Path) -> u64 {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return 0 };
+    let params = sys::gguf_init_params { no_alloc: true, ctx: std::ptr::null_mut() };
+    // SAFETY: the path ends with NUL; what is returned is checked, and freed once.
+    unsafe {
+        let file = sys::gguf_init_from_file(path.as_ptr(), params);
+        if file.is_null() {
+            return 0;
+        }
+        let sizes =
+            (0..sys::gguf_get_n_tensors(file)).map(|i| sys::gguf_get_tensor_size(file, i) as u64);
+        let largest = sizes.max().unwrap_or(0);
+        sys::gguf_free(file);
+        largest
+    }
 }
 
 /// Bytes of a model's other files, where it has several: behind the first, whose name ends
@@ -181,8 +199,8 @@ fn load_path(
 ) -> Result<Loaded, LoadError> {
     LAST_ERROR.take();
     // Read, not mapped: pages of a mapped file can leave memory, and come back from the
-    // disk in the middle of a step. And what the kernels want in another order is copied:
-    // of a mapped file, that would be in memory twice.
+    // disk in the middle of a step. Packing copies the weights, so a mapped file would hold
+    // them in memory twice.
     let params = LlamaModelParams::default().with_use_mmap(false).with_progress_callback(progress);
     let model = LlamaModel::load_from_file(backend, path, &params)
         .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: last_llama_error() })?;
@@ -248,6 +266,8 @@ pub(super) fn start_llama() -> &'static LlamaBackend {
         // SAFETY: the callback has the type that llama.cpp asks for, uses no
         // user data, and lives as long as the process.
         unsafe { sys::llama_log_set(Some(on_llama_log), std::ptr::null_mut()) };
+        // SAFETY: nothing of llama.cpp runs before this, and this runs once.
+        unsafe { ggml::install() };
         LlamaBackend::init().expect("nothing else in this process starts llama.cpp")
     })
 }

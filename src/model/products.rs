@@ -12,7 +12,7 @@ use crate::kernels::{Choice, InstructionSet, ggml};
 /// A product of weights with rows of activations, ready to be computed any number of times:
 /// once in each run, or with several copies of the weights one after the other, so that
 /// they come from memory as in a step of a model.
-pub struct Product {
+pub struct ProductGraph {
     contexts: [*mut sys::ggml_context; 2],
     buffers: [sys::ggml_backend_buffer_t; 2],
     backend: sys::ggml_backend_t,
@@ -22,7 +22,6 @@ pub struct Product {
     input: *mut sys::ggml_tensor,
     /// Of the last copy.
     output: *mut sys::ggml_tensor,
-    weights_bytes: usize,
 }
 
 /// The sizes of a product, and who computes it.
@@ -40,25 +39,27 @@ pub struct Sizes {
     pub copies: usize,
 }
 
-/// Threads that compute products: thread `i` is pinned to core `i`. They poll between two
-/// products, so that products that are measured against each other share them.
+/// Threads that compute products. They poll between two products, so products that are
+/// measured against each other share them.
 pub struct Pool {
     threadpool: *mut sys::ggml_threadpool,
     threads: i32,
 }
 
 impl Pool {
-    /// Starts so many threads, the calling one counted.
+    /// Starts so many threads, the calling one counted. With `pinned`, thread `i` is pinned
+    /// to core `i`, and the calling one stays pinned to core 0.
     ///
     /// # Panics
-    /// When there are more than cores, or the system gives none.
-    pub fn new(threads: usize) -> Rc<Self> {
+    /// When the system gives no threads.
+    pub fn new(threads: usize, pinned: bool) -> Rc<Self> {
+        super::load::start_llama();
         let threads = i32::try_from(threads).expect("a few threads");
         // SAFETY: the parameters are initialised and read only during the call.
         let threadpool = unsafe {
             let mut params = sys::ggml_threadpool_params_default(threads);
-            params.cpumask[..threads as usize].fill(true);
-            params.strict_cpu = true;
+            params.cpumask[..threads as usize].fill(pinned);
+            params.strict_cpu = pinned;
             params.poll = 100;
             sys::ggml_threadpool_new(&raw mut params)
         };
@@ -77,7 +78,7 @@ impl Drop for Pool {
 /// Copies of the weights in one graph.
 pub const COPIES_MAX: usize = 512;
 
-impl Product {
+impl ProductGraph {
     /// Makes the tensors: `weights` as a GGUF file has them. `ours` says whose kernels
     /// multiply; ggml's are those that llama.cpp would choose.
     ///
@@ -87,7 +88,6 @@ impl Product {
         let Sizes { ggml_type, rows, columns, inputs, copies } = sizes;
         assert!((1..=COPIES_MAX).contains(&copies), "{copies} copies, at most {COPIES_MAX}");
         let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // of memory
-        super::load::start_llama();
         // SAFETY: a sequence of calls as ggml documents it: tensors in contexts without
         // memory, then buffers for them. Every result that may be null is checked. The
         // tensors live as long as their contexts, the buffers as long as `self`.
@@ -121,16 +121,10 @@ impl Product {
                 let from = weights.as_ptr().cast();
                 sys::ggml_backend_tensor_set(*matrix, from, 0, weights.len());
             }
-            let weights_bytes = sys::ggml_backend_buft_get_alloc_size(buffer_type, matrices[0]);
             let buffers = [weights_buffer, rest];
             let _pool = pool.clone();
-            Self { contexts, buffers, backend, _pool, graph, input, output, weights_bytes }
+            Self { contexts, buffers, backend, _pool, graph, input, output }
         }
-    }
-
-    /// Bytes of one copy of the weights in memory.
-    pub fn weights_bytes(&self) -> usize {
-        self.weights_bytes
     }
 
     /// Sets the activations, row by row.
@@ -163,7 +157,7 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for ProductGraph {
     fn drop(&mut self) {
         // SAFETY: made in `new` and freed once, users first.
         unsafe {
@@ -269,12 +263,12 @@ pub fn dequantise(ggml_type: u32, columns: usize, weights: &[u8]) -> Vec<f32> {
 }
 
 /// The instruction set of our kernels, if they are wanted and compute right: the first time
-/// they are wanted in this process, one small product is compared with the same product of
-/// ggml's plain code. A wrong one is logged, and llama.cpp's kernels are used from then on.
+/// they are wanted in this process, small products are compared with llama.cpp's. If one is
+/// wrong, that is logged, and llama.cpp's kernels are used from then on.
 pub(super) fn checked(kernels: Choice) -> Option<InstructionSet> {
     static WORKS: OnceLock<bool> = OnceLock::new();
     let wanted = kernels.instruction_set()?;
-    let set = ggml::install(wanted);
+    let set = ggml::choose(wanted);
     if set != wanted {
         let (set, wanted) = (set.name(), wanted.name());
         tracing::warn!("this process began with the kernels for {set}; {wanted} is not used");
@@ -283,8 +277,8 @@ pub(super) fn checked(kernels: Choice) -> Option<InstructionSet> {
         let wrong: Vec<_> = CHECKED_TYPES.into_iter().filter(|of| !is_right(set, *of)).collect();
         for ggml_type in &wrong {
             tracing::error!(
-                "the {} kernel for weights of ggml's type {ggml_type} computes something else \
-                 than llama.cpp: all products are left to llama.cpp",
+                "the {} kernel for ggml type {ggml_type} gives wrong results; all products use \
+                 llama.cpp's kernels",
                 set.name()
             );
         }
@@ -303,18 +297,19 @@ const CHECKED_TYPES: [u32; 5] = [
 
 /// A small product by our kernel is that of llama.cpp, but for rounding.
 fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
+    // ggml's types are small numbers.
     if set.kernel(ggml_type as i32).is_none() {
         return true; // llama.cpp's
     }
-    // A strip and a part of one, as many rows of activations as no kernel takes at once.
+    // A strip and a part of one, more rows of activations than one kernel call takes.
     let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1 };
     let wave = |i: usize, step: f32| (i as f32 * step).sin();
     let weights: Vec<f32> = (0..sizes.rows * sizes.columns).map(|i| wave(i, 0.37)).collect();
     let input: Vec<f32> = (0..sizes.inputs * sizes.columns).map(|i| wave(i, 0.11)).collect();
     let weights = quantise(ggml_type, sizes.columns, &weights);
-    let pool = Pool::new(1);
+    let pool = Pool::new(1, false);
     let of = |ours: bool| {
-        let mut product = Product::new(sizes, &weights, ours, &pool);
+        let mut product = ProductGraph::new(sizes, &weights, ours, &pool);
         product.set_input(&input);
         product.run();
         product.output()
