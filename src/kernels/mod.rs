@@ -14,8 +14,8 @@
 //! - [`format`](mod@format) says how strips lie in memory, and a file for each type
 //!   (`q4_k`, ...) draws its codes.
 //! - [`product`] is the inner loop, generic over the type and over [`simd`].
-//! - [`kernel`] compiles it for each instruction set; which one runs is decided once, when
-//!   the process starts.
+//! - `x86` compiles it for each instruction set. Which one runs is decided once, when the
+//!   first model is loaded ([`kernel`]).
 //!
 //! Types without a kernel here, experts and other processors use llama.cpp's code.
 //!
@@ -36,6 +36,8 @@ mod q6_k;
 mod q8_0;
 pub mod simd;
 pub mod team;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::str::FromStr;
 

@@ -12,8 +12,6 @@
 //! Each group of columns that shares a scale then becomes floats, times that scale; each
 //! block, times the activations' scale. Nothing is added across lanes.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
 use super::activations::{RowLayout, chunk_sums_bytes};
 use super::format::{CHUNK, Format, LINE, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
 use super::simd::Simd;
@@ -126,9 +124,13 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
 /// Prefetches `bytes` bytes at `from`, which need not be valid memory.
 #[inline(always)]
 pub fn prefetch(from: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
     for line in (0..bytes).step_by(LINE) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 processor has the instruction, and a prefetch of an address
         // without memory does nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast()) };
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, bytes);
 }

@@ -1,10 +1,11 @@
 //! The vector operations that the kernels are written in.
 //!
-//! A kernel is one function, generic over [`Simd`]. `product.rs` compiles it once for
+//! A kernel is one function, generic over [`Simd`]. `x86.rs` compiles it once for
 //! each instruction set, inside a function that enables that set's features. Every
 //! method here is `#[inline(always)]`, so that it is compiled there, too.
 
 /// Methods of [`Simd`], each an expression of intrinsics.
+#[cfg(target_arch = "x86_64")]
 macro_rules! intrinsics {
     ($(fn $name:ident $(<const $bits:ident: u32>)? ($($arg:ident: $type:ty),*) $(-> $out:ty)? { $body:expr })*) => {
         $(
@@ -18,10 +19,14 @@ macro_rules! intrinsics {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
+#[cfg(target_arch = "x86_64")]
 pub use avx2::{Avx2, AvxVnni};
+#[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
 
 /// Vectors of one instruction set.

@@ -1,0 +1,81 @@
+//! The kernels compiled for the instruction sets of x86-64.
+
+use super::activations::{RowLayout, quantise};
+use super::format::{self, Format};
+use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
+use super::product::{Work, multiply};
+use super::simd::{Avx2, Avx512, AvxVnni, Simd};
+
+/// Whether this processor has an instruction set.
+pub fn is_here(set: InstructionSet) -> bool {
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
+    match set {
+        InstructionSet::Avx512Vnni => {
+            is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni")
+        }
+        InstructionSet::AvxVnni => avx2 && is_x86_feature_detected!("avxvnni"),
+        InstructionSet::Avx2 => avx2,
+    }
+}
+
+/// The kernel for a format, where the instruction set has one.
+pub fn kernel<F: Format>(set: InstructionSet) -> Option<Kernel> {
+    match set {
+        InstructionSet::Avx512Vnni => Some(avx512::kernel::<F>()),
+        InstructionSet::AvxVnni => Some(avx_vnni::kernel::<F>()),
+        InstructionSet::Avx2 if F::CODE_MAX <= Avx2::CODE_MAX => Some(avx2::kernel::<F>()),
+        InstructionSet::Avx2 => None,
+    }
+}
+
+/// A module with the kernels of one instruction set.
+macro_rules! kernels {
+    ($module:ident, $simd:ty, $features:literal, $($rows:literal)*) => {
+        mod $module {
+            use super::*;
+
+            const _: () = assert!([$($rows),*].len() <= ROWS_MAX);
+
+            #[target_feature(enable = $features)]
+            unsafe fn quantise_block<F: Format>(
+                from: *const f32,
+                block: usize,
+                to: *mut u8,
+                layout: RowLayout,
+            ) {
+                // SAFETY: the features are enabled; the rest is the caller's promise.
+                unsafe { quantise::<$simd, F>(from, block, to, layout) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn multiply_rows<F: Format, const ROWS: usize>(work: &Work) {
+                // SAFETY: the features are enabled; the rest is the caller's promise.
+                unsafe { multiply::<$simd, F, ROWS>(work) }
+            }
+
+            pub fn kernel<F: Format>() -> Kernel {
+                Kernel {
+                    name: F::NAME,
+                    block_columns: F::COLUMNS,
+                    block_bytes: F::BLOCK_BYTES,
+                    strip_bytes: format::strip_bytes::<F>,
+                    pack: format::pack::<F>,
+                    unpack_row: format::unpack_row::<F>,
+                    layout: RowLayout::of::<F>,
+                    quantise: quantise_block::<F>,
+                    multiply: const { &[$(multiply_rows::<F, $rows>),*] },
+                }
+            }
+        }
+    };
+}
+
+kernels!(avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", 1 2 3 4 5 6 7 8);
+kernels!(avx_vnni, AvxVnni, "avx2,fma,f16c,avxvnni", 1 2 3 4);
+kernels!(avx2, Avx2, "avx2,fma,f16c", 1 2 3 4);
