@@ -34,7 +34,7 @@ pub struct Kernel {
     pub block_columns: usize,
     /// Bytes of a block in a GGUF file.
     pub block_bytes: usize,
-    /// Bytes of a packed strip of so many columns.
+    /// Bytes of a packed strip of `columns` columns.
     pub strip_bytes: fn(columns: usize) -> usize,
     /// See [`pack`](super::format::pack).
     pub pack: fn(columns: usize, from: &[u8], to: &mut [u8]),

@@ -41,7 +41,7 @@ pub struct Work {
 /// Multiplies a strip with `ROWS` rows of activations.
 ///
 /// # Safety
-/// As [`Simd`] asks; the pointers of `work` are valid for what they are said to have.
+/// As [`Simd`] asks; each pointer in `work` is valid for the data that its field describes.
 #[inline(always)]
 pub unsafe fn multiply<S: Simd, F: Format, const ROWS: usize>(work: &Work) {
     // SAFETY: the caller's promise.

@@ -47,7 +47,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts so many threads, the calling one counted. With `pinned`, thread `i` is pinned
+    /// Starts `threads` threads, the calling one counted. With `pinned`, thread `i` is pinned
     /// to core `i`, and the calling one stays pinned to core 0.
     ///
     /// # Panics
@@ -168,7 +168,7 @@ impl Drop for ProductGraph {
     }
 }
 
-/// A context for so many tensors, without their memory.
+/// A context for the descriptions of `tensors` tensors; buffers have their data.
 fn new_context(tensors: usize) -> *mut sys::ggml_context {
     // SAFETY: plain calls; the result is checked.
     unsafe {
@@ -226,7 +226,7 @@ unsafe fn is_supported(
     }
 }
 
-/// Quantises rows of so many columns as a GGUF file has them, with ggml's own code.
+/// Quantises rows of `columns` numbers to the bytes of a GGUF file, with ggml's own code.
 ///
 /// # Panics
 /// When there are no whole rows, or the type cannot be quantised without statistics.
