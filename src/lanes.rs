@@ -164,7 +164,7 @@ impl Server {
         let asked = self.config.context_tokens;
         let context_tokens = memory::choose_context(asked, slots, &sized, available)?;
         let abort = self.control.abort_step.clone();
-        let context = context_config(&self.config, &loaded.info, context_tokens, abort);
+        let context = context_config(&self.config, loaded, context_tokens, abort);
         let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
         let (model, vocab, info) =
@@ -173,8 +173,7 @@ impl Server {
         let embedder = pooling.map(|pooling| {
             // A text is computed at once, so the memory for it is there from the start.
             let tokens = trained.min(EMBEDDING_TOKENS_MAX as u32);
-            let flash_attention = self.config.cache.flash_attention;
-            let (model, config) = (model.clone(), embed_config(&context, tokens, flash_attention));
+            let (model, config) = (model.clone(), embed_config(&context, tokens));
             let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &config));
             (tokens as usize, make)
         });

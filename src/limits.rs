@@ -47,6 +47,10 @@ pub const PACK_THREADS_MAX: usize = 16;
 /// Least bytes of packed weights for each thread that packs.
 pub const PACK_BYTES_MIN: usize = 256 * 1024;
 
+/// Masks of attention in one computation of a model that have our kernels. Models have one or
+/// two: of all cells, and of a window.
+pub const ATTENTION_MASKS_MAX: usize = 16;
+
 /// Sequences waiting for a slot, all requests together.
 pub const QUEUE_SEQUENCES: usize = 1024;
 

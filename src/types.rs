@@ -182,6 +182,8 @@ pub enum FlashAttention {
     Auto,
     /// Always.
     On,
+    /// llama.cpp's, to compare it with ours.
+    Llama,
     /// Never.
     Off,
 }
@@ -193,8 +195,9 @@ impl std::str::FromStr for FlashAttention {
         match name {
             "auto" => Ok(FlashAttention::Auto),
             "on" => Ok(FlashAttention::On),
+            "llama" => Ok(FlashAttention::Llama),
             "off" => Ok(FlashAttention::Off),
-            _ => Err("it must be auto, on or off".into()),
+            _ => Err("it must be auto, on, llama or off".into()),
         }
     }
 }

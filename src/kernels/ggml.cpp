@@ -46,6 +46,34 @@ struct corelane_rows {
     int threads;
 };
 
+// As ggml counts dimensions: the innermost first.
+struct corelane_tensor {
+    int32_t type;
+    int64_t sizes[4];
+    size_t strides[4]; // bytes
+    const void * data;
+};
+
+// FLASH_ATTN_EXT, for a thread.
+struct corelane_attention {
+    corelane_tensor queries;
+    corelane_tensor keys;
+    corelane_tensor values;
+    corelane_tensor mask;
+    const void * mask_tensor; // its identity
+    const float * sinks;      // one for each head, or null
+    float scale;
+    float max_bias;
+    float softcap;
+    float * output; // [streams, rows, heads, numbers]
+    const void * step;
+    void * work;
+    size_t work_bytes;
+    int thread;
+    int threads;
+    void * pool;
+};
+
 struct corelane_hooks {
     // Whether to pack the matrix that is being loaded.
     bool (*is_wanted)(const corelane_matrix *);
@@ -54,6 +82,9 @@ struct corelane_hooks {
     size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows);
     void (*multiply)(const corelane_product *);
     void (*get_rows)(const corelane_rows *);
+    // Returns the attention's step, and the memory that it needs; null where it is ggml's.
+    const void * (*plan_attention)(const corelane_attention *, int threads, size_t * work_bytes);
+    void (*attend)(const corelane_attention *);
 };
 
 }
@@ -126,8 +157,67 @@ class traits : public ggml::cpu::tensor_traits {
     }
 };
 
+corelane_tensor describe(const ggml_tensor * tensor) {
+    corelane_tensor described = {};
+    described.type = tensor->type;
+    for (int i = 0; i < 4; i++) {
+        described.sizes[i] = tensor->ne[i];
+        described.strides[i] = tensor->nb[i];
+    }
+    described.data = tensor->data;
+    return described;
+}
+
+corelane_attention describe_attention(const ggml_tensor * op) {
+    const ggml_tensor * sinks = op->src[4];
+    corelane_attention attention = {};
+    attention.queries = describe(op->src[0]);
+    attention.keys = describe(op->src[1]);
+    attention.values = describe(op->src[2]);
+    attention.mask = describe(op->src[3]);
+    attention.mask_tensor = op->src[3];
+    attention.sinks = sinks ? (const float *) sinks->data : nullptr;
+    memcpy(&attention.scale, op->op_params + 0, sizeof(float));
+    memcpy(&attention.max_bias, op->op_params + 1, sizeof(float));
+    memcpy(&attention.softcap, op->op_params + 2, sizeof(float));
+    attention.output = (float *) op->data;
+    return attention;
+}
+
+// Attention. An operation that is ours has its step in `extra`, which ggml leaves null for
+// results of operations.
+class attention_traits : public ggml::cpu::tensor_traits {
+    // Asked for each operation of a graph, right before the graph is computed.
+    bool work_size(int threads, const ggml_tensor * op, size_t & size) override {
+        const void * step = nullptr;
+        const bool has_mask = op->src[3] != nullptr;
+        if (has_mask && op->type == GGML_TYPE_F32 && ggml_is_contiguous(op)) {
+            const corelane_attention attention = describe_attention(op);
+            step = hooks.plan_attention(&attention, threads, &size);
+        }
+        const_cast<ggml_tensor *>(op)->extra = const_cast<void *>(step);
+        return step != nullptr;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        if (op->extra == nullptr) {
+            return false;
+        }
+        corelane_attention attention = describe_attention(op);
+        attention.step = op->extra;
+        attention.work = params->wdata;
+        attention.work_bytes = params->wsize;
+        attention.thread = params->ith;
+        attention.threads = params->nth;
+        attention.pool = params->threadpool;
+        hooks.attend(&attention);
+        return true;
+    }
+};
+
 class buffer_traits : public ggml::cpu::extra_buffer_type {
     traits of_weights;
+    attention_traits of_attention;
 
     // Asked for weights that have no memory yet when a model is loaded, and for those that
     // have it when a graph is made.
@@ -156,6 +246,9 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        if (op->op == GGML_OP_FLASH_ATTN_EXT) {
+            return &of_attention;
+        }
         const bool ours = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_GET_ROWS;
         return ours && is_packed(op->src[0]) ? &of_weights : nullptr;
     }

@@ -1,9 +1,14 @@
 //! Our kernels behind ggml's operations: the functions that `ggml.cpp` calls.
 
+mod attention;
+
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::slice;
 use std::sync::OnceLock;
+
+use attention::GgmlAttention;
+pub use attention::use_attention;
 
 use super::format::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
@@ -38,7 +43,16 @@ pub struct Packed {
 /// Called once in a process, before llama.cpp loads a model or computes anything: other
 /// threads then read the list of buffer types that this adds to.
 pub unsafe fn install() {
-    let hooks = Hooks { is_wanted, packed_bytes, pack, work_bytes: work, multiply, get_rows };
+    let hooks = Hooks {
+        is_wanted,
+        packed_bytes,
+        pack,
+        work_bytes: work,
+        multiply,
+        get_rows,
+        plan_attention: attention::plan,
+        attend: attention::attend,
+    };
     // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the
     // process; the rest is the caller's promise.
     unsafe { corelane_ggml_install(&raw const hooks) };
@@ -110,6 +124,8 @@ struct Hooks {
     work_bytes: unsafe extern "C" fn(*const Matrix, i64) -> usize,
     multiply: unsafe extern "C" fn(*const GgmlProduct),
     get_rows: unsafe extern "C" fn(*const GgmlRows),
+    plan_attention: unsafe extern "C" fn(*const GgmlAttention, i32, *mut usize) -> *const c_void,
+    attend: unsafe extern "C" fn(*const GgmlAttention),
 }
 
 unsafe extern "C" {

@@ -1,6 +1,8 @@
 //! One kernel for each weight type and instruction set.
 
 use super::activations::RowLayout;
+use super::attention::AttentionKernel;
+use super::attention::cached::{self, Bf16, Cached, F16, F32};
 use super::format::{Format, STRIP_ROWS};
 use super::product::Work;
 use super::q4_0::Q4_0;
@@ -91,6 +93,34 @@ impl InstructionSet {
             Q6K::GGML_TYPE => self.kernel_of::<Q6K>(),
             _ => None,
         }
+    }
+
+    /// The attention kernel for types of cached keys and values, by ggml's numbers.
+    pub fn attention(self, keys: i32, values: i32) -> Option<AttentionKernel> {
+        match keys {
+            F32::GGML_TYPE => self.attention_to::<F32>(values),
+            F16::GGML_TYPE => self.attention_to::<F16>(values),
+            Bf16::GGML_TYPE => self.attention_to::<Bf16>(values),
+            cached::Q8_0::GGML_TYPE => self.attention_to::<cached::Q8_0>(values),
+            _ => None,
+        }
+    }
+
+    fn attention_to<K: Cached>(self, values: i32) -> Option<AttentionKernel> {
+        match values {
+            F32::GGML_TYPE => self.attention_of::<K, F32>(),
+            F16::GGML_TYPE => self.attention_of::<K, F16>(),
+            Bf16::GGML_TYPE => self.attention_of::<K, Bf16>(),
+            cached::Q8_0::GGML_TYPE => self.attention_of::<K, cached::Q8_0>(),
+            _ => None,
+        }
+    }
+
+    fn attention_of<K: Cached, V: Cached>(self) -> Option<AttentionKernel> {
+        #[cfg(target_arch = "x86_64")]
+        return Some(x86::attention::<K, V>(self));
+        #[cfg(not(target_arch = "x86_64"))]
+        None
     }
 
     fn kernel_of<F: Format>(self) -> Option<Kernel> {

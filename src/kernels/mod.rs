@@ -23,6 +23,7 @@
 //! more than llama.cpp's own does (`tests/kernels.rs`).
 
 pub mod activations;
+pub mod attention;
 pub mod format;
 pub mod ggml;
 mod k_scales;

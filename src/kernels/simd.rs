@@ -51,6 +51,10 @@ pub trait Simd: Copy {
 
     /// Reads a whole vector.
     unsafe fn load(from: *const u8) -> Self::Int;
+    /// Reads a signed byte for each lane.
+    unsafe fn load_i8(from: *const u8) -> Self::Int;
+    /// Reads 32 bytes for each 8 lanes: those at `first`, then those at `second`.
+    unsafe fn load_blocks(first: *const u8, second: *const u8) -> Self::Int;
     /// Four bytes, in every lane.
     unsafe fn splat(from: *const u8) -> Self::Int;
     /// A byte, in every byte.
@@ -61,6 +65,8 @@ pub trait Simd: Copy {
     unsafe fn zero() -> Self::Int;
     /// Bitwise and.
     unsafe fn and(a: Self::Int, b: Self::Int) -> Self::Int;
+    /// Bitwise exclusive or.
+    unsafe fn xor(a: Self::Int, b: Self::Int) -> Self::Int;
     /// Bitwise or.
     unsafe fn or(a: Self::Int, b: Self::Int) -> Self::Int;
     /// Shifts each lane left.
@@ -89,18 +95,33 @@ pub trait Simd: Copy {
     unsafe fn load_f32(from: *const f32) -> Self::Float;
     /// Reads a 16-bit float for each lane.
     unsafe fn load_f16(from: *const u8) -> Self::Float;
+    /// Reads a bfloat16 for each lane.
+    unsafe fn load_bf16(from: *const u8) -> Self::Float;
+    /// Reads a 16-bit float for each 8 lanes: the one at `first`, then the one at `second`.
+    unsafe fn load_scales(first: *const u8, second: *const u8) -> Self::Float;
+    /// The floats with these bits.
+    unsafe fn from_bits(bits: Self::Int) -> Self::Float;
     /// Writes a whole vector.
     unsafe fn store_f32(to: *mut f32, value: Self::Float);
     /// A number, in every lane.
     unsafe fn splat_f32(value: f32) -> Self::Float;
+    /// Sum.
+    unsafe fn add_f32(a: Self::Float, b: Self::Float) -> Self::Float;
     /// Product.
     unsafe fn mul(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `a * b + c`, rounded once.
     unsafe fn mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
     /// `c - a * b`, rounded once.
     unsafe fn neg_mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
+    /// The larger one.
+    unsafe fn max(a: Self::Float, b: Self::Float) -> Self::Float;
     /// The larger of `a` and the absolute value of `b`.
     unsafe fn max_abs(a: Self::Float, b: Self::Float) -> Self::Float;
     /// The largest lane.
     unsafe fn largest(a: Self::Float) -> f32;
+    /// Sum of all lanes.
+    unsafe fn total_f32(a: Self::Float) -> f32;
+    /// Lane `i` is the sum of all lanes of `vectors[i]`, each added up in the same order.
+    /// Uses the first [`Self::LANES`] vectors.
+    unsafe fn totals(vectors: &[Self::Float; 16]) -> Self::Float;
 }

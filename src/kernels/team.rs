@@ -56,6 +56,14 @@ impl Team {
         }
     }
 
+    /// Waits for all threads.
+    pub fn barrier(&self) {
+        if self.threads > 1 {
+            // SAFETY: the pool is alive.
+            unsafe { corelane_ggml_barrier(self.pool) };
+        }
+    }
+
     /// A piece that no thread has taken yet. `piece` is the one that this thread had.
     pub fn next_piece(&self, piece: usize) -> usize {
         if self.threads == 1 {

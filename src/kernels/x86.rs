@@ -1,6 +1,9 @@
 //! The kernels compiled for the instruction sets of x86-64.
 
 use super::activations::{RowLayout, quantise};
+use super::attention::AttentionKernel;
+use super::attention::block::{self, Block, attend};
+use super::attention::cached::Cached;
 use super::format::{self, Format};
 use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
 use super::product::{Work, multiply};
@@ -34,6 +37,15 @@ pub fn kernel<F: Format>(set: InstructionSet) -> Option<Kernel> {
     }
 }
 
+/// The kernel for a pair of cached types.
+pub fn attention<K: Cached, V: Cached>(set: InstructionSet) -> AttentionKernel {
+    match set {
+        InstructionSet::Avx512Vnni => avx512::attention::<K, V>(),
+        InstructionSet::AvxVnni => avx_vnni::attention::<K, V>(),
+        InstructionSet::Avx2 => avx2::attention::<K, V>(),
+    }
+}
+
 /// A module with the kernels of one instruction set.
 macro_rules! kernels {
     ($module:ident, $simd:ty, $features:literal, $($rows:literal)*) => {
@@ -57,6 +69,20 @@ macro_rules! kernels {
             unsafe fn multiply_rows<F: Format, const ROWS: usize>(work: &Work) {
                 // SAFETY: the features are enabled; the rest is the caller's promise.
                 unsafe { multiply::<$simd, F, ROWS>(work) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn attend_block<K: Cached, V: Cached>(block: &Block) {
+                // SAFETY: the features are enabled; the rest is the caller's promise.
+                unsafe { attend::<$simd, K, V>(block) }
+            }
+
+            pub fn attention<K: Cached, V: Cached>() -> AttentionKernel {
+                AttentionKernel {
+                    attend: attend_block::<K, V>,
+                    is_quantised: block::is_quantised::<$simd, K>(),
+                    block_numbers: [K::BLOCK_NUMBERS, V::BLOCK_NUMBERS],
+                }
             }
 
             pub fn kernel<F: Format>() -> Kernel {

@@ -5,19 +5,20 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::config::ServeConfig;
-use crate::limits::{EMBEDDING_TEXTS_MAX, SCORES_BYTES_MAX, SPIN_BEFORE_PARK};
+use crate::limits::{EMBEDDING_TEXTS_MAX, SPIN_BEFORE_PARK};
 use crate::model::llama::ContextConfig;
 use crate::scheduler::Capacity;
-use crate::types::{CacheLayout, FlashAttention, ModelInfo};
+use crate::model::load::Loaded;
+use crate::types::FlashAttention;
 
 /// The model's context for a server of `config`.
 pub(crate) fn context_config(
     config: &ServeConfig,
-    info: &ModelInfo,
+    loaded: &Loaded,
     context_tokens: u32,
     abort: Arc<AtomicBool>,
 ) -> ContextConfig {
-    let flash_attention = flash_attention(config, info, context_tokens);
+    let theirs = config.cache.flash_attention == FlashAttention::Llama;
     ContextConfig {
         context_tokens,
         slots: config.parallel as u32,       // at most SLOTS_MAX
@@ -25,7 +26,8 @@ pub(crate) fn context_config(
         ubatch_rows: config.ubatch_rows as u32,
         decode_cores: config.placement.decode_cores.clone(),
         poll: config.poll,
-        cache: CacheLayout { flash_attention, ..config.cache },
+        cache: config.cache,
+        attention: loaded.kernels.filter(|_| !theirs),
         abort,
     }
 }
@@ -36,31 +38,8 @@ pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
     context_tokens / share
 }
 
-/// Whether attention is computed block by block, where the user leaves it open. On a
-/// processor llama.cpp does that well for 64 rows of a sequence and more, and badly for
-/// fewer: for those that decode, and for prompts beside them. So it is done where it has
-/// to be, for the sake of the cache's type or of the memory that the scores take. Short texts
-/// would like it better (up to about 150 tokens were faster with it, 256 slower), since without it
-/// llama.cpp computes the scores of 256 cells at least; but what they lose so is less than what
-/// long ones would lose otherwise (`flamegraphs/README.md` has the figures).
-fn flash_attention(config: &ServeConfig, info: &ModelInfo, context_tokens: u32) -> FlashAttention {
-    let cells = u64::from(cells_of_one(config, context_tokens));
-    let scores = 4 * config.ubatch_rows as u64 * cells * u64::from(info.n_head); // f32
-    match config.cache.flash_attention {
-        FlashAttention::Auto if config.cache.values.is_plain() && scores <= SCORES_BYTES_MAX => {
-            FlashAttention::Off
-        }
-        asked => asked,
-    }
-}
-
-/// The embed lane's context beside one that generates. Its rows are many of a sequence,
-/// for which llama.cpp knows best how to compute attention, unless the user does.
-pub(super) fn embed_config(
-    context: &ContextConfig,
-    tokens: u32,
-    flash_attention: FlashAttention,
-) -> ContextConfig {
+/// The embed lane's context beside one that generates.
+pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfig {
     let slots = EMBEDDING_TEXTS_MAX as u32; // a handful
     // llama.cpp plans for as many rows of each sequence, and dies where it finds that
     // these are more than it was told.
@@ -70,7 +49,6 @@ pub(super) fn embed_config(
         slots,
         step_rows: rows,
         ubatch_rows: rows,
-        cache: CacheLayout { flash_attention, ..context.cache },
         ..context.clone()
     }
 }

@@ -8,6 +8,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::llama::{ContextConfig, RowArrays, new_context, new_threadpool};
 use super::{DecodeRow, StepError};
+use crate::kernels::{InstructionSet, ggml};
 use crate::types::{Pooling, Position, SlotId, TokenId};
 
 /// See the module's description.
@@ -20,6 +21,7 @@ pub struct Embedder {
     rows_max: usize,
     /// Texts that one call takes.
     texts_max: usize,
+    attention: Option<InstructionSet>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
 }
@@ -55,6 +57,7 @@ impl Embedder {
             threadpool,
             n_embd: usize::try_from(model.n_embd()).unwrap_or(0),
             rows: RowArrays::new(config.step_rows as usize),
+            attention: config.attention,
             rows_max: config.step_rows as usize,
             texts_max: config.slots as usize,
             _model: model,
@@ -108,6 +111,7 @@ impl Embedder {
         });
         let rows: Vec<DecodeRow> = tokens.map(row).collect();
         let batch = self.rows.fill(&rows);
+        ggml::use_attention(self.attention);
         // SAFETY: the context is live and used by this thread alone; the batch points
         // into arrays of `self`. A model without a cache has no memory to clear.
         let code = unsafe {

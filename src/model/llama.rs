@@ -13,6 +13,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
 use super::{Backend, DecodeRow, StepError};
+use crate::kernels::{InstructionSet, ggml};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
 
 /// How to make a context.
@@ -33,6 +34,8 @@ pub struct ContextConfig {
     pub poll: u32,
     /// How the KV cache is laid out.
     pub cache: CacheLayout,
+    /// The instruction set of our attention; llama.cpp's computes it with `None`.
+    pub attention: Option<InstructionSet>,
     /// Set from outside to give up the step that runs.
     pub abort: Arc<AtomicBool>,
 }
@@ -48,6 +51,7 @@ pub struct LlamaBackend {
     /// Sequences with different counts of rows run together as well as others.
     ragged: bool,
     rows: RowArrays,
+    attention: Option<InstructionSet>,
     /// llama.cpp looks at it between two operations.
     abort: Arc<AtomicBool>,
     /// The context points into the model.
@@ -107,6 +111,7 @@ impl LlamaBackend {
             unified,
             ragged,
             rows,
+            attention: config.attention,
             abort,
             _model: model,
         })
@@ -132,7 +137,7 @@ pub(super) fn new_context(
     params.type_v = ggml_type(config.cache.values);
     params.flash_attn_type = match config.cache.flash_attention {
         FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
-        FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        FlashAttention::On | FlashAttention::Llama => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
         FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
     };
     params.no_perf = true;
@@ -202,6 +207,7 @@ impl Backend for LlamaBackend {
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         self.abort.store(false, Ordering::Relaxed); // meant for the step before
         let batch = self.rows.fill(rows);
+        ggml::use_attention(self.attention);
         // SAFETY: the context is live and used by this thread alone; the batch
         // points into arrays of `self`, of which `n_tokens` entries are filled.
         match unsafe { sys::llama_decode(self.context, batch) } {

@@ -15,7 +15,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::vocab::Vocab;
 use super::{builtin, products};
-use crate::kernels::{Choice, ggml};
+use crate::kernels::{Choice, InstructionSet, ggml};
 use crate::memory::{available_bytes, gib};
 use crate::types::{KernelsInfo, ModelInfo, Pooling};
 
@@ -36,6 +36,8 @@ pub struct Loaded {
     pub vocab: Arc<Vocab>,
     /// What is known of it.
     pub info: ModelInfo,
+    /// The instruction set of our kernels; llama.cpp's compute everything with `None`.
+    pub kernels: Option<InstructionSet>,
 }
 
 /// Why a model could not be loaded.
@@ -110,14 +112,13 @@ pub fn load(
     };
     let (loaded, packed) = ggml::packing(|| load_source(backend, source, progress));
     let mut loaded = loaded?;
-    if packed.matrices > 0 {
-        loaded.info.kernels = KernelsInfo {
-            name: set.name(),
-            matrices: packed.matrices,
-            bytes: packed.bytes as u64,
-            bytes_added: (packed.bytes - packed.file_bytes) as u64,
-        };
-    }
+    loaded.kernels = Some(set);
+    loaded.info.kernels = KernelsInfo {
+        name: set.name(),
+        matrices: packed.matrices,
+        bytes: packed.bytes as u64,
+        bytes_added: (packed.bytes - packed.file_bytes) as u64,
+    };
     Ok(loaded)
 }
 
@@ -210,7 +211,7 @@ fn load_path(
     let info = describe(&model, shown);
     let model = Arc::new(model);
     let vocab = Arc::new(Vocab::of_llama(model.clone()));
-    Ok(Loaded { model, vocab, info })
+    Ok(Loaded { model, vocab, info, kernels: None })
 }
 
 fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {

@@ -122,8 +122,7 @@ impl Stage {
     }
 
     fn context_config(&self) -> ContextConfig {
-        let info = &self.loaded.info;
-        lanes::context_config(&self.config, info, self.context_tokens, Arc::default())
+        lanes::context_config(&self.config, &self.loaded, self.context_tokens, Arc::default())
     }
 
     fn context(&self) -> Result<LlamaBackend, String> {

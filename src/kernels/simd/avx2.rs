@@ -22,6 +22,12 @@ macro_rules! common {
 
         intrinsics! {
             fn load(from: *const u8) -> __m256i { _mm256_loadu_si256(from.cast()) }
+            fn load_i8(from: *const u8) -> __m256i {
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))
+            }
+            fn load_blocks(first: *const u8, _second: *const u8) -> __m256i {
+                _mm256_loadu_si256(first.cast())
+            }
             fn splat(from: *const u8) -> __m256i {
                 _mm256_set1_epi32(from.cast::<i32>().read_unaligned())
             }
@@ -29,6 +35,7 @@ macro_rules! common {
             fn splat_lane(value: u32) -> __m256i { _mm256_set1_epi32(value.cast_signed()) }
             fn zero() -> __m256i { _mm256_setzero_si256() }
             fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+            fn xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
             fn or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
             // The count is a constant: these become shifts by an immediate.
             fn left<const BITS: u32>(a: __m256i) -> __m256i {
@@ -54,11 +61,22 @@ macro_rules! common {
             fn round(a: __m256) -> __m256i { _mm256_cvtps_epi32(a) }
             fn load_f32(from: *const f32) -> __m256 { _mm256_loadu_ps(from) }
             fn load_f16(from: *const u8) -> __m256 { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+            fn load_bf16(from: *const u8) -> __m256 {
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(
+                    _mm_loadu_si128(from.cast()),
+                )))
+            }
+            fn load_scales(first: *const u8, _second: *const u8) -> __m256 {
+                _mm256_cvtph_ps(_mm_set1_epi16(first.cast::<i16>().read_unaligned()))
+            }
+            fn from_bits(bits: __m256i) -> __m256 { _mm256_castsi256_ps(bits) }
             fn store_f32(to: *mut f32, value: __m256) { _mm256_storeu_ps(to, value) }
             fn splat_f32(value: f32) -> __m256 { _mm256_set1_ps(value) }
+            fn add_f32(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
             fn mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
             fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
             fn neg_mul_add(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fnmadd_ps(a, b, c) }
+            fn max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
             fn max_abs(a: __m256, b: __m256) -> __m256 {
                 _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0), b), a)
             }
@@ -66,6 +84,26 @@ macro_rules! common {
                 let half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
                 let pair = _mm_max_ps(half, _mm_movehl_ps(half, half));
                 _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)))
+            }}
+            fn total_f32(a: __m256) -> f32 {{
+                let half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+                let pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
+                _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)))
+            }}
+            fn totals(vectors: &[__m256; 16]) -> __m256 {{
+                // Two vectors become one that has the sums of two lanes of both, three times.
+                let mut four = [_mm256_setzero_ps(); 2];
+                for (i, four) in four.iter_mut().enumerate() {
+                    let v = &vectors[4 * i..4 * i + 4];
+                    let a = _mm256_add_ps(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1]));
+                    let b = _mm256_add_ps(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
+                    let [a, b] = [_mm256_castps_pd(a), _mm256_castps_pd(b)];
+                    let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+                    *four = _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high));
+                }
+                let low = _mm256_permute2f128_ps::<0x20>(four[0], four[1]);
+                let high = _mm256_permute2f128_ps::<0x31>(four[0], four[1]);
+                _mm256_add_ps(low, high)
             }}
         }
     };

@@ -1,0 +1,379 @@
+//! Which cells each row sees, read from the mask once a step: groups of rows, and a list of
+//! cells for each group.
+//!
+//! ```text
+//! mask [rows, cells]                       ranges of a row       groups
+//! row 0 (decodes)        ....xxxx...x      4..8, 11              rows 0..1: 4 5 6 7 11
+//! row 1 (of a prompt)    xxx.........      0..3                  rows 1..4: 0 1 2 3 8
+//! row 2 (of the same)    xxxx........      0..4
+//! row 3 (of the same)    xxxx....x...      0..4, 8
+//! ```
+//!
+//! Rows that follow each other and see the same cells but for one are a group: the rows of a
+//! prompt are. Keys and values are read once for a group. A block of cells that not all of
+//! its rows see needs the mask while it is computed.
+
+use std::ops::Range;
+
+use super::block::BLOCK_CELLS;
+use super::cached::HIDDEN;
+
+/// Cells whose scores and values are added up apart, and merged in order. The sums of a row
+/// then depend on its own cells alone, and not on how many threads there are.
+const CHUNK_CELLS: usize = 256;
+
+/// Chunks of a group, at most: where its cells are more, chunks are larger.
+pub const CHUNKS_MAX: usize = 16;
+
+/// Queries of a KV head in a group, at most, where a row has fewer.
+pub const GROUP_QUERIES_MAX: usize = 64;
+
+/// Up to so many queries of a KV head, a piece of work takes all heads: keys and values are
+/// then read in the order in which they lie in memory. With more, computing takes longer than
+/// reading, and a piece takes one head, whose state stays in the cache.
+pub const FEW_QUERIES: usize = 8;
+
+/// Pieces of work for each thread, at least.
+const PIECES: usize = 4;
+
+/// A mask of ggml's: 16-bit floats, minus infinity where a row does not see a cell.
+#[derive(Clone, Copy)]
+pub struct Mask {
+    /// Row 0 of stream 0.
+    pub data: *const u8,
+    /// Rows of each stream.
+    pub rows: usize,
+    /// Cells of each stream.
+    pub cells: usize,
+    /// KV caches that are computed together.
+    pub streams: usize,
+    /// Bytes from one row to the next.
+    pub row_stride: usize,
+    /// Bytes from one stream to the next.
+    pub stream_stride: usize,
+}
+
+impl Mask {
+    /// A row's values, `[cells]`.
+    ///
+    /// # Safety
+    /// The mask is alive, and has the row.
+    pub unsafe fn row(&self, stream: usize, row: usize) -> &[u16] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let from = self.data.add(stream * self.stream_stride + row * self.row_stride);
+            std::slice::from_raw_parts(from.cast(), self.cells)
+        }
+    }
+}
+
+/// The heads and threads that a [`Plan`] is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of the keys and values.
+    pub kv_heads: usize,
+    /// Threads that compute.
+    pub threads: usize,
+}
+
+impl Shape {
+    /// Queries that share a KV head in a row.
+    pub fn group_heads(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Rows of a group, at most.
+    fn rows_max(&self) -> usize {
+        (GROUP_QUERIES_MAX / self.group_heads()).max(1)
+    }
+
+    /// Pieces of work that keep all threads busy to the end.
+    pub fn pieces_wanted(&self) -> usize {
+        if self.threads == 1 { 1 } else { PIECES * self.threads }
+    }
+}
+
+/// Rows of a stream that are computed together.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// The stream.
+    pub stream: usize,
+    /// Its rows.
+    pub rows: Range<usize>,
+    /// Where the cells are in [`Plan::cells`].
+    pub cells: Range<usize>,
+    /// Where its blocks' flags are in [`Plan::plain`].
+    first_block: usize,
+    /// Number of the first slot for a chunk's state, where the chunks are separate pieces.
+    pub slots: Option<usize>,
+}
+
+impl Group {
+    /// Cells of a chunk.
+    fn chunk_cells(&self) -> usize {
+        self.cells.len().div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_CELLS)
+    }
+
+    /// How many chunks there are: none where the rows see nothing.
+    pub fn chunks(&self) -> usize {
+        if self.cells.is_empty() { 0 } else { self.cells.len().div_ceil(self.chunk_cells()) }
+    }
+
+    /// The blocks of a chunk.
+    pub fn blocks(&self, chunk: usize) -> Range<usize> {
+        let of_chunk = self.chunk_cells() / BLOCK_CELLS;
+        let all = self.cells.len().div_ceil(BLOCK_CELLS);
+        chunk * of_chunk..((chunk + 1) * of_chunk).min(all)
+    }
+}
+
+/// Work that a thread does at once.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Index of the group.
+    pub group: usize,
+    /// One of its chunks, or all.
+    pub chunks: Range<usize>,
+    /// Part `part` of `parts` of the KV heads.
+    pub part: usize,
+    /// See `part`.
+    pub parts: usize,
+}
+
+/// What is computed for a mask.
+#[derive(Default)]
+pub struct Plan {
+    /// The groups, in the order of streams and rows.
+    pub groups: Vec<Group>,
+    /// Pieces, the largest first.
+    pub pieces: Vec<Piece>,
+    /// Cells of all groups.
+    cells: Vec<u32>,
+    /// For each block of each group, whether all rows see all cells, with a mask of 0.
+    plain: Vec<bool>,
+    /// Slots that groups use.
+    pub slots: usize,
+    found: Found,
+}
+
+/// Ranges of cells while they are looked for.
+#[derive(Default)]
+struct Found {
+    row: Vec<Range<u32>>,
+    before: Vec<Range<u32>>,
+    /// Cells that some row of the group sees, and those that all see.
+    union: Vec<Range<u32>>,
+    common: Vec<Range<u32>>,
+    spare: Vec<Range<u32>>,
+}
+
+impl Plan {
+    /// Reads a mask and plans the work.
+    ///
+    /// # Safety
+    /// The mask is alive.
+    pub unsafe fn update(&mut self, mask: &Mask, shape: Shape, slots_max: usize) {
+        self.groups.clear();
+        self.cells.clear();
+        self.plain.clear();
+        for stream in 0..mask.streams {
+            // SAFETY: the caller's promise.
+            unsafe { self.find_groups(mask, stream, shape.rows_max()) };
+        }
+        self.plan_pieces(shape, slots_max);
+    }
+
+    /// The cells of a block of a group.
+    pub fn block(&self, group: &Group, block: usize) -> &[u32] {
+        let cells = &self.cells[group.cells.clone()];
+        let first = (block * BLOCK_CELLS).min(cells.len());
+        &cells[first..(first + BLOCK_CELLS).min(cells.len())]
+    }
+
+    /// Whether all rows of a group see all cells of a block, with a mask of 0.
+    pub fn is_plain(&self, group: &Group, block: usize) -> bool {
+        self.plain[group.first_block + block]
+    }
+
+    /// Groups the rows of a stream.
+    unsafe fn find_groups(&mut self, mask: &Mask, stream: usize, rows_max: usize) {
+        let mut found = std::mem::take(&mut self.found);
+        let mut first = 0;
+        let mut is_plain = true;
+        for row in 0..mask.rows {
+            std::mem::swap(&mut found.row, &mut found.before);
+            // SAFETY: the caller's promise.
+            let row_is_plain = find_visible(unsafe { mask.row(stream, row) }, &mut found.row);
+            let is_new = row == first
+                || row - first == rows_max
+                || !are_neighbours(&found.before, &found.row);
+            if is_new {
+                if row > first {
+                    self.add_group(stream, first..row, &found, is_plain);
+                }
+                (first, is_plain) = (row, row_is_plain);
+                found.union.clone_from(&found.row);
+                found.common.clone_from(&found.row);
+            } else {
+                is_plain &= row_is_plain;
+                let Found { row, union, common, spare, .. } = &mut found;
+                unite(union, row, spare);
+                std::mem::swap(union, spare);
+                intersect(common, row, spare);
+                std::mem::swap(common, spare);
+            }
+        }
+        if mask.rows > first {
+            self.add_group(stream, first..mask.rows, &found, is_plain);
+        }
+        self.found = found;
+    }
+
+    fn add_group(&mut self, stream: usize, rows: Range<usize>, found: &Found, is_plain: bool) {
+        let (first_cell, first_block) = (self.cells.len(), self.plain.len());
+        self.cells.extend(found.union.iter().cloned().flatten());
+        let mut common = found.common.iter().cloned().flatten().peekable();
+        for block in self.cells[first_cell..].chunks(BLOCK_CELLS) {
+            let mut seen = 0;
+            while common.next_if(|cell| *cell <= block[block.len() - 1]).is_some() {
+                seen += 1;
+            }
+            self.plain.push(is_plain && seen == block.len());
+        }
+        let cells = first_cell..self.cells.len();
+        self.groups.push(Group { stream, rows, cells, first_block, slots: None });
+    }
+
+    /// Cuts the groups in pieces.
+    fn plan_pieces(&mut self, shape: Shape, slots_max: usize) {
+        self.pieces.clear();
+        self.slots = 0;
+        let work = |group: &Group| group.rows.len() * group.cells.len();
+        let total: usize = self.groups.iter().map(work).sum();
+        let most = total.div_ceil(shape.pieces_wanted());
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            let chunks = group.chunks();
+            let few = group.rows.len() * shape.group_heads() <= FEW_QUERIES.max(shape.group_heads());
+            let piece = |chunks, part, parts| Piece { group: index, chunks, part, parts };
+            if !few {
+                let parts = shape.kv_heads;
+                self.pieces.extend((0..parts).map(|part| piece(0..chunks, part, parts)));
+            } else if group.rows.len() == 1
+                && chunks > 1
+                && work(group) > most
+                && self.slots + chunks <= slots_max
+            {
+                group.slots = Some(self.slots);
+                self.slots += chunks;
+                self.pieces.extend((0..chunks).map(|chunk| piece(chunk..chunk + 1, 0, 1)));
+            } else {
+                self.pieces.push(piece(0..chunks, 0, 1));
+            }
+        }
+        self.divide_pieces(shape);
+        let groups = &self.groups;
+        let cost = |piece: &Piece| {
+            let group = &groups[piece.group];
+            let blocks: usize = piece.chunks.clone().map(|chunk| group.blocks(chunk).len()).sum();
+            group.rows.len() * blocks * shape.kv_heads / piece.parts
+        };
+        self.pieces.sort_by_key(|piece| std::cmp::Reverse(cost(piece)));
+    }
+
+    /// Divides pieces by heads, where they are fewer than the threads want.
+    fn divide_pieces(&mut self, shape: Shape) {
+        let pieces = self.pieces.len().max(1);
+        let parts = shape.pieces_wanted().div_ceil(pieces).min(shape.kv_heads);
+        for index in 0..pieces.min(self.pieces.len()) {
+            if parts > 1 && self.pieces[index].parts == 1 {
+                self.pieces[index].parts = parts;
+                let whole = self.pieces[index].clone();
+                self.pieces.extend((1..parts).map(|part| Piece { part, ..whole.clone() }));
+            }
+        }
+    }
+}
+
+/// Finds the cells that a row sees. Returns whether the mask is 0 for all of them.
+fn find_visible(mask: &[u16], ranges: &mut Vec<Range<u32>>) -> bool {
+    /// Values looked at together.
+    const VALUES: usize = 64;
+    ranges.clear();
+    let mut is_plain = true;
+    let mut push = |range: Range<usize>| {
+        let range = range.start as u32..range.end as u32; // cells: below CONTEXT_TOKENS_MAX
+        match ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => ranges.push(range),
+        }
+    };
+    for (index, values) in mask.chunks(VALUES).enumerate() {
+        let first = index * VALUES;
+        let all = |wanted| values.iter().fold(true, |all, value| all & (*value == wanted));
+        if all(HIDDEN) {
+            continue;
+        }
+        if all(0) {
+            push(first..first + values.len());
+            continue;
+        }
+        for (index, value) in values.iter().enumerate() {
+            if *value != HIDDEN {
+                is_plain &= *value == 0;
+                push(first + index..first + index + 1);
+            }
+        }
+    }
+    is_plain
+}
+
+fn count(ranges: &[Range<u32>]) -> usize {
+    ranges.iter().map(|range| range.len()).sum()
+}
+
+/// Two rows see the same cells, but for one of each at most.
+fn are_neighbours(a: &[Range<u32>], b: &[Range<u32>]) -> bool {
+    let (of_a, of_b) = (count(a), count(b));
+    if of_a.abs_diff(of_b) > 1 {
+        return false;
+    }
+    let (mut only_a, mut only_b) = (of_a, of_b);
+    for_common(a, b, |range| {
+        only_a -= range.len();
+        only_b -= range.len();
+    });
+    only_a <= 1 && only_b <= 1
+}
+
+/// Calls `each` for the ranges that lie in both.
+fn for_common(a: &[Range<u32>], b: &[Range<u32>], mut each: impl FnMut(Range<u32>)) {
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let common = a[i].start.max(b[j].start)..a[i].end.min(b[j].end);
+        if !common.is_empty() {
+            each(common);
+        }
+        if a[i].end < b[j].end { i += 1 } else { j += 1 }
+    }
+}
+
+fn intersect(a: &[Range<u32>], b: &[Range<u32>], out: &mut Vec<Range<u32>>) {
+    out.clear();
+    for_common(a, b, |range| out.push(range));
+}
+
+fn unite(a: &[Range<u32>], b: &[Range<u32>], out: &mut Vec<Range<u32>>) {
+    out.clear();
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() || j < b.len() {
+        let from_a = j == b.len() || i < a.len() && a[i].start <= b[j].start;
+        let range = if from_a { a[i].clone() } else { b[j].clone() };
+        *(if from_a { &mut i } else { &mut j }) += 1;
+        match out.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    }
+}

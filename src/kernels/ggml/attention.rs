@@ -1,0 +1,230 @@
+//! Our attention behind ggml's: the functions that `ggml.cpp` calls.
+//!
+//! Before ggml computes a graph, it asks each operation for the memory that it needs, on the
+//! thread that then leads the computation. That is where a step begins for us: the operation
+//! gets a pointer to a [`Step`], which all layers with the same mask share. The first of them
+//! reads the mask; the others find it read.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::c_void;
+use std::ptr;
+
+use super::super::attention::visible::{Mask, Plan, Shape};
+use super::super::attention::{
+    Attention, AttentionKernel, Sizes, Tensor, slots_max, work_bytes,
+};
+use super::super::format::LINE;
+use super::super::kernel::InstructionSet;
+use super::super::team::Team;
+use crate::limits::ATTENTION_MASKS_MAX;
+
+/// The attention of a graph whose rows see the same cells.
+struct Step {
+    /// ggml's tensor; null where the step is over.
+    mask: *const c_void,
+    set: InstructionSet,
+    heads: usize,
+    kv_heads: usize,
+    /// Whether the mask was read since the step began.
+    is_read: Cell<bool>,
+    plan: UnsafeCell<Plan>,
+}
+
+thread_local! {
+    /// Whose attention the graphs have that this thread computes: ours for an instruction set,
+    /// or ggml's.
+    static OURS: Cell<Option<InstructionSet>> = const { Cell::new(None) };
+
+    /// Steps of the graphs that this thread computes; boxed, because operations point to them.
+    #[expect(clippy::vec_box, reason = "operations point to the steps")]
+    static STEPS: RefCell<Vec<Box<Step>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From now on, attention in graphs that this thread computes is ours where there is a kernel
+/// for it, or ggml's with `None`. Called before each use of a context.
+pub fn use_attention(set: Option<InstructionSet>) {
+    OURS.set(set);
+    // No graph of this thread is being computed: masks may have moved.
+    STEPS.with_borrow_mut(|steps| steps.iter_mut().for_each(|step| step.mask = ptr::null()));
+}
+
+/// `corelane_tensor` in ggml.cpp.
+#[repr(C)]
+pub(super) struct GgmlTensor {
+    ggml_type: i32,
+    sizes: [i64; 4],
+    strides: [usize; 4],
+    data: *const u8,
+}
+
+/// `corelane_attention` in ggml.cpp.
+#[repr(C)]
+pub(super) struct GgmlAttention {
+    queries: GgmlTensor,
+    keys: GgmlTensor,
+    values: GgmlTensor,
+    mask: GgmlTensor,
+    mask_tensor: *const c_void,
+    sinks: *const f32,
+    scale: f32,
+    max_bias: f32,
+    softcap: f32,
+    output: *mut f32,
+    step: *const c_void,
+    work: *mut u8,
+    work_bytes: usize,
+    thread: i32,
+    threads: i32,
+    pool: *mut c_void,
+}
+
+impl GgmlTensor {
+    fn size(&self, dimension: usize) -> usize {
+        self.sizes[dimension] as usize // ggml counts with signs and is never below 0
+    }
+
+    /// `[streams, heads, rows, numbers]`, as ggml counts dimensions: from the last.
+    fn tensor(&self) -> Tensor {
+        let [_, row_stride, head_stride, stream_stride] = self.strides;
+        Tensor { data: self.data, row_stride, head_stride, stream_stride }
+    }
+}
+
+impl GgmlAttention {
+    /// The kernel, where there is one.
+    fn kernel(&self, set: InstructionSet) -> Option<AttentionKernel> {
+        const F32: i32 = 0; // ggml's numbers
+        const F16: i32 = 1;
+        let Self { queries: q, keys: k, values: v, mask, .. } = self;
+        let streams = q.size(3);
+        let fits = q.ggml_type == F32
+            && q.strides[0] == size_of::<f32>()
+            && q.size(0) == k.size(0)
+            && k.size(1) == v.size(1)
+            && k.size(2) == v.size(2)
+            && k.size(2) > 0
+            && q.size(2).is_multiple_of(k.size(2))
+            && [k.size(3), v.size(3)] == [streams; 2];
+        let fits_mask = mask.ggml_type == F16
+            && mask.strides[0] == size_of::<u16>()
+            && mask.size(0) == k.size(1)
+            && mask.size(1) >= q.size(1)
+            && mask.size(2) == 1
+            && (mask.size(3) == 1 || mask.size(3) == streams);
+        if !fits || !fits_mask {
+            return None;
+        }
+        let kernel = set.attention(k.ggml_type, v.ggml_type)?;
+        kernel.has_heads(k.size(0), v.size(0)).then_some(kernel)
+    }
+
+    fn sizes(&self, threads: usize) -> Sizes {
+        Sizes {
+            shape: Shape { heads: self.queries.size(2), kv_heads: self.keys.size(2), threads },
+            rows: self.queries.size(1),
+            key_numbers: self.keys.size(0),
+            value_numbers: self.values.size(0),
+        }
+    }
+
+    fn mask(&self) -> Mask {
+        let [_, row_stride, _, stream_stride] = self.mask.strides;
+        Mask {
+            data: self.mask.data,
+            rows: self.queries.size(1),
+            cells: self.keys.size(1),
+            streams: self.queries.size(3),
+            row_stride,
+            stream_stride: if self.mask.size(3) == 1 { 0 } else { stream_stride },
+        }
+    }
+}
+
+/// Plans an attention that is about to be computed. Returns its step, and in `bytes` the
+/// memory that it needs; null where it is ggml's.
+pub(super) unsafe extern "C" fn plan(
+    attention: *const GgmlAttention,
+    threads: i32,
+    bytes: *mut usize,
+) -> *const c_void {
+    // SAFETY: ggml.cpp passes a live attention, here and below.
+    let a = unsafe { &*attention };
+    let Some(set) = OURS.get().filter(|set| a.kernel(*set).is_some()) else { return ptr::null() };
+    let sizes = a.sizes(threads as usize); // never below 0
+    let step: *const c_void = STEPS.with_borrow_mut(|steps| {
+        let Shape { heads, kv_heads, .. } = sizes.shape;
+        let is_its = |step: &Step| {
+            (step.mask, step.set, step.heads, step.kv_heads)
+                == (a.mask_tensor, set, heads, kv_heads)
+        };
+        let index = steps
+            .iter()
+            .position(|step| is_its(step))
+            .or_else(|| steps.iter().position(|step| step.mask.is_null()));
+        let index = match index {
+            Some(index) => index,
+            None if steps.len() < ATTENTION_MASKS_MAX => {
+                steps.push(Box::new(Step {
+                    mask: ptr::null(),
+                    set,
+                    heads,
+                    kv_heads,
+                    is_read: Cell::new(false),
+                    plan: UnsafeCell::default(),
+                }));
+                steps.len() - 1
+            }
+            None => return ptr::null(),
+        };
+        let step = &mut steps[index];
+        (step.mask, step.set, step.heads, step.kv_heads) = (a.mask_tensor, set, heads, kv_heads);
+        step.is_read.set(false);
+        ptr::from_ref::<Step>(step).cast()
+    });
+    if !step.is_null() {
+        // SAFETY: a size to write.
+        unsafe { bytes.write(work_bytes(&sizes) + LINE) }; // to begin at one
+    }
+    step
+}
+
+/// A thread's part of an attention with a step.
+pub(super) unsafe extern "C" fn attend(attention: *const GgmlAttention) {
+    // SAFETY: ggml.cpp passes the same attention to each of ggml's threads, which make the
+    // same calls in the same order. Its step lives: the thread that planned it takes part.
+    // (Thread numbers are never below 0.)
+    let (a, step, team) = unsafe {
+        let a = &*attention;
+        let team = Team::new(a.thread as usize, a.threads as usize, a.pool);
+        (a, &*a.step.cast::<Step>(), team)
+    };
+    let sizes = a.sizes(team.threads);
+    let kernel = a.kernel(step.set).expect("the attention that was planned has a kernel");
+    let offset = a.work.align_offset(LINE);
+    let needed = offset + work_bytes(&sizes);
+    assert!(needed <= a.work_bytes, "{needed} bytes of work memory, {} are there", a.work_bytes);
+    if team.thread == 0 && !step.is_read.replace(true) {
+        // SAFETY: before the barrier, no other thread looks at the plan. The mask is alive.
+        unsafe { (*step.plan.get()).update(&a.mask(), sizes.shape, slots_max(&sizes)) };
+    }
+    team.begin_pieces();
+    let attention = Attention {
+        kernel,
+        sizes,
+        queries: a.queries.tensor(),
+        keys: a.keys.tensor(),
+        values: a.values.tensor(),
+        mask: a.mask(),
+        // SAFETY: behind the barrier, nobody changes it until ggml's threads have met again.
+        plan: unsafe { &*step.plan.get() },
+        scale: a.scale,
+        softcap: a.softcap,
+        max_bias: a.max_bias,
+        sinks: a.sinks,
+        output: a.output,
+        work: a.work.wrapping_add(offset),
+    };
+    // SAFETY: the processor has the instruction set, which was checked when it was chosen;
+    // ggml's tensors are as large as they say; the work memory was measured above.
+    unsafe { attention.run(&team) };
+}
