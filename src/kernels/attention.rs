@@ -25,7 +25,9 @@ pub mod visible;
 use std::ops::Range;
 
 use block::{BLOCK_CELLS, Block, NO_MAXIMUM, SUM_LANES, Scratch, State};
-use cached::{HEAD_NUMBERS_MAX, HEAD_NUMBERS_STEP, HIDDEN, QuantisedQuery, mask_value, query_floats};
+use cached::{
+    HEAD_NUMBERS_MAX, HEAD_NUMBERS_STEP, HIDDEN, QuantisedQuery, mask_value, query_floats,
+};
 use visible::{CHUNKS_MAX, FEW_QUERIES, GROUP_QUERIES_MAX, Group, Mask, Piece, Plan, Shape};
 
 use super::format::LINE;
@@ -406,9 +408,11 @@ impl Attention<'_> {
         // SAFETY: the vector lies in the memory.
         unsafe {
             let maximum = memory.state.maxima.add(vector).read();
-            let sums = std::slice::from_raw_parts(memory.state.sums.add(vector * SUM_LANES), SUM_LANES);
+            let sums =
+                std::slice::from_raw_parts(memory.state.sums.add(vector * SUM_LANES), SUM_LANES);
             let sum: f32 = sums.iter().sum();
-            let output = std::slice::from_raw_parts(memory.state.outputs.add(vector * numbers), numbers);
+            let output =
+                std::slice::from_raw_parts(memory.state.outputs.add(vector * numbers), numbers);
             let merged = memory.merged.add(vector * (2 + numbers));
             let merged = std::slice::from_raw_parts_mut(merged, 2 + numbers);
             if is_merged {
@@ -442,7 +446,8 @@ impl Attention<'_> {
                     let merged = self.slot(first, head);
                     let into = std::slice::from_raw_parts_mut(merged, floats);
                     for chunk in 1..group.chunks() {
-                        let from = std::slice::from_raw_parts(self.slot(first + chunk, head), floats);
+                        let from =
+                            std::slice::from_raw_parts(self.slot(first + chunk, head), floats);
                         merge(into, from[0], from[1], &from[2..]);
                     }
                     self.finish(merged, group.stream, group.rows.start, head);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::config::ServeConfig;
 use crate::limits::{EMBEDDING_TEXTS_MAX, SPIN_BEFORE_PARK};
 use crate::model::llama::ContextConfig;
-use crate::scheduler::Capacity;
 use crate::model::load::Loaded;
+use crate::scheduler::Capacity;
 use crate::types::FlashAttention;
 
 /// The model's context for a server of `config`.

@@ -4,6 +4,7 @@
 //! **Invariant:** nothing outside this folder imports `llama-cpp-2` or
 //! `llama-cpp-sys-2`.
 
+pub mod attentions;
 pub mod builtin;
 pub mod embed;
 pub mod fake;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
+use super::attentions;
 use crate::kernels::{Choice, InstructionSet, ggml};
 
 /// A product of weights with rows of activations, ready to be computed any number of times:
@@ -68,6 +69,17 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Lets a backend of ggml's compute with these threads. It keeps a pointer to the pool.
+    pub(super) unsafe fn give_to(&self, backend: sys::ggml_backend_t) {
+        // SAFETY: the caller's backend is alive, and is freed before the pool.
+        unsafe {
+            sys::ggml_backend_cpu_set_threadpool(backend, self.threadpool);
+            sys::ggml_backend_cpu_set_n_threads(backend, self.threads);
+        }
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: made in `new`; whoever computed with it kept it alive.
@@ -114,8 +126,7 @@ impl ProductGraph {
             let backend = sys::ggml_backend_cpu_init();
             assert!(!weights_buffer.is_null() && !rest.is_null(), "memory for a product");
             assert!(!backend.is_null(), "ggml's own backend");
-            sys::ggml_backend_cpu_set_threadpool(backend, pool.threadpool);
-            sys::ggml_backend_cpu_set_n_threads(backend, pool.threads);
+            pool.give_to(backend);
             for matrix in &matrices {
                 assert_eq!(weights.len(), sys::ggml_nbytes(*matrix), "bytes of the weights");
                 let from = weights.as_ptr().cast();
@@ -169,7 +180,7 @@ impl Drop for ProductGraph {
 }
 
 /// A context for the descriptions of `tensors` tensors; buffers have their data.
-fn new_context(tensors: usize) -> *mut sys::ggml_context {
+pub(super) fn new_context(tensors: usize) -> *mut sys::ggml_context {
     // SAFETY: plain calls; the result is checked.
     unsafe {
         let params = sys::ggml_init_params {
@@ -277,12 +288,20 @@ pub(super) fn checked(kernels: Choice) -> Option<InstructionSet> {
         let wrong: Vec<_> = CHECKED_TYPES.into_iter().filter(|of| !is_right(set, *of)).collect();
         for ggml_type in &wrong {
             tracing::error!(
-                "the {} kernel for ggml type {ggml_type} gives wrong results; all products use \
-                 llama.cpp's kernels",
+                "the {} kernel for ggml type {ggml_type} gives wrong results; llama.cpp's kernels \
+                 compute everything",
                 set.name()
             );
         }
-        wrong.is_empty()
+        let attention = attentions::is_right(set);
+        if !attention {
+            tracing::error!(
+                "the {} kernel for attention gives wrong results; llama.cpp's kernels compute \
+                 everything",
+                set.name()
+            );
+        }
+        wrong.is_empty() && attention
     });
     works.then_some(set)
 }

@@ -358,14 +358,8 @@ unsafe fn shrink<S: Simd>(block: &Block, query: usize, factor: S::Float) {
 unsafe fn exp<S: Simd>(x: S::Float) -> S::Float {
     // exp(x) = 2^n 2^f, with n an integer and f between -1/2 and 1/2; the second factor is a
     // sum of (f ln 2)^k / k!.
-    const TERMS: [f32; 6] = [
-        1.333_355_8e-3,
-        9.618_129e-3,
-        5.550_411e-2,
-        0.240_226_5,
-        std::f32::consts::LN_2,
-        1.0,
-    ];
+    const TERMS: [f32; 6] =
+        [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2, 1.0];
     // SAFETY: the caller's promise.
     unsafe {
         let log2 = S::mul(x, S::splat_f32(std::f32::consts::LOG2_E));

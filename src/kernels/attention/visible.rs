@@ -255,7 +255,8 @@ impl Plan {
         let most = total.div_ceil(shape.pieces_wanted());
         for (index, group) in self.groups.iter_mut().enumerate() {
             let chunks = group.chunks();
-            let few = group.rows.len() * shape.group_heads() <= FEW_QUERIES.max(shape.group_heads());
+            let few =
+                group.rows.len() * shape.group_heads() <= FEW_QUERIES.max(shape.group_heads());
             let piece = |chunks, part, parts| Piece { group: index, chunks, part, parts };
             if !few {
                 let parts = shape.kv_heads;

@@ -10,9 +10,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::super::attention::visible::{Mask, Plan, Shape};
-use super::super::attention::{
-    Attention, AttentionKernel, Sizes, Tensor, slots_max, work_bytes,
-};
+use super::super::attention::{Attention, AttentionKernel, Sizes, Tensor, slots_max, work_bytes};
 use super::super::format::LINE;
 use super::super::kernel::InstructionSet;
 use super::super::team::Team;

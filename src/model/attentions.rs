@@ -1,0 +1,222 @@
+//! One attention through ggml, by our kernels or by its own: to check the former before they
+//! are trusted, to test them and to measure them.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::rc::Rc;
+
+use llama_cpp_sys_2 as sys;
+
+use super::products::{Pool, new_context, quantise};
+use crate::kernels::{InstructionSet, ggml};
+
+/// The sizes of an attention, and how it is computed.
+#[derive(Clone, Debug)]
+pub struct AttentionSizes {
+    /// ggml's number of the type of cached keys, and of values.
+    pub cached: [u32; 2],
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Numbers of a query and of a key.
+    pub key_numbers: usize,
+    /// Numbers of a value.
+    pub value_numbers: usize,
+    /// Rows of queries in each stream.
+    pub rows: usize,
+    /// Cells of each stream.
+    pub cells: usize,
+    /// KV caches that are computed together.
+    pub streams: usize,
+    /// Products of queries and keys are multiplied with it.
+    pub scale: f32,
+    /// ALiBi's; 0 without it.
+    pub max_bias: f32,
+    /// Scores are limited to this size; 0 where they are not.
+    pub softcap: f32,
+    /// Layers: attentions one after the other, each with keys and values of its own, so that
+    /// they come from memory as in a step of a model.
+    pub layers: usize,
+}
+
+/// Numbers for an attention.
+#[derive(Clone, Debug)]
+pub struct AttentionInput {
+    /// `[streams, rows, heads, key_numbers]`
+    pub queries: Vec<f32>,
+    /// `[streams, cells, kv_heads, key_numbers]`
+    pub keys: Vec<f32>,
+    /// `[streams, cells, kv_heads, value_numbers]`
+    pub values: Vec<f32>,
+    /// `[streams, rows, cells]`
+    pub mask: Vec<f32>,
+    /// `[heads]`, or nothing.
+    pub sinks: Vec<f32>,
+}
+
+/// An attention, ready to be computed any number of times.
+pub struct AttentionGraph {
+    context: *mut sys::ggml_context,
+    buffer: sys::ggml_backend_buffer_t,
+    backend: sys::ggml_backend_t,
+    /// The backend computes with its threads.
+    _pool: Rc<Pool>,
+    graph: *mut sys::ggml_cgraph,
+    /// Of the last layer.
+    output: *mut sys::ggml_tensor,
+}
+
+/// Layers of one graph, at most.
+pub const LAYERS_MAX: usize = 256;
+
+impl AttentionGraph {
+    /// Makes the tensors.
+    ///
+    /// # Panics
+    /// When ggml has no memory, or the input has other sizes.
+    pub fn new(sizes: &AttentionSizes, input: &AttentionInput, pool: &Rc<Pool>) -> Self {
+        let s = sizes;
+        assert!((1..=LAYERS_MAX).contains(&s.layers), "{} layers", s.layers);
+        // Sizes of memory.
+        let [heads, kv_heads, rows, cells, streams] =
+            [s.heads, s.kv_heads, s.rows, s.cells, s.streams].map(|size| size as i64);
+        let [key_numbers, value_numbers] = [s.key_numbers, s.value_numbers].map(|size| size as i64);
+        let mask: Vec<u16> = input.mask.iter().map(|value| half(*value)).collect();
+        // SAFETY: a sequence of calls as ggml documents it: tensors in a context without
+        // memory, then a buffer for them. Every result that may be null is checked. The
+        // tensors live as long as their context, the buffer as long as `self`.
+        unsafe {
+            let context = new_context(10 * s.layers + 8);
+            let new = |of, sizes: [i64; 4]| {
+                let [a, b, c, d] = sizes;
+                sys::ggml_new_tensor_4d(context, of, a, b, c, d)
+            };
+            // `[..., heads, rows, numbers]` from `[..., rows, heads, numbers]`.
+            let by_head = |tensor| sys::ggml_permute(context, tensor, 0, 2, 1, 3);
+            let queries = new(sys::GGML_TYPE_F32, [key_numbers, heads, rows, streams]);
+            let of_mask = new(sys::GGML_TYPE_F16, [cells, rows, 1, streams]);
+            let sinks = new(sys::GGML_TYPE_F32, [heads, 1, 1, 1]);
+            let graph = sys::ggml_new_graph(context);
+            let mut cached = Vec::new();
+            let mut output = ptr::null_mut();
+            for _ in 0..s.layers {
+                let keys = new(s.cached[0], [key_numbers, kv_heads, cells, streams]);
+                let values = new(s.cached[1], [value_numbers, kv_heads, cells, streams]);
+                let (k, v) = (by_head(keys), by_head(values));
+                let q = by_head(queries);
+                let (scale, bias, cap) = (s.scale, s.max_bias, s.softcap);
+                output = sys::ggml_flash_attn_ext(context, q, k, v, of_mask, scale, bias, cap);
+                if !input.sinks.is_empty() {
+                    sys::ggml_flash_attn_ext_add_sinks(output, sinks);
+                }
+                sys::ggml_build_forward_expand(graph, output);
+                cached.push((keys, values));
+            }
+            let buffer_type = sys::ggml_backend_cpu_buffer_type();
+            let buffer = sys::ggml_backend_alloc_ctx_tensors_from_buft(context, buffer_type);
+            let backend = sys::ggml_backend_cpu_init();
+            assert!(!buffer.is_null() && !backend.is_null(), "memory for an attention");
+            pool.give_to(backend);
+            let set = |tensor: *mut sys::ggml_tensor, from: *const c_void, bytes: usize| {
+                assert_eq!(bytes, sys::ggml_nbytes(tensor), "bytes of a tensor");
+                sys::ggml_backend_tensor_set(tensor, from, 0, bytes);
+            };
+            let floats =
+                |tensor, from: &[f32]| set(tensor, from.as_ptr().cast(), size_of_val(from));
+            floats(queries, &input.queries);
+            set(of_mask, mask.as_ptr().cast(), size_of_val(mask.as_slice()));
+            if !input.sinks.is_empty() {
+                floats(sinks, &input.sinks);
+            }
+            let keys = quantise(s.cached[0], s.key_numbers, &input.keys);
+            let values = quantise(s.cached[1], s.value_numbers, &input.values);
+            for (of_keys, of_values) in cached {
+                set(of_keys, keys.as_ptr().cast(), keys.len());
+                set(of_values, values.as_ptr().cast(), values.len());
+            }
+            Self { context, buffer, backend, _pool: pool.clone(), graph, output }
+        }
+    }
+
+    /// Computes all layers, with our kernels for an instruction set or with ggml's.
+    pub fn run(&mut self, ours: Option<InstructionSet>) {
+        ggml::use_attention(ours);
+        // SAFETY: the graph and its tensors have memory.
+        let status = unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) };
+        ggml::use_attention(None);
+        assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
+    }
+
+    /// The last run's output: `[streams, rows, heads, value_numbers]`.
+    pub fn output(&self) -> Vec<f32> {
+        // SAFETY: the tensor has memory, and as many bytes as are asked for.
+        unsafe {
+            let bytes = sys::ggml_nbytes(self.output);
+            let mut output = vec![0.0; bytes / size_of::<f32>()];
+            sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
+            output
+        }
+    }
+}
+
+impl Drop for AttentionGraph {
+    fn drop(&mut self) {
+        // SAFETY: made in `new` and freed once, users first.
+        unsafe {
+            sys::ggml_backend_free(self.backend);
+            sys::ggml_backend_buffer_free(self.buffer);
+            sys::ggml_free(self.context);
+        }
+    }
+}
+
+/// A float in 16 bits.
+fn half(value: f32) -> u16 {
+    // SAFETY: a plain function.
+    unsafe { sys::ggml_fp32_to_fp16(value) }
+}
+
+/// Small attentions by our kernels are those of llama.cpp, but for rounding.
+pub(super) fn is_right(set: InstructionSet) -> bool {
+    [sys::GGML_TYPE_F16, sys::GGML_TYPE_Q8_0].into_iter().all(|cached| is_right_for(set, cached))
+}
+
+fn is_right_for(set: InstructionSet, cached: u32) -> bool {
+    let sizes = AttentionSizes {
+        cached: [cached; 2],
+        heads: 4,
+        kv_heads: 2,
+        key_numbers: 64,
+        value_numbers: 64,
+        rows: 6,
+        cells: 320,
+        streams: 1,
+        scale: 0.125,
+        max_bias: 0.0,
+        softcap: 0.0,
+        layers: 1,
+    };
+    let wave = |count: usize, step: f32| (0..count).map(|i| (i as f32 * step).sin()).collect();
+    // The first rows decode, the others are of a prompt.
+    let sees = |i: usize| match i / sizes.cells {
+        row @ ..2 => i % 2 == row,
+        row => i % sizes.cells < 300 + row,
+    };
+    let mask = |i| if sees(i) { 0.0 } else { f32::NEG_INFINITY };
+    let input = AttentionInput {
+        queries: wave(sizes.rows * sizes.heads * sizes.key_numbers, 0.37),
+        keys: wave(sizes.cells * sizes.kv_heads * sizes.key_numbers, 0.11),
+        values: wave(sizes.cells * sizes.kv_heads * sizes.value_numbers, 0.23),
+        mask: (0..sizes.rows * sizes.cells).map(mask).collect(),
+        sinks: Vec::new(),
+    };
+    let mut graph = AttentionGraph::new(&sizes, &input, &Pool::new(1, false));
+    let mut of = |ours| {
+        graph.run(ours);
+        graph.output()
+    };
+    let (ours, theirs) = (of(Some(set)), of(None));
+    // Averages of numbers below 1, of which both round a part to 8 or 16 bits.
+    ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 0.05)
+}
