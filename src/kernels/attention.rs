@@ -332,15 +332,20 @@ impl Attention<'_> {
             memory.state.outputs.write_bytes(0, vectors * value_numbers);
             for index in group.blocks(chunk) {
                 let cells = self.plan.block(group, index);
+                let next = self.plan.block(group, index + 1);
                 let is_plain = self.plan.is_plain(group, index);
                 for (nth, kv_head) in heads.clone().enumerate() {
                     if !is_plain {
                         self.load_bias(group, kv_head, cells, memory);
                     }
                     let first = nth * count;
+                    let is_last = kv_head + 1 == heads.end;
+                    let next_head = if is_last { heads.start } else { kv_head + 1 };
                     (self.kernel.attend)(&Block {
                         cells,
-                        next: self.plan.block(group, index + 1),
+                        next: if is_last { next } else { cells },
+                        next_keys: self.keys.at(group.stream, next_head, 0),
+                        next_values: self.values.at(group.stream, next_head, 0),
                         keys: self.keys.at(group.stream, kv_head, 0),
                         key_stride: self.keys.row_stride,
                         values: self.values.at(group.stream, kv_head, 0),

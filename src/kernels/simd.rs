@@ -97,6 +97,8 @@ pub trait Simd: Copy {
     unsafe fn load_f16(from: *const u8) -> Self::Float;
     /// Reads a bfloat16 for each lane.
     unsafe fn load_bf16(from: *const u8) -> Self::Float;
+    /// Reads a 16-bit float, for every lane.
+    unsafe fn load_scale(from: *const u8) -> Self::Float;
     /// Reads a 16-bit float for each 8 lanes: the one at `first`, then the one at `second`.
     unsafe fn load_scales(first: *const u8, second: *const u8) -> Self::Float;
     /// The floats with these bits.

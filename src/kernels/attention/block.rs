@@ -18,7 +18,7 @@
 
 use super::super::product::prefetch;
 use super::super::simd::Simd;
-use super::cached::{Cached, F32, QuantisedQuery, row_bytes};
+use super::cached::{Cached, F32, QuantisedQuery};
 
 /// Cells of a block.
 pub const BLOCK_CELLS: usize = 32;
@@ -34,8 +34,12 @@ const CONVERT_QUERIES: usize = 8;
 pub struct Block<'a> {
     /// The cells, 1 to [`BLOCK_CELLS`].
     pub cells: &'a [u32],
-    /// The cells of the block that comes next for this head, to prefetch them.
+    /// Cells whose keys and values are prefetched meanwhile, for the kernel call that follows.
     pub next: &'a [u32],
+    /// The next head's keys in cell 0.
+    pub next_keys: *const u8,
+    /// The next head's values in cell 0.
+    pub next_values: *const u8,
     /// The head's keys in cell 0.
     pub keys: *const u8,
     /// Bytes from one cell's keys to the next one's.
@@ -97,33 +101,27 @@ pub unsafe fn attend<S: Simd, K: Cached, V: Cached>(block: &Block) {
     // SAFETY: the caller's promise. Behind the last cell, its row stands again.
     unsafe {
         let cells = block.cells;
-        let last = cells[cells.len() - 1];
-        let mut keys = [block.keys; BLOCK_CELLS];
-        let mut values = [block.values; BLOCK_CELLS];
-        for i in 0..BLOCK_CELLS {
-            let cell = if i < cells.len() { cells[i] } else { last } as usize;
-            keys[i] = block.keys.add(cell * block.key_stride);
-            values[i] = block.values.add(cell * block.value_stride);
-        }
+        let mut keys = Rows::of(cells, block.keys, block.key_stride);
+        keys.ahead(block.next, block.next_keys, block.key_stride);
+        let mut values = Rows::of(cells, block.values, block.value_stride);
+        values.ahead(block.next, block.next_values, block.value_stride);
         if is_quantised::<S, K>() {
-            dots_of_all::<S, Quantised>(block, &keys);
+            dots_of_all::<S, Quantised>(block, &mut keys);
         } else if K::IS_CONVERTED && block.count >= CONVERT_QUERIES {
             convert::<S, K>(block, &mut keys, block.key_numbers);
-            dots_of_all::<S, Floats<F32>>(block, &keys);
+            dots_of_all::<S, Floats<F32>>(block, &mut keys);
         } else {
-            dots_of_all::<S, Floats<K>>(block, &keys);
+            dots_of_all::<S, Floats<K>>(block, &mut keys);
         }
-        prefetch_next::<V>(block, block.values, block.value_stride, block.value_numbers);
         for query in 0..block.count {
             soften::<S>(block, query);
         }
         if V::IS_CONVERTED && block.count >= CONVERT_QUERIES {
             convert::<S, V>(block, &mut values, block.value_numbers);
-            add_values_to_all::<S, F32>(block, &values);
+            add_values_to_all::<S, F32>(block, &mut values);
         } else {
-            add_values_to_all::<S, V>(block, &values);
+            add_values_to_all::<S, V>(block, &mut values);
         }
-        prefetch_next::<K>(block, block.keys, block.key_stride, block.key_numbers);
     }
 }
 
@@ -132,34 +130,65 @@ pub const fn is_quantised<S: Simd, K: Cached>() -> bool {
     K::IS_QUANTISED && S::CODE_MAX == u8::MAX
 }
 
-/// Prefetches rows of the next block.
-#[inline(always)]
-fn prefetch_next<C: Cached>(block: &Block, rows: *const u8, stride: usize, numbers: usize) {
-    for cell in block.next {
-        prefetch(rows.wrapping_add(*cell as usize * stride), row_bytes::<C>(numbers));
+/// The keys or values of a block.
+struct Rows {
+    /// A row for each cell. Behind the last one, it stands again.
+    rows: [*const u8; BLOCK_CELLS],
+    /// A row for each of them that is prefetched while it is read: bursts of prefetches would
+    /// make the core wait.
+    ahead: [*const u8; BLOCK_CELLS],
+}
+
+impl Rows {
+    #[inline(always)]
+    fn of(cells: &[u32], first: *const u8, stride: usize) -> Self {
+        let last = cells.len() - 1;
+        let mut rows = [first; BLOCK_CELLS];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = first.wrapping_add(cells[i.min(last)] as usize * stride);
+        }
+        Self { rows, ahead: rows }
     }
+
+    /// Prefetches the rows of these cells.
+    #[inline(always)]
+    fn ahead(&mut self, cells: &[u32], first: *const u8, stride: usize) {
+        for (ahead, cell) in self.ahead.iter_mut().zip(cells) {
+            *ahead = first.wrapping_add(*cell as usize * stride);
+        }
+    }
+
+    /// Nothing is prefetched any more.
+    #[inline(always)]
+    fn stop(&mut self) {
+        self.ahead = self.rows;
+    }
+}
+
+/// Prefetches the numbers from `at` on of a row.
+#[inline(always)]
+fn prefetch_numbers<C: Cached>(row: *const u8, at: usize) {
+    prefetch(row.wrapping_add(at * C::BLOCK_BYTES / C::BLOCK_NUMBERS), 1);
 }
 
 /// Converts the rows of a block to floats, and lets `rows` point to them.
 #[inline(always)]
-unsafe fn convert<S: Simd, C: Cached>(
-    block: &Block,
-    rows: &mut [*const u8; BLOCK_CELLS],
-    numbers: usize,
-) {
+unsafe fn convert<S: Simd, C: Cached>(block: &Block, rows: &mut Rows, numbers: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        for (cell, row) in rows.iter_mut().enumerate() {
-            let to = block.scratch.converted.add(cell * numbers);
-            if cell < block.cells.len() {
-                for at in (0..numbers).step_by(S::LANES) {
-                    S::store_f32(to.add(at), C::load::<S>(*row, at));
-                }
-                *row = to.cast_const().cast();
-            } else {
-                *row = block.scratch.converted.cast_const().cast();
+        let first = block.scratch.converted;
+        for cell in 0..block.cells.len() {
+            for at in (0..numbers).step_by(S::LANES) {
+                let number = C::load::<S>(rows.rows[cell], at);
+                prefetch_numbers::<C>(rows.ahead[cell], at);
+                S::store_f32(first.add(cell * numbers + at), number);
             }
         }
+        for (cell, row) in rows.rows.iter_mut().enumerate() {
+            let cell = cell.min(block.cells.len() - 1);
+            *row = first.add(cell * numbers).cast_const().cast();
+        }
+        rows.stop();
     }
 }
 
@@ -171,6 +200,7 @@ trait Dots {
         queries: *const f32,
         stride: usize,
         keys: &[*const u8],
+        ahead: &[*const u8],
         numbers: usize,
     ) -> S::Float;
 }
@@ -184,6 +214,7 @@ impl<K: Cached> Dots for Floats<K> {
         queries: *const f32,
         stride: usize,
         keys: &[*const u8],
+        ahead: &[*const u8],
         numbers: usize,
     ) -> S::Float {
         // SAFETY: the caller's promise.
@@ -197,6 +228,7 @@ impl<K: Cached> Dots for Floats<K> {
                 }
                 for cell in 0..cells {
                     let key = K::load::<S>(keys[cell], at);
+                    prefetch_numbers::<K>(ahead[cell], at);
                     for q in 0..Q {
                         sums[q * cells + cell] = S::mul_add(query[q], key, sums[q * cells + cell]);
                     }
@@ -216,6 +248,7 @@ impl Dots for Quantised {
         queries: *const f32,
         stride: usize,
         keys: &[*const u8],
+        ahead: &[*const u8],
         numbers: usize,
     ) -> S::Float {
         use super::cached::Q8_0;
@@ -232,6 +265,7 @@ impl Dots for Quantised {
                 let second = (block + 1).min(blocks - 1) * Q8_0::BLOCK_BYTES;
                 let at = block * Q8_0::BLOCK_NUMBERS;
                 for cell in 0..cells {
+                    prefetch_numbers::<Q8_0>(ahead[cell], at);
                     let (first, second) = (keys[cell].add(first), keys[cell].add(second));
                     let codes = S::xor(S::load_blocks(first.add(2), second.add(2)), unsigned);
                     let scales = S::load_scales(first, second);
@@ -252,16 +286,18 @@ impl Dots for Quantised {
 
 /// The scores of all queries.
 #[inline(always)]
-unsafe fn dots_of_all<S: Simd, D: Dots>(block: &Block, keys: &[*const u8; BLOCK_CELLS]) {
+unsafe fn dots_of_all<S: Simd, D: Dots>(block: &Block, keys: &mut Rows) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut query = 0;
         while query + 4 <= block.count {
             dots_of::<S, D, 4>(block, keys, query);
+            keys.stop();
             query += 4;
         }
         if query + 2 <= block.count {
             dots_of::<S, D, 2>(block, keys, query);
+            keys.stop();
             query += 2;
         }
         if query < block.count {
@@ -272,11 +308,7 @@ unsafe fn dots_of_all<S: Simd, D: Dots>(block: &Block, keys: &[*const u8; BLOCK_
 
 /// The scores of `Q` queries.
 #[inline(always)]
-unsafe fn dots_of<S: Simd, D: Dots, const Q: usize>(
-    block: &Block,
-    keys: &[*const u8; BLOCK_CELLS],
-    query: usize,
-) {
+unsafe fn dots_of<S: Simd, D: Dots, const Q: usize>(block: &Block, keys: &Rows, query: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         let stride = super::cached::query_floats(block.key_numbers);
@@ -284,8 +316,9 @@ unsafe fn dots_of<S: Simd, D: Dots, const Q: usize>(
         let scores = block.scratch.scores.add(query * BLOCK_CELLS);
         let cells = S::LANES / Q;
         for first in (0..block.cells.len()).step_by(cells) {
-            let keys = &keys[first..first + cells];
-            let dots = D::dots::<S, Q>(queries, stride, keys, block.key_numbers);
+            let (keys, ahead) =
+                (&keys.rows[first..first + cells], &keys.ahead[first..first + cells]);
+            let dots = D::dots::<S, Q>(queries, stride, keys, ahead, block.key_numbers);
             let mut lanes = [0.0f32; 16];
             S::store_f32(lanes.as_mut_ptr(), dots);
             for q in 0..Q {
@@ -378,16 +411,18 @@ unsafe fn exp<S: Simd>(x: S::Float) -> S::Float {
 
 /// Adds the values of a block, times the scores, to the outputs of all queries.
 #[inline(always)]
-unsafe fn add_values_to_all<S: Simd, V: Cached>(block: &Block, values: &[*const u8; BLOCK_CELLS]) {
+unsafe fn add_values_to_all<S: Simd, V: Cached>(block: &Block, values: &mut Rows) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut query = 0;
         while query + 4 <= block.count {
             add_values::<S, V, 4>(block, values, query);
+            values.stop();
             query += 4;
         }
         if query + 2 <= block.count {
             add_values::<S, V, 2>(block, values, query);
+            values.stop();
             query += 2;
         }
         if query < block.count {
@@ -401,7 +436,7 @@ unsafe fn add_values_to_all<S: Simd, V: Cached>(block: &Block, values: &[*const 
 #[inline(always)]
 unsafe fn add_values<S: Simd, V: Cached, const Q: usize>(
     block: &Block,
-    values: &[*const u8; BLOCK_CELLS],
+    values: &Rows,
     query: usize,
 ) {
     // SAFETY: the caller's promise.
@@ -429,7 +464,7 @@ unsafe fn add_values<S: Simd, V: Cached, const Q: usize>(
 #[inline(always)]
 unsafe fn add_numbers<S: Simd, V: Cached, const Q: usize, const W: usize>(
     block: &Block,
-    values: &[*const u8; BLOCK_CELLS],
+    values: &Rows,
     query: usize,
     at: usize,
 ) {
@@ -443,13 +478,14 @@ unsafe fn add_numbers<S: Simd, V: Cached, const Q: usize, const W: usize>(
                 *sum = S::load_f32(outputs.add(q * block.value_numbers + w * S::LANES));
             }
         }
-        for (cell, value) in values.iter().enumerate().take(block.cells.len()) {
+        for cell in 0..block.cells.len() {
             let mut scores_of = [S::splat_f32(0.0); Q];
             for (q, score) in scores_of.iter_mut().enumerate() {
                 *score = S::splat_f32(scores.add(q * BLOCK_CELLS + cell).read());
             }
             for w in 0..W {
-                let value = V::load::<S>(*value, at + w * S::LANES);
+                let value = V::load::<S>(values.rows[cell], at + w * S::LANES);
+                prefetch_numbers::<V>(values.ahead[cell], at + w * S::LANES);
                 for q in 0..Q {
                     sums[q][w] = S::mul_add(scores_of[q], value, sums[q][w]);
                 }

@@ -89,7 +89,7 @@ impl Cached for Q8_0 {
         unsafe {
             let block = row.add(at / Self::BLOCK_NUMBERS * Self::BLOCK_BYTES);
             let codes = S::load_i8(block.add(2 + at % Self::BLOCK_NUMBERS));
-            S::mul(S::float(codes), S::load_scales(block, block))
+            S::mul(S::float(codes), S::load_scale(block))
         }
     }
 }

@@ -66,8 +66,11 @@ macro_rules! common {
                     _mm_loadu_si128(from.cast()),
                 )))
             }
+            fn load_scale(from: *const u8) -> __m256 {
+                _mm256_cvtph_ps(_mm_set1_epi16(from.cast::<i16>().read_unaligned()))
+            }
             fn load_scales(first: *const u8, _second: *const u8) -> __m256 {
-                _mm256_cvtph_ps(_mm_set1_epi16(first.cast::<i16>().read_unaligned()))
+                Self::load_scale(first)
             }
             fn from_bits(bits: __m256i) -> __m256 { _mm256_castsi256_ps(bits) }
             fn store_f32(to: *mut f32, value: __m256) { _mm256_storeu_ps(to, value) }

@@ -50,6 +50,9 @@ impl Simd for Avx512 {
                 _mm256_loadu_si256(from.cast()),
             )))
         }
+        fn load_scale(from: *const u8) -> __m512 {
+            _mm512_cvtph_ps(_mm256_set1_epi16(from.cast::<i16>().read_unaligned()))
+        }
         fn load_scales(first: *const u8, second: *const u8) -> __m512 {
             _mm512_cvtph_ps(_mm256_set_m128i(
                 _mm_set1_epi16(second.cast::<i16>().read_unaligned()),
