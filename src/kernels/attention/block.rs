@@ -18,7 +18,7 @@
 
 use super::super::product::prefetch;
 use super::super::simd::Simd;
-use super::cached::{Cached, F32, QuantisedQuery};
+use super::cached::{Cached, Converted, QuantisedQuery};
 
 /// Cells of a block.
 pub const BLOCK_CELLS: usize = 32;
@@ -107,18 +107,18 @@ pub unsafe fn attend<S: Simd, K: Cached, V: Cached>(block: &Block) {
         values.ahead(block.next, block.next_values, block.value_stride);
         if is_quantised::<S, K>() {
             dots_of_all::<S, Quantised>(block, &mut keys);
-        } else if K::IS_CONVERTED && block.count >= CONVERT_QUERIES {
+        } else if block.count >= CONVERT_QUERIES {
             convert::<S, K>(block, &mut keys, block.key_numbers);
-            dots_of_all::<S, Floats<F32>>(block, &mut keys);
+            dots_of_all::<S, Floats<Converted>>(block, &mut keys);
         } else {
             dots_of_all::<S, Floats<K>>(block, &mut keys);
         }
         for query in 0..block.count {
             soften::<S>(block, query);
         }
-        if V::IS_CONVERTED && block.count >= CONVERT_QUERIES {
+        if block.count >= CONVERT_QUERIES {
             convert::<S, V>(block, &mut values, block.value_numbers);
-            add_values_to_all::<S, F32>(block, &mut values);
+            add_values_to_all::<S, Converted>(block, &mut values);
         } else {
             add_values_to_all::<S, V>(block, &mut values);
         }
@@ -168,7 +168,9 @@ impl Rows {
 /// Prefetches the numbers from `at` on of a row.
 #[inline(always)]
 fn prefetch_numbers<C: Cached>(row: *const u8, at: usize) {
-    prefetch(row.wrapping_add(at * C::BLOCK_BYTES / C::BLOCK_NUMBERS), 1);
+    if C::IS_CACHED {
+        prefetch(row.wrapping_add(at * C::BLOCK_BYTES / C::BLOCK_NUMBERS), 1);
+    }
 }
 
 /// Converts the rows of a block to floats, and lets `rows` point to them.
@@ -188,7 +190,6 @@ unsafe fn convert<S: Simd, C: Cached>(block: &Block, rows: &mut Rows, numbers: u
             let cell = cell.min(block.cells.len() - 1);
             *row = first.add(cell * numbers).cast_const().cast();
         }
-        rows.stop();
     }
 }
 

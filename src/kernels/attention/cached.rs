@@ -11,12 +11,11 @@ pub trait Cached {
     const BLOCK_NUMBERS: usize;
     /// Bytes of such a block.
     const BLOCK_BYTES: usize;
-    /// Whether [`Self::load`] does more than a plain load, so that rows used often are better
-    /// converted once.
-    const IS_CONVERTED: bool;
+    /// Whether the rows are in the cache, and not in a copy that was made of it.
+    const IS_CACHED: bool = true;
     /// Whether keys of this type are multiplied as integers, with queries that are rounded
     /// to 8 bits as the keys are.
-    const IS_QUANTISED: bool;
+    const IS_QUANTISED: bool = false;
 
     /// Reads the numbers `at .. at + S::LANES` of a row; `at` is a multiple of the lanes.
     ///
@@ -27,6 +26,8 @@ pub trait Cached {
 
 /// 32-bit floats.
 pub struct F32;
+/// Rows of the cache as floats, for one block of cells.
+pub struct Converted;
 /// IEEE's 16-bit floats.
 pub struct F16;
 /// Floats cut to 16 bits.
@@ -38,8 +39,6 @@ impl Cached for F32 {
     const GGML_TYPE: i32 = 0;
     const BLOCK_NUMBERS: usize = 1;
     const BLOCK_BYTES: usize = 4;
-    const IS_CONVERTED: bool = false;
-    const IS_QUANTISED: bool = false;
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
@@ -48,12 +47,23 @@ impl Cached for F32 {
     }
 }
 
+impl Cached for Converted {
+    const GGML_TYPE: i32 = F32::GGML_TYPE;
+    const BLOCK_NUMBERS: usize = F32::BLOCK_NUMBERS;
+    const BLOCK_BYTES: usize = F32::BLOCK_BYTES;
+    const IS_CACHED: bool = false;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
+        // SAFETY: the caller's promise.
+        unsafe { F32::load::<S>(row, at) }
+    }
+}
+
 impl Cached for F16 {
     const GGML_TYPE: i32 = 1;
     const BLOCK_NUMBERS: usize = 1;
     const BLOCK_BYTES: usize = 2;
-    const IS_CONVERTED: bool = true;
-    const IS_QUANTISED: bool = false;
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
@@ -66,8 +76,6 @@ impl Cached for Bf16 {
     const GGML_TYPE: i32 = 30;
     const BLOCK_NUMBERS: usize = 1;
     const BLOCK_BYTES: usize = 2;
-    const IS_CONVERTED: bool = true;
-    const IS_QUANTISED: bool = false;
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
@@ -80,7 +88,6 @@ impl Cached for Q8_0 {
     const GGML_TYPE: i32 = 8;
     const BLOCK_NUMBERS: usize = 32;
     const BLOCK_BYTES: usize = 34;
-    const IS_CONVERTED: bool = true;
     const IS_QUANTISED: bool = true;
 
     #[inline(always)]

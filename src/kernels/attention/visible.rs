@@ -26,7 +26,7 @@ const CHUNK_CELLS: usize = 256;
 pub const CHUNKS_MAX: usize = 16;
 
 /// Queries of a KV head in a group, at most, where a row has fewer.
-pub const GROUP_QUERIES_MAX: usize = 64;
+pub const GROUP_QUERIES_MAX: usize = 128;
 
 /// Up to so many queries of a KV head, a piece of work takes all heads: keys and values are
 /// then read in the order in which they lie in memory. With more, computing takes longer than
