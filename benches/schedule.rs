@@ -35,7 +35,7 @@ impl Steady {
             queue_sequences: QUEUE_SEQUENCES,
             queue_tokens: QUEUE_TOKENS,
             reuse: false,
-            copied_cells: 0,
+            own_cells: false,
             weights: vec![1.0],
         };
         let mut steady = Self {
@@ -105,7 +105,7 @@ fn start(c: &mut Criterion) {
             queue_sequences: QUEUE_SEQUENCES,
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
-            copied_cells: 0,
+            own_cells: false,
             weights: vec![1.0],
         };
         let prompt = |own: usize| {

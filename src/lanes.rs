@@ -156,6 +156,8 @@ impl Server {
     /// # Errors
     /// A sentence for the user.
     pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Served, String> {
+        // llama.cpp computes recurrent states of sequences with different counts of rows apart.
+        self.config.cache.unified &= !loaded.info.is_recurrent;
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
         let available = memory::available_bytes();
         // Of a cell in 16 bits; the layout may have fewer.

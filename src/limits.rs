@@ -70,10 +70,13 @@ pub const PRIORITY_MAX: i32 = 1000;
 /// What a request may set as its own deadline.
 pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Prompt rows of a step in which others decode come in multiples of this, and are at
-/// least as many, if there is room, however long the step takes: prompts always progress.
-/// llama.cpp's kernels work on as many rows at a time, and take little longer for them
-/// than for 8.
+/// A stream with this time between two tokens, 40 tokens/s, is several times as fast as people
+/// read. A prompt beside it may take that much of a step, however fast the stream is alone.
+pub const ITL_UNNOTICED: Duration = Duration::from_millis(25);
+
+/// Where slots have caches of their own, prompt rows of a step in which others decode come in
+/// multiples of this, and are at least as many, if there is room, however long the step takes:
+/// they are a pass of their own over the weights. It is also how many a first step has.
 pub const PREFILL_ROWS_STEP: usize = 16;
 
 /// A beginning that the KV cache has is used from so many tokens on: copying a

@@ -177,7 +177,7 @@ impl std::str::FromStr for CacheType {
 /// scores (Dao et al., 2022).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FlashAttention {
-    /// Where it is the better choice: see `lanes::size::flash_attention`.
+    /// Where the model allows it.
     #[default]
     Auto,
     /// Always.
@@ -242,7 +242,7 @@ pub struct CacheLayout {
 impl Default for CacheLayout {
     fn default() -> Self {
         let (keys, values) = (CacheType::F16, CacheType::F16);
-        Self { unified: false, keys, values, flash_attention: FlashAttention::Auto }
+        Self { unified: true, keys, values, flash_attention: FlashAttention::Auto }
     }
 }
 

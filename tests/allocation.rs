@@ -39,7 +39,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         queue_sequences: 8,
         queue_tokens: 1 << 20,
         reuse: false,
-        copied_cells: 0,
+        own_cells: false,
         weights: vec![1.0],
     };
     let context = ContextConfig {
@@ -49,6 +49,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         ubatch_rows: 64,
         decode_cores: config().placement.decode_cores,
         cache: corelane::types::CacheLayout::default(),
+        attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,
     };
@@ -158,7 +159,7 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
         queue_sequences: 8,
         queue_tokens: 1 << 20,
         reuse: false,
-        copied_cells: 0,
+        own_cells: false,
         weights: vec![1.0],
     };
     let (bell, _socket) = SocketBell::new().unwrap();

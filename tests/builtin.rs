@@ -103,6 +103,7 @@ fn compare_greedy_texts(kernels: Choice) {
         ubatch_rows: 512,
         decode_cores: vec![0],
         cache: corelane::types::CacheLayout::default(),
+        attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,
     };
@@ -215,6 +216,7 @@ fn log_probabilities_are_the_models_own() {
         ubatch_rows: 64,
         decode_cores: vec![0],
         cache: corelane::types::CacheLayout::default(),
+        attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,
     };

@@ -383,6 +383,7 @@ fn logits(loaded: &Loaded, tokens: &[TokenId]) -> [Vec<f32>; 2] {
         ubatch_rows: 256,
         decode_cores: vec![0, 1],
         cache: corelane::types::CacheLayout::default(),
+        attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,
     };

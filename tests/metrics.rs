@@ -29,7 +29,7 @@ fn capacity() -> Capacity {
         queue_sequences: 4,
         queue_tokens: 1000,
         reuse: false,
-        copied_cells: 0,
+        own_cells: false,
         weights: vec![1.0],
     }
 }

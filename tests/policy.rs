@@ -49,7 +49,7 @@ fn no_stream_waits_for_a_long_prompt() {
 /// Where the streams leave a step less room than a prompt likes to have.
 #[test]
 fn a_prompt_takes_what_room_there_is() {
-    let tight = Capacity { step_rows: 8, copied_cells: 4096, ..capacity(8, 4096) };
+    let tight = Capacity { step_rows: 8, own_cells: true, ..capacity(8, 4096) };
     let mut world = World::new(tight);
     for _ in 0..7 {
         let new = world.request(2, 2000);
@@ -147,12 +147,12 @@ fn no_step_is_emptier_than_it_must_be() {
         let planned = world.last;
         assert!(planned.waiting == 0 || planned.running == 6, "a slot is free: {planned:?}");
         assert_eq!(planned.idle, 0, "somebody could have decoded: {planned:?}");
-        // Half of the bound is for prompts, 5 ms for each of their rows: what is left
-        // of it is less than one of them takes, unless the model is still unknown.
+        // Half of the bound is for prompts, 5 ms for each of their rows. A part of it is left
+        // because steps may take longer than expected, and more while the model is unknown.
         let bound = 2 * (20 + 10 * planned.decode_rows);
         let left = bound.saturating_sub(20 + 10 * planned.decode_rows + 5 * planned.prefill_rows);
         if steps > 200 && planned.decode_rows > 0 && planned.prompts_left > 0 {
-            assert!(left <= bound / 4, "{left} ms of {bound} are left: {planned:?}");
+            assert!(left <= bound / 3, "{left} ms of {bound} are left: {planned:?}");
         }
         assert!(steps < 10_000);
     }
@@ -163,7 +163,7 @@ fn no_step_is_emptier_than_it_must_be() {
 /// before, however near it is to those that run.
 #[test]
 fn an_empty_slot_goes_before_a_kept_one() {
-    let mut world = World::new(Capacity { copied_cells: 1024, ..capacity(8, 1024) });
+    let mut world = World::new(Capacity { own_cells: true, ..capacity(8, 1024) });
     let stream = world.request(16, 900);
     world.send(stream).unwrap();
     let chat = world.text(400);
@@ -189,7 +189,7 @@ fn an_empty_slot_goes_before_a_kept_one() {
 /// Where each prompt's rows are a pass of their own, a step beside streams has one.
 #[test]
 fn prompts_take_turns_beside_streams() {
-    let mut world = World::new(Capacity { copied_cells: 1024, ..capacity(8, 1024) });
+    let mut world = World::new(Capacity { own_cells: true, ..capacity(8, 1024) });
     for _ in 0..3 {
         let new = world.request(16, 900);
         world.send(new).unwrap();
@@ -215,7 +215,7 @@ fn prompts_take_turns_beside_streams() {
 /// A copy that takes longer than streams may wait is made once, to learn that.
 #[test]
 fn a_copy_that_takes_too_long_is_not_made_beside_streams() {
-    let mut world = World::new(Capacity { copied_cells: 1024, ..capacity(8, 1024) });
+    let mut world = World::new(Capacity { own_cells: true, ..capacity(8, 1024) });
     world.copy = Duration::from_millis(500);
     let shared = world.text(300);
     for _ in 0..4 {

@@ -88,7 +88,7 @@ impl Simulation {
             queue_sequences: random.within(0, 30),
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
-            copied_cells: if random.one_in(2) { 0 } else { 4096 },
+            own_cells: random.one_in(2),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
         let forgets_whole = random.one_in(8);
@@ -451,7 +451,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         queue_sequences: 10,
         queue_tokens: 1000,
         reuse: true,
-        copied_cells: 0,
+        own_cells: false,
         weights: vec![1.0],
     };
     let mut scheduler = Scheduler::new(capacity);

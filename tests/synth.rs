@@ -63,6 +63,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         ubatch_rows: 256,
         decode_cores: vec![0],
         cache: corelane::types::CacheLayout::default(),
+        attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,
     };

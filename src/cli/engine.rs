@@ -51,8 +51,8 @@ pub struct EngineArgs {
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
-    /// How long running requests may wait for their next token while a prompt is computed, as far
-    /// as 16 tokens of it allow; 0 is twice what a step takes without any
+    /// Time between two tokens of running requests while a prompt is computed, kept in 99 steps
+    /// of 100; 0 chooses twice the time without a prompt, and 25 ms at least
     #[arg(
         long,
         env = "CORELANE_ITL_TARGET_MS",
@@ -79,8 +79,8 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     cache_type_v: CacheType,
-    /// Flash attention: on, off, or auto: off unless it is needed; on decodes short texts
-    /// faster (up to about 150 tokens of prompt and answer together; 256 were slower) (also -fa)
+    /// Flash attention: auto (on, where the model allows it), on, off, or llama (on, with
+    /// llama.cpp's code instead of corelane's, for comparison) (also -fa)
     #[arg(
         long,
         env = "CORELANE_FLASH_ATTN",
@@ -89,15 +89,18 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     flash_attn: FlashAttention,
-    /// One KV cache for all requests, each as long as what is left, instead of an equal share
-    /// for each: slower where texts are long or many (also -kvu)
+    /// One KV cache for all requests (also -kvu): the default, but for recurrent models
+    #[arg(long, overrides_with = "no_kv_unified", help_heading = "KV cache")]
+    kv_unified: bool,
+    /// A KV cache for each request, an equal share of --ctx-size: a shared beginning is copied,
+    /// and prompts beside streams are a second pass over the weights (also -no-kvu)
     #[arg(
         long,
-        env = "CORELANE_KV_UNIFIED",
+        env = "CORELANE_NO_KV_UNIFIED",
         value_parser = BoolishValueParser::new(),
         help_heading = "KV cache"
     )]
-    kv_unified: bool,
+    no_kv_unified: bool,
     /// Compute threads, one on each decode core [default: all decode cores]
     #[arg(short, long, env = "CORELANE_THREADS", value_name = "N", help_heading = "Lanes")]
     threads: Option<usize>,
@@ -184,7 +187,7 @@ impl EngineArgs {
             placement: Topology::read()?.place(&wishes)?,
             kernels: self.kernels,
             cache: CacheLayout {
-                unified: self.kv_unified,
+                unified: self.kv_unified || !self.no_kv_unified,
                 keys: self.cache_type_k,
                 values: self.cache_type_v,
                 flash_attention: self.flash_attn,

@@ -60,6 +60,7 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
         Some("-ctk") => "--cache-type-k".into(),
         Some("-ctv") => "--cache-type-v".into(),
         Some("-kvu") => "--kv-unified".into(),
+        Some("-no-kvu") => "--no-kv-unified".into(),
         Some("-fa") => "--flash-attn".into(),
         _ => arg,
     };

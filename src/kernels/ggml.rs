@@ -8,7 +8,7 @@ use std::slice;
 use std::sync::OnceLock;
 
 use attention::GgmlAttention;
-pub use attention::use_attention;
+pub use attention::{reserve_attention, use_attention};
 
 use super::format::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};

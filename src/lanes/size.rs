@@ -68,12 +68,7 @@ pub(crate) fn capacity(
         queue_sequences: config.queue_requests,
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
-        // Between caches of their own, a copy takes a whole one.
-        copied_cells: if config.cache.unified {
-            0
-        } else {
-            cells_of_one(config, context_tokens) as usize
-        },
+        own_cells: !config.cache.unified,
         weights: match config.keys.as_slice() {
             [] => vec![1.0], // everybody is one
             keys => keys.iter().map(|key| key.weight).collect(),

@@ -49,6 +49,8 @@ pub struct FakeOptions {
 struct Tail {
     /// Of all its tokens.
     hash: u64,
+    /// The cell of its last token: a number that no other token gets.
+    cell: u64,
     /// The phrase that comes or goes on.
     phrase: usize,
     /// Bytes of it that have been said.
@@ -64,12 +66,12 @@ impl Tail {
         if TokenId::from(current[self.said]) == token && said < current.len() {
             return Self { hash, said, ..self };
         }
-        Self { hash, phrase: (hash % phrases.len() as u64) as usize, said: 0 }
+        Self { hash, phrase: (hash % phrases.len() as u64) as usize, said: 0, ..self }
     }
 
     /// The token that follows.
     fn next(self, options: &FakeOptions) -> TokenId {
-        let Self { hash, phrase, said } = self;
+        let Self { hash, phrase, said, .. } = self;
         if options.end_one_in != 0 && (hash >> 32).is_multiple_of(options.end_one_in) {
             return END;
         }
@@ -84,6 +86,8 @@ impl Tail {
 pub struct FakeModel {
     options: FakeOptions,
     steps: u64,
+    /// Cells that were written so far.
+    cells: u64,
     context_tokens: usize,
     slots: Box<[Vec<Tail>]>, // [slots][tokens]: how it goes on after each token
     logits: Box<[f32]>,      // [rows_max, N_VOCAB]
@@ -99,6 +103,7 @@ impl FakeModel {
         Self {
             options,
             steps: 0,
+            cells: 0,
             context_tokens,
             slots: (0..slots).map(|_| Vec::new()).collect(),
             sampled: vec![false; rows_max].into_boxed_slice(),
@@ -129,9 +134,12 @@ impl FakeModel {
         self.slots[slot.index()].len()
     }
 
-    /// Tokens held by all slots together.
+    /// Cells in use: one for each token of a slot; copies of a beginning share theirs.
     pub fn tokens_held(&self) -> usize {
-        self.slots.iter().map(Vec::len).sum()
+        let mut cells: Vec<u64> = self.slots.iter().flatten().map(|tail| tail.cell).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        cells.len()
     }
 }
 
@@ -160,7 +168,11 @@ impl Backend for FakeModel {
         let one = is_one(fail_one_in, fail_more).then_some(StepError::Failed(-1));
         let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
-        if self.tokens_held() + rows.len() > self.context_tokens {
+        let tokens: usize = self.slots.iter().map(Vec::len).sum();
+        // Counting cells takes long, and only shared ones make a difference.
+        if tokens + rows.len() > self.context_tokens
+            && self.tokens_held() + rows.len() > self.context_tokens
+        {
             return Err(StepError::NoRoom);
         }
         let stored = if failure.is_some() { rows.len() / 2 } else { rows.len() };
@@ -168,7 +180,8 @@ impl Backend for FakeModel {
             let slot = &mut self.slots[row.slot.index()];
             assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
             let tail = slot.last().copied().unwrap_or_default().absorb(row.token, &self.options);
-            slot.push(tail);
+            self.cells += 1;
+            slot.push(Tail { cell: self.cells, ..tail });
             self.sampled[index] = row.sample;
             if row.sample {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];

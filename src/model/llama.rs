@@ -97,6 +97,9 @@ impl LlamaBackend {
         let unified = config.cache.unified;
         // With one cache for all, llama.cpp splits no step, unless sequences have states.
         let ragged = unified && !model.is_recurrent() && !model.is_hybrid();
+        if config.attention.is_some() {
+            ggml::reserve_attention(config.ubatch_rows as usize, config.context_tokens as usize);
+        }
         let abort = config.abort.clone();
         // SAFETY: the flag is alive as long as the context: `abort` holds it.
         unsafe {

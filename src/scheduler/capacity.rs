@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(doc)]
+use crate::limits::ITL_UNNOTICED;
+
 /// The room that the scheduler has to give.
 #[derive(Clone, Debug)]
 pub struct Capacity {
@@ -10,7 +13,8 @@ pub struct Capacity {
     /// Rows of one step.
     pub step_rows: usize,
     /// How long a step with prompt rows may take, where others decode; none is
-    /// twice what their rows take alone, and `Duration::MAX` bounds nothing.
+    /// twice the time that their rows take alone, and [`ITL_UNNOTICED`] at least.
+    /// `Duration::MAX` bounds nothing.
     pub itl_target: Option<Duration>,
     /// KV cells, all slots together.
     pub context_tokens: u32,
@@ -22,11 +26,18 @@ pub struct Capacity {
     pub queue_tokens: usize,
     /// A slot can begin with what it or another holds.
     pub reuse: bool,
-    /// Cells that are copied from one slot to another, however few tokens are wanted
-    /// of them; 0 where slots share cells.
-    pub copied_cells: usize,
+    /// Whether each slot has a KV cache of its own, an equal share of the cells. Otherwise all
+    /// share one.
+    pub own_cells: bool,
     /// The weight of each key.
     pub weights: Vec<f64>,
+}
+
+impl Capacity {
+    /// Cells that are copied from one slot to another, however few tokens are wanted of them.
+    pub(super) fn copied_cells(&self) -> usize {
+        if self.own_cells { self.context_tokens as usize / self.slots } else { 0 }
+    }
 }
 
 /// Why sequences were not admitted.

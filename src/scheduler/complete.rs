@@ -66,7 +66,8 @@ impl Scheduler {
         if took > 0 && batch.rows_dropped == 0 {
             let (mut decode, mut prefill) = (Rows::default(), Rows::default());
             for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
-                let kind = if rows.len() == 1 { &mut decode } else { &mut prefill };
+                let decodes = rows.len() == 1 && rows[0].sample;
+                let kind = if decodes { &mut decode } else { &mut prefill };
                 rows.iter().for_each(|row| kind.add(row.position.index()));
             }
             self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
@@ -84,6 +85,7 @@ impl Scheduler {
     ) {
         let sequence = self.sequences.get_mut(id);
         sequence.planned = failed.next.index();
+        self.cells.truncate(failed.owner.slot, failed.next.index());
         sequence.cached = sequence.cached.min(sequence.planned);
         sequence.in_flight = 0;
         // A step that took too long is tried again once.

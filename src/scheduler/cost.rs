@@ -1,12 +1,19 @@
 //! What a step will take: a small model of its time, fitted to the steps that
 //! ran.
 //!
-//! A step's time is the sum of two curves: what its decode rows take by
-//! themselves, and what prompt rows add. Both bend where llama.cpp's kernels
-//! change with the number of rows, so neither is a formula: each is a line through
-//! knots at powers of two, which every step pulls towards what it took. The longer
-//! the context before a row, the more it takes: a slope over the tokens before all
-//! rows, by regression on what the curve left unexplained.
+//! Two curves give the time of a step: one of steps that only decode, one of steps with
+//! prompt rows. Both bend where the kernels change with the number of rows, so neither is a
+//! formula: each is a line through knots at powers of two, which every step pulls towards
+//! the time that it took. The longer the context before a row, the more time it takes: a
+//! slope over the tokens before all rows, by regression on the time that the curve left
+//! unexplained.
+//!
+//! Where decode and prompt rows are one pass over the weights, the second curve is of all
+//! rows of a step. Where they are two passes, it is of the prompt rows, and the decode rows
+//! take their own time beside it.
+//!
+//! Steps also take longer than expected at times. The mean deviation tells by how much one
+//! step in a hundred does, and bounds leave room for that one.
 
 use std::time::Duration;
 
@@ -17,6 +24,16 @@ const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 
 /// How far a step moves the knots beside it towards what it took.
 const RATE: f64 = 0.2;
+
+/// How far a step moves the mean deviation from the expected time.
+const DEVIATION_RATE: f64 = 0.1;
+
+/// One step in a hundred takes longer than expected by so many mean deviations: of a normal
+/// distribution, 2.33 standard deviations, each 1.25 mean ones.
+const DEVIATIONS: f64 = 2.33 * 1.25;
+
+/// The margin for that is at most this part of the expected time.
+const MARGIN_MAX: f64 = 0.5;
 
 /// By how much what is known of copies fades in a step without any. One that seems to
 /// take too long is not made, and so not measured; the first may have met memory that
@@ -54,21 +71,29 @@ impl Rows {
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub struct StepCost {
+    /// Decode and prompt rows of a step are one pass over the weights.
+    one_pass: bool,
     decode: Kind,
     prefill: Kind,
+    /// Mean deviation of steps of both kinds from the expected time, as a part of that.
+    deviation: f64,
     /// Microseconds that a copy from one slot to another takes.
     copy: Option<f64>,
 }
 
 impl StepCost {
+    /// Nothing is known yet.
+    pub fn new(one_pass: bool) -> Self {
+        Self { one_pass, ..Self::default() }
+    }
+
     /// A step with these rows, and so many copies from one slot to another, took so
     /// long.
     pub fn observe(&mut self, decode: Rows, prefill: Rows, copies: usize, took: Duration) {
         let took = took.as_secs_f64() * 1e6;
         if copies > 0 {
-            let rows = self.decode.at(decode).zip(self.prefill.at(prefill));
-            let Some((decode, prefill)) = rows else { return };
-            let each = (took - decode - prefill).max(0.0) / copies as f64;
+            let Some(rows) = self.both(decode, prefill) else { return };
+            let each = (took - rows).max(0.0) / copies as f64;
             let copy = self.copy.get_or_insert(each);
             *copy += RATE * (each.min(SURPRISE_MAX * copy.max(1.0)) - *copy);
             return;
@@ -76,9 +101,32 @@ impl StepCost {
         self.copy = self.copy.map(|copy| copy * (1.0 - COPY_FADES));
         if prefill.count == 0 {
             self.decode.observe(decode, took);
-        } else if let Some(alone) = self.decode.at(decode) {
-            self.prefill.observe(prefill, (took - alone).max(0.0));
+            return;
         }
+        if let Some(expected) = self.both(decode, prefill).filter(|_| decode.count > 0) {
+            let deviation = (took / expected.max(1.0) - 1.0).abs().min(1.0);
+            self.deviation += DEVIATION_RATE * (deviation - self.deviation);
+        }
+        if let Some(apart) = self.apart_from_prompts(decode) {
+            self.prefill.observe(self.on_prompts_curve(decode, prefill), (took - apart).max(0.0));
+        }
+    }
+
+    /// The time of a step of both kinds.
+    fn both(&self, decode: Rows, prefill: Rows) -> Option<f64> {
+        let prompts = self.prefill.at(self.on_prompts_curve(decode, prefill))?;
+        Some(self.apart_from_prompts(decode)? + prompts)
+    }
+
+    /// The rows of a step that the curve for prompts tells the time of.
+    fn on_prompts_curve(&self, decode: Rows, prefill: Rows) -> Rows {
+        let beside = if self.one_pass { decode.count } else { 0 };
+        Rows { count: beside + prefill.count, ..prefill }
+    }
+
+    /// The time that decode rows take beside it: for their depths, or all.
+    fn apart_from_prompts(&self, decode: Rows) -> Option<f64> {
+        if self.one_pass { Some(self.decode.depth.at(decode)) } else { self.decode.at(decode) }
     }
 
     /// What a copy from one slot to another takes, once one has been made.
@@ -92,7 +140,8 @@ impl StepCost {
     }
 
     /// The most prompt rows, at most `most`, at a depth of `depth`, with which a step
-    /// of `decode` takes no longer than `bound`; `None` before both kinds have run.
+    /// of `decode` takes no longer than `bound` in 99 of 100; `None` before both kinds have
+    /// run.
     pub fn prefill_rows_within(
         &self,
         bound: Duration,
@@ -100,14 +149,16 @@ impl StepCost {
         depth: usize,
         most: usize,
     ) -> Option<usize> {
-        let left = bound.as_secs_f64() * 1e6 - self.decode.at(decode)?;
-        let took = |count| self.prefill.at(Rows { count, depths: count * (depth + count / 2) });
+        let margin = (DEVIATIONS * self.deviation).min(MARGIN_MAX);
+        self.decode.at(decode)?;
+        let bound = bound.as_secs_f64() * 1e6 / (1.0 + margin);
+        let took = |count| self.both(decode, Rows { count, depths: count * (depth + count / 2) });
         took(1)?;
         // More rows take longer, so the largest number that fits is found by halving.
         let (mut fits, mut beyond) = (0, most + 1);
         while beyond - fits > 1 {
             let middle = fits.midpoint(beyond);
-            if took(middle)? <= left {
+            if took(middle)? <= bound {
                 fits = middle;
             } else {
                 beyond = middle;

@@ -30,6 +30,7 @@
 //! holds when a sequence begins in it is a prefix of that sequence.
 
 mod capacity;
+mod cells;
 mod complete;
 pub mod cost;
 mod pressure;
@@ -41,11 +42,13 @@ mod view;
 
 use std::time::Duration;
 
-use crate::limits::{PREFILL_ROWS_STEP, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
+use crate::limits::{ITL_UNNOTICED, PREFILL_ROWS_STEP, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Input, Row, Start};
 use crate::types::{KeyId, Owner, Position, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
+use cells::Cells;
 use cost::{Rows, StepCost};
+use reuse::Prefix;
 pub use sequence::{NewSequence, SequenceId};
 use sequence::{Sequence, Sequences, State};
 use shares::{Shares, Waiting};
@@ -89,6 +92,7 @@ pub struct Scheduler {
     capacity: Capacity,
     sequences: Sequences,
     slots: Slots,
+    cells: Cells,
     shares: Shares,
     cost: StepCost,
     waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
@@ -111,9 +115,10 @@ impl Scheduler {
         assert!(capacity.sequence_tokens <= capacity.context_tokens);
         Self {
             sequences: Sequences::with_capacity(SEQUENCES_MAX),
-            slots: Slots::new(capacity.slots, capacity.copied_cells > 0),
+            slots: Slots::new(capacity.slots, capacity.own_cells),
+            cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
             shares: Shares::new(&capacity.weights),
-            cost: StepCost::default(),
+            cost: StepCost::new(!capacity.own_cells),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
             held: heapless::Vec::new(),
             restarts: heapless::Vec::new(),
@@ -180,8 +185,11 @@ impl Scheduler {
         assert!(batch.is_empty());
         self.step += 1;
         self.copied = false;
-        for slot in self.slots.take_useless() {
-            batch.clears.push(slot).expect("one clear for each slot");
+        for slot in self.slots.useless() {
+            if self.cells.of(slot) > 0 {
+                self.cells.truncate(slot, 0);
+                batch.clears.push(slot).expect("one clear for each slot");
+            }
         }
         self.make_room_to_decode(batch);
         self.restart(batch);
@@ -221,19 +229,41 @@ impl Scheduler {
         while self.slots.free_count() > 0 {
             let Some(index) = self.first_waiting() else { return };
             let id = self.waiting[index];
-            let promised: usize =
-                self.held.iter().map(|id| self.sequences.get(*id).cells_promised()).sum();
+            let prefix = self.find_prefix(id);
+            let coming: usize = self.held.iter().map(|id| self.cells_coming(*id)).sum();
             let needed = self.sequences.get(id).cells_promised();
-            if promised + needed > self.capacity.context_tokens as usize {
+            let needed = needed - self.cells_shared(needed, prefix);
+            if self.cells.held() + coming + needed > self.capacity.context_tokens as usize {
                 return;
             }
-            if !self.start(batch, id) {
+            if !self.start(batch, id, prefix) {
                 return;
             }
             self.waiting.swap_remove(index);
             let sequence = self.sequences.get(id);
             self.shares.leave(sequence.key, sequence.tokens.len());
         }
+    }
+
+    /// Cells that a sequence with a slot should find free, beside those that it has.
+    fn cells_coming(&self, id: SequenceId) -> usize {
+        let sequence = self.sequences.get(id);
+        let promised = sequence.cells_promised();
+        match sequence.state {
+            State::Following { tokens, .. } if !self.cells.are_own() => promised - tokens,
+            _ => promised.saturating_sub(sequence.planned),
+        }
+    }
+
+    /// Of the cells that a sequence needs, those that another one's slot has or will have. What
+    /// is kept for nobody counts as if it were free.
+    fn cells_shared(&self, needed: usize, prefix: Prefix) -> usize {
+        if self.cells.are_own() {
+            return 0;
+        }
+        let ready = prefix.ready.filter(|(slot, _)| !self.slots.is_free(*slot));
+        let coming = prefix.coming.map(|(_, tokens)| tokens);
+        ready.map(|(_, tokens)| tokens).max(coming).unwrap_or(0).min(needed)
     }
 
     fn first_waiting(&self) -> Option<usize> {
@@ -250,9 +280,8 @@ impl Scheduler {
 
     /// Gives a slot to a sequence: one that holds its beginning, if any does. False
     /// when that has to wait for the next step.
-    fn start(&mut self, batch: &mut Batch, id: SequenceId) -> bool {
+    fn start(&mut self, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
         let free = self.slots.free().expect("there is a free slot");
-        let prefix = self.find_prefix(id);
         if let Some((leader, tokens)) = prefix.coming {
             let owner = self.take(free, id, 0);
             self.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
@@ -279,6 +308,7 @@ impl Scheduler {
     fn take(&mut self, slot: SlotId, id: SequenceId, reused: usize) -> Owner {
         self.tally.evicted_tokens += (self.slots.kept_len(slot) - reused) as u64;
         self.held.push(id).expect("one held slot for each slot");
+        self.cells.take(slot, reused, self.sequences.get(id).tokens_max());
         self.slots.take(slot, id)
     }
 
@@ -291,7 +321,7 @@ impl Scheduler {
         let decoding = self.held.iter().filter(|id| self.decodes(**id)).count();
         self.evict(batch, decoding);
         // There is room, but for those who began just now.
-        let mut room = self.cells_left().min(self.rows_max);
+        let mut room = self.cells.left().min(self.rows_max);
         for index in 0..self.held.len() {
             let id = self.held[index];
             if room > 0 && self.decodes(id) {
@@ -316,7 +346,7 @@ impl Scheduler {
         let mut room = self.prefill_rows(batch, self.sequences.get(*first).planned);
         // Between slots with cells of their own, the rows of each prompt are a pass of
         // their own over the weights, which a handful of rows does not repay.
-        let least = if self.slots.have_own_cells() && batch.decode_rows > 0 {
+        let least = if self.cells.are_own() && batch.decode_rows > 0 {
             PREFILL_ROWS_STEP.min(room).max(1)
         } else {
             1
@@ -327,7 +357,7 @@ impl Scheduler {
             }
             let take = self.sequences.get(id).rows_left().min(room);
             self.evict(batch, take);
-            let take = take.min(self.cells_left());
+            let take = take.min(self.cells.left());
             for _ in 0..take {
                 self.plan_row(batch, id);
             }
@@ -362,13 +392,19 @@ impl Scheduler {
             bound = bound.map(|bound| bound.saturating_sub(copy));
         }
         let fits = bound.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
-        let rows = fits.unwrap_or(0).max(PREFILL_ROWS_STEP);
+        let Some(rows) = fits else { return PREFILL_ROWS_STEP.min(most) };
+        if !self.cells.are_own() {
+            return rows.max(1).min(most);
+        }
+        let rows = rows.max(PREFILL_ROWS_STEP);
         (rows - rows % PREFILL_ROWS_STEP).min(most)
     }
 
     /// How long a step may take in which these rows decode, if that is known.
     fn bound(&self, decode: Rows) -> Option<Duration> {
-        self.capacity.itl_target.or_else(|| Some(2 * self.cost.decode(decode)?))
+        self.capacity
+            .itl_target
+            .or_else(|| Some((2 * self.cost.decode(decode)?).max(ITL_UNNOTICED)))
     }
 
     /// The next row of a sequence.
@@ -391,6 +427,7 @@ impl Scheduler {
         sequence.planned += 1;
         sequence.in_flight += u32::from(sample);
         self.shares.serve(sequence.key, 1);
+        self.cells.grow(row.owner.slot);
         batch.rows.push(row).expect("room was counted");
     }
 
@@ -414,7 +451,8 @@ impl Scheduler {
                 sequence.tokens.truncate(cells);
                 let keep = sequence.cache && self.capacity.reuse;
                 let kept = if keep { sequence.tokens } else { Vec::new() };
-                self.slots.release(owner, kept, cells, self.step);
+                self.cells.release(owner.slot);
+                self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);
             }
         }

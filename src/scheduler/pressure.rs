@@ -7,22 +7,15 @@ use crate::ring::message::Batch;
 impl Scheduler {
     /// KV cells in use, for running sequences and for nobody in particular.
     pub fn cells(&self) -> (usize, usize) {
-        let held = self.held.iter().map(|id| self.sequences.get(*id).planned).sum();
-        (held, self.slots.kept_cells())
-    }
-
-    /// Cells that nothing is in, once the steps planned so far have run. A copy
-    /// counts as if it took cells of its own, which it does not always.
-    pub(super) fn cells_left(&self) -> usize {
-        let (held, kept) = self.cells();
-        (self.capacity.context_tokens as usize).saturating_sub(held + kept)
+        (self.cells.held(), self.cells.kept())
     }
 
     /// Frees cells until `rows` are left, of what is kept for nobody.
     pub(super) fn evict(&mut self, batch: &mut Batch, rows: usize) {
-        while self.cells_left() < rows {
-            let Some((slot, tokens)) = self.slots.evict(self.step) else { return };
-            self.tally.evicted_tokens += tokens as u64;
+        while self.cells.left() < rows {
+            let Some(slot) = self.slots.evict(self.step) else { return };
+            self.tally.evicted_tokens += self.cells.of(slot) as u64;
+            self.cells.truncate(slot, 0);
             batch.clears.push(slot).expect("one clear for each slot");
         }
     }
@@ -32,7 +25,7 @@ impl Scheduler {
         loop {
             let rows = self.held.iter().filter(|id| self.decodes(**id)).count();
             self.evict(batch, rows);
-            if self.cells_left() >= rows {
+            if self.cells.left() >= rows {
                 return;
             }
             let last = self.last_of(|_| true);
@@ -62,8 +55,8 @@ impl Scheduler {
         };
         // What is kept and was of use just now can be evicted in the next step, and who
         // begins in this one is not to be found gone.
-        if self.cells_left() == 0
-            && self.slots.kept_cells() == 0
+        if self.cells.left() == 0
+            && self.cells.kept() == 0
             && batch.starts.is_empty()
             && let Some(id) = self.last_of(is_stuck)
         {
@@ -80,7 +73,9 @@ impl Scheduler {
         sequence.planned = 0;
         sequence.in_flight = 0;
         self.shares.wait(sequence.key, sequence.tokens.len());
-        self.slots.release(owner, Vec::new(), 0, self.step);
+        self.cells.truncate(owner.slot, 0);
+        self.cells.release(owner.slot);
+        self.slots.release(owner, Vec::new(), self.step);
         batch.clears.push(owner.slot).expect("one clear for each slot");
         self.held.retain(|held| *held != id);
         self.waiting.push(id);

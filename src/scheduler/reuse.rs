@@ -95,12 +95,15 @@ impl Scheduler {
     ) {
         self.slots.touch(slot, self.step); // what is copied must not be evicted first
         if slot != owner.slot {
-            let rows = self.held.iter().filter(|id| self.decodes(**id)).count();
-            self.evict(batch, tokens + rows);
-            if self.cells_left() < tokens + rows {
-                tokens = 0; // no room for a copy
+            if self.cells.are_own() {
+                let rows = self.held.iter().filter(|id| self.decodes(**id)).count();
+                self.evict(batch, tokens + rows);
+                if self.cells.left() < tokens + rows {
+                    tokens = 0; // no room for a copy
+                }
+                self.copied |= tokens > 0;
             }
-            self.copied |= tokens > 0;
+            self.cells.copy(slot, owner.slot, tokens);
         }
         let sequence = self.sequences.get_mut(id);
         // Room for all that may come: no token allocates.
@@ -124,7 +127,7 @@ impl Scheduler {
         }
         let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
         let copy_least = if self.may_take_a_copy() {
-            REUSE_TOKENS_MIN.max(self.capacity.copied_cells / CELLS_COPIED_PER_TOKEN)
+            REUSE_TOKENS_MIN.max(self.capacity.copied_cells() / CELLS_COPIED_PER_TOKEN)
         } else {
             usize::MAX
         };

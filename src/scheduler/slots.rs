@@ -17,8 +17,6 @@ struct Slot {
     holder: Option<SequenceId>,
     /// What its last holder left, when nobody holds it.
     kept: Vec<TokenId>,
-    /// The cells that this takes, with those of rows whose samples nobody saw.
-    cells: usize,
     /// The step in which that was of use for the last time.
     used: u64,
 }
@@ -26,13 +24,8 @@ struct Slot {
 impl Slots {
     pub fn new(count: usize, own_cells: bool) -> Self {
         let generation = Generation::default();
-        let slot = || Slot { generation, holder: None, kept: Vec::new(), cells: 0, used: 0 };
+        let slot = || Slot { generation, holder: None, kept: Vec::new(), used: 0 };
         Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
-    }
-
-    /// Each slot has KV cells of its own.
-    pub fn have_own_cells(&self) -> bool {
-        self.own_cells
     }
 
     /// The free slot whose loss costs least: an empty one, or else one beside a slot
@@ -56,7 +49,6 @@ impl Slots {
         assert!(place.holder.is_none(), "{slot:?} is held");
         place.holder = Some(id);
         place.kept = Vec::new();
-        place.cells = 0;
         place.generation = place.generation.next();
         Owner { slot, generation: place.generation }
     }
@@ -69,35 +61,32 @@ impl Slots {
         Owner { generation: slot.generation, ..owner }
     }
 
-    /// Nobody holds the slot any more; `kept` is what its `cells` hold, if that
-    /// may be of use to somebody.
-    pub fn release(&mut self, owner: Owner, kept: Vec<TokenId>, cells: usize, step: u64) {
+    /// Nobody holds the slot any more; `kept` are the tokens in it, if they may be of use to
+    /// somebody.
+    pub fn release(&mut self, owner: Owner, kept: Vec<TokenId>, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
         assert!(slot.holder.is_some(), "release of a slot nobody holds");
         slot.holder = None;
         slot.kept = kept;
-        slot.cells = cells;
         slot.used = step;
     }
 
-    /// Forgets what the slot that was of use longest ago has kept, and tells how
-    /// much that was. What is of use in `step` itself stays.
-    pub fn evict(&mut self, step: u64) -> Option<(SlotId, usize)> {
+    /// Forgets what the slot that was of use longest ago has kept. What is of use in `step`
+    /// itself stays.
+    pub fn evict(&mut self, step: u64) -> Option<SlotId> {
         let slots = self.slots.iter_mut().enumerate();
         let kept = slots.filter(|(_, slot)| !slot.kept.is_empty() && slot.used < step);
         let (index, slot) = kept.min_by_key(|(_, slot)| slot.used)?;
         slot.kept = Vec::new();
-        Some((SlotId(index as u16), std::mem::take(&mut slot.cells))) // below SLOTS_MAX
+        Some(SlotId(index as u16)) // below SLOTS_MAX
     }
 
-    /// Slots with cells that are of use to nobody; they are taken to be cleared.
-    pub fn take_useless(&mut self) -> impl Iterator<Item = SlotId> {
-        let slots = self.slots.iter_mut().enumerate();
+    /// Slots that nobody holds, with nothing in them that may be of use to somebody.
+    pub fn useless(&self) -> impl Iterator<Item = SlotId> {
+        let slots = self.slots.iter().enumerate();
         let useless = slots.filter(|(_, slot)| slot.holder.is_none() && slot.kept.is_empty());
-        useless.filter_map(|(index, slot)| {
-            (std::mem::take(&mut slot.cells) > 0).then_some(SlotId(index as u16)) // as above
-        })
+        useless.map(|(index, _)| SlotId(index as u16)) // as above
     }
 
     /// True when nobody holds the slot.
@@ -116,19 +105,15 @@ impl Slots {
         slots.map(|(index, slot)| (SlotId(index as u16), slot.kept.as_slice()))
     }
 
-    /// For each slot, its holder, and the cells that are kept in it.
-    pub fn iter(&self) -> impl Iterator<Item = (Option<SequenceId>, usize)> {
-        self.slots.iter().map(|slot| (slot.holder, slot.cells))
+    /// For each slot, its holder.
+    pub fn holders(&self) -> impl Iterator<Item = (SlotId, Option<SequenceId>)> {
+        let slots = self.slots.iter().enumerate();
+        slots.map(|(index, slot)| (SlotId(index as u16), slot.holder)) // as above
     }
 
     /// What a slot kept was of use in this step.
     pub fn touch(&mut self, slot: SlotId, step: u64) {
         self.slots[slot.index()].used = step;
-    }
-
-    /// Cells of slots that nobody holds.
-    pub fn kept_cells(&self) -> usize {
-        self.slots.iter().map(|slot| slot.cells).sum()
     }
 
     /// The sequence that holds a slot under this very generation.

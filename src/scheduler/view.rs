@@ -44,15 +44,16 @@ pub enum SlotState {
 impl Scheduler {
     /// What is in each slot.
     pub fn slots(&self) -> impl Iterator<Item = SlotView> {
-        self.slots.iter().map(|(holder, kept)| {
-            let Some(id) = holder else { return SlotView { held: None, position: kept } };
+        self.slots.holders().map(|(slot, holder)| {
+            let position = self.cells.of(slot);
+            let Some(id) = holder else { return SlotView { held: None, position } };
             let sequence = self.sequences.get(id);
             let state = match sequence.state {
                 State::Following { .. } => SlotState::Following,
                 _ if sequence.planned < sequence.prompt_tokens => SlotState::Prefill,
                 _ => SlotState::Decode,
             };
-            SlotView { held: Some((id, state)), position: sequence.planned }
+            SlotView { held: Some((id, state)), position }
         })
     }
 
@@ -87,7 +88,10 @@ impl Scheduler {
         assert!(waiting.clone().all(|sequence| sequence.state == State::Waiting));
         let tokens = waiting.map(|s| s.tokens.len()).sum::<usize>();
         assert_eq!(self.shares.waiting(), Waiting { sequences: self.waiting.len(), tokens });
-        let (held, _) = self.cells();
-        assert!(held <= self.capacity.context_tokens as usize, "more cells than there are");
+        self.cells.check();
+        for (slot, holder) in self.slots.holders() {
+            let planned = holder.map(|id| self.sequences.get(id).planned);
+            assert_eq!(self.cells.of(slot), planned.unwrap_or(self.cells.of(slot)), "{slot:?}");
+        }
     }
 }

@@ -22,7 +22,7 @@ pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
         queue_sequences: 1000,
         queue_tokens: 1 << 20,
         reuse: true,
-        copied_cells: 0,
+        own_cells: false,
         weights: vec![1.0],
     }
 }

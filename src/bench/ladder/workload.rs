@@ -179,7 +179,7 @@ pub(super) mod tests {
                 queue_sequences: 16,
                 queue_tokens: 1024,
                 reuse: false,
-                copied_cells: 0,
+                own_cells: false,
                 weights: vec![1.0],
             },
         }

@@ -36,6 +36,12 @@ pub const FEW_QUERIES: usize = 8;
 /// Pieces of work for each thread, at least.
 const PIECES: usize = 4;
 
+/// Ranges of a row that a plan has room for from the start, at most.
+const RANGES_RESERVED: usize = 16 * 1024;
+
+/// Pieces that a plan has room for from the start.
+const PIECES_RESERVED: usize = 1024;
+
 /// A mask of ggml's: 16-bit floats, minus infinity where a row does not see a cell.
 #[derive(Clone, Copy)]
 pub struct Mask {
@@ -170,6 +176,26 @@ struct Found {
 }
 
 impl Plan {
+    /// A plan with room for steps of `rows` rows that see `cells` cells together: planning
+    /// them allocates nothing.
+    pub fn with_capacity(rows: usize, cells: usize) -> Self {
+        let ranges = || Vec::with_capacity(cells.min(RANGES_RESERVED));
+        Self {
+            groups: Vec::with_capacity(rows),
+            pieces: Vec::with_capacity(PIECES_RESERVED.max(rows)),
+            cells: Vec::with_capacity(cells),
+            plain: Vec::with_capacity(rows + cells / BLOCK_CELLS),
+            slots: 0,
+            found: Found {
+                row: ranges(),
+                before: ranges(),
+                union: ranges(),
+                common: ranges(),
+                spare: ranges(),
+            },
+        }
+    }
+
     /// Reads a mask and plans the work.
     ///
     /// # Safety
@@ -280,7 +306,7 @@ impl Plan {
             let blocks: usize = piece.chunks.clone().map(|chunk| group.blocks(chunk).len()).sum();
             group.rows.len() * blocks * shape.kv_heads / piece.parts
         };
-        self.pieces.sort_by_key(|piece| std::cmp::Reverse(cost(piece)));
+        self.pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(cost(piece)));
     }
 
     /// Divides pieces by heads, where they are fewer than the threads want.

@@ -20,12 +20,26 @@ use crate::limits::ATTENTION_MASKS_MAX;
 struct Step {
     /// ggml's tensor; null where the step is over.
     mask: *const c_void,
-    set: InstructionSet,
+    set: Option<InstructionSet>,
     heads: usize,
     kv_heads: usize,
     /// Whether the mask was read since the step began.
     is_read: Cell<bool>,
     plan: UnsafeCell<Plan>,
+}
+
+impl Step {
+    /// No step yet.
+    fn new(plan: Plan) -> Self {
+        Self {
+            mask: ptr::null(),
+            set: None,
+            heads: 0,
+            kv_heads: 0,
+            is_read: Cell::new(false),
+            plan: UnsafeCell::new(plan),
+        }
+    }
 }
 
 thread_local! {
@@ -45,6 +59,19 @@ pub fn use_attention(set: Option<InstructionSet>) {
     // No graph of this thread is being computed: masks may have moved.
     STEPS.with_borrow_mut(|steps| steps.iter_mut().for_each(|step| step.mask = ptr::null()));
 }
+
+/// Makes room for steps of `rows` rows that see `cells` cells together, so that no step of this
+/// thread allocates.
+pub fn reserve_attention(rows: usize, cells: usize) {
+    STEPS.with_borrow_mut(|steps| {
+        *steps = (0..MASKS_USUAL)
+            .map(|_| Box::new(Step::new(Plan::with_capacity(rows, cells))))
+            .collect();
+    });
+}
+
+/// Masks of a model with layers that see a window only, and others.
+const MASKS_USUAL: usize = 2;
 
 /// `corelane_tensor` in ggml.cpp.
 #[repr(C)]
@@ -153,7 +180,7 @@ pub(super) unsafe extern "C" fn plan(
         let Shape { heads, kv_heads, .. } = sizes.shape;
         let is_its = |step: &Step| {
             (step.mask, step.set, step.heads, step.kv_heads)
-                == (a.mask_tensor, set, heads, kv_heads)
+                == (a.mask_tensor, Some(set), heads, kv_heads)
         };
         let index = steps
             .iter()
@@ -162,20 +189,14 @@ pub(super) unsafe extern "C" fn plan(
         let index = match index {
             Some(index) => index,
             None if steps.len() < ATTENTION_MASKS_MAX => {
-                steps.push(Box::new(Step {
-                    mask: ptr::null(),
-                    set,
-                    heads,
-                    kv_heads,
-                    is_read: Cell::new(false),
-                    plan: UnsafeCell::default(),
-                }));
+                steps.push(Box::new(Step::new(Plan::default())));
                 steps.len() - 1
             }
             None => return ptr::null(),
         };
         let step = &mut steps[index];
-        (step.mask, step.set, step.heads, step.kv_heads) = (a.mask_tensor, set, heads, kv_heads);
+        (step.mask, step.set) = (a.mask_tensor, Some(set));
+        (step.heads, step.kv_heads) = (heads, kv_heads);
         step.is_read.set(false);
         ptr::from_ref::<Step>(step).cast()
     });
@@ -197,7 +218,8 @@ pub(super) unsafe extern "C" fn attend(attention: *const GgmlAttention) {
         (a, &*a.step.cast::<Step>(), team)
     };
     let sizes = a.sizes(team.threads);
-    let kernel = a.kernel(step.set).expect("the attention that was planned has a kernel");
+    let kernel = step.set.and_then(|set| a.kernel(set));
+    let kernel = kernel.expect("the attention that was planned has a kernel");
     let offset = a.work.align_offset(LINE);
     let needed = offset + work_bytes(&sizes);
     assert!(needed <= a.work_bytes, "{needed} bytes of work memory, {} are there", a.work_bytes);

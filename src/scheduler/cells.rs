@@ -1,0 +1,195 @@
+//! The KV cells: which slots have which, and how many are left.
+//!
+//! Where slots share one cache, a sequence that begins with tokens of another slot has the
+//! same cells for them, until neither needs them. Where each slot has a cache of its own, a
+//! beginning is copied to other cells.
+
+use crate::limits::SLOTS_MAX;
+use crate::types::SlotId;
+
+/// The cells of all slots.
+pub(super) struct Cells {
+    /// Whether each slot has a cache of its own.
+    own: bool,
+    /// Slots that have each cell.
+    users: Vec<Users>, // [context_tokens]
+    /// Cells that no slot has.
+    free: Vec<u32>, // capacity context_tokens
+    /// Cells that slots of running sequences have.
+    held: usize,
+    slots: heapless::Vec<Slot, SLOTS_MAX>,
+}
+
+/// How many slots have a cell.
+#[derive(Clone, Copy, Default)]
+struct Users {
+    all: u16,
+    held: u16,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Its cells, in the order of its tokens.
+    cells: Vec<u32>,
+    /// Whether a sequence holds the slot.
+    is_held: bool,
+}
+
+impl Cells {
+    /// `count` cells for some slots, all free.
+    pub fn new(count: u32, slots: usize, own: bool) -> Self {
+        Self {
+            own,
+            users: vec![Users::default(); count as usize],
+            free: (0..count).rev().collect(),
+            held: 0,
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+        }
+    }
+
+    /// Whether each slot has a cache of its own.
+    pub fn are_own(&self) -> bool {
+        self.own
+    }
+
+    /// Cells that nothing is in.
+    pub fn left(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Cells that slots of running sequences have.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Cells that only slots have that nobody holds.
+    pub fn kept(&self) -> usize {
+        self.users.len() - self.free.len() - self.held
+    }
+
+    /// Cells of a slot.
+    pub fn of(&self, slot: SlotId) -> usize {
+        self.slots[slot.index()].cells.len()
+    }
+
+    /// A sequence takes a slot, with its first `tokens` cells. It may come to have
+    /// `tokens_max`.
+    pub fn take(&mut self, slot: SlotId, tokens: usize, tokens_max: usize) {
+        self.truncate(slot, tokens);
+        let place = &mut self.slots[slot.index()];
+        assert!(!place.is_held, "{slot:?} is held");
+        place.is_held = true;
+        // No row of a step allocates.
+        place.cells.reserve_exact(tokens_max.saturating_sub(tokens));
+        for cell in &place.cells {
+            let users = &mut self.users[*cell as usize];
+            users.held += 1;
+            self.held += usize::from(users.held == 1);
+        }
+    }
+
+    /// Nobody holds the slot any more. Its cells stay.
+    pub fn release(&mut self, slot: SlotId) {
+        let place = &mut self.slots[slot.index()];
+        assert!(place.is_held, "{slot:?} is not held");
+        place.is_held = false;
+        for cell in &place.cells {
+            let users = &mut self.users[*cell as usize];
+            users.held -= 1;
+            self.held -= usize::from(users.held == 0);
+        }
+    }
+
+    /// A held slot gets one more cell. There is one.
+    pub fn grow(&mut self, slot: SlotId) {
+        let cell = self.free.pop().expect("room was counted");
+        self.users[cell as usize] = Users { all: 1, held: 1 };
+        self.held += 1;
+        let place = &mut self.slots[slot.index()];
+        assert!(place.is_held, "{slot:?} is not held");
+        place.cells.push(cell);
+    }
+
+    /// A held slot without cells gets those of the first `tokens` tokens of another one: the
+    /// same, or copies, for which there is room.
+    pub fn copy(&mut self, from: SlotId, to: SlotId, tokens: usize) {
+        assert_eq!(self.of(to), 0, "{to:?} is empty");
+        if self.own {
+            return (0..tokens).for_each(|_| self.grow(to));
+        }
+        let [from, to] = self
+            .slots
+            .get_disjoint_mut([from.index(), to.index()])
+            .expect("two slots, both of them there");
+        assert!(to.is_held, "the slot is not held");
+        to.cells.extend_from_slice(&from.cells[..tokens]);
+        for cell in &to.cells {
+            let users = &mut self.users[*cell as usize];
+            users.all += 1;
+            users.held += 1;
+            self.held += usize::from(users.held == 1);
+        }
+    }
+
+    /// A slot gives up its cells but for the first `tokens`.
+    pub fn truncate(&mut self, slot: SlotId, tokens: usize) {
+        let place = &mut self.slots[slot.index()];
+        while place.cells.len() > tokens {
+            let Some(cell) = place.cells.pop() else { return };
+            let users = &mut self.users[cell as usize];
+            users.all -= 1;
+            if place.is_held {
+                users.held -= 1;
+                self.held -= usize::from(users.held == 0);
+            }
+            if users.all == 0 {
+                self.free.push(cell);
+            }
+        }
+    }
+
+    /// Compares the counts with the slots' cells. For tests.
+    ///
+    /// # Panics
+    /// When they disagree.
+    pub fn check(&self) {
+        let mut users = vec![Users::default(); self.users.len()];
+        for slot in &self.slots {
+            for cell in &slot.cells {
+                users[*cell as usize].all += 1;
+                users[*cell as usize].held += u16::from(slot.is_held);
+            }
+        }
+        let same = |a: &Users, b: &Users| a.all == b.all && a.held == b.held;
+        assert!(users.iter().zip(&self.users).all(|(a, b)| same(a, b)), "users of cells");
+        assert_eq!(users.iter().filter(|users| users.all == 0).count(), self.left());
+        assert_eq!(users.iter().filter(|users| users.held > 0).count(), self.held);
+        assert!(!self.own || users.iter().all(|users| users.all <= 1), "a cell of two slots");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_beginning_takes_its_cells_once() {
+        let (first, second) = (SlotId(0), SlotId(1));
+        for (own, left) in [(false, 100 - 30), (true, 100 - 50)] {
+            let mut cells = Cells::new(100, 2, own);
+            cells.take(first, 0, 40);
+            (0..30).for_each(|_| cells.grow(first));
+            cells.take(second, 0, 40);
+            cells.copy(first, second, 20);
+            cells.check();
+            assert_eq!((cells.of(second), cells.left()), (20, left));
+            cells.release(first);
+            cells.check();
+            assert_eq!((cells.held(), cells.kept()), if own { (20, 30) } else { (20, 10) });
+            // What both have stays for the second.
+            cells.truncate(first, 0);
+            cells.check();
+            assert_eq!((cells.held(), cells.kept(), cells.left()), (20, 0, 80));
+        }
+    }
+}
