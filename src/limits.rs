@@ -37,10 +37,6 @@ pub const CONTEXT_TOKENS_MAX: usize = 1 << 26;
 /// the decode lane's token history; a model's context is cut to this.
 pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 
-/// Bytes of the scores of attention that a step may hold in memory; beyond, attention
-/// is computed block by block.
-pub const SCORES_BYTES_MAX: u64 = 128 * 1024 * 1024;
-
 /// Threads that pack weights when a model is loaded: more would wait for the memory.
 pub const PACK_THREADS_MAX: usize = 16;
 
@@ -70,9 +66,10 @@ pub const PRIORITY_MAX: i32 = 1000;
 /// What a request may set as its own deadline.
 pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A stream with this time between two tokens, 40 tokens/s, is several times as fast as people
-/// read. A prompt beside it may take that much of a step, however fast the stream is alone.
-pub const ITL_UNNOTICED: Duration = Duration::from_millis(25);
+/// A stream with this time between two tokens, 20 tokens/s, is three times as fast as people
+/// read. A step with prompt rows may always take that long: somebody waits for the prompt's
+/// first token, and nobody sees that a fast stream has become slower.
+pub const ITL_UNNOTICED: Duration = Duration::from_millis(50);
 
 /// Where slots have caches of their own, prompt rows of a step in which others decode come in
 /// multiples of this, and are at least as many, if there is room, however long the step takes:

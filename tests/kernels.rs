@@ -433,7 +433,7 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
         println!("{quant}: {info:?}");
         assert_eq!(info.1.name, "llama");
         if quant == "f16" {
-            assert_eq!(info.0, info.1, "there is no kernel for it");
+            assert_eq!(info.0.matrices, 0, "there is no kernel for it");
             continue;
         }
         let set = InstructionSet::best().unwrap();
@@ -451,7 +451,8 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
         // What their own kernels differ by among each other.
         let batches = apart(&theirs_at_once, &theirs_one_by_one);
         println!("{quant}: {kernels:.4?} apart from llama.cpp; its batches {batches:.4}");
-        assert!(kernels.iter().all(|apart| *apart < 0.05), "{quant}: {kernels:?}");
+        // llama.cpp's attention adds up in 16 bits.
+        assert!(kernels.iter().all(|apart| *apart < 0.08), "{quant}: {kernels:?}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -95,8 +95,8 @@ pub struct ServeArgs {
     )]
     drain_seconds: u32,
 
-    /// Tokens of context, of which each running request may have an equal share; 0 chooses: 2048
-    /// for each, or as many as the model knows and memory allows
+    /// Tokens of context, for all running requests together; 0 chooses: 2048 for each of them, or
+    /// as many as the model knows and memory allows
     #[arg(
         short,
         long,

@@ -60,8 +60,6 @@ pub struct DecodeLane<B> {
     /// So many of them run first, and then the others.
     first: usize,
     metrics: Arc<Metrics>,
-    /// Tokens in the KV cache: the sum of all slots' next positions.
-    kv_tokens: u64,
     /// When the step before ended.
     ended: Micros,
 }
@@ -152,7 +150,6 @@ impl<B: Backend> DecodeLane<B> {
             rows: heapless::Vec::new(),
             first: 0,
             metrics,
-            kv_tokens: 0,
             ended: Micros(0),
         }
     }
@@ -224,16 +221,12 @@ impl<B: Backend> DecodeLane<B> {
         let class = metrics.class(self.rows.len() as u64);
         class.steps.increment();
         class.time_us.add(batch.decode_us.into());
-        metrics.kv_tokens_used.set(self.kv_tokens);
     }
 
     /// A slot holds so many tokens from now on, and drops rows until a sequence
     /// starts in it.
     fn set_next(&mut self, slot: SlotId, next: Position) {
         let place = &mut self.slots[slot.index()];
-        self.kv_tokens -= u64::from(place.next.0);
-        self.kv_tokens += u64::from(next.0);
-        self.metrics.decode.kv_tokens_used.set(self.kv_tokens);
         place.next = next;
         place.planned = next;
         place.state = SlotState::Ended;
@@ -309,7 +302,6 @@ impl<B: Backend> DecodeLane<B> {
 
     /// After rows that succeeded: moves the positions and samples.
     fn choose(&mut self, part: Range<usize>, batch: &mut Batch) {
-        self.kv_tokens += part.len() as u64;
         for (index, row) in self.rows[part].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             slot.next = slot.planned;
@@ -371,7 +363,6 @@ impl<B: Backend> DecodeLane<B> {
             slot.state = SlotState::Ended;
             // A model that cannot forget a part of it begins anew.
             let left = self.backend.truncate(row.slot, slot.next);
-            self.kv_tokens -= u64::from(slot.next.0 - left.0);
             slot.next = left;
             slot.planned = left;
             let owner = Owner { slot: row.slot, generation: slot.generation };

@@ -339,7 +339,8 @@ impl Engine {
         let metrics = &self.metrics.front;
         metrics.running.set(self.scheduler.running_count() as u64);
         metrics.waiting.set(self.scheduler.waiting_count() as u64);
-        let (_, kept) = self.scheduler.cells();
+        let (held, kept) = self.scheduler.cells();
+        metrics.kv_tokens_used.set((held + kept) as u64);
         metrics.kv_tokens_kept.set(kept as u64);
         let tally = self.scheduler.tally();
         metrics.cached_tokens.advance_to(tally.cached_tokens);

@@ -1,4 +1,4 @@
-//! Products of quantised weights with activations: most of a step.
+//! Products of quantised weights with activations, and attention: most of a step.
 //!
 //! llama.cpp builds the graph and runs it on its threads; where a matrix lies in a buffer
 //! of ours, ggml asks us for the product.
@@ -10,6 +10,9 @@
 //!                                                     -> product: one strip, a few rows
 //! GET_ROWS             ggml.cpp -> ggml::get_rows  one row, for the token embedding
 //! ```
+//!
+//! [`attention`] is the other half of a long text's step: ggml's `FLASH_ATTN_EXT`, over the
+//! KV cache as llama.cpp has it.
 //!
 //! - [`format`](mod@format) says how strips lie in memory, and a file for each type
 //!   (`q4_k`, ...) draws its codes.

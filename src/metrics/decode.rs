@@ -2,7 +2,7 @@
 
 use super::bounds::{BUBBLE_US, ROWS, SAMPLE_US, STEP_US};
 use super::histogram::Histogram;
-use super::value::{Counter, Gauge};
+use super::value::Counter;
 
 /// Written by the decode lane, once a step.
 #[derive(Debug)]
@@ -28,8 +28,6 @@ pub struct DecodeMetrics {
     pub rows_dropped: Counter,
     /// Steps that the model could not run.
     pub steps_failed: Counter,
-    /// Tokens in the KV cache.
-    pub kv_tokens_used: Gauge,
     /// Rust heap allocations of the lane since it runs steps.
     pub allocations: Counter,
 }
@@ -74,7 +72,6 @@ impl Default for DecodeMetrics {
             by_rows: Default::default(),
             rows_dropped: Counter::default(),
             steps_failed: Counter::default(),
-            kv_tokens_used: Gauge::default(),
             allocations: Counter::default(),
         }
     }

@@ -24,6 +24,8 @@ pub struct FrontMetrics {
     pub running: Gauge,
     /// Sequences that wait for one.
     pub waiting: Gauge,
+    /// KV cells in use. Sequences that share a beginning have the same cells for it.
+    pub kv_tokens_used: Gauge,
     /// KV cells that hold what nobody runs on, and somebody may begin with.
     pub kv_tokens_kept: Gauge,
     /// KV cells that there are, in tokens.
@@ -101,6 +103,7 @@ impl FrontMetrics {
             responses: Responses::new(paths),
             running: Gauge::default(),
             waiting: Gauge::default(),
+            kv_tokens_used: Gauge::default(),
             kv_tokens_kept: Gauge::default(),
             kv_tokens_capacity: Gauge::default(),
             steps_in_flight: Histogram::new(&STEPS_IN_FLIGHT),

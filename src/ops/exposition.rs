@@ -258,7 +258,7 @@ impl Page<'_> {
             "corelane_kv_tokens_used",
             "Tokens in the KV cache, those that are kept for others included.",
             &[],
-            decode.kv_tokens_used.get(),
+            metrics.front.kv_tokens_used.get(),
         )?;
         self.histogram(
             "corelane_bubble_seconds",
@@ -317,5 +317,5 @@ impl Page<'_> {
 
 /// What is kept gives way when it has to, so it counts as free, as in vLLM.
 fn kv_tokens_in_use(metrics: &Metrics) -> u64 {
-    metrics.decode.kv_tokens_used.get().saturating_sub(metrics.front.kv_tokens_kept.get())
+    metrics.front.kv_tokens_used.get().saturating_sub(metrics.front.kv_tokens_kept.get())
 }

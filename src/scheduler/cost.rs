@@ -25,6 +25,12 @@ const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 /// How far a step moves the knots beside it towards what it took.
 const RATE: f64 = 0.2;
 
+/// The least spread of depths, in tokens, that tells what depth costs.
+const DEPTHS_SPREAD: f64 = 64.0;
+
+/// The least spread of the decode rows' share of a step that tells what they cost.
+const DECODES_SPREAD: f64 = 0.05;
+
 /// How far a step moves the mean deviation from the expected time.
 const DEVIATION_RATE: f64 = 0.1;
 
@@ -75,6 +81,9 @@ pub struct StepCost {
     one_pass: bool,
     decode: Kind,
     prefill: Kind,
+    /// Microseconds that a decode row takes more than a prompt row in the same pass, most of
+    /// which have no logits.
+    decodes: Slope,
     /// Mean deviation of steps of both kinds from the expected time, as a part of that.
     deviation: f64,
     /// Microseconds that a copy from one slot to another takes.
@@ -84,7 +93,8 @@ pub struct StepCost {
 impl StepCost {
     /// Nothing is known yet.
     pub fn new(one_pass: bool) -> Self {
-        Self { one_pass, ..Self::default() }
+        let decodes = Slope { spread: DECODES_SPREAD, ..Slope::default() };
+        Self { one_pass, decodes, ..Self::default() }
     }
 
     /// A step with these rows, and so many copies from one slot to another, took so
@@ -100,33 +110,42 @@ impl StepCost {
         }
         self.copy = self.copy.map(|copy| copy * (1.0 - COPY_FADES));
         if prefill.count == 0 {
-            self.decode.observe(decode, took);
+            self.decode.observe(decode, decode.count, took);
             return;
         }
         if let Some(expected) = self.both(decode, prefill).filter(|_| decode.count > 0) {
             let deviation = (took / expected.max(1.0) - 1.0).abs().min(1.0);
             self.deviation += DEVIATION_RATE * (deviation - self.deviation);
         }
-        if let Some(apart) = self.apart_from_prompts(decode) {
-            self.prefill.observe(self.on_prompts_curve(decode, prefill), (took - apart).max(0.0));
+        let count = self.pass(decode, prefill);
+        let expected = self.both(decode, prefill);
+        if let Some(apart) = self.apart_from_prompts(decode, count) {
+            self.prefill.observe(prefill, count, (took - apart).max(0.0));
+        }
+        if let Some(expected) = expected.filter(|_| self.one_pass) {
+            let took = took.min(SURPRISE_MAX * expected.max(1.0));
+            self.decodes.observe(decode_share(decode, count), took - expected);
         }
     }
 
     /// The time of a step of both kinds.
     fn both(&self, decode: Rows, prefill: Rows) -> Option<f64> {
-        let prompts = self.prefill.at(self.on_prompts_curve(decode, prefill))?;
-        Some(self.apart_from_prompts(decode)? + prompts)
+        let count = self.pass(decode, prefill);
+        Some(self.apart_from_prompts(decode, count)? + self.prefill.at(prefill, count)?)
     }
 
-    /// The rows of a step that the curve for prompts tells the time of.
-    fn on_prompts_curve(&self, decode: Rows, prefill: Rows) -> Rows {
-        let beside = if self.one_pass { decode.count } else { 0 };
-        Rows { count: beside + prefill.count, ..prefill }
+    /// Rows of the pass over the weights that prompt rows are in.
+    fn pass(&self, decode: Rows, prefill: Rows) -> usize {
+        prefill.count + if self.one_pass { decode.count } else { 0 }
     }
 
-    /// The time that decode rows take beside it: for their depths, or all.
-    fn apart_from_prompts(&self, decode: Rows) -> Option<f64> {
-        if self.one_pass { Some(self.decode.depth.at(decode)) } else { self.decode.at(decode) }
+    /// The time that decode rows, of so many rows in all, take beside it: more than rows of
+    /// prompts do, or all.
+    fn apart_from_prompts(&self, decode: Rows, rows: usize) -> Option<f64> {
+        if !self.one_pass {
+            return self.decode.at(decode, decode.count);
+        }
+        Some(self.decode.depth.at(decode) + self.decodes.at(decode_share(decode, rows)))
     }
 
     /// What a copy from one slot to another takes, once one has been made.
@@ -136,7 +155,7 @@ impl StepCost {
 
     /// What a step of these decode rows and no others takes, once one has run.
     pub fn decode(&self, rows: Rows) -> Option<Duration> {
-        self.decode.at(rows).map(|us| Duration::from_secs_f64(us / 1e6))
+        self.decode.at(rows, rows.count).map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
     /// The most prompt rows, at most `most`, at a depth of `depth`, with which a step
@@ -150,7 +169,7 @@ impl StepCost {
         most: usize,
     ) -> Option<usize> {
         let margin = (DEVIATIONS * self.deviation).min(MARGIN_MAX);
-        self.decode.at(decode)?;
+        self.decode.at(decode, decode.count)?;
         let bound = bound.as_secs_f64() * 1e6 / (1.0 + margin);
         let took = |count| self.both(decode, Rows { count, depths: count * (depth + count / 2) });
         took(1)?;
@@ -168,6 +187,11 @@ impl StepCost {
     }
 }
 
+/// Decode rows among so many rows in all, for a [`Slope`] over their number.
+fn decode_share(decode: Rows, rows: usize) -> Rows {
+    Rows { count: rows, depths: decode.count }
+}
+
 /// What rows of one kind take.
 #[derive(Clone, Debug, Default)]
 struct Kind {
@@ -176,20 +200,21 @@ struct Kind {
 }
 
 impl Kind {
-    fn at(&self, rows: Rows) -> Option<f64> {
-        if rows.count == 0 {
+    /// The time of these rows, as part of `count` in one pass over the weights.
+    fn at(&self, rows: Rows, count: usize) -> Option<f64> {
+        if count == 0 {
             return Some(0.0);
         }
         let more = self.depth.at(rows);
-        self.curve.at(rows.count).map(|us| us + more)
+        self.curve.at(count).map(|us| us + more)
     }
 
-    fn observe(&mut self, rows: Rows, took: f64) {
-        let Some(expected) = self.at(rows) else {
-            return self.curve.observe(rows.count, took);
+    fn observe(&mut self, rows: Rows, count: usize, took: f64) {
+        let Some(expected) = self.at(rows, count) else {
+            return self.curve.observe(count, took);
         };
         let took = took.min(SURPRISE_MAX * expected.max(1.0));
-        self.curve.observe(rows.count, (took - self.depth.at(rows)).max(0.0));
+        self.curve.observe(count, (took - self.depth.at(rows)).max(0.0));
         self.depth.observe(rows, took - expected);
     }
 }
@@ -197,12 +222,20 @@ impl Kind {
 /// Microseconds that a row takes more for each token before it: normalised least mean
 /// squares over what whole steps took, so that many rows say more than few. What is
 /// learnt from are the distances from the mean depth; the curve has the rest.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Slope {
     mean: Option<f64>,
     /// The mean square of what the slope is multiplied with.
     power: f64,
     slope: f64,
+    /// Under this spread of depths nothing is to be learnt from them.
+    spread: f64,
+}
+
+impl Default for Slope {
+    fn default() -> Self {
+        Self { mean: None, power: 0.0, slope: 0.0, spread: DEPTHS_SPREAD }
+    }
 }
 
 impl Slope {
@@ -212,13 +245,11 @@ impl Slope {
 
     /// A step of these rows took so much more than expected.
     fn observe(&mut self, rows: Rows, error: f64) {
-        /// Under this spread of depths nothing is to be learnt from them.
-        const SPREAD: f64 = 64.0;
         let mean = self.mean.get_or_insert(rows.mean_depth());
         let beyond = rows.depths as f64 - *mean * rows.count as f64;
         *mean += DEPTH_RATE * (rows.mean_depth() - *mean);
         self.power += DEPTH_RATE * (beyond * beyond - self.power);
-        let least = SPREAD * rows.count as f64;
+        let least = self.spread * rows.count as f64;
         let step = error * beyond / (self.power.max(beyond * beyond) + least * least);
         self.slope = (self.slope + DEPTH_RATE * step).max(0.0);
     }

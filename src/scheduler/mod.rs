@@ -298,7 +298,7 @@ impl Scheduler {
         if place != source && !self.may_copy() {
             return false;
         }
-        let owner = self.take(place, id, if in_place { tokens } else { 0 });
+        let owner = self.take(place, id, if place == source { tokens } else { 0 });
         self.begin(batch, id, owner, source, tokens);
         true
     }

@@ -60,7 +60,7 @@ impl Connection {
         };
         let mut body = Vec::with_capacity(512);
         if let Some(loaded) = &*self.front.loaded.borrow() {
-            let (front, decode) = (self.front.counters(), &self.front.metrics.decode);
+            let front = self.front.counters();
             let running = front.running.get();
             let health = llama::Health {
                 model: &loaded.serving.name,
@@ -68,7 +68,7 @@ impl Connection {
                 slots_idle: (loaded.serving.slots as u64).saturating_sub(running),
                 slots_processing: running,
                 requests_waiting: front.waiting.get(),
-                kv_tokens_used: decode.kv_tokens_used.get(),
+                kv_tokens_used: front.kv_tokens_used.get(),
                 kv_tokens_capacity: front.kv_tokens_capacity.get(),
                 connections: front.connections.get(),
             };

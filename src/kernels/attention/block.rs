@@ -473,10 +473,11 @@ unsafe fn add_numbers<S: Simd, V: Cached, const Q: usize, const W: usize>(
     unsafe {
         let outputs = block.state.outputs.add(query * block.value_numbers + at);
         let scores = block.scratch.scores.add(query * BLOCK_CELLS);
-        let mut sums = [[S::splat_f32(0.0); W]; Q];
-        for (q, sums) in sums.iter_mut().enumerate() {
-            for (w, sum) in sums.iter_mut().enumerate() {
-                *sum = S::load_f32(outputs.add(q * block.value_numbers + w * S::LANES));
+        let output = |q: usize, w: usize| outputs.add(q * block.value_numbers + w * S::LANES);
+        let mut sums = [[S::splat_f32(0.0); Q]; W];
+        for (w, sums) in sums.iter_mut().enumerate() {
+            for (q, sum) in sums.iter_mut().enumerate() {
+                *sum = S::load_f32(output(q, w));
             }
         }
         for cell in 0..block.cells.len() {
@@ -484,17 +485,17 @@ unsafe fn add_numbers<S: Simd, V: Cached, const Q: usize, const W: usize>(
             for (q, score) in scores_of.iter_mut().enumerate() {
                 *score = S::splat_f32(scores.add(q * BLOCK_CELLS + cell).read());
             }
-            for w in 0..W {
+            for (w, sums) in sums.iter_mut().enumerate() {
                 let value = V::load::<S>(values.rows[cell], at + w * S::LANES);
                 prefetch_numbers::<V>(values.ahead[cell], at + w * S::LANES);
-                for q in 0..Q {
-                    sums[q][w] = S::mul_add(scores_of[q], value, sums[q][w]);
+                for (sum, score) in sums.iter_mut().zip(scores_of) {
+                    *sum = S::mul_add(score, value, *sum);
                 }
             }
         }
-        for (q, sums) in sums.iter().enumerate() {
-            for (w, sum) in sums.iter().enumerate() {
-                S::store_f32(outputs.add(q * block.value_numbers + w * S::LANES), *sum);
+        for (w, sums) in sums.iter().enumerate() {
+            for (q, sum) in sums.iter().enumerate() {
+                S::store_f32(output(q, w), *sum);
             }
         }
     }

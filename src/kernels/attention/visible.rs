@@ -108,9 +108,9 @@ pub struct Group {
     pub stream: usize,
     /// Its rows.
     pub rows: Range<usize>,
-    /// Where the cells are in [`Plan::cells`].
+    /// Where its cells are in the list of the plan.
     pub cells: Range<usize>,
-    /// Where its blocks' flags are in [`Plan::plain`].
+    /// Where the flags of its blocks are in the list of the plan.
     first_block: usize,
     /// Number of the first slot for a chunk's state, where the chunks are separate pieces.
     pub slots: Option<usize>,
