@@ -120,7 +120,7 @@ impl Load {
             let sees = if streams > 1 {
                 cell < own
             } else if row < sequences {
-                // Each wrote every so many-th cell.
+                // The sequences took turns when they wrote cells.
                 cell < sequences * own && cell % sequences == row
             } else {
                 let first = sequences * own;

@@ -45,7 +45,7 @@ pub struct AttentionKernel {
 }
 
 impl AttentionKernel {
-    /// Whether it computes heads with so many numbers of a key and of a value.
+    /// Whether it computes heads of these sizes: the numbers of a key, and of a value.
     pub fn has_heads(&self, key_numbers: usize, value_numbers: usize) -> bool {
         [key_numbers, value_numbers].into_iter().zip(self.block_numbers).all(|(numbers, block)| {
             let step = block.max(HEAD_NUMBERS_STEP);

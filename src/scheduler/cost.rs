@@ -25,17 +25,17 @@ const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 /// How far a step moves the knots beside it towards what it took.
 const RATE: f64 = 0.2;
 
-/// The least spread of depths, in tokens, that tells what depth costs.
+/// Steps whose depths differ by less than this, in tokens, do not tell the cost of depth.
 const DEPTHS_SPREAD: f64 = 64.0;
 
-/// The least spread of the decode rows' share of a step that tells what they cost.
+/// Steps whose shares of decode rows differ by less than this do not tell their cost.
 const DECODES_SPREAD: f64 = 0.05;
 
 /// How far a step moves the mean deviation from the expected time.
 const DEVIATION_RATE: f64 = 0.1;
 
-/// One step in a hundred takes longer than expected by so many mean deviations: of a normal
-/// distribution, 2.33 standard deviations, each 1.25 mean ones.
+/// Bounds leave room for this number of mean deviations. In a normal distribution, one value
+/// in a hundred is beyond 2.33 standard deviations, and each of these is 1.25 mean ones.
 const DEVIATIONS: f64 = 2.33 * 1.25;
 
 /// The margin for that is at most this part of the expected time.
@@ -139,8 +139,9 @@ impl StepCost {
         prefill.count + if self.one_pass { decode.count } else { 0 }
     }
 
-    /// The time that decode rows, of so many rows in all, take beside it: more than rows of
-    /// prompts do, or all.
+    /// The part of a step's time that the curve for prompts does not have. In one pass of `rows`
+    /// rows, decode rows take a little more than prompt rows. In a pass of their own, they take
+    /// their whole time.
     fn apart_from_prompts(&self, decode: Rows, rows: usize) -> Option<f64> {
         if !self.one_pass {
             return self.decode.at(decode, decode.count);
@@ -187,7 +188,7 @@ impl StepCost {
     }
 }
 
-/// Decode rows among so many rows in all, for a [`Slope`] over their number.
+/// The decode rows of a pass of `rows` rows, for a [`Slope`] over their number.
 fn decode_share(decode: Rows, rows: usize) -> Rows {
     Rows { count: rows, depths: decode.count }
 }

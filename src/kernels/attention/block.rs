@@ -26,7 +26,8 @@ pub const BLOCK_CELLS: usize = 32;
 /// Floats of [`State::sums`] for a query: one for each lane.
 pub const SUM_LANES: usize = 16;
 
-/// From so many queries on, keys and values are converted to floats once for all of them.
+/// With this number of queries or more, keys and values are converted to floats first, once
+/// for all queries.
 const CONVERT_QUERIES: usize = 8;
 
 /// Arguments of one kernel call.

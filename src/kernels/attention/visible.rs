@@ -28,9 +28,9 @@ pub const CHUNKS_MAX: usize = 16;
 /// Queries of a KV head in a group, at most, where a row has fewer.
 pub const GROUP_QUERIES_MAX: usize = 128;
 
-/// Up to so many queries of a KV head, a piece of work takes all heads: keys and values are
-/// then read in the order in which they lie in memory. With more, computing takes longer than
-/// reading, and a piece takes one head, whose state stays in the cache.
+/// Queries of a KV head in a piece of work that takes all heads, at most. Such a piece reads
+/// keys and values in the order in which they lie in memory. With more queries, computing
+/// takes longer than reading, and a piece takes one head, whose state stays in the cache.
 pub const FEW_QUERIES: usize = 8;
 
 /// Pieces of work for each thread, at least.
