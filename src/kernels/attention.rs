@@ -20,6 +20,9 @@
 
 pub mod block;
 pub mod cached;
+mod dots;
+mod softmax;
+mod values;
 pub mod visible;
 
 use std::ops::Range;

@@ -134,3 +134,17 @@ pub fn prefetch(from: *const u8, bytes: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (from, bytes);
 }
+
+/// Prefetches the line at `from`, which need not be valid memory, into the second cache: more
+/// lines can be on their way to it than to the first one.
+#[inline(always)]
+pub fn prefetch_line(from: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}

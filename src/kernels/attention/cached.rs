@@ -1,6 +1,7 @@
 //! How keys and values lie in the cache: one row of numbers for each cell and head.
 
 use super::super::format::half;
+use super::super::product::prefetch_line;
 use super::super::simd::Simd;
 
 /// A type of cached numbers.
@@ -98,6 +99,14 @@ impl Cached for Q8_0 {
             let codes = S::load_i8(block.add(2 + at % Self::BLOCK_NUMBERS));
             S::mul(S::float(codes), S::load_scale(block))
         }
+    }
+}
+
+/// Prefetches the numbers from `at` on of a row, if it is in the cache.
+#[inline(always)]
+pub fn prefetch_numbers<C: Cached>(row: *const u8, at: usize) {
+    if C::IS_CACHED {
+        prefetch_line(row.wrapping_add(at * C::BLOCK_BYTES / C::BLOCK_NUMBERS));
     }
 }
 
