@@ -52,7 +52,7 @@ pub struct EngineArgs {
     )]
     ubatch_size: usize,
     /// Time between two tokens of running requests while a prompt is computed, kept in 99 steps
-    /// of 100; 0 chooses twice the time without a prompt, and 50 ms at least
+    /// of 100; 0 chooses twice the time without a prompt, and 60 ms at least
     #[arg(
         long,
         env = "CORELANE_ITL_TARGET_MS",

@@ -12,8 +12,8 @@
 //! rows of a step. Where they are two passes, it is of the prompt rows, and the decode rows
 //! take their own time beside it.
 //!
-//! Steps also take longer than expected at times. The mean deviation tells by how much one
-//! step in a hundred does, and bounds leave room for that one.
+//! Some steps take longer than expected. A margin follows the one in a hundred that takes
+//! longest, and bounds leave room for it.
 
 use std::time::Duration;
 
@@ -31,14 +31,18 @@ const DEPTHS_SPREAD: f64 = 64.0;
 /// Steps whose shares of decode rows differ by less than this do not tell their cost.
 const DECODES_SPREAD: f64 = 0.05;
 
-/// How far a step moves the mean deviation from the expected time.
-const DEVIATION_RATE: f64 = 0.1;
+/// A step that takes longer than expected plus the margin raises the margin by this part of the
+/// expected time. Any other lowers it by a part that is `STEPS_WITHIN` times smaller. So the
+/// margin rests where one step in a hundred is longer.
+const MARGIN_RISE: f64 = 0.05;
 
-/// Bounds leave room for this number of mean deviations. In a normal distribution, one value
-/// in a hundred is beyond 2.33 standard deviations, and each of these is 1.25 mean ones.
-const DEVIATIONS: f64 = 2.33 * 1.25;
+/// Steps within the margin for each one beyond it.
+const STEPS_WITHIN: f64 = 99.0;
 
-/// The margin for that is at most this part of the expected time.
+/// The margin before any step was seen, as a part of the expected time.
+const MARGIN_START: f64 = 0.2;
+
+/// The margin is at most this part of the expected time.
 const MARGIN_MAX: f64 = 0.5;
 
 /// By how much what is known of copies fades in a step without any. One that seems to
@@ -84,8 +88,9 @@ pub struct StepCost {
     /// Microseconds that a decode row takes more than a prompt row in the same pass, most of
     /// which have no logits.
     decodes: Slope,
-    /// Mean deviation of steps of both kinds from the expected time, as a part of that.
-    deviation: f64,
+    /// By how much one step of both kinds in a hundred takes longer than expected, as a part
+    /// of the expected time.
+    margin: f64,
     /// Microseconds that a copy from one slot to another takes.
     copy: Option<f64>,
 }
@@ -94,7 +99,7 @@ impl StepCost {
     /// Nothing is known yet.
     pub fn new(one_pass: bool) -> Self {
         let decodes = Slope { spread: DECODES_SPREAD, ..Slope::default() };
-        Self { one_pass, decodes, ..Self::default() }
+        Self { one_pass, decodes, margin: MARGIN_START, ..Self::default() }
     }
 
     /// A step with these rows, and so many copies from one slot to another, took so
@@ -114,8 +119,9 @@ impl StepCost {
             return;
         }
         if let Some(expected) = self.both(decode, prefill).filter(|_| decode.count > 0) {
-            let deviation = (took / expected.max(1.0) - 1.0).abs().min(1.0);
-            self.deviation += DEVIATION_RATE * (deviation - self.deviation);
+            let is_beyond = took > expected * (1.0 + self.margin);
+            self.margin += if is_beyond { MARGIN_RISE } else { -MARGIN_RISE / STEPS_WITHIN };
+            self.margin = self.margin.clamp(0.0, MARGIN_MAX);
         }
         let count = self.pass(decode, prefill);
         let expected = self.both(decode, prefill);
@@ -169,9 +175,8 @@ impl StepCost {
         depth: usize,
         most: usize,
     ) -> Option<usize> {
-        let margin = (DEVIATIONS * self.deviation).min(MARGIN_MAX);
         self.decode.at(decode, decode.count)?;
-        let bound = bound.as_secs_f64() * 1e6 / (1.0 + margin);
+        let bound = bound.as_secs_f64() * 1e6 / (1.0 + self.margin);
         let took = |count| self.both(decode, Rows { count, depths: count * (depth + count / 2) });
         took(1)?;
         // More rows take longer, so the largest number that fits is found by halving.
@@ -339,7 +344,7 @@ mod tests {
     }
 
     fn trained() -> StepCost {
-        let mut cost = StepCost::default();
+        let mut cost = StepCost::new(false);
         for step in 0..6_000 {
             let decode = rows(1 + step % 12, 100 + step * 7 % 400);
             let count = if step % 3 == 0 { [8, 20, 64, 200][step / 3 % 4] } else { 0 };
@@ -384,6 +389,27 @@ mod tests {
     }
 
     #[test]
+    fn the_bound_holds_for_the_slow_steps_and_no_slower_ones_are_feared() {
+        let four = rows(4, 300);
+        let bound = Duration::from_millis(300);
+        // Steps between two that take 1.3 times as long as the others.
+        let part_of_bound = |between: usize| {
+            let mut cost = trained();
+            let mut took = Duration::ZERO;
+            for step in 0..2_000 {
+                let fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
+                took = machine(four, rows(fit, 100));
+                let slower = if step % between == 0 { 1.3 } else { 1.0 };
+                cost.observe(four, rows(fit, 100), 0, took.mul_f64(slower));
+            }
+            took.as_secs_f64() / bound.as_secs_f64()
+        };
+        let (often, rarely) = (part_of_bound(30), part_of_bound(500));
+        assert!((0.7..0.8).contains(&often), "{often}");
+        assert!((0.9..1.05).contains(&rarely), "{rarely}");
+    }
+
+    #[test]
     fn a_deeper_prompt_gets_fewer_rows() {
         let cost = trained();
         let bound = Duration::from_millis(400);
@@ -393,7 +419,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_what_never_ran() {
-        let mut cost = StepCost::default();
+        let mut cost = StepCost::new(false);
         let four = rows(4, 0);
         assert_eq!(cost.decode(four), None);
         assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
@@ -401,7 +427,8 @@ mod tests {
         // Prompts alone tell what prompts beside others will cost, and more rows
         // than ever ran are taken to cost as much each.
         cost.observe(four, rows(0, 0), 0, Duration::from_millis(40));
-        let fit = cost.prefill_rows_within(Duration::from_millis(1320), four, 0, 500).unwrap();
+        let bound = Duration::from_millis(1320).mul_f64(1.0 + MARGIN_START);
+        let fit = cost.prefill_rows_within(bound, four, 0, 500).unwrap();
         assert!((120..=128).contains(&fit), "{fit}");
     }
 
