@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""A KV cache for each sequence against one for all, at the server, in turns.
+"""One KV cache for all sequences against one for each, at the server, in turns.
 
-    perf/cache.py [--model FILE] [--streams 8] [--prompts 24] [--rounds 4] [--flash-attn auto] [--json FILE]
+    perf/cache.py [--model FILE] [--streams 8] [--prompts 24] [--input-len 100] [--range-ratio 0.8] [--ctx-size 0]
+                  [--rounds 4] [--flash-attn auto] [--json FILE]
 
-Lengths vary by a factor of nine, so that sequences begin and end at different
-times: that is where a cache for each sequence costs llama.cpp divided steps.
+Lengths vary around --input-len and 50 generated tokens by --range-ratio: by a factor of nine, unless another
+is given. So sequences begin and end at different times: that is where a cache for each costs llama.cpp divided
+steps, and where in one cache the cells of a sequence lie between those of the others.
 """
 
 import argparse
@@ -17,17 +19,21 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--input-len", type=int, default=100)
+    parser.add_argument("--range-ratio", type=float, default=0.8)
+    parser.add_argument("--ctx-size", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--flash-attn", default="auto")
     parser.add_argument("--json")
     options = parser.parse_args()
-    flags = [f"--parallel={options.streams}", f"--flash-attn={options.flash_attn}"]
-    with Server(*flags, "--no-kv-unified", model=options.model) as each, Server(*flags, model=options.model) as one:
+    flags = [f"--parallel={options.streams}", f"--flash-attn={options.flash_attn}", f"--ctx-size={options.ctx_size}"]
+    with Server(*flags, model=options.model) as one, Server(*flags, "--no-kv-unified", model=options.model) as each:
         load = [f"--max-concurrency={options.streams}", f"--num-prompts={options.prompts}", f"--rounds={options.rounds}"]
-        load += ["--random-input-len=100", "--random-output-len=50", "--random-range-ratio=0.8", "--no-progress"]
+        load += [f"--random-input-len={options.input_len}", f"--random-range-ratio={options.range_ratio}"]
+        load += ["--random-output-len=50", "--no-progress"]
         if options.json:
             load += ["--save-result", f"--result-filename={options.json}"]
-        bench(each.url, f"--vs={one.url}", *load)
+        bench(one.url, f"--vs={each.url}", *load)
     print(f"machine: {machine()}")
 
 

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 . perf/common.sh
 
 studies="ladder ladder-ends ladder-one ladder-separate ladder-separate-builtin ladder-builtin-32 ladder-builtin-64
-	spine spine-builtin cache cache-builtin memory scrape stall burst turns client overload hostile criterion products kernels settings versus against"
+	spine spine-builtin cache cache-builtin ragged memory scrape stall burst turns client overload hostile criterion products attentions kernels attention settings versus against"
 only=
 case "${1:-}" in
 --only)
@@ -81,6 +81,7 @@ trap '[ -z "$running" ] || kill -s TERM -- "-$running" 2>/dev/null || true; stop
 cargo build --release
 ! wanted criterion || cargo bench --quiet --no-run
 ! wanted products || cargo bench --quiet --no-run --bench kernels
+! wanted attentions || cargo bench --quiet --no-run --bench attention
 ! wanted settings || cargo build --release --features openmp --target-dir target/openmp
 large_model
 quarter_model
@@ -113,6 +114,9 @@ study spine perf/spine.py --model "$model" --json "$out/spine.json"
 study spine-builtin perf/spine.py --json "$out/spine-builtin.json"
 study cache perf/cache.py --model "$model" --json "$out/cache.json"
 study cache-builtin perf/cache.py --streams 32 --prompts 400 --json "$out/cache-builtin.json"
+# 32 sequences of 30 to 1,500 tokens.
+study ragged perf/cache.py --model "$model" --streams 32 --prompts 32 --input-len 765 --range-ratio 0.96 --ctx-size 51200 \
+	--rounds 3 --json "$out/ragged.json"
 study memory perf/memory.py --model "$model" --json "$out/memory.json"
 study scrape perf/scrape.py --model "$model" --json "$out/scrape.json"
 
@@ -137,7 +141,9 @@ study overload perf/overload.py --model "$model" --json "$out/overload.json"
 study hostile perf/hostile.py --model "$model" --json "$out/hostile.json"
 study criterion perf/criterion.py --json "$out/criterion.json"
 study products cargo bench --quiet --bench kernels
+study attentions cargo bench --quiet --bench attention
 study kernels perf/kernels.py --model "$model" --json "$out/kernels.json"
+study attention perf/attention.py --model "$model" --long-model "$quarter" --json "$out/attention.json"
 study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
 	--json "$out/settings.json"
 if [ -n "${VS:-}" ]; then
@@ -146,7 +152,7 @@ else
 	echo "== versus: not taken, VS is not set"
 fi
 if [ -n "${AGAINST:-}" ]; then
-	study against perf/against.py "$AGAINST" --model "$model" --flags "--flash-attn on" --json "$out/against.json"
+	study against perf/against.py "$AGAINST" --model "$model" --json "$out/against.json"
 else
 	echo "== against: not taken, AGAINST is not set"
 fi

@@ -26,16 +26,11 @@ import tempfile
 from server import CORELANE, machine
 from spread import shown, spread
 
-# Flash attention as in the default that it is held against, and as auto would have it for
-# so large a cache.
-UNIFIED = ("one KV cache for all", ["--kv-unified", "--flash-attn=off"])
-UNIFIED_FLASH = ("one KV cache for all, flash attention on", ["--kv-unified", "--flash-attn=on"])
-FLASH = ("flash attention on", ["--flash-attn=on"])
-CACHE = [
-    UNIFIED,
-    FLASH,
-    ("KV in q8_0, flash attention on", ["--flash-attn=on", "--cache-type-k=q8_0", "--cache-type-v=q8_0"]),
-]
+EACH = ("a KV cache for each", ["--no-kv-unified"])
+LLAMA = ("llama.cpp's flash attention", ["--flash-attn=llama"])
+PLAIN = ("no flash attention", ["--flash-attn=off"])
+Q8_0 = ("KV in q8_0", ["--cache-type-k=q8_0", "--cache-type-v=q8_0"])
+CACHE = [EACH, LLAMA, PLAIN, Q8_0]
 POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
 OPENMP = ("OpenMP", [])
 MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 512, 1024)]
@@ -47,20 +42,19 @@ LONG_STEPS = ["--ubatch-size=512"]
 # A run of the short rows takes seconds, in which a shared machine may do anything: more rounds.
 # The longest row has one round and one setting.
 ROWS = [
-    ("large", (8, 32, 50), LONG_STEPS, 9, [*POLLING, OPENMP, UNIFIED, FLASH]),
-    # Without flash attention, a text that is shorter than 256 tokens costs as much as one of 256.
-    ("quarter", (1, 32, 50), LONG_STEPS, 15, [FLASH]),
-    ("quarter", (8, 32, 50), LONG_STEPS, 15, [FLASH]),
-    ("quarter", (8, 96, 50), LONG_STEPS, 15, [FLASH]),
-    ("quarter", (8, 206, 50), LONG_STEPS, 15, [FLASH]),
+    ("large", (8, 32, 50), LONG_STEPS, 9, [*POLLING, OPENMP, EACH, LLAMA, PLAIN]),
+    ("quarter", (1, 32, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
+    ("quarter", (8, 32, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
+    ("quarter", (8, 96, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
+    ("quarter", (8, 206, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
     ("quarter", (1, 462, 50), LONG_STEPS, 3, CACHE[1:]),  # one sequence: one cache either way
     ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
-    ("quarter", (8, 462, 50), LONG_STEPS, 3, [*CACHE, UNIFIED_FLASH]),
+    ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),
     # One token each: all steps are prompts, of as many rows as a micro-batch has.
     ("quarter", (8, 511, 1), [], 3, MICRO_BATCH),
-    ("quarter", (32, 462, 50), LONG_STEPS, 3, [UNIFIED]),
-    ("quarter", (8, 1998, 50), LONG_STEPS, 3, [*CACHE[:2], UNIFIED_FLASH]),
-    ("quarter", (32, 1998, 150), LONG_STEPS, 1, [UNIFIED]),
+    ("quarter", (32, 462, 50), LONG_STEPS, 3, [EACH]),
+    ("quarter", (8, 1998, 50), LONG_STEPS, 3, [EACH, LLAMA, PLAIN]),
+    ("quarter", (32, 1998, 150), LONG_STEPS, 1, [EACH]),
 ]
 RATES = ["all", "prefill", "decode"]
 

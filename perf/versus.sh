@@ -10,7 +10,7 @@
 #   llama-server -m target/qwen3-0.6b-q4_k_m.gguf -t $(nproc) -np 8 -c 16384 --port 8081
 #
 # OUT is a folder for the results as JSON. Both servers stay loaded, and the one
-# that is not asked idles. FLAGs are for ours (--flash-attn=on: as llama.cpp's does by itself).
+# that is not asked idles. FLAGs are for ours.
 # MODEL names another GGUF file.
 set -eu
 cd "$(dirname "$0")/.."
