@@ -53,8 +53,8 @@ const COPY_FADES: f64 = 0.002;
 /// How far a step moves what is known of depths.
 const DEPTH_RATE: f64 = 0.05;
 
-/// A step that takes longer than this many times what was expected met something
-/// else (a page that was not there, another program): it counts as so long.
+/// A step that takes longer than this many times the expected time met something else (a page
+/// that was not there, another program). It counts as if it had taken that long.
 const SURPRISE_MAX: f64 = 2.0;
 
 /// Rows of one kind in a step.
@@ -67,7 +67,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// One more row, with so many tokens before it.
+    /// One more row, with `depth` tokens before it.
     pub fn add(&mut self, depth: usize) {
         self.count += 1;
         self.depths += depth;
@@ -102,8 +102,8 @@ impl StepCost {
         Self { one_pass, decodes, margin: MARGIN_START, ..Self::default() }
     }
 
-    /// A step with these rows, and so many copies from one slot to another, took so
-    /// long.
+    /// A step with these rows, and with `copies` copies from one slot to another, took this
+    /// time.
     pub fn observe(&mut self, decode: Rows, prefill: Rows, copies: usize, took: Duration) {
         let took = took.as_secs_f64() * 1e6;
         if copies > 0 {
@@ -268,7 +268,7 @@ struct Curve {
 }
 
 impl Curve {
-    /// So many rows took so long.
+    /// `rows` rows took `took` microseconds.
     fn observe(&mut self, rows: usize, took: f64) {
         let below = rows.ilog2() as usize;
         // The share of the way from the knot below to the one above.
@@ -306,7 +306,7 @@ impl Curve {
         }
     }
 
-    /// What so many rows take, once any have run. Between two known knots, a
+    /// The time of `rows` rows, once any have run. Between two known knots, a
     /// line; beyond the largest, in proportion to it; below the smallest, as long
     /// as that.
     fn at(&self, rows: usize) -> Option<f64> {

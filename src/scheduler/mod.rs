@@ -55,13 +55,13 @@ use shares::{Shares, Waiting};
 use slots::Slots;
 pub use view::{SlotState, SlotView, Tally};
 
-/// A sequence finds one in so many of the cells that its generation may come to
-/// need free when it starts; it is preempted if they turn out too few.
+/// When a sequence starts, this part of the cells that its generation may need must be free:
+/// one in four. It is preempted if they turn out too few.
 const PROMISED_SHARE: usize = 4;
 
-/// The shortest prompt goes first, but for one step in so many, in which the oldest does:
-/// that one takes at most so many times as long as it would alone, and then it is the turn
-/// of the next.
+/// The shortest prompt goes first, but for one step in four, in which the oldest does: that
+/// one takes at most four times as long as it would alone, and then it is the turn of the
+/// next.
 const OLDEST_FIRST_ONE_IN: u64 = 4;
 
 /// What became of a sequence in a step.
@@ -245,27 +245,6 @@ impl Scheduler {
         }
     }
 
-    /// Cells that a sequence with a slot should find free, beside those that it has.
-    fn cells_coming(&self, id: SequenceId) -> usize {
-        let sequence = self.sequences.get(id);
-        let promised = sequence.cells_promised();
-        match sequence.state {
-            State::Following { tokens, .. } if !self.cells.are_own() => promised - tokens,
-            _ => promised.saturating_sub(sequence.planned),
-        }
-    }
-
-    /// Of the cells that a sequence needs, those that another one's slot has or will have. What
-    /// is kept for nobody counts as if it were free.
-    fn cells_shared(&self, needed: usize, prefix: Prefix) -> usize {
-        if self.cells.are_own() {
-            return 0;
-        }
-        let ready = prefix.ready.filter(|(slot, _)| !self.slots.is_free(*slot));
-        let coming = prefix.coming.map(|(_, tokens)| tokens);
-        ready.map(|(_, tokens)| tokens).max(coming).unwrap_or(0).min(needed)
-    }
-
     fn first_waiting(&self) -> Option<usize> {
         let order = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
@@ -378,8 +357,8 @@ impl Scheduler {
         sequence.rows_left().min(followed.unwrap_or(usize::MAX))
     }
 
-    /// Prompt rows that a step may have beside those that decode, for a prompt of
-    /// which so many tokens are computed.
+    /// Prompt rows that a step may have beside those that decode, for a prompt of which `depth`
+    /// tokens are computed.
     fn prefill_rows(&self, batch: &Batch, depth: usize) -> usize {
         let most = self.rows_max - batch.rows.len();
         let mut decode = Rows::default();

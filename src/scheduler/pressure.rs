@@ -1,6 +1,8 @@
-//! Pressure: who gives way when the KV cache runs out of cells.
+//! Pressure: what sequences will need of the KV cache, and who gives way when it runs out of
+//! cells.
 
 use super::Scheduler;
+use super::reuse::Prefix;
 use super::sequence::{Sequence, SequenceId, State};
 use crate::ring::message::Batch;
 
@@ -8,6 +10,27 @@ impl Scheduler {
     /// KV cells in use, for running sequences and for nobody in particular.
     pub fn cells(&self) -> (usize, usize) {
         (self.cells.held(), self.cells.kept())
+    }
+
+    /// Cells that a sequence with a slot should find free, beside those that it has.
+    pub(super) fn cells_coming(&self, id: SequenceId) -> usize {
+        let sequence = self.sequences.get(id);
+        let promised = sequence.cells_promised();
+        match sequence.state {
+            State::Following { tokens, .. } if !self.cells.are_own() => promised - tokens,
+            _ => promised.saturating_sub(sequence.planned),
+        }
+    }
+
+    /// Of the cells that a sequence needs, those that another one's slot has or will have. What
+    /// is kept for nobody counts as if it were free.
+    pub(super) fn cells_shared(&self, needed: usize, prefix: Prefix) -> usize {
+        if self.cells.are_own() {
+            return 0;
+        }
+        let ready = prefix.ready.filter(|(slot, _)| !self.slots.is_free(*slot));
+        let coming = prefix.coming.map(|(_, tokens)| tokens);
+        ready.map(|(_, tokens)| tokens).max(coming).unwrap_or(0).min(needed)
     }
 
     /// Frees cells until `rows` are left, of what is kept for nobody.

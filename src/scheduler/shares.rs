@@ -48,14 +48,14 @@ impl Shares {
         share.served = share.served.max(floor);
     }
 
-    /// A sequence of so many tokens waits.
+    /// A sequence of `tokens` tokens waits.
     pub fn wait(&mut self, key: KeyId, tokens: usize) {
         let waiting = &mut self.keys[key.index()].waiting;
         waiting.sequences += 1;
         waiting.tokens += tokens;
     }
 
-    /// A sequence of so many tokens waits no more.
+    /// A sequence of `tokens` tokens waits no more.
     pub fn leave(&mut self, key: KeyId, tokens: usize) {
         let waiting = &mut self.keys[key.index()].waiting;
         waiting.sequences -= 1;
@@ -90,7 +90,7 @@ impl Shares {
         left
     }
 
-    /// A key was served so many tokens, prompt or generated.
+    /// A key was served `tokens` tokens, prompt or generated.
     pub fn serve(&mut self, key: KeyId, tokens: usize) {
         let share = &mut self.keys[key.index()];
         share.served += tokens as f64 / share.weight;
