@@ -30,6 +30,9 @@ pub const BLOCK_CELLS: usize = 32;
 /// Floats of [`State::sums`] for a query: one for each lane.
 pub const SUM_LANES: usize = 16;
 
+/// Queries that are computed together, in registers.
+pub const TILE_QUERIES: usize = 4;
+
 /// With this number of queries or more, keys and values are converted to floats first, once
 /// for all queries.
 const CONVERT_QUERIES: usize = 8;
@@ -187,8 +190,8 @@ impl Rows {
         }
     }
 
-    /// The most calls, a power of two, of which only the first prefetches a line where
-    /// `calls` calls are to prefetch all.
+    /// Where `calls` calls are to prefetch all lines, every n-th one prefetches one. Returns n,
+    /// a power of two.
     #[inline(always)]
     pub fn calls_of_line(&self, calls: usize) -> usize {
         1 << (calls / self.lines()).max(1).ilog2()

@@ -4,7 +4,7 @@
 //! products of its own numbers, then the lanes are added up, for all 16 at once.
 
 use super::super::simd::Simd;
-use super::block::{BLOCK_CELLS, Block, Rows};
+use super::block::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 use super::cached::{Cached, Q8_0, QuantisedQuery, prefetch_numbers, query_floats};
 
 /// How queries are multiplied with keys.
@@ -114,11 +114,12 @@ pub unsafe fn dots_of_all<S: Simd, D: Dots>(block: &Block, keys: &mut Rows) {
     // SAFETY: the caller's promise.
     unsafe {
         // All tiles together prefetch all lines.
-        let lines = keys.lines().div_ceil(block.count.div_ceil(4) * BLOCK_CELLS / 4);
+        let tiles = block.count.div_ceil(TILE_QUERIES) * BLOCK_CELLS / (S::LANES / TILE_QUERIES);
+        let lines = keys.lines().div_ceil(tiles);
         let mut query = 0;
-        while query + 4 <= block.count {
-            dots_of::<S, D, 4>(block, keys, lines, query);
-            query += 4;
+        while query + TILE_QUERIES <= block.count {
+            dots_of::<S, D, TILE_QUERIES>(block, keys, lines, query);
+            query += TILE_QUERIES;
         }
         if query + 2 <= block.count {
             dots_of::<S, D, 2>(block, keys, lines, query);
