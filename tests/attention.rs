@@ -1,41 +1,19 @@
 //! The attention kernels: each against exact sums, on every instruction set that this
 //! processor has, and against llama.cpp's own.
 
+mod support;
+
 use corelane::kernels::InstructionSet;
 use corelane::model::attentions::{AttentionGraph, AttentionInput, AttentionSizes};
 use corelane::model::products::{Pool, dequantise, quantise};
 use proptest::prelude::*;
+use support::Random;
 
 const F32: u32 = 0;
 const F16: u32 = 1;
 const Q8_0: u32 = 8;
 const BF16: u32 = 30;
 const HIDDEN: f32 = f32::NEG_INFINITY;
-
-/// Numbers without end from a seed.
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u32 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as u32
-    }
-
-    /// Below `end`.
-    fn below(&mut self, end: usize) -> usize {
-        self.bits() as usize % end
-    }
-
-    /// Between -1 and 1.
-    fn number(&mut self) -> f32 {
-        (self.bits() >> 8) as f32 / (1 << 22) as f32 - 1.0
-    }
-
-    fn numbers(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.number()).collect()
-    }
-}
 
 fn sets() -> Vec<InstructionSet> {
     InstructionSet::ALL.into_iter().filter(|set| set.is_here()).collect()
@@ -73,15 +51,15 @@ fn input(s: &AttentionSizes, mask: Vec<f32>, random: &mut Random) -> AttentionIn
 /// they share, their own lie between those of the others, some cells are empty, and a few
 /// rows of each are computed. `window` is how many cells a row sees at most.
 fn mask_of_sequences(rows: usize, cells: usize, window: usize, random: &mut Random) -> Vec<f32> {
-    let sequences = 1 + random.below(4);
-    let shared = random.below(cells);
+    let sequences = random.within(1, 4);
+    let shared = random.within(0, cells - 1);
     // The cells of each sequence, in order, with the one that a row writes last.
     let mut of_sequence = vec![Vec::new(); sequences];
     for cell in 0..cells {
-        if random.below(11) == 0 {
+        if random.one_in(11) {
             continue;
         }
-        let owner = random.below(sequences);
+        let owner = random.within(0, sequences - 1);
         for (sequence, of) in of_sequence.iter_mut().enumerate() {
             if sequence == owner || cell < shared && sequence % 2 == owner % 2 {
                 of.push(cell);
@@ -91,8 +69,8 @@ fn mask_of_sequences(rows: usize, cells: usize, window: usize, random: &mut Rand
     let mut mask = vec![HIDDEN; rows * cells];
     let mut row = 0;
     while row < rows {
-        let of = &of_sequence[random.below(sequences)];
-        let together = (1 + random.below(40)).min(rows - row).min(of.len().max(1));
+        let of = &of_sequence[random.within(0, sequences - 1)];
+        let together = random.within(1, 40).min(rows - row).min(of.len().max(1));
         for nth in 0..together {
             let end = (of.len() + 1 + nth).saturating_sub(together).min(of.len());
             for cell in &of[end.saturating_sub(window)..end] {
@@ -228,7 +206,7 @@ proptest! {
             streams,
             ..sizes(types, rows, cells)
         };
-        let window = if windowed { 1 + random.below(cells) } else { usize::MAX };
+        let window = if windowed { random.within(1, cells) } else { usize::MAX };
         let mask = (0..streams)
             .flat_map(|_| mask_of_sequences(rows, cells, window, &mut random))
             .collect();
@@ -254,7 +232,7 @@ proptest! {
         let mut mask = mask_of_sequences(rows, cells, usize::MAX, &mut random);
         if max_bias > 0.0 {
             // Distances between tokens.
-            mask.iter_mut().filter(|x| **x == 0.0).for_each(|x| *x = -(random.below(64) as f32));
+            mask.iter_mut().filter(|x| **x == 0.0).for_each(|x| *x = -(random.within(0, 63) as f32));
         }
         let mut input = input(&s, mask, &mut random);
         if has_sinks {
@@ -300,7 +278,7 @@ proptest! {
                 prop_assert_eq!(&together, &of(&s, &input, threads), "{} threads", threads);
             }
             let row_numbers = s.heads * s.key_numbers;
-            for row in [0, random.below(rows), rows - 1] {
+            for row in [0, random.within(0, rows - 1), rows - 1] {
                 let alone = AttentionInput {
                     queries: input.queries[row * row_numbers..][..row_numbers].to_vec(),
                     mask: input.mask[row * cells..][..cells].to_vec(),

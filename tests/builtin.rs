@@ -13,14 +13,14 @@ use corelane::kernels::Choice;
 use corelane::model::llama::{ContextConfig, LlamaBackend};
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
-use corelane::types::{Extras, Position, Sampling, SlotId, TokenId};
+use corelane::types::{CacheLayout, Extras, Position, Sampling, SlotId, TokenId};
 use support::{Client, TestServer, config};
 
-/// Two logits closer than this may change places. A batch of 32 rows takes
-/// other kernels than a batch of 1, which add in another order, and the 8-bit
-/// rounding of activations between the layers makes that visible: the same
-/// sequence's logits were seen 0.21 apart, so the difference of two may move by 0.42.
-const EPSILON: f32 = 0.42;
+/// With llama.cpp's kernels, two logits closer than this may change places. A batch of 32 rows
+/// takes other kernels than a batch of 1, which add in another order, and the 8-bit rounding
+/// of activations between the layers makes that visible: the same sequence's logits were seen
+/// 0.21 apart, so the difference of two may move by 0.42.
+const LLAMA_TIE: f32 = 0.42;
 
 /// What the server said.
 struct Text {
@@ -61,15 +61,22 @@ fn leads_over(backend: &mut LlamaBackend, text: &Text, end_tokens: &[TokenId]) -
 
 #[test]
 fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
-    compare_greedy_texts(Choice::Auto);
+    compare_greedy_texts(Choice::Auto, CacheLayout::default());
+}
+
+#[test]
+fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop_with_caches_of_their_own() {
+    compare_greedy_texts(Choice::Auto, CacheLayout { unified: false, ..CacheLayout::default() });
 }
 
 #[test]
 fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop_with_llama_kernels() {
-    compare_greedy_texts(Choice::Llama);
+    compare_greedy_texts(Choice::Llama, CacheLayout::default());
 }
 
-fn compare_greedy_texts(kernels: Choice) {
+/// Our kernels compute a row in the same way whatever is beside it: nothing may differ.
+fn compare_greedy_texts(kernels: Choice, cache: CacheLayout) {
+    let tie = if kernels.instruction_set().is_some() { 0.0 } else { LLAMA_TIE };
     const MAX_TOKENS: usize = 80;
     let prompts: Vec<String> = (0..32)
         .map(|i| match i % 4 {
@@ -79,7 +86,7 @@ fn compare_greedy_texts(kernels: Choice) {
             _ => "Mia had a red kite. She loved it very much. ".repeat(i / 3 + 1),
         })
         .collect();
-    let server = TestServer::builtin(ServeConfig { parallel: 32, kernels, ..config() });
+    let server = TestServer::builtin(ServeConfig { parallel: 32, kernels, cache, ..config() });
     let address = server.address;
     // Streamed, so that each token's text is seen: two texts may be the same and
     // their tokens not.
@@ -102,7 +109,7 @@ fn compare_greedy_texts(kernels: Choice) {
         step_rows: 512,
         ubatch_rows: 512,
         decode_cores: vec![0],
-        cache: corelane::types::CacheLayout::default(),
+        cache: CacheLayout::default(),
         attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,
@@ -134,7 +141,7 @@ fn compare_greedy_texts(kernels: Choice) {
     for (index, leads) in leads.iter().enumerate() {
         let worst = leads.iter().copied().fold(0.0, f32::max);
         assert!(
-            worst < EPSILON,
+            worst <= tie,
             "{:?}: the loop prefers another token by {worst}; server: {:?}",
             prompts[index],
             texts[index]
@@ -144,7 +151,7 @@ fn compare_greedy_texts(kernels: Choice) {
     let ties = leads.iter().flatten().filter(|lead| **lead > 0.0).count();
     let worst = leads.iter().flatten().copied().fold(0.0, f32::max);
     println!(
-        "32 texts, worst {worst}, {compared} tokens compared, {ties} chosen at a tie under {EPSILON}"
+        "32 texts, worst {worst}, {compared} tokens compared, {ties} chosen at a tie of at most {tie}"
     );
     assert!(compared > 500, "{compared} tokens compared");
     assert!(ties * 50 < compared, "{ties} ties in {compared} tokens: too many to be chance");
@@ -215,7 +222,7 @@ fn log_probabilities_are_the_models_own() {
         step_rows: 64,
         ubatch_rows: 64,
         decode_cores: vec![0],
-        cache: corelane::types::CacheLayout::default(),
+        cache: CacheLayout::default(),
         attention: loaded.kernels,
         abort: Arc::default(),
         poll: 0,

@@ -40,6 +40,21 @@ impl Random {
         low + (self.next() % (high - low + 1) as u64) as usize
     }
 
+    /// Half of the bits of [`Random::next`].
+    pub fn bits(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    /// Between -1 and 1.
+    pub fn number(&mut self) -> f32 {
+        (self.bits() >> 9) as f32 / (1 << 22) as f32 - 1.0
+    }
+
+    /// Numbers between -1 and 1.
+    pub fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.number()).collect()
+    }
+
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.next().is_multiple_of(n)
