@@ -5,8 +5,10 @@
 
 Rung 0 of the ladder, texts of 32 to 2,000 tokens. "alone": our kernels for the weights on both
 sides, our attention against the better one of `--flash-attn llama` and `off`. "together": our kernels
-and our attention against `--kernels llama` with the better of the two. --long-model: for texts of
-1,998 tokens; a quarter of Qwen3-0.6B, in layers and in vocabulary, takes minutes and not hours.
+and our attention against `--kernels llama` with the better of the two. Ours has one KV cache for all;
+llama.cpp's has that for short texts and a cache for each sequence for the others, which is what it is
+faster with. --long-model: for texts of 1,998 tokens; a quarter of Qwen3-0.6B, in layers and in
+vocabulary, takes minutes and not hours.
 
 Prints a table in Markdown: tokens a second of the steps that only decode (of the prompts: of those that
 only read prompts), and the ratios within a round: median (from to). `cargo bench --bench attention` has
@@ -35,6 +37,7 @@ ROWS = [
 OURS, FLASH, PLAIN = "auto", "llama", "off"
 STOCK = "--kernels=llama"
 LONG = 1000  # tokens of a prompt, from which on the model is the other one
+UNIFIED_MAX = 100  # tokens of a prompt, up to which llama.cpp's attention is faster in one cache for all
 
 
 def main() -> None:
@@ -42,7 +45,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a GGUF file; the targets are of Qwen3-0.6B's shape in Q4_K_M")
     parser.add_argument("--long-model", help="another one for long texts")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     print("| model: at once x prompt + generated | rate | ours, t/s | alone | together |\n|---|---|---|---|---|", flush=True)
     rows = []
@@ -56,6 +59,8 @@ def main() -> None:
         for round in range(options.rounds):  # each begins with another
             for name in list(settings)[:: 1 if round % 2 else -1]:
                 every = ["--ubatch-size=512", f"--flash-attn={name.split()[-1]}", *flags, *settings[name]]
+                if name != OURS and workload[1] > UNIFIED_MAX:
+                    every.append("--no-kv-unified")
                 model = options.long_model if is_long else options.model
                 found[name].append(run(CORELANE, model, workload, every)[rate])
         name = f"{'quarter' if is_long else 'large'}: {workload[0]} x {workload[1]} + {workload[2]}{', q8_0' if flags else ''}"
