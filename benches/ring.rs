@@ -8,10 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corelane::limits::RING_CAPACITY;
 use corelane::placement::{Topology, Wishes, pin_this_thread};
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::Batch;
-use corelane::ring::{DecodeLink, FrontLink, link};
+use corelane::ring::{FrontLink, LaneLink, link};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// How a lane waits for the other.
@@ -25,7 +26,7 @@ enum Wait {
 
 /// The front lane's side, and the thread on the other.
 struct Pair {
-    link: FrontLink,
+    link: FrontLink<Batch>,
     bell: Arc<SocketBell>,
     socket: UnixStream,
     wait: Wait,
@@ -42,14 +43,15 @@ impl Pair {
             Wait::Poll => Duration::from_secs(3600),
             Wait::Sleep => Duration::ZERO,
         };
-        let (link, other) = link(bell.clone(), spin);
+        let (link, other) = link(RING_CAPACITY, bell.clone(), spin);
         let decode = std::thread::spawn(move || echo(other, decode_core));
         Self { link, bell, socket, wait, batch: Some(Box::default()), decode }
     }
 
     /// There and back.
     fn round_trip(&mut self) {
-        self.link.send(self.batch.take().expect("the batch is here"));
+        let batch = self.batch.take().expect("the batch is here");
+        assert!(self.link.send(batch).is_ok(), "the link holds it");
         let back = loop {
             match self.link.receive() {
                 Some(batch) => break batch,
@@ -78,7 +80,7 @@ impl Pair {
 }
 
 /// A decode lane whose steps take no time.
-fn echo(mut link: DecodeLink, core: usize) {
+fn echo(mut link: LaneLink<Batch>, core: usize) {
     pin_this_thread(&[core]).expect("a core that may be used");
     while let Some(batch) = link.receive() {
         link.send(batch);

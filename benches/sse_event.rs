@@ -5,7 +5,7 @@ mod settings;
 use std::hint::black_box;
 
 use corelane::api::openai::CompletionReply;
-use corelane::api::{Delta, FinishReason, ReplyContext, ReplyOptions};
+use corelane::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions};
 use corelane::clock::Micros;
 use corelane::http::response::{begin_chunk, end_chunk};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -17,7 +17,7 @@ fn reply() -> CompletionReply {
         id: "cmpl-0123456789abcdef".into(),
         model: "qwen3-0.6b-q4_k_m".into(),
         created: 1_763_700_000,
-        started: Micros(0),
+        received: Micros(0),
         prompt_tokens: 1,
     };
     CompletionReply::new(options, &context)

@@ -18,15 +18,13 @@ use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::api::error::ApiError;
-use crate::api::{self, embeddings};
+use crate::api::{embeddings, route};
 use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
-use crate::front::prepare::{self, Prepared, Serving};
-use crate::front::work::{self, Work, WorkLink};
-use crate::front::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::limits::{
-    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREEMPT_EVERY, PREPARE_STACK_BYTES, SEQUENCE_TOKENS_MAX,
+    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREEMPT_EVERY, PREPARE_STACK_BYTES, RING_CAPACITY,
+    SEQUENCE_TOKENS_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -38,9 +36,13 @@ use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::ops;
 use crate::placement::{Topology, pin_this_thread, yield_to_others};
+use crate::prepare::lane::{self, Task, Work};
+use crate::prepare::{Prepared, ServedModel};
 use crate::ring::bell::SocketBell;
-use crate::ring::{self, DecodeLink};
+use crate::ring::message::Batch;
+use crate::ring::{self, FrontLink, LaneLink};
 use crate::scheduler::Capacity;
+use crate::server::{self, Control, FrontConfig, Ready, kernel, listener};
 use crate::types::ModelInfo;
 pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
@@ -92,19 +94,6 @@ struct OpsLane {
 /// Makes an embedder, on the thread that will use it.
 type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
 
-/// What became of loading.
-#[derive(Clone, Debug)]
-pub struct Served {
-    /// The model.
-    pub info: ModelInfo,
-    /// The name that clients see.
-    pub name: String,
-    /// KV cells.
-    pub context_tokens: u32,
-    /// Tokens that one request may have.
-    pub sequence_tokens: u32,
-}
-
 impl Server {
     /// Binds the addresses and starts the front lane and the ops lane.
     ///
@@ -117,7 +106,7 @@ impl Server {
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
-        let metrics = Arc::new(Metrics::new(api::paths()));
+        let metrics = Arc::new(Metrics::new(route::paths()));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell)));
@@ -137,7 +126,7 @@ impl Server {
         &mut self,
         source: &Source,
         mut progress: impl FnMut(f32) + 'static,
-    ) -> Result<Option<Served>, String> {
+    ) -> Result<Option<Arc<ServedModel>>, String> {
         let control = self.control.clone();
         let progress = move |done| {
             progress(done);
@@ -155,7 +144,7 @@ impl Server {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Served, String> {
+    pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
         // llama.cpp computes recurrent states of sequences with different counts of rows apart.
         self.config.cache.unified &= !loaded.info.is_recurrent;
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
@@ -187,7 +176,7 @@ impl Server {
     ///
     /// # Errors
     /// A sentence, as for a real model.
-    pub fn load_fake(&mut self, options: FakeOptions) -> Result<Served, String> {
+    pub fn load_fake(&mut self, options: FakeOptions) -> Result<Arc<ServedModel>, String> {
         let info = ModelInfo {
             name: "fake".into(),
             n_vocab: N_VOCAB,
@@ -213,13 +202,14 @@ impl Server {
         sequence_tokens: u32,
         make_backend: impl FnOnce() -> Result<B, String> + Send + 'static,
         embedder: Option<(usize, MakeEmbedder)>,
-    ) -> Result<Served, String> {
+    ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.alias.clone().unwrap_or_else(|| info.name.clone());
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let reuse = capacity.reuse && !info.is_recurrent;
         let capacity = Capacity { reuse, ..capacity };
-        let (front_link, decode_link) = ring::link(self.control.bell.clone(), spin(config));
+        let (front_link, decode_link) =
+            ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
         let cores = config.placement.decode_cores.clone();
@@ -230,37 +220,38 @@ impl Server {
         self.others.push(decode);
 
         let chat = chat_model(config, &info, &vocab)?;
-        let serving = Arc::new(Serving {
+        let model = Arc::new(ServedModel {
             vocab,
-            info: info.clone(),
-            name: name.clone(),
+            info,
+            name,
             chat,
+            context_tokens,
             sequence_tokens,
             slots: config.parallel,
             embedding_tokens: embedder.as_ref().map(|(tokens, _)| *tokens),
             n_predict: config.n_predict,
         });
-        let prepare = self.start_prepare(&serving)?;
-        let embed = embedder.map(|(_, make)| self.start_embed(&serving, make)).transpose()?;
-        self.metrics.set_model(&name, info.kernels.name);
-        let ready = Ready { serving, capacity, link: front_link, prepare, embed };
+        let prepare = self.start_prepare(&model)?;
+        let embed = embedder.map(|(_, make)| self.start_embed(&model, make)).transpose()?;
+        self.metrics.set_model(&model.name, model.info.kernels.name);
+        let ready = Ready { model: model.clone(), capacity, decode: front_link, prepare, embed };
         assert!(self.ready.push(ready).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Whoever is told that it serves must not be answered 503.
         while self.metrics.front.state() == State::Loading && !self.front.is_finished() {
             std::thread::sleep(Duration::from_micros(200));
         }
-        Ok(Served { info, name, context_tokens, sequence_tokens })
+        Ok(model)
     }
 
-    fn start_prepare(&mut self, serving: &Arc<Serving>) -> Result<WorkLink, String> {
-        let (link, worker) = work::link(self.control.bell.clone());
-        let (serving, metrics) = (serving.clone(), self.metrics.clone());
+    fn start_prepare(&mut self, model: &Arc<ServedModel>) -> Result<FrontLink<Work>, String> {
+        let (link, lane_link) = lane::link(self.control.bell.clone());
+        let (model, metrics) = (model.clone(), self.metrics.clone());
         let run = move || {
             let mut compiler = None;
-            worker.run(|work, _| {
+            lane::run(lane_link, |task, _| {
                 let began = metrics.clock.now();
-                let prepared = prepare::do_work(work, &serving, &mut compiler);
+                let prepared = lane::prepare(task, &model, &mut compiler);
                 metrics.prepare.time_us.observe(metrics.clock.now().since(began));
                 prepared
             });
@@ -271,14 +262,14 @@ impl Server {
 
     fn start_embed(
         &mut self,
-        serving: &Arc<Serving>,
+        model: &Arc<ServedModel>,
         make: MakeEmbedder,
-    ) -> Result<WorkLink, String> {
-        let (link, worker) = work::link(self.control.bell.clone());
-        let serving = serving.clone();
+    ) -> Result<FrontLink<Work>, String> {
+        let (link, lane_link) = lane::link(self.control.bell.clone());
+        let model = model.clone();
         let cores = self.config.placement.decode_cores.clone();
         let run = move |mut embedder: Embedder| {
-            worker.run(|work, is_wanted| embed(work, is_wanted, &mut embedder, &serving));
+            lane::run(lane_link, |task, is_wanted| embed(task, is_wanted, &mut embedder, &model));
         };
         self.others.push(start_pinned("embed", cores, make, run)?);
         Ok(link)
@@ -372,7 +363,7 @@ fn start_front(
             Ok(executor) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);
-                executor.run(front::run(front_config, control, listener, bell_socket, ready))
+                executor.run(server::run(front_config, control, listener, bell_socket, ready))
             }
             Err(error) => {
                 let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));
@@ -418,25 +409,25 @@ fn start_ops(
 
 /// Makes vectors of texts, and the answer of them.
 fn embed(
-    work: Work,
+    task: Task,
     is_wanted: &dyn Fn() -> bool,
     embedder: &mut Embedder,
-    serving: &Serving,
+    model: &ServedModel,
 ) -> Result<Prepared, ApiError> {
-    let Work::Embed(work) = work else { unreachable!("this is for the prepare lane") };
-    let vectors = embedder.embed(&work.texts, is_wanted).map_err(|error| {
+    let Task::Embed(texts) = task else { unreachable!("this is for the prepare lane") };
+    let vectors = embedder.embed(&texts.texts, is_wanted).map_err(|error| {
         if error != StepError::Aborted {
             tracing::error!(%error, "embeddings failed");
         }
         ApiError::internal("the model failed to make the embeddings; try again")
     })?;
     let mut answer = Vec::new();
-    embeddings::push(&mut answer, &serving.name, work.format, &vectors, work.tokens());
+    embeddings::push(&mut answer, &model.name, texts.format, &vectors, texts.tokens());
     Ok(Prepared::Answer(answer))
 }
 
 pub(crate) fn start_decode<B: crate::model::Backend>(
-    link: DecodeLink,
+    link: LaneLink<Batch>,
     cores: Vec<usize>,
     make_lane: impl FnOnce() -> Result<DecodeLane<B>, String> + Send + 'static,
 ) -> Result<JoinHandle<()>, String> {

@@ -272,7 +272,7 @@ pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// keys and values have to be somewhere: 235 MB for Qwen3-0.6B.
 pub const EMBEDDING_TOKENS_MAX: usize = 2048;
 /// Jobs at the prepare lane, or at the embed lane, waiting or done.
-pub const WORK_JOBS_MAX: usize = 256;
+pub const WORK_MAX: usize = 256;
 
 /// Bytes of a tool call before its arguments: its marker, its name and what else a model
 /// writes there. So much of a stream is held back until it is known to be a call.

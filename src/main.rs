@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use corelane::config::ServeConfig;
-use corelane::front::Control;
-use corelane::lanes::{self, Served, Server};
+use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::metrics::Metrics;
 use corelane::model::load::Source;
 use corelane::placement::format_list;
+use corelane::prepare::ServedModel;
+use corelane::server::Control;
 use corelane::types::KernelsInfo;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -154,7 +155,7 @@ fn kernels(info: &KernelsInfo) -> String {
 }
 
 /// What a person wants to know of a server that has started.
-fn announce(server: &Server, config: &ServeConfig, served: &Served) {
+fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
     let front = if placement.is_shared() { "shared" } else { "its own" };
     let key = if config.keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };

@@ -5,11 +5,11 @@ mod support;
 
 use std::sync::Arc;
 
-use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
-use corelane::front::engine::Engine;
+use corelane::engine::Engine;
 use corelane::kernels::Choice;
+use corelane::limits::RING_CAPACITY;
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
 use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeModel, FakeOptions};
@@ -20,7 +20,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{Chain, DryOptions, Extras, Mirostat, Sampling};
-use support::{Client, TestServer, config, prepared, serving, submission};
+use support::{Client, TestServer, config, job, served_model};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -54,7 +54,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         poll: 0,
     };
     let (bell, _socket) = SocketBell::new().unwrap();
-    let (mut front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
+    let (mut front, link) = ring::link(RING_CAPACITY, Arc::new(bell), std::time::Duration::ZERO);
     let model = loaded.model.clone();
     let end_tokens: Box<[i32]> = loaded.vocab.end_tokens().into();
     let metrics = Arc::new(Metrics::default());
@@ -99,7 +99,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     for step in 0..1_200 {
         batch.clear();
         assert!(scheduler.schedule(&mut batch));
-        front.send(batch);
+        assert!(front.send(batch).is_ok());
         batch = loop {
             match front.receive() {
                 Some(batch) => break batch,
@@ -149,7 +149,7 @@ fn all_samplers(mirostat: Option<u8>, vocab: &Vocab) -> Extras {
 #[test]
 fn a_token_allocates_nothing_on_its_way_to_an_event() {
     const STREAMS: usize = 8;
-    let serving = Arc::new(serving(2048));
+    let model = Arc::new(served_model(2048));
     let capacity = Capacity {
         slots: STREAMS,
         step_rows: 64,
@@ -163,20 +163,16 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
         weights: vec![1.0],
     };
     let (bell, _socket) = SocketBell::new().unwrap();
-    let (front, link) = ring::link(Arc::new(bell), std::time::Duration::ZERO);
+    let (front, link) = ring::link(RING_CAPACITY, Arc::new(bell), std::time::Duration::ZERO);
     let lane = std::thread::spawn(move || {
-        let model = FakeModel::new(STREAMS, 64 * 1024, 64, FakeOptions::default());
-        decode::run(DecodeLane::new(model, STREAMS, 2048, Box::new([]), Arc::default()), link);
+        let backend = FakeModel::new(STREAMS, 64 * 1024, 64, FakeOptions::default());
+        decode::run(DecodeLane::new(backend, STREAMS, 2048, Box::new([]), Arc::default()), link);
     });
     let metrics = Arc::new(Metrics::default());
-    let mut engine = Engine::new(serving.clone(), capacity, front, metrics.clone());
+    let mut engine = Engine::new(model.vocab.clone(), capacity, front, metrics.clone());
     let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
-        .map(|_| {
-            let mut generation = prepared(Route::Completions, body, &serving);
-            let submission = submission(Route::Completions, &mut generation, Micros(0));
-            engine.submit(generation, submission, Micros(0)).unwrap()
-        })
+        .map(|_| engine.submit(job("/v1/completions", body, &model, Micros(0)), Micros(0)).unwrap())
         .collect();
     let mut pump_until = |tokens: u64| {
         while metrics.front.generation_tokens.get() < tokens {

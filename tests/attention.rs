@@ -197,7 +197,7 @@ proptest! {
         threads in 1usize..4,
         windowed in any::<bool>(),
     ) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let s = AttentionSizes {
             heads: heads.0,
             kv_heads: heads.1,
@@ -225,7 +225,7 @@ proptest! {
         softcap in prop::sample::select(vec![0.0f32, 2.0, 30.0]),
         has_sinks in any::<bool>(),
     ) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let s = AttentionSizes {
             heads: heads.0, kv_heads: heads.1, max_bias, softcap, ..sizes([F16; 2], rows, cells)
         };
@@ -249,7 +249,7 @@ proptest! {
         own in prop::collection::vec((1usize..40, 1usize..700), 1..6),
         types in prop::sample::select(vec![[F16; 2], [Q8_0; 2]]),
     ) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         // Sequences behind each other in the cache, and some last rows of each.
         let rows = own.iter().map(|(rows, cells)| rows.min(cells)).sum();
         let cells = own.iter().map(|(_, cells)| cells).sum();
@@ -300,7 +300,7 @@ fn every_head_size_is_exact() {
             if of == Q8_0 && numbers % 32 != 0 {
                 continue; // ggml has no such cache
             }
-            let mut random = Random(numbers as u64);
+            let mut random = Random::new(numbers as u64);
             let s = AttentionSizes {
                 key_numbers: numbers,
                 value_numbers: numbers,
@@ -319,7 +319,7 @@ fn texts_of_any_length_are_exact() {
         [(1, 1), (1, 2), (1, 31), (2, 257), (1, 1000), (9, 2048), (1, 4096), (70, 4096)]
     {
         for of in [F16, Q8_0] {
-            let mut random = Random(cells as u64);
+            let mut random = Random::new(cells as u64);
             let s = sizes([of; 2], rows, cells);
             let mask = mask_of_sequences(rows, cells, usize::MAX, &mut random);
             check(&s, &input(&s, mask, &mut random), 2);
@@ -331,7 +331,7 @@ fn texts_of_any_length_are_exact() {
 #[test]
 fn rows_that_see_nothing_or_everything_are_exact() {
     for visible in [HIDDEN, 0.0] {
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         let s = sizes([F16; 2], 50, 300);
         let mask = vec![visible; s.rows * s.cells];
         check(&s, &input(&s, mask, &mut random), 2);
@@ -342,7 +342,7 @@ fn rows_that_see_nothing_or_everything_are_exact() {
 #[test]
 fn large_scores_are_exact() {
     for scale in [0.0, 1.0, 100.0, 3000.0] {
-        let mut random = Random(6);
+        let mut random = Random::new(6);
         let s = AttentionSizes { scale, ..sizes([F16; 2], 20, 200) };
         let mask = mask_of_sequences(s.rows, s.cells, usize::MAX, &mut random);
         let input = input(&s, mask, &mut random);
@@ -361,7 +361,7 @@ fn large_scores_are_exact() {
 fn other_types_and_heads_are_llama_cpps() {
     const Q4_0: u32 = 2;
     for (of, numbers) in [(Q4_0, 64), (F16, 8), (F16, 512), (F16, 72)] {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let s = AttentionSizes {
             key_numbers: numbers,
             value_numbers: numbers,

@@ -192,7 +192,7 @@ fn whatever_a_server_does_is_a_result() {
 /// Good responses with bytes changed, and cut anywhere.
 #[test]
 fn garbage_ends_in_a_result() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut damaged = || {
         let mut bytes = good().concat();
         for _ in 0..random.within(0, 4) {

@@ -35,7 +35,7 @@ impl World {
             load(&Source::BuiltIn, Choice::Auto, |_| true).expect("the built-in model loads").vocab;
         let compiler = Compiler::new(&vocab).unwrap();
         let logits = vec![0.0; vocab.n_tokens()];
-        Self { vocab, compiler, random: Random(seed), logits }
+        Self { vocab, compiler, random: Random::new(seed), logits }
     }
 
     /// One random text. Half of the time a token that closes something is taken,
@@ -167,7 +167,7 @@ fn formats_hold() {
 #[test]
 fn every_text_under_a_thousand_random_schemas_validates() {
     let mut world = World::new(3);
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let (mut walks, mut checked) = (0, 0);
     for _ in 0..1000 {
         let schema = Schemas(&mut random).whole();

@@ -59,7 +59,7 @@ impl Bert {
             norm(&mut shapes, format!("blk.{layer}.attn_output_norm"));
             norm(&mut shapes, format!("blk.{layer}.layer_output_norm"));
         }
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut number = |scale: f32| scale * (random.next() as f32 / u64::MAX as f32 - 0.5);
         let weight = |(name, inputs, outputs): (String, usize, usize)| {
             let centre = if name.contains("norm.weight") { 1.0 } else { 0.0 };

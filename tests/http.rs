@@ -233,7 +233,7 @@ fn what_cannot_be_trusted_is_refused_and_closed() {
 #[test]
 fn random_bytes_disturb_nobody() {
     let server = TestServer::fake(config(), 0);
-    let mut random = support::Random(5);
+    let mut random = support::Random::new(5);
     let template = post_bytes("/v1/completions", GREEDY).into_bytes();
     for round in 0..300 {
         let mut bytes = template.clone();

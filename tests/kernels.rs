@@ -125,7 +125,7 @@ proptest! {
         exponents in (1u32..=30, 1u32..=30),
     ) {
         for (set, ggml_type, kernel, halves) in kernels() {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let columns = blocks * kernel.block_columns;
             let exponents = exponents.0.min(exponents.1)..=exponents.0.max(exponents.1);
             let weights = random_weights(&mut random, &kernel, halves, rows * blocks, exponents);
@@ -151,7 +151,7 @@ proptest! {
         seed in any::<u64>(), rows in 1usize..40, blocks in 1usize..4, inputs in 2usize..40,
     ) {
         for (set, _, kernel, halves) in kernels() {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let columns = blocks * kernel.block_columns;
             let weights = random_weights(&mut random, &kernel, halves, rows * blocks, 5..=15);
             let input: Vec<f32> = random.numbers(inputs * columns);
@@ -186,7 +186,7 @@ fn errors_are_no_larger_than_those_of_llama_cpp() {
             (2048, 2, 9),
             (48, 12, 400),
         ] {
-            let mut random = Random(rows as u64);
+            let mut random = Random::new(rows as u64);
             let columns = blocks * 256;
             let floats: Vec<f32> = random.numbers(rows * columns);
             let weights = products::quantise(ggml_type as u32, columns, &floats);
@@ -224,7 +224,7 @@ fn errors_are_no_larger_than_those_of_llama_cpp() {
 #[test]
 fn zeros_tiny_and_huge_activations_stay_numbers() {
     for (set, ggml_type, kernel, halves) in kernels() {
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         let columns = 2 * 256;
         let blocks = columns / kernel.block_columns;
         let weights = random_weights(&mut random, &kernel, halves, 20 * blocks, 5..=15);
@@ -253,7 +253,7 @@ fn packed_rows_are_unpacked_as_ggml_reads_them_in_the_file() {
     for (_, ggml_type, kernel, halves) in kernels() {
         let (rows, columns) = (37, 3 * 256);
         let blocks = columns / kernel.block_columns;
-        let weights = random_weights(&mut Random(7), &kernel, halves, rows * blocks, 0..=30);
+        let weights = random_weights(&mut Random::new(7), &kernel, halves, rows * blocks, 0..=30);
         let mut packed = vec![0; kernel.packed_bytes(rows, columns)];
         (kernel.pack)(columns, &weights, &mut packed);
         let floats = dequantise(ggml_type as u32, columns, &weights);
@@ -280,7 +280,7 @@ fn ggml_may_ask_for_activations_with_gaps_and_for_single_rows() {
     drop(Pool::new(1, false)); // starts llama.cpp
     for (ggml_type, _) in TYPES {
         let Some(kernel) = set.kernel(ggml_type) else { continue };
-        let mut random = Random(11);
+        let mut random = Random::new(11);
         let floats: Vec<f32> = random.numbers(ROWS * COLUMNS);
         let weights = products::quantise(ggml_type as u32, COLUMNS, &floats);
         // Two planes of three rows; 32 floats lie between rows, 64 more between planes.

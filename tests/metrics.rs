@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use corelane::api::Route;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
-use corelane::front::engine::Engine;
-use corelane::front::prepare::Serving;
+use corelane::engine::Engine;
+use corelane::limits::RING_CAPACITY;
 use corelane::metrics::{HistogramSnapshot, Metrics};
 use corelane::model::fake::{FakeModel, FakeOptions};
+use corelane::prepare::ServedModel;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler, SequenceId};
 use corelane::types::Sampling;
-use support::{eventually, prepared, serving, submission};
+use support::{eventually, job, served_model};
 
 fn capacity() -> Capacity {
     Capacity {
@@ -135,10 +135,10 @@ fn steps_are_counted_by_what_they_ran() {
 
 /// An engine, and a decode lane on a thread of its own with a model whose steps take
 /// so long.
-fn engine(serving: &Arc<Serving>, step: Duration) -> (Engine, Arc<Metrics>, JoinHandle<()>) {
+fn engine(served: &ServedModel, step: Duration) -> (Engine, Arc<Metrics>, JoinHandle<()>) {
     let metrics = Arc::new(Metrics::default());
     let (bell, _socket) = SocketBell::new().unwrap();
-    let (front, link) = ring::link(Arc::new(bell), Duration::ZERO);
+    let (front, link) = ring::link(RING_CAPACITY, Arc::new(bell), Duration::ZERO);
     let lane = std::thread::spawn({
         let metrics = metrics.clone();
         move || {
@@ -148,24 +148,23 @@ fn engine(serving: &Arc<Serving>, step: Duration) -> (Engine, Arc<Metrics>, Join
         }
     });
     let capacity = Capacity { reuse: true, ..capacity() };
-    (Engine::new(serving.clone(), capacity, front, metrics.clone()), metrics, lane)
+    (Engine::new(served.vocab.clone(), capacity, front, metrics.clone()), metrics, lane)
 }
 
 /// Submits a request for one token.
-fn submit(engine: &mut Engine, serving: &Serving, received: Micros, now: Micros) {
-    let mut generation = prepared(Route::Generate, br#"{"prompt":"abc","max_tokens":1}"#, serving);
-    let submission = submission(Route::Generate, &mut generation, received);
-    engine.submit(generation, submission, now).unwrap();
+fn submit(engine: &mut Engine, served: &ServedModel, received: Micros, now: Micros) {
+    let body = br#"{"prompt":"abc","max_tokens":1}"#;
+    engine.submit(job("/generate", body, served, received), now).unwrap();
 }
 
 /// A step for the first alone would make the second wait for it.
 #[test]
 fn those_who_come_together_start_together() {
-    let serving = Arc::new(serving(100));
-    let (mut engine, metrics, lane) = engine(&serving, Duration::from_millis(50));
+    let served = served_model(100);
+    let (mut engine, metrics, lane) = engine(&served, Duration::from_millis(50));
     let running = || metrics.front.running.get();
     // Nothing is known of steps yet: the first of all waits for nobody.
-    submit(&mut engine, &serving, Micros(0), Micros(0));
+    submit(&mut engine, &served, Micros(0), Micros(0));
     engine.pump(Micros(0));
     assert_eq!(running(), 1);
     eventually("a token is there", || engine.is_ready());
@@ -173,7 +172,7 @@ fn those_who_come_together_start_together() {
     assert_eq!(running(), 0);
     // A fiftieth of the step, which took 50 ms or more.
     let first = Micros(1_000_000);
-    submit(&mut engine, &serving, first, first);
+    submit(&mut engine, &served, first, first);
     engine.pump(first);
     assert_eq!(running(), 0);
     let until = engine.wake_at().expect("it wants to be called again");
@@ -186,9 +185,9 @@ fn those_who_come_together_start_together() {
     engine.pump(Micros(1_200_000));
     // With the second all slots are taken: nobody else could join.
     let first = Micros(2_000_000);
-    submit(&mut engine, &serving, first, first);
+    submit(&mut engine, &served, first, first);
     engine.pump(first);
-    submit(&mut engine, &serving, first, Micros(first.0 + 10));
+    submit(&mut engine, &served, first, Micros(first.0 + 10));
     engine.pump(Micros(first.0 + 10));
     assert_eq!(running(), 2);
     eventually("tokens are there", || engine.is_ready());
@@ -200,9 +199,9 @@ fn those_who_come_together_start_together() {
 /// The engine reads no clock for these: its caller's times come out.
 #[test]
 fn a_requests_times_are_those_of_its_events() {
-    let serving = Arc::new(serving(100));
-    let (mut engine, metrics, lane) = engine(&serving, Duration::ZERO);
-    submit(&mut engine, &serving, Micros(1_000), Micros(1_500));
+    let served = served_model(100);
+    let (mut engine, metrics, lane) = engine(&served, Duration::ZERO);
+    submit(&mut engine, &served, Micros(1_000), Micros(1_500));
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (1, 0));
     engine.pump(Micros(4_000));
     assert_eq!((metrics.front.waiting.get(), metrics.front.running.get()), (0, 1));

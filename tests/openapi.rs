@@ -71,7 +71,9 @@ fn its_paths_and_methods_are_the_routers() {
             (path, methods.map(str::to_uppercase).collect())
         })
         .collect();
-    let served: BTreeMap<&str, BTreeSet<String>> = corelane::api::routes()
+    let served: BTreeMap<&str, BTreeSet<String>> = corelane::api::route::ROUTES
+        .iter()
+        .flat_map(|route| route.paths.iter().map(|path| (*path, route.methods())))
         .map(|(path, methods)| {
             let methods = methods.split(", ").chain(["OPTIONS"]);
             (path, methods.map(str::to_owned).collect())

@@ -363,7 +363,7 @@ fn a_malformed_request_ends_its_own_connection_alone() {
         assert!(refused, "{:?}: {:?}", &request[..40.min(request.len())], &answer[..20]);
         assert_eq!(bystander.get("/metrics").status, 200);
     }
-    let mut random = support::Random(3);
+    let mut random = support::Random::new(3);
     for _ in 0..100 {
         let bytes: Vec<u8> = (0..random.within(1, 300)).map(|_| random.next() as u8).collect();
         let mut client = TcpStream::connect(ops).unwrap();

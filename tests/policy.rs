@@ -322,7 +322,12 @@ fn the_youngest_of_the_lowest_priority_gives_way() {
         }
         world.lane.step(&mut batch);
         world.scheduler.complete(&batch, |event| match event {
-            Event::Token(id, token, _) => said.entry(id).or_default().push(token),
+            Event::Token { id, token, is_last, .. } => {
+                said.entry(id).or_default().push(token);
+                if is_last {
+                    ended.push(id);
+                }
+            }
             Event::Finished(id, _) => ended.push(id),
         });
         world.scheduler.check();
@@ -349,7 +354,7 @@ fn a_second_turn_begins_where_the_first_ended() {
         }
         world.lane.step(&mut batch);
         world.scheduler.complete(&batch, |event| {
-            if let Event::Token(id, token, _) = event {
+            if let Event::Token { id, token, .. } = event {
                 assert_eq!(id, first);
                 said.push(token);
             }

@@ -270,7 +270,7 @@ fn the_cache_changes_no_text() {
         for client in 0..8u64 {
             let address = server.address;
             scope.spawn(move || {
-                let mut random = support::Random(client);
+                let mut random = support::Random::new(client);
                 let mut connection = support::Client::connect(address);
                 for _ in 0..60 {
                     let shared = "abcdefghijklmnopqrstuvwxyz".repeat(4);

@@ -19,7 +19,7 @@ const TOKENS_MAX: usize = 128;
 
 /// Asks for texts under a schema; how many came to an end, and are valid.
 fn check(client: &mut Client, index: usize) -> usize {
-    let schema = Schemas(&mut Random(index as u64)).whole();
+    let schema = Schemas(&mut Random::new(index as u64)).whole();
     // Half of them go through a chat's template.
     let temperature = [0.7, 1.0, 1.5][index / 2 % 3];
     let mut request = json!({"n": CHOICES, "max_tokens": TOKENS_MAX, "seed": index,

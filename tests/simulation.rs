@@ -73,7 +73,7 @@ struct Tally {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let slots = random.within(1, 12);
         let sequence_tokens = random.within(8, 120) as u32;
         let capacity = Capacity {
@@ -284,13 +284,13 @@ impl Simulation {
         let mut events = Vec::new();
         self.scheduler.complete(&batch, |event| events.push(event));
         for event in &events {
-            if let Event::Token(_, token, Some(index)) = event {
+            if let Event::Token { token, logprobs: Some(index), .. } = event {
                 // The fake model is all but certain of what comes next.
                 let logprobs = &batch.logprobs[usize::from(*index)];
                 assert!(logprobs.top[0].0 == *token && logprobs.logprob > -1e-3, "{logprobs:?}");
             }
         }
-        let told = events.iter().filter(|event| matches!(event, Event::Token(..))).count();
+        let told = events.iter().filter(|event| matches!(event, Event::Token { .. })).count();
         let ends = batch.samples.iter().filter(|sample| sample.end).count();
         self.tally.rows_wasted_on_cancelled +=
             (batch.samples.len() - ends).saturating_sub(told) as u64;
@@ -298,24 +298,24 @@ impl Simulation {
         self.spare.push(batch);
         for event in events {
             match event {
-                Event::Token(id, token, logprobs) => {
+                Event::Token { id, token, logprobs, is_last } => {
                     let expected = self.live.get_mut(&id).expect("a token for a live sequence");
-                    assert_eq!(logprobs.is_some(), expected.logprobs, "what was asked for");
+                    assert_eq!(logprobs.is_some(), expected.logprobs, "as it asked");
                     assert_eq!(token, expected.tokens[expected.received], "the text is its own");
                     expected.received += 1;
+                    if is_last {
+                        assert!(self.end(id).is_empty());
+                        self.tally.cut += 1;
+                    }
                 }
                 Event::Finished(id, finish) => {
-                    let expected = self.live.remove(&id).expect("the end of a live sequence");
-                    // A next turn begins with this one.
-                    let said = expected.tokens[..expected.received].iter();
-                    self.known.push(expected.prompt.iter().chain(said).copied().collect());
-                    let left = &expected.tokens[expected.received..];
+                    let left = self.end(id);
                     match finish {
                         Finish::End => {
                             assert_eq!(left, [END]);
                             self.tally.ended += 1;
                         }
-                        Finish::Length => {
+                        Finish::PromptComputed => {
                             assert!(left.is_empty());
                             self.tally.cut += 1;
                         }
@@ -325,6 +325,15 @@ impl Simulation {
                 }
             }
         }
+    }
+
+    /// A live sequence ended. Gives back the tokens that it had still to come to.
+    fn end(&mut self, id: SequenceId) -> Vec<TokenId> {
+        let mut expected = self.live.remove(&id).expect("the end of a live sequence");
+        let left = expected.tokens.split_off(expected.received);
+        // A next turn begins with this one.
+        self.known.push([expected.prompt, expected.tokens].concat());
+        left
     }
 
     /// Lets everything that was admitted finish.
@@ -465,11 +474,12 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         assert_eq!(batch.starts.len(), usize::from(step == 0), "it joins the very next step");
         lane.step(&mut batch);
         scheduler.complete(&batch, |event| match event {
-            Event::Token(id, token, _) if Some(id) == short => tokens.push(token),
-            Event::Finished(id, finish) => {
-                assert_eq!((Some(id), finish), (short, Finish::Length));
+            Event::Token { id, token, is_last, .. } if Some(id) == short => {
+                tokens.push(token);
+                assert_eq!(is_last, step == 2);
             }
-            _ => {}
+            Event::Token { .. } => {}
+            Event::Finished(id, finish) => panic!("{id:?} ended with {finish:?}"),
         });
     }
     assert_eq!(tokens, continuation(&"hi".bytes().map(TokenId::from).collect::<Vec<_>>(), 3, 0));

@@ -150,7 +150,7 @@ fn an_answer_is_the_same_streamed_or_whole() {
     let server = TestServer::fake_with(ServeConfig { chat_template, ..config() }, OPTIONS);
     let (invalid, stopped, cut) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let check = |client: &mut Client, seed: u64| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let dialect = &DIALECTS[random.within(0, DIALECTS.len() - 1)];
         let max_tokens = random.within(1, 60);
         let can_stop = dialect.path != "/generate" && random.one_in(2);

@@ -5,19 +5,29 @@ use std::io::Write;
 
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
+use super::reply::{Delta, Reply, ReplyContext, ReplyOptions, Summary};
 use super::request::{GenerationRequest, read_generation, read_text, refuse, refuse_unsupported};
-use super::{ReplyContext, Usage};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 
 /// cLLM's default for `max_tokens`.
-pub const MAX_TOKENS: u32 = 100;
+const MAX_TOKENS: u32 = 100;
 
-/// Reads a `/generate` or (`always_stream`) `/generate_stream` request.
+/// Reads a `/generate_stream` request.
 ///
 /// # Errors
 /// 400 that names the field.
-pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationRequest, ApiError> {
+pub fn read_generate_stream(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
+    let mut request = read_generate(body)?;
+    request.reply.stream = true;
+    Ok(request)
+}
+
+/// Reads a `/generate` request.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     // Temperature 0 is greedy; cLLM replaced it by 0.7.
     let defaults = Sampling { temperature: 0.7, top_p: 0.9, ..Sampling::default() };
     read_object(body, |fields| {
@@ -26,24 +36,21 @@ pub fn read_generate(body: &mut [u8], always_stream: bool) -> Result<GenerationR
             return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
         };
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
-        let request = read_generation(fields, defaults)?;
+        let request = read_generation(fields, defaults, Some(MAX_TOKENS))?;
         // Its answers have one text, and no place for these.
-        let logprobs =
-            request.extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some());
         for (name, asked) in [
             ("n", request.n > 1),
             ("echo", request.echo),
-            ("logprobs", logprobs),
-            ("stream_options", request.include_usage),
-            ("return_tokens", request.return_tokens),
-            ("timings_per_token", request.timings_per_token),
+            ("logprobs", request.reply.logprobs),
+            ("stream_options", request.reply.include_usage),
+            ("return_tokens", request.reply.return_tokens),
+            ("timings_per_token", request.reply.timings_per_token),
         ] {
             if asked {
                 return Err(ApiError::unsupported(name, format!("{name} is not supported here")));
             }
         }
-        let stream = request.stream || always_stream;
-        Ok(GenerationRequest { prompts: vec![read_text("prompt", &prompt)?], stream, ..request })
+        Ok(GenerationRequest { prompts: vec![read_text("prompt", &prompt)?], ..request })
     })
 }
 
@@ -68,40 +75,48 @@ pub fn push_encoded(out: &mut Vec<u8>, tokens: &[TokenId]) {
 /// The reply to `/generate` and `/generate_stream`.
 #[derive(Debug)]
 pub struct GenerateReply {
-    stream: bool,
+    options: ReplyOptions,
     id: String,
-    started: Micros,
+    received: Micros,
     text: String,
 }
 
 impl GenerateReply {
     /// A reply without any text yet.
-    pub fn new(stream: bool, context: ReplyContext) -> Self {
-        Self { stream, id: context.id, started: context.started, text: String::new() }
+    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+        let (id, received) = (context.id.clone(), context.received);
+        Self { options, id, received, text: String::new() }
     }
 
-    /// True when it is an event stream.
-    pub fn is_stream(&self) -> bool {
-        self.stream
+    fn push_event(&self, token: &str, done: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: {\"id\":");
+        push_string(out, &self.id);
+        out.extend_from_slice(b",\"token\":\"");
+        push_string_inside(out, token);
+        write!(out, "\",\"done\":{done}}}\n\n").expect("memory");
+    }
+}
+
+impl Reply for GenerateReply {
+    fn options(&self) -> &ReplyOptions {
+        &self.options
     }
 
-    /// More text.
-    pub fn push_delta(&mut self, text: &str, out: &mut Vec<u8>) {
-        if !self.stream {
-            self.text.push_str(text);
-        } else if !text.is_empty() {
-            self.push_event(text, false, out);
+    fn push_delta(&mut self, _: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        if !self.options.stream {
+            self.text.push_str(delta.text);
+        } else if !delta.text.is_empty() {
+            self.push_event(delta.text, false, out);
         }
     }
 
-    /// The text has ended.
-    pub fn push_end(&mut self, usage: Usage, now: Micros, out: &mut Vec<u8>) {
-        if self.stream {
+    fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>) {
+        if self.options.stream {
             self.push_event("", true, out);
             return;
         }
-        let seconds = now.seconds_since(self.started);
-        let tokens = usage.completion_tokens;
+        let seconds = now.seconds_since(self.received);
+        let tokens = summary.usage.completion_tokens;
         let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
         out.extend_from_slice(b"{\"success\":true,\"data\":{\"id\":");
         push_string(out, &self.id);
@@ -114,22 +129,15 @@ impl GenerateReply {
         )
         .expect("memory");
     }
-
-    fn push_event(&self, token: &str, done: bool, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: {\"id\":");
-        push_string(out, &self.id);
-        out.extend_from_slice(b",\"token\":\"");
-        push_string_inside(out, token);
-        write!(out, "\",\"done\":{done}}}\n\n").expect("memory");
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::reply::Usage;
 
     fn read(body: &str) -> GenerationRequest {
-        read_generate(&mut body.as_bytes().to_vec(), false).unwrap()
+        read_generate(&mut body.as_bytes().to_vec()).unwrap()
     }
 
     #[test]
@@ -142,7 +150,7 @@ mod tests {
     #[test]
     fn an_empty_prompt_is_refused_at_once() {
         for body in [r#"{}"#, r#"{"prompt":""}"#, r#"{"prompt":["a"]}"#] {
-            let error = read_generate(&mut body.as_bytes().to_vec(), false).unwrap_err();
+            let error = read_generate(&mut body.as_bytes().to_vec()).unwrap_err();
             assert_eq!((error.status, error.param), (400, Some("prompt")));
         }
     }
@@ -153,14 +161,15 @@ mod tests {
             id: "i".into(),
             model: "m".into(),
             created: 0,
-            started: Micros(1_000_000),
+            received: Micros(1_000_000),
             prompt_tokens: 1,
         };
         let mut out = Vec::new();
-        let mut reply = GenerateReply::new(false, context());
-        reply.push_delta("hi", &mut out);
+        let mut reply = GenerateReply::new(ReplyOptions::default(), &context());
+        reply.push_delta(0, Delta { text: "hi", ..Delta::default() }, &mut out);
         let usage = Usage { prompt_tokens: 1, completion_tokens: 4, ..Usage::default() };
-        reply.push_end(usage, Micros(3_000_000), &mut out);
+        let summary = Summary { usage, ..Summary::default() };
+        reply.push_end(summary, Micros(3_000_000), &mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(
             value,
@@ -169,9 +178,10 @@ mod tests {
         );
 
         let mut out = Vec::new();
-        let mut reply = GenerateReply::new(true, context());
-        reply.push_delta("h\"", &mut out);
-        reply.push_end(usage, Micros(3_000_000), &mut out);
+        let options = ReplyOptions { stream: true, ..ReplyOptions::default() };
+        let mut reply = GenerateReply::new(options, &context());
+        reply.push_delta(0, Delta { text: "h\"", ..Delta::default() }, &mut out);
+        reply.push_end(summary, Micros(3_000_000), &mut out);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "data: {\"id\":\"i\",\"token\":\"h\\\"\",\"done\":false}\n\n\

@@ -2,9 +2,19 @@
 
 use std::io::Write;
 
-use super::Dialect;
 use super::json::push_string;
 use crate::limits::ERROR_BYTES_MAX;
+
+/// How errors are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// As OpenAI writes them.
+    OpenAi,
+    /// As cLLM writes them.
+    Cllm,
+    /// As Anthropic writes them.
+    Anthropic,
+}
 
 /// What went wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +61,16 @@ impl ApiError {
     /// 401: no key, or a wrong one.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self { code: Some("invalid_api_key"), ..Self::new(401, "authentication_error", message) }
+    }
+
+    /// The event that ends a stream with an error, after its head has been sent.
+    pub fn push_event(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        if dialect == Dialect::Anthropic {
+            out.extend_from_slice(b"event: error\n");
+        }
+        out.extend_from_slice(b"data: ");
+        self.push_body(dialect, out);
+        out.extend_from_slice(b"\n\n");
     }
 
     /// 404: no such path.

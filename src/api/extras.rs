@@ -1,7 +1,7 @@
 //! The fields that few requests have: biases, log-probabilities, the least number of
 //! tokens; and, in [`super::chain`], those of llama.cpp's samplers.
 //!
-//! What needs the vocabulary stays text here; `front::prepare` makes tokens of it.
+//! What needs the vocabulary stays text here; `prepare` makes tokens of it.
 
 use simd_json::prelude::*;
 use simd_json::tape::Value;

@@ -8,7 +8,7 @@ use crate::types::TokenId;
 
 /// A token of the text, how probable it was, and what else was.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprobs {
+pub struct SpelledLogprobs {
     /// The token that was chosen.
     pub chosen: Scored,
     /// The most probable ones, as many as were asked for.
@@ -42,7 +42,7 @@ pub struct TokenList(Vec<u8>);
 
 impl TokenList {
     /// More tokens, as chats have them or, with their numbers, llama-server.
-    pub fn extend(&mut self, tokens: &[TokenLogprobs], with_id: bool) {
+    pub fn extend(&mut self, tokens: &[SpelledLogprobs], with_id: bool) {
         for token in tokens {
             push_comma(&mut self.0);
             push_scored(&mut self.0, &token.chosen, with_id);
@@ -81,7 +81,7 @@ pub struct TokenColumns {
 
 impl TokenColumns {
     /// More tokens.
-    pub fn extend(&mut self, tokens: &[TokenLogprobs]) {
+    pub fn extend(&mut self, tokens: &[SpelledLogprobs]) {
         for token in tokens {
             let Self { tokens, logprobs, top, offsets, offset } = self;
             let text = token.chosen.text();
@@ -159,12 +159,15 @@ mod tests {
         Scored { token, bytes: bytes.to_vec(), logprob }
     }
 
-    fn tokens() -> [TokenLogprobs; 2] {
+    fn tokens() -> [SpelledLogprobs; 2] {
         let a = scored(7, b"a", -0.5);
         let half = scored(8, &[0xc3], -1.0);
         [
-            TokenLogprobs { top: vec![a.clone(), scored(9, b"\"", f32::NEG_INFINITY)], chosen: a },
-            TokenLogprobs { top: Vec::new(), chosen: half },
+            SpelledLogprobs {
+                top: vec![a.clone(), scored(9, b"\"", f32::NEG_INFINITY)],
+                chosen: a,
+            },
+            SpelledLogprobs { top: Vec::new(), chosen: half },
         ]
     }
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 use super::error::ApiError;
 use super::json::{push_string, push_string_inside, read_object};
 use super::logprobs::TokenColumns;
+use super::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
 use super::request::{
     GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
 };
-use super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
+use crate::clock::Micros;
 use crate::types::{ModelInfo, Sampling, TokenId};
 
 /// OpenAI's default for `max_tokens` of a completion.
-pub const COMPLETION_MAX_TOKENS: u32 = 16;
+const COMPLETION_MAX_TOKENS: u32 = 16;
 
 /// Reads a `/v1/completions` request.
 ///
@@ -24,7 +25,7 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         refuse_unsupported(fields)?;
         refuse(fields, &[("add_generation_prompt", "true")])?;
         fields.string("model")?; // one model is served, whatever it is called
-        let request = read_generation(fields, Sampling::default())?;
+        let request = read_generation(fields, Sampling::default(), Some(COMPLETION_MAX_TOKENS))?;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
@@ -65,7 +66,7 @@ pub fn push_model(
 /// The reply to `/v1/completions`.
 #[derive(Debug)]
 pub struct CompletionReply {
-    pub(in crate::api) options: ReplyOptions,
+    options: ReplyOptions,
     /// `{"id":…,"object":"text_completion","created":…,"model":…,"choices":[`,
     /// the same in every event.
     prefix: Vec<u8>,
@@ -96,14 +97,14 @@ impl CompletionReply {
         let choices = (0..options.choices).map(choice).collect();
         Self { options, prefix, choices }
     }
+}
 
-    /// True when it is an event stream.
-    pub fn is_stream(&self) -> bool {
-        self.options.stream
+impl Reply for CompletionReply {
+    fn options(&self) -> &ReplyOptions {
+        &self.options
     }
 
-    /// More of a choice, and the reason if it is the last.
-    pub fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+    fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
         let Self { options, prefix, choices } = self;
         let choice = &mut choices[index];
         choice.text.push_str(delta.text);
@@ -123,8 +124,7 @@ impl CompletionReply {
         choice.logprobs.clear();
     }
 
-    /// All choices have ended.
-    pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
+    fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
         let Self { options, prefix, choices } = self;
         if options.stream {
             return push_stream_end(options, prefix, &summary, out);
@@ -240,8 +240,8 @@ pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Prompt;
-    use crate::clock::Micros;
+    use crate::api::reply::Timings;
+    use crate::api::request::{Length, Prompt};
 
     fn read(body: &str) -> Result<GenerationRequest, ApiError> {
         read_completion(&mut body.as_bytes().to_vec())
@@ -338,7 +338,8 @@ mod tests {
             "logprobs":false,"response_format":{"type":"text"},"logit_bias":{},"echo":false}"#;
         let request = read(harmless).unwrap();
         assert_eq!(request.sampling, Sampling::default());
-        assert_eq!((request.max_tokens, request.seed, request.stream), (None, None, false));
+        assert_eq!(request.length, Length::Default(Some(16)));
+        assert_eq!((request.seed, request.reply), (None, ReplyOptions::default()));
     }
 
     fn context() -> ReplyContext {
@@ -346,7 +347,7 @@ mod tests {
             id: "cmpl-1".into(),
             model: "m".into(),
             created: 5,
-            started: Micros(0),
+            received: Micros(0),
             prompt_tokens: 2,
         }
     }
@@ -365,9 +366,8 @@ mod tests {
         reply.push_delta(1, delta("z", Some(FinishReason::Stop)), &mut out);
         assert!(out.is_empty());
         let usage = Usage { prompt_tokens: 2, cached_tokens: 1, completion_tokens: 3 };
-        let timings =
-            crate::api::Timings { queued: Duration::from_millis(5), ..Default::default() };
-        reply.push_end(Summary { usage, timings }, &mut out);
+        let timings = Timings { queued: Duration::from_millis(5), ..Default::default() };
+        reply.push_end(Summary { usage, timings }, Micros(0), &mut out);
         let mut value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let told = value.as_object_mut().unwrap().remove("timings").unwrap();
         assert_eq!((&told["queued_ms"], &told["cache_n"]), (&5.0.into(), &1.into()));
@@ -395,7 +395,7 @@ mod tests {
         reply.push_delta(0, delta("", None), &mut out);
         reply.push_delta(0, delta("b", Some(FinishReason::Stop)), &mut out);
         let usage = Usage { prompt_tokens: 1, cached_tokens: 0, completion_tokens: 2 };
-        reply.push_end(Summary { usage, ..Summary::default() }, &mut out);
+        reply.push_end(Summary { usage, ..Summary::default() }, Micros(0), &mut out);
         let text = String::from_utf8(out).unwrap();
         let events: Vec<&str> = text.split_terminator("\n\n").collect();
         assert_eq!(events.len(), 4);

@@ -9,6 +9,7 @@ use super::constrain::{RequestedConstraint, read_constraint};
 use super::error::ApiError;
 use super::extras::{RequestedExtras, read_extras};
 use super::json::{Fields, wrong};
+use super::reply::ReplyOptions;
 use crate::limits::{
     CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX,
     SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
@@ -22,9 +23,8 @@ pub struct GenerationRequest {
     pub prompts: Vec<Prompt>,
     /// Choices for each prompt, all of one prompt behind each other; at least one.
     pub n: usize,
-    /// Tokens to generate at most: none, where the prompt alone is to be computed and
-    /// kept, or [`AS_MANY_AS_FIT`]. `None` leaves it to the server.
-    pub max_tokens: Option<u32>,
+    /// How many tokens to generate for each choice.
+    pub length: Length,
     /// How to choose tokens. Its seed is filled in from `seed`.
     pub sampling: Sampling,
     /// What few ask of the sampler.
@@ -39,22 +39,27 @@ pub struct GenerationRequest {
     pub echo: bool,
     /// What comes behind the text that is to be filled in.
     pub suffix: Option<String>,
-    /// Send text as it comes.
-    pub stream: bool,
-    /// Send the token counts at the end of a stream.
-    pub include_usage: bool,
-    /// Who goes first, as far as the server decides.
+    /// Its priority and its timeout.
     pub urgency: Urgency,
-    /// Begin with what the KV cache has of the prompt.
+    /// Reuse the part of the prompt that the KV cache already holds.
     pub cache_prompt: bool,
-    /// The numbers of the tokens, too.
-    pub return_tokens: bool,
-    /// Each event of a stream says how far it is.
-    pub timings_per_token: bool,
+    /// How to write the answer.
+    pub reply: ReplyOptions,
 }
 
-/// No bound of its own on the tokens to generate.
-pub const AS_MANY_AS_FIT: u32 = u32::MAX;
+/// How many tokens to generate for a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// The request does not say: the server's `--n-predict` or else the dialect's own default,
+    /// cut to what fits. `None` is as many as fit.
+    Default(Option<u32>),
+    /// At most this many, at least 1. They must fit behind the prompt.
+    AtMost(u32),
+    /// As many as fit behind the prompt.
+    Fit,
+    /// None: the prompt is computed and kept in the KV cache.
+    PromptOnly,
+}
 
 impl Default for GenerationRequest {
     /// What OpenAI's API does where a request says nothing; no prompt.
@@ -62,7 +67,7 @@ impl Default for GenerationRequest {
         Self {
             prompts: Vec::new(),
             n: 1,
-            max_tokens: None,
+            length: Length::Default(None),
             sampling: Sampling::default(),
             extras: None,
             seed: None,
@@ -70,24 +75,22 @@ impl Default for GenerationRequest {
             constraint: None,
             echo: false,
             suffix: None,
-            stream: false,
-            include_usage: false,
             urgency: Urgency::default(),
             cache_prompt: true,
-            return_tokens: false,
-            timings_per_token: false,
+            reply: ReplyOptions::default(),
         }
     }
 }
 
-/// Reads what the dialects that generate text have in common, on top of the
-/// dialect's own sampling defaults. Prompts are the caller's.
+/// Reads the fields that all dialects share, on top of the dialect's own defaults: its sampling,
+/// and `default_length` for a request without `max_tokens`. The caller reads the prompts.
 ///
 /// # Errors
 /// 400 that names the field.
 pub fn read_generation(
     fields: &Fields<'_, '_>,
     defaults: Sampling,
+    default_length: Option<u32>,
 ) -> Result<GenerationRequest, ApiError> {
     let n = read_n(fields)?;
     let include_usage = match fields.object("stream_options")? {
@@ -96,23 +99,29 @@ pub fn read_generation(
     };
     let flag = |name, default| Ok(fields.boolean(name)?.unwrap_or(default));
     let mut sampling = read_sampling(fields, defaults)?;
+    let extras = read_extras(fields, &mut sampling)?;
+    let length = read_n_predict(fields)?.or(read_max_tokens(fields)?.map(Length::AtMost));
     Ok(GenerationRequest {
         prompts: Vec::new(),
         n,
-        extras: read_extras(fields, &mut sampling)?,
+        reply: ReplyOptions {
+            stream: flag("stream", false)?,
+            include_usage,
+            timings_per_token: flag("timings_per_token", false)?,
+            logprobs: extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some()),
+            return_tokens: flag("return_tokens", false)?,
+            ..ReplyOptions::default()
+        },
+        extras,
         sampling,
-        max_tokens: read_n_predict(fields)?.or(read_max_tokens(fields)?),
+        length: length.unwrap_or(Length::Default(default_length)),
         seed: read_seed(fields)?,
         stops: read_stop_list("stop", fields)?,
         constraint: read_constraint(fields)?,
         echo: flag("echo", false)?,
         suffix: fields.string("suffix")?.filter(|suffix| !suffix.is_empty()),
-        stream: flag("stream", false)?,
-        include_usage,
         urgency: read_urgency(fields)?,
         cache_prompt: flag("cache_prompt", true)?,
-        return_tokens: flag("return_tokens", false)?,
-        timings_per_token: flag("timings_per_token", false)?,
     })
 }
 
@@ -411,11 +420,13 @@ pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError>
     Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits
 }
 
-/// Reads `n_predict`, llama-server's name for it: -1 is as many as fit, 0 the prompt
-/// alone.
-fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+/// Reads `n_predict`, llama-server's name for it. -1 is as many as fit, 0 the prompt alone.
+fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
     let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
-    Ok(n.map(|n| u32::try_from(n).unwrap_or(AS_MANY_AS_FIT)))
+    Ok(n.map(|n| match n {
+        0 => Length::PromptOnly,
+        n => u32::try_from(n).map_or(Length::Fit, Length::AtMost),
+    }))
 }
 
 /// Reads `seed`: any whole number. Negative ones (llama-server's -1) draw one.

@@ -31,7 +31,7 @@ use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
-use crate::ring::DecodeLink;
+use crate::ring::LaneLink;
 use crate::ring::message::{Batch, Failed, Input, Row, Sample, Start};
 use crate::types::{Extras, Generation, Owner, Position, Sampling, SlotId, TokenId};
 use calls::Calls;
@@ -39,7 +39,7 @@ use extras::Asked;
 use sampler::{History, Sampler};
 
 /// Runs batches until the front lane closes the link.
-pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: DecodeLink) {
+pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
     let mut allocations = allocations_on_this_thread();
     while let Some(mut batch) = link.receive() {
         lane.step(&mut batch);

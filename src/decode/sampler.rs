@@ -24,6 +24,7 @@ use super::largest::{Candidate, keep_largest, kth_largest, max};
 pub use super::largest::{NARROW_K_MAX, argmax};
 use super::penalties::apply_penalties;
 use super::weights::{RADIX_BUCKETS, draw_from, exp_into, nucleus_floor, reheat};
+use crate::random::mix;
 use crate::types::{Sampling, TokenId};
 
 /// Temperatures under this are greedy: no second-best logit has a chance, and
@@ -180,15 +181,8 @@ impl Sampler {
     }
 }
 
-/// A number in `[0, 1)` from a seed and a position: SplitMix64 (Steele et al.,
-/// 2014) applied to both.
+/// A number in `[0, 1)` that depends on a seed and a position alone.
 fn uniform(seed: u64, position: u64) -> f64 {
-    let mix = |mut z: u64| {
-        z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    };
     (mix(mix(seed) ^ position) >> 11) as f64 / (1u64 << 53) as f64
 }
 

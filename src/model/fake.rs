@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Backend, DecodeRow, StepError};
+use crate::random::mix;
 use crate::types::{Position, SlotId, TokenId};
 
 /// Tokens of the fake vocabulary: one for each byte, and [`END`].
@@ -237,10 +238,7 @@ pub fn continuation_with(options: &FakeOptions, prompt: &[TokenId], max: usize) 
     tokens
 }
 
-/// SplitMix64's finaliser over the running hash and the token.
+/// The running hash with one more token.
 fn absorb(hash: u64, token: TokenId) -> u64 {
-    let mut z = (hash ^ u64::from(token.cast_unsigned())).wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    mix(hash ^ u64::from(token.cast_unsigned()))
 }

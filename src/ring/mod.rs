@@ -1,12 +1,15 @@
-//! The rings between the lanes: typed pairs of SPSC queues and their bells.
+//! The rings between the front lane and the lanes that work for it: typed pairs of SPSC queues
+//! and their bells.
 //!
 //! ```text
-//! front lane --FrontLink--> [ring: Box<Batch>] --DecodeLink--> decode lane
-//!            <------------- [ring: Box<Batch>] <-------------
+//! front lane --FrontLink--> [ring: Box<T>] --LaneLink--> another lane
+//!            <------------- [ring: Box<T>] <------------
 //! ```
 //!
-//! **Invariant:** a push never waits. There are fewer batches alive than a
-//! ring has places (`limits.rs`), so a full ring is a bug.
+//! What goes down comes back. To the decode lane these are batches, to the prepare lane and the
+//! embed lane pieces of work.
+//!
+//! **Invariant:** a push never waits. Both rings hold everything that is in flight.
 
 pub mod bell;
 pub mod message;
@@ -15,74 +18,97 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bell::{SocketBell, ThreadBell};
-use message::Batch;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::limits::RING_CAPACITY;
-
 /// The front lane's end.
-pub struct FrontLink {
-    down: Producer<Box<Batch>>,
-    up: Consumer<Box<Batch>>,
-    decode_bell: Arc<ThreadBell>,
+pub struct FrontLink<T> {
+    down: Producer<Box<T>>,
+    up: Consumer<Box<T>>,
+    lane_bell: Arc<ThreadBell>,
+    /// Sent and not yet received. At most the ring's capacity, so `up` has a place for each.
+    in_flight: usize,
 }
 
-/// The decode lane's end.
-pub struct DecodeLink {
-    down: Consumer<Box<Batch>>,
-    up: Producer<Box<Batch>>,
-    decode_bell: Arc<ThreadBell>,
+/// The other lane's end.
+pub struct LaneLink<T> {
+    down: Consumer<Box<T>>,
+    up: Producer<Box<T>>,
+    lane_bell: Arc<ThreadBell>,
     front_bell: Arc<SocketBell>,
     spin: Duration,
 }
 
-/// Both ends of the link between the front lane and the decode lane. `spin` is
-/// how long the decode lane polls an empty ring before it parks.
-pub fn link(front_bell: Arc<SocketBell>, spin: Duration) -> (FrontLink, DecodeLink) {
-    let (down_tx, down_rx) = RingBuffer::new(RING_CAPACITY);
-    let (up_tx, up_rx) = RingBuffer::new(RING_CAPACITY);
-    let decode_bell = Arc::new(ThreadBell::default());
+/// Both ends of a link that `capacity` items may be in. `front_bell` wakes the front lane.
+/// `spin` is how long the other lane polls an empty ring before it parks.
+pub fn link<T>(
+    capacity: usize,
+    front_bell: Arc<SocketBell>,
+    spin: Duration,
+) -> (FrontLink<T>, LaneLink<T>) {
+    let (down_tx, down_rx) = RingBuffer::new(capacity);
+    let (up_tx, up_rx) = RingBuffer::new(capacity);
+    let lane_bell = Arc::new(ThreadBell::default());
     (
-        FrontLink { down: down_tx, up: up_rx, decode_bell: decode_bell.clone() },
-        DecodeLink { down: down_rx, up: up_tx, decode_bell, front_bell, spin },
+        FrontLink { down: down_tx, up: up_rx, lane_bell: lane_bell.clone(), in_flight: 0 },
+        LaneLink { down: down_rx, up: up_tx, lane_bell, front_bell, spin },
     )
 }
 
-impl FrontLink {
-    /// Hands a batch to the decode lane.
-    pub fn send(&mut self, batch: Box<Batch>) {
-        assert!(self.down.push(batch).is_ok(), "the ring holds every batch alive");
-        self.decode_bell.ring();
+impl<T> FrontLink<T> {
+    /// Hands an item over.
+    ///
+    /// # Errors
+    /// The item itself, when as many are in flight as the link holds.
+    pub fn send(&mut self, item: Box<T>) -> Result<(), Box<T>> {
+        if self.in_flight == self.down.buffer().capacity() {
+            return Err(item);
+        }
+        assert!(self.down.push(item).is_ok(), "the ring holds every item in flight");
+        self.in_flight += 1;
+        self.lane_bell.ring();
+        Ok(())
     }
 
-    /// The next batch that came back, if one has.
-    pub fn receive(&mut self) -> Option<Box<Batch>> {
-        self.up.pop().ok()
+    /// The next item that came back, if one has.
+    pub fn receive(&mut self) -> Option<Box<T>> {
+        let item = self.up.pop().ok()?;
+        self.in_flight -= 1;
+        Some(item)
     }
 
-    /// True when [`FrontLink::receive`] would return a batch.
+    /// True when [`FrontLink::receive`] would return an item.
     pub fn is_ready(&self) -> bool {
         !self.up.is_empty()
     }
 }
 
-impl Drop for FrontLink {
+impl<T> Drop for FrontLink<T> {
     fn drop(&mut self) {
-        self.decode_bell.close();
+        self.lane_bell.close();
     }
 }
 
-impl DecodeLink {
-    /// The next batch, waiting for one; `None` once the front lane is gone and
-    /// all it sent has been received.
-    pub fn receive(&mut self) -> Option<Box<Batch>> {
-        self.decode_bell.wait(self.spin, || !self.down.is_empty());
+impl<T> LaneLink<T> {
+    /// The next item, waiting for one. `None` once the front lane is gone and everything that it
+    /// sent has been received.
+    pub fn receive(&mut self) -> Option<Box<T>> {
+        self.lane_bell.wait(self.spin, || !self.down.is_empty());
         self.down.pop().ok()
     }
 
-    /// Sends a batch back.
-    pub fn send(&mut self, batch: Box<Batch>) {
-        assert!(self.up.push(batch).is_ok(), "the ring holds every batch alive");
+    /// The next item, if there is one.
+    pub fn try_receive(&mut self) -> Option<Box<T>> {
+        self.down.pop().ok()
+    }
+
+    /// True when the front lane is gone.
+    pub fn is_closed(&self) -> bool {
+        self.lane_bell.is_closed()
+    }
+
+    /// Sends an item back.
+    pub fn send(&mut self, item: Box<T>) {
+        assert!(self.up.push(item).is_ok(), "the ring holds every item in flight");
         self.front_bell.ring();
     }
 }

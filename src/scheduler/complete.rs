@@ -6,7 +6,7 @@ use super::cost::Rows;
 use super::sequence::{SequenceId, State};
 use super::{Event, Finish, Scheduler};
 use crate::limits::STEP_RETRIES_MAX;
-use crate::ring::message::{Batch, Failed, Start};
+use crate::ring::message::{Batch, Failed, Row, Sample, Start};
 
 impl Scheduler {
     /// Takes a step's answers, and tells `event` what became of each sequence
@@ -15,9 +15,7 @@ impl Scheduler {
         self.learn(batch);
         if !batch.step_failed {
             for row in &batch.rows {
-                if let Some(id) = self.slots.holder(row.owner) {
-                    self.sequences.get_mut(id).failures = 0;
-                }
+                self.computed(row, batch, &mut event);
             }
         }
         for sample in &batch.samples {
@@ -35,12 +33,12 @@ impl Scheduler {
             sequence.tokens.push(sample.token);
             sequence.mu = sample.mu;
             let is_last = sequence.generated() == sequence.max_tokens as usize;
-            event(Event::Token(id, sample.token, sample.logprobs));
-            // `event` may not cancel: the caller does so after this call.
             if is_last {
                 self.release(id);
-                event(Event::Finished(id, Finish::Length));
             }
+            // `event` may not cancel: the caller does so after this call.
+            let Sample { token, logprobs, .. } = *sample;
+            event(Event::Token { id, token, logprobs, is_last });
         }
         for failed in &batch.failed {
             if let Some(id) = self.slots.holder(failed.owner) {
@@ -49,7 +47,32 @@ impl Scheduler {
         }
     }
 
-    /// What the step took tells what the next will.
+    /// A row was computed.
+    fn computed(&mut self, row: &Row, batch: &Batch, event: &mut impl FnMut(Event)) {
+        let Some(id) = self.slots.holder(row.owner) else { return };
+        let sequence = self.sequences.get_mut(id);
+        sequence.failures = 0;
+        let is_whole_prompt = row.position.index() + 1 == sequence.prompt_tokens;
+        let failed = batch.failed.iter().any(|failed| failed.owner == row.owner);
+        if sequence.max_tokens == 0 && is_whole_prompt && !failed {
+            self.release(id);
+            event(Event::Finished(id, Finish::PromptComputed));
+        }
+    }
+
+    /// The time that a step with the rows of `batch` is expected to take, once it can be told.
+    pub fn step_time(&self, batch: &Batch) -> Option<Duration> {
+        let (decode, prefill) = rows_of(batch);
+        self.cost.step(decode, prefill)
+    }
+
+    /// The time of the shortest step, one row of a short text, once it can be told.
+    pub fn shortest_step(&self) -> Option<Duration> {
+        let (row, none) = (Rows { count: 1, depths: 0 }, Rows::default());
+        self.cost.step(row, none).or_else(|| self.cost.step(none, row))
+    }
+
+    /// Learns from the time that a step took.
     fn learn(&mut self, batch: &Batch) {
         let ran = batch.rows.len() - batch.rows_dropped as usize;
         if batch.step_failed {
@@ -64,12 +87,7 @@ impl Scheduler {
         let copies = batch.starts.iter().filter(is_copy).count();
         // Rows that were dropped took nothing.
         if took > 0 && batch.rows_dropped == 0 {
-            let (mut decode, mut prefill) = (Rows::default(), Rows::default());
-            for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
-                let decodes = rows.len() == 1 && rows[0].sample;
-                let kind = if decodes { &mut decode } else { &mut prefill };
-                rows.iter().for_each(|row| kind.add(row.position.index()));
-            }
+            let (decode, prefill) = rows_of(batch);
             self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
         }
     }
@@ -100,4 +118,15 @@ impl Scheduler {
         sequence.state = State::Running(owner);
         self.restarts.push(id).expect("one restart for each slot");
     }
+}
+
+/// The decode rows and the prompt rows of a step.
+fn rows_of(batch: &Batch) -> (Rows, Rows) {
+    let (mut decode, mut prefill) = (Rows::default(), Rows::default());
+    for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
+        let decodes = rows.len() == 1 && rows[0].sample;
+        let kind = if decodes { &mut decode } else { &mut prefill };
+        rows.iter().for_each(|row| kind.add(row.position.index()));
+    }
+    (decode, prefill)
 }

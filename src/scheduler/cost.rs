@@ -134,6 +134,14 @@ impl StepCost {
         }
     }
 
+    /// The time of a step with these rows, once it can be told.
+    pub fn step(&self, decode: Rows, prefill: Rows) -> Option<Duration> {
+        if prefill.count == 0 {
+            return self.decode(decode);
+        }
+        self.both(decode, prefill).map(|us| Duration::from_secs_f64(us / 1e6))
+    }
+
     /// The time of a step of both kinds.
     fn both(&self, decode: Rows, prefill: Rows) -> Option<f64> {
         let count = self.pass(decode, prefill);

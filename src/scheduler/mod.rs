@@ -53,7 +53,7 @@ pub use sequence::{NewSequence, SequenceId};
 use sequence::{Sequence, Sequences, State};
 use shares::{Shares, Waiting};
 use slots::Slots;
-pub use view::{SlotState, SlotView, Tally};
+pub use view::{Phase, SlotView, Tally};
 
 /// When a sequence starts, this part of the cells that its generation may need must be free:
 /// one in four. It is preempted if they turn out too few.
@@ -67,10 +67,18 @@ const OLDEST_FIRST_ONE_IN: u64 = 4;
 /// What became of a sequence in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It goes on with this token, whose log-probabilities, if it was asked for them,
-    /// are these of the batch's.
-    Token(SequenceId, TokenId, Option<u16>),
-    /// It is over. The id is free for another sequence.
+    /// A token came.
+    Token {
+        /// The sequence. Where this is its last token, the id is free for another one.
+        id: SequenceId,
+        /// The token.
+        token: TokenId,
+        /// The index of its log-probabilities in the batch, where it was asked for them.
+        logprobs: Option<u16>,
+        /// It has as many tokens as it asked for.
+        is_last: bool,
+    },
+    /// It is over, without a token that belongs to its text. The id is free for another one.
     Finished(SequenceId, Finish),
 }
 
@@ -79,8 +87,8 @@ pub enum Event {
 pub enum Finish {
     /// With an end-of-generation token, which is not part of its text.
     End,
-    /// With as many tokens as it asked for.
-    Length,
+    /// With its prompt computed: it asked for no token.
+    PromptComputed,
     /// The steps that it was in failed.
     Failed,
     /// Its constraint could not be followed any further.
@@ -175,7 +183,6 @@ impl Scheduler {
         let (prompt, max_tokens) = (sequence.prompt.len() as u64, u64::from(sequence.max_tokens));
         let limit = u64::from(self.capacity.sequence_tokens);
         assert!(prompt > 0, "an empty prompt was admitted");
-        assert!(max_tokens > 0, "a sequence of no tokens was admitted");
         assert!(prompt + max_tokens <= limit, "{prompt} + {max_tokens} tokens; {limit} may be");
     }
 
@@ -389,7 +396,7 @@ impl Scheduler {
     /// The next row of a sequence.
     fn plan_row(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
-        let sample = sequence.rows_left() == 1;
+        let sample = sequence.rows_left() == 1 && sequence.max_tokens > 0;
         let input = match sequence.tokens.get(sequence.planned) {
             Some(token) => Input::Token(*token),
             None => Input::Carry,

@@ -9,7 +9,7 @@ use crate::types::{Extras, KeyId, Owner, Position, Sampling, TokenId};
 pub struct NewSequence {
     /// The prompt; at least one token.
     pub prompt: Box<[TokenId]>,
-    /// The number of tokens to generate at most; at least one.
+    /// The number of tokens to generate at most. 0 computes the prompt alone, for the KV cache.
     pub max_tokens: u32,
     /// How to choose them.
     pub sampling: Sampling,
@@ -101,6 +101,9 @@ impl Sequence {
     /// the sample that comes back before the next step. 1 is decoding, more is
     /// prefill.
     pub fn rows_left(&self) -> usize {
+        if self.max_tokens == 0 {
+            return self.prompt_tokens - self.planned;
+        }
         if self.generated() + self.in_flight as usize == self.max_tokens as usize {
             return 0; // its last sample is on the way
         }

@@ -25,14 +25,14 @@ pub struct Tally {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotView {
     /// Who holds it, and what that one is doing.
-    pub held: Option<(SequenceId, SlotState)>,
+    pub held: Option<(SequenceId, Phase)>,
     /// Tokens that are in it, those of steps under way included.
     pub position: usize,
 }
 
-/// What the holder of a slot is doing.
+/// The phase of the sequence that holds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotState {
+pub enum Phase {
     /// Waiting for another one to compute what both begin with.
     Following,
     /// Computing its prompt.
@@ -49,9 +49,9 @@ impl Scheduler {
             let Some(id) = holder else { return SlotView { held: None, position } };
             let sequence = self.sequences.get(id);
             let state = match sequence.state {
-                State::Following { .. } => SlotState::Following,
-                _ if sequence.planned < sequence.prompt_tokens => SlotState::Prefill,
-                _ => SlotState::Decode,
+                State::Following { .. } => Phase::Following,
+                _ if sequence.planned < sequence.prompt_tokens => Phase::Prefill,
+                _ => Phase::Decode,
             };
             SlotView { held: Some((id, state)), position }
         })

@@ -11,28 +11,30 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corelane::api::{Reply, ReplyContext, Route};
+use corelane::api::route;
 use corelane::clock::Micros;
 use corelane::config::ServeConfig;
-use corelane::front::engine::Submission;
-use corelane::front::prepare::{self, Prepared, PreparedGeneration, Serving};
-use corelane::lanes::{Served, Server};
+use corelane::engine::job::Job;
+use corelane::http::head::Method;
+use corelane::lanes::Server;
 use corelane::metrics::Metrics;
 use corelane::model::fake::FakeOptions;
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
+use corelane::prepare::{self, Envelope, Prepared, ServedModel};
+use corelane::random::SplitMix64;
 use corelane::types::{KeyId, ModelInfo};
 
-/// SplitMix64: the same seed, the same test.
-pub struct Random(pub u64);
+/// The same seed, the same test.
+pub struct Random(SplitMix64);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number in `low..=high`.
@@ -96,7 +98,7 @@ pub struct TestServer {
     server: Option<Server>,
     pub address: SocketAddr,
     pub metrics: Arc<Metrics>,
-    pub served: Served,
+    pub served: Arc<ServedModel>,
 }
 
 impl TestServer {
@@ -120,7 +122,7 @@ impl TestServer {
         Self::of(server, served)
     }
 
-    fn of(server: Server, served: Served) -> Self {
+    fn of(server: Server, served: Arc<ServedModel>) -> Self {
         let (address, metrics) = (server.address(), server.metrics());
         Self { address, metrics, server: Some(server), served }
     }
@@ -294,13 +296,14 @@ pub fn key(secret: &str) -> corelane::config::ApiKey {
     }
 }
 
-/// What a server of the fake model serves.
-pub fn serving(sequence_tokens: u32) -> Serving {
-    Serving {
+/// The fake model, as a server of it has it.
+pub fn served_model(sequence_tokens: u32) -> ServedModel {
+    ServedModel {
         vocab: Arc::new(Vocab::of_fake()),
         info: ModelInfo::default(),
         name: "fake".into(),
         chat: None,
+        context_tokens: sequence_tokens,
         sequence_tokens,
         slots: 1,
         embedding_tokens: None,
@@ -308,32 +311,23 @@ pub fn serving(sequence_tokens: u32) -> Serving {
     }
 }
 
-/// A good request, prepared.
-pub fn prepared(route: Route, body: &[u8], serving: &Serving) -> PreparedGeneration {
-    let parsed = prepare::read(route, body.to_vec()).unwrap();
-    match prepare::finish(parsed, serving, None, time::OffsetDateTime::UNIX_EPOCH) {
-        Ok(Prepared::Generation(generation)) => *generation,
-        _ => panic!("a request for text"),
-    }
-}
-
-/// What the front lane says of a request of nobody in particular.
-pub fn submission(
-    route: Route,
-    generation: &mut PreparedGeneration,
-    received: Micros,
-) -> Submission {
-    let (id, model) = ("gen-1".to_owned(), "fake".to_owned());
-    let context =
-        ReplyContext { id: id.clone(), model, created: 0, started: received, prompt_tokens: 0 };
-    Submission {
-        id,
-        reply: Reply::new(route, std::mem::take(&mut generation.reply), context),
+/// The job of a good request that needs no key.
+pub fn job(path: &str, body: &[u8], model: &ServedModel, received: Micros) -> Job {
+    let envelope = Envelope {
+        route: route::find(Method::Post, path).unwrap(),
+        number: 1,
         seed: 1,
         key: KeyId(0),
-        priority: 0,
+        priority_min: 0,
         timeout: None,
         received,
+        created: 0,
+    };
+    let request = prepare::read(envelope.route, body.to_vec()).unwrap();
+    let now = time::OffsetDateTime::UNIX_EPOCH;
+    match prepare::finish(request, &envelope, model, None, now) {
+        Ok(Prepared::Job(job)) => *job,
+        _ => panic!("a request for text"),
     }
 }
 

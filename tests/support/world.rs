@@ -7,9 +7,7 @@ use std::time::Duration;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::Batch;
-use corelane::scheduler::{
-    Capacity, Event, NewSequence, Scheduler, SequenceId, SlotState, SlotView,
-};
+use corelane::scheduler::{Capacity, Event, NewSequence, Phase, Scheduler, SequenceId, SlotView};
 use corelane::types::{KeyId, Sampling, TokenId};
 
 pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
@@ -123,7 +121,7 @@ impl World {
         let is_in = |view: &SlotView, wanted| view.held.is_some_and(|(_, state)| state == wanted);
         let has_row = |slot: usize| batch.rows.iter().any(|row| row.owner.slot.index() == slot);
         let decoding =
-            |(slot, view): &(usize, SlotView)| is_in(view, SlotState::Decode) && !has_row(*slot);
+            |(slot, view): &(usize, SlotView)| is_in(view, Phase::Decode) && !has_row(*slot);
         let slots = || self.scheduler.slots();
         Planned {
             waiting: self.scheduler.waiting_count(),
@@ -131,7 +129,7 @@ impl World {
             idle: slots().enumerate().filter(decoding).count(),
             decode_rows: batch.decode_rows,
             prefill_rows: batch.prefill_rows,
-            prompts_left: slots().filter(|view| is_in(view, SlotState::Prefill)).count(),
+            prompts_left: slots().filter(|view| is_in(view, Phase::Prefill)).count(),
             prompts: batch.rows.chunk_by(|a, b| a.owner == b.owner).filter(|r| r.len() > 1).count(),
             copies: batch.starts.iter().filter(|s| s.source != s.owner.slot).count(),
         }
@@ -156,13 +154,14 @@ impl World {
         let now = self.now;
         let served = &mut self.served;
         self.scheduler.complete(&batch, |event| match event {
-            Event::Token(id, ..) => {
+            Event::Token { id, is_last, .. } => {
                 let served = served.get_mut(&id).expect("it was sent");
                 served.first_token.get_or_insert(now);
                 if let Some(last) = served.last_token.replace(now) {
                     served.longest_gap = served.longest_gap.max(now - last);
                 }
                 served.tokens += 1;
+                served.ended = is_last;
             }
             Event::Finished(id, _) => served.get_mut(&id).expect("it was sent").ended = true,
         });

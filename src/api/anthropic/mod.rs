@@ -13,33 +13,49 @@ use super::chat::messages::{check_choice, check_names, check_object, checked_nam
 use super::constrain::{RequestedConstraint, of_schema};
 use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
+use super::reply::ReplyOptions;
 use super::request::{
-    GenerationRequest, read_max_tokens, read_sampling, read_stop_list, read_urgency, refuse,
-    refuse_unsupported,
+    GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
+    refuse, refuse_unsupported,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
-/// Reads a `/v1/messages` request, or, without `max_tokens`, one of `count_tokens`.
+/// Reads a `/v1/messages` request.
 ///
 /// # Errors
 /// 400 that names the field.
-pub fn read_messages(body: &mut [u8], counts_only: bool) -> Result<ChatRequest, ApiError> {
+pub fn read_messages(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
+    read(body, |max_tokens| {
+        let message = "max_tokens is missing; it must be a whole number of at least 1";
+        max_tokens.map(Length::AtMost).ok_or_else(|| ApiError::field("max_tokens", message))
+    })
+}
+
+/// Reads a `/v1/messages/count_tokens` request, which needs no `max_tokens`.
+///
+/// # Errors
+/// 400 that names the field.
+pub fn read_count(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
+    read(body, |_| Ok(Length::Default(None)))
+}
+
+fn read(
+    body: &mut [u8],
+    length: impl FnOnce(Option<u32>) -> Result<Length, ApiError>,
+) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
         fields.string("model")?; // one model is served, whatever it is called
-        let max_tokens = read_max_tokens(fields)?;
-        if max_tokens.is_none() && !counts_only {
-            let message = "max_tokens is missing; it must be a whole number of at least 1";
-            return Err(ApiError::field("max_tokens", message));
-        }
+        let length = length(read_max_tokens(fields)?)?;
+        let stream = fields.boolean("stream")?.unwrap_or(false);
         let generation = GenerationRequest {
-            max_tokens,
+            length,
             sampling: read_sampling(fields, Sampling::default())?,
             stops: read_stop_list("stop_sequences", fields)?,
-            stream: fields.boolean("stream")?.unwrap_or(false),
+            reply: ReplyOptions { stream, ..ReplyOptions::default() },
             urgency: read_urgency(fields)?,
             constraint: read_format(fields)?,
             ..GenerationRequest::default()

@@ -3,13 +3,14 @@
 use std::io::Write;
 
 use crate::api::json::{push_string, push_string_inside};
-use crate::api::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
+use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
 use crate::chat::output::{Parser, Part};
+use crate::clock::Micros;
 
 /// See the module's description.
 #[derive(Debug)]
 pub struct MessagesReply {
-    stream: bool,
+    options: ReplyOptions,
     id: String,
     model: String,
     prompt_tokens: u64,
@@ -42,41 +43,16 @@ impl MessagesReply {
     /// A reply without any text yet.
     pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
         Self {
-            stream: options.stream,
             id: context.id.clone(),
             model: context.model.clone(),
             prompt_tokens: context.prompt_tokens,
             parser: Some(Parser::new(options.parser)),
+            options,
             blocks: Vec::new(),
             begun: 0,
             finish: None,
             stop_word: None,
         }
-    }
-
-    /// True when it is an event stream.
-    pub fn is_stream(&self) -> bool {
-        self.stream
-    }
-
-    /// More of the message, and the reason if it is the last.
-    pub fn push_delta(&mut self, delta: Delta<'_>, out: &mut Vec<u8>) {
-        let mut parser = self.parser.take().expect("it was put back");
-        let mut take = |part: Part<'_>| match part {
-            Part::Content(text) => self.push_text(Kind::Text, text, out),
-            Part::Reasoning(text) => self.push_text(Kind::Thinking, text, out),
-            Part::ToolCallBegin { index, name } => {
-                self.push_text(Kind::ToolUse { index, name: name.into() }, "", out);
-            }
-            Part::ToolCallArguments { delta, .. } => self.push_more(delta, out),
-        };
-        parser.push(delta.text, &mut take);
-        if delta.finish.is_some() {
-            parser.finish(&mut take);
-        }
-        self.parser = Some(parser);
-        self.finish = delta.finish;
-        self.stop_word = delta.stop_word.map(str::to_owned);
     }
 
     /// Text of a kind: more of the last block, or the first of a new one.
@@ -91,7 +67,7 @@ impl MessagesReply {
 
     fn push_more(&mut self, text: &str, out: &mut Vec<u8>) {
         let Some(block) = self.blocks.last_mut() else { return };
-        if !self.stream {
+        if !self.options.stream {
             return block.text.push_str(text);
         }
         if text.is_empty() {
@@ -114,7 +90,7 @@ impl MessagesReply {
     }
 
     fn begin_block(&mut self, out: &mut Vec<u8>) {
-        if !self.stream {
+        if !self.options.stream {
             return;
         }
         if self.begun == 0 {
@@ -133,7 +109,7 @@ impl MessagesReply {
     }
 
     fn end_block(&mut self, out: &mut Vec<u8>) {
-        if self.stream && self.blocks.pop().is_some() {
+        if self.options.stream && self.blocks.pop().is_some() {
             let index = self.begun - 1;
             write!(
                 out,
@@ -152,25 +128,6 @@ impl MessagesReply {
         out.extend_from_slice(b"}\n\n");
     }
 
-    /// The message has ended.
-    pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
-        if !self.stream {
-            return self.push_message(summary.usage, out);
-        }
-        if self.begun == 0 {
-            self.begin_message(out); // it said nothing
-        }
-        let called = self.has_called();
-        self.end_block(out);
-        out.extend_from_slice(
-            b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{",
-        );
-        self.push_stop(called, out);
-        out.extend_from_slice(b"},\"usage\":");
-        push_usage(out, summary.usage);
-        out.extend_from_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
-    }
-
     /// The last thing that it did was to call a tool.
     fn has_called(&self) -> bool {
         self.blocks.last().is_some_and(|block| matches!(block.kind, Kind::ToolUse { .. }))
@@ -182,7 +139,7 @@ impl MessagesReply {
         out.extend_from_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
         push_string(out, &self.model);
         out.extend_from_slice(b",\"content\":[");
-        for (index, block) in self.blocks.iter().enumerate().filter(|_| !self.stream) {
+        for (index, block) in self.blocks.iter().enumerate().filter(|_| !self.options.stream) {
             if index > 0 {
                 out.push(b',');
             }
@@ -209,6 +166,49 @@ impl MessagesReply {
             Some(word) => push_string(out, word),
             None => out.extend_from_slice(b"null"),
         }
+    }
+}
+
+impl Reply for MessagesReply {
+    fn options(&self) -> &ReplyOptions {
+        &self.options
+    }
+
+    fn push_delta(&mut self, _: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        let mut parser = self.parser.take().expect("it was put back");
+        let mut take = |part: Part<'_>| match part {
+            Part::Content(text) => self.push_text(Kind::Text, text, out),
+            Part::Reasoning(text) => self.push_text(Kind::Thinking, text, out),
+            Part::ToolCallBegin { index, name } => {
+                self.push_text(Kind::ToolUse { index, name: name.into() }, "", out);
+            }
+            Part::ToolCallArguments { delta, .. } => self.push_more(delta, out),
+        };
+        parser.push(delta.text, &mut take);
+        if delta.finish.is_some() {
+            parser.finish(&mut take);
+        }
+        self.parser = Some(parser);
+        self.finish = delta.finish;
+        self.stop_word = delta.stop_word.map(str::to_owned);
+    }
+
+    fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
+        if !self.options.stream {
+            return self.push_message(summary.usage, out);
+        }
+        if self.begun == 0 {
+            self.begin_message(out); // it said nothing
+        }
+        let called = self.has_called();
+        self.end_block(out);
+        out.extend_from_slice(
+            b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{",
+        );
+        self.push_stop(called, out);
+        out.extend_from_slice(b"},\"usage\":");
+        push_usage(out, summary.usage);
+        out.extend_from_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
             id: "msg_1".into(),
             model: "m".into(),
             created: 5,
-            started: Micros(0),
+            received: Micros(0),
             prompt_tokens: 7,
         };
         let parser = ParserOptions {
@@ -289,8 +289,8 @@ mod tests {
     #[test]
     fn a_whole_message_has_a_block_of_each_kind() {
         let (mut reply, mut out) = (reply(false), Vec::new());
-        reply.push_delta(delta(SAID, Some(FinishReason::Stop)), &mut out);
-        reply.push_end(summary(), &mut out);
+        reply.push_delta(0, delta(SAID, Some(FinishReason::Stop)), &mut out);
+        reply.push_end(summary(), Micros(0), &mut out);
         let message: Value = serde_json::from_slice(&out).unwrap();
         let kinds: Vec<&Value> =
             message["content"].as_array().unwrap().iter().map(|block| &block["type"]).collect();
@@ -307,10 +307,10 @@ mod tests {
     fn events_come_in_the_order_that_clients_want() {
         let (mut reply, mut out) = (reply(true), Vec::new());
         for piece in SAID.split_inclusive(' ') {
-            reply.push_delta(delta(piece, None), &mut out);
+            reply.push_delta(0, delta(piece, None), &mut out);
         }
-        reply.push_delta(delta("", Some(FinishReason::Stop)), &mut out);
-        reply.push_end(summary(), &mut out);
+        reply.push_delta(0, delta("", Some(FinishReason::Stop)), &mut out);
+        reply.push_end(summary(), Micros(0), &mut out);
         let out = String::from_utf8(out).unwrap();
         let mut names = Vec::new();
         let mut input = String::new();
@@ -333,8 +333,8 @@ mod tests {
     fn a_stop_sequence_is_named() {
         let (mut reply, mut out) = (reply(false), Vec::new());
         let stop_word = Some("END");
-        reply.push_delta(Delta { stop_word, ..delta("Hi", Some(FinishReason::Stop)) }, &mut out);
-        reply.push_end(summary(), &mut out);
+        reply.push_delta(0, Delta { stop_word, ..delta("Hi", Some(FinishReason::Stop)) }, &mut out);
+        reply.push_end(summary(), Micros(0), &mut out);
         let message: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(
             (&message["stop_reason"], &message["stop_sequence"]),

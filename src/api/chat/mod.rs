@@ -4,7 +4,7 @@ pub mod messages;
 pub mod openai;
 pub mod reply;
 
-use super::GenerationRequest;
+use super::request::GenerationRequest;
 use crate::chat::conversation::Conversation;
 
 /// A conversation to be continued.

@@ -18,7 +18,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         refuse(fields, &[("echo", "false"), ("suffix", "\"\"")])?;
         fields.string("model")?; // one model is served, whatever it is called
         let (tools, tool_choice) = read_tools(fields)?;
-        let generation = read_generation(fields, Sampling::default())?;
+        let generation = read_generation(fields, Sampling::default(), None)?;
         let mut template_kwargs = match fields.get("chat_template_kwargs")? {
             Some(kwargs) => read_kwargs(&kwargs)?,
             None => serde_json::Map::new(),

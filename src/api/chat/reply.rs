@@ -5,14 +5,15 @@ use std::io::Write;
 use crate::api::json::{push_string, push_string_inside};
 use crate::api::logprobs::TokenList;
 use crate::api::openai::{push_event_end, push_stream_end, push_timings, push_tokens, push_usage};
-use crate::api::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary};
+use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary};
 use crate::chat::output::{Parser, Part};
+use crate::clock::Micros;
 use crate::types::TokenId;
 
 /// See the module's description.
 #[derive(Debug)]
 pub struct ChatReply {
-    pub(in crate::api) options: ReplyOptions,
+    options: ReplyOptions,
     /// For the ids of tool calls.
     id: String,
     /// `{"id":…,"object":…,"created":…,"model":…,"choices":[`
@@ -69,47 +70,6 @@ impl ChatReply {
         };
         let choices = (0..options.choices).map(choice).collect();
         Self { options, id: context.id.clone(), prefix, choices }
-    }
-
-    /// True when it is an event stream.
-    pub fn is_stream(&self) -> bool {
-        self.options.stream
-    }
-
-    /// More of a choice, and the reason if it is the last.
-    pub fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
-        let Self { options, choices, .. } = self;
-        let choice = &mut choices[index];
-        choice.take(&delta);
-        if !options.stream || (choice.said.is_empty() && delta.finish.is_none()) {
-            return;
-        }
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&self.prefix);
-        self.push_choice(index, out);
-        push_event_end(&self.options, delta.summary.as_ref(), out);
-        let choice = &mut self.choices[index];
-        choice.begun = true;
-        choice.said = Said::default();
-    }
-
-    /// All choices have ended.
-    pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
-        let Self { options, prefix, choices, .. } = self;
-        if options.stream {
-            return push_stream_end(options, prefix, &summary, out);
-        }
-        out.extend_from_slice(prefix);
-        for index in 0..choices.len() {
-            if index > 0 {
-                out.push(b',');
-            }
-            self.push_choice(index, out);
-        }
-        out.extend_from_slice(b"],\"usage\":");
-        push_usage(out, summary.usage);
-        push_timings(out, &summary);
-        out.push(b'}');
     }
 
     /// A whole choice, or, of a stream, what has come of it since the last event.
@@ -176,6 +136,46 @@ impl ChatReply {
     }
 }
 
+impl Reply for ChatReply {
+    fn options(&self) -> &ReplyOptions {
+        &self.options
+    }
+
+    fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        let Self { options, choices, .. } = self;
+        let choice = &mut choices[index];
+        choice.take(&delta);
+        if !options.stream || (choice.said.is_empty() && delta.finish.is_none()) {
+            return;
+        }
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&self.prefix);
+        self.push_choice(index, out);
+        push_event_end(&self.options, delta.summary.as_ref(), out);
+        let choice = &mut self.choices[index];
+        choice.begun = true;
+        choice.said = Said::default();
+    }
+
+    fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
+        let Self { options, prefix, choices, .. } = self;
+        if options.stream {
+            return push_stream_end(options, prefix, &summary, out);
+        }
+        out.extend_from_slice(prefix);
+        for index in 0..choices.len() {
+            if index > 0 {
+                out.push(b',');
+            }
+            self.push_choice(index, out);
+        }
+        out.extend_from_slice(b"],\"usage\":");
+        push_usage(out, summary.usage);
+        push_timings(out, &summary);
+        out.push(b'}');
+    }
+}
+
 impl Choice {
     /// Adds text, sorted into what it is.
     fn take(&mut self, delta: &Delta<'_>) {
@@ -238,7 +238,7 @@ mod tests {
             id: "chatcmpl-1".into(),
             model: "m".into(),
             created: 5,
-            started: Micros(0),
+            received: Micros(0),
             prompt_tokens: 2,
         };
         ChatReply::new(ReplyOptions { choices: 1, stream, parser, ..Default::default() }, &context)
@@ -252,7 +252,7 @@ mod tests {
         let (mut reply, mut out) = (reply(false, parser), Vec::new());
         reply.push_delta(0, delta(text, Some(FinishReason::Stop)), &mut out);
         assert!(out.is_empty());
-        reply.push_end(Summary::default(), &mut out);
+        reply.push_end(Summary::default(), Micros(0), &mut out);
         let mut answer: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!((&answer["object"], &answer["model"]), (&"chat.completion".into(), &"m".into()));
         answer["choices"][0].take()
@@ -265,7 +265,7 @@ mod tests {
             reply.push_delta(0, delta(text, None), &mut out);
         }
         reply.push_delta(0, delta("", Some(FinishReason::Stop)), &mut out);
-        reply.push_end(Summary::default(), &mut out);
+        reply.push_end(Summary::default(), Micros(0), &mut out);
         let out = String::from_utf8(out).unwrap();
         let mut events: Vec<&str> = out.split_terminator("\n\n").collect();
         assert_eq!(events.pop(), Some("data: [DONE]"));

@@ -6,10 +6,11 @@ use super::super::error::ApiError;
 use super::super::json::{push_string, push_string_inside, read_object};
 use super::super::logprobs::TokenList;
 use super::super::openai::push_timings;
+use super::super::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
 use super::super::request::{
     GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
 };
-use super::super::{Delta, FinishReason, ReplyContext, ReplyOptions, Summary, Usage};
+use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 
 /// llama-server's sampling, where a request does not say.
@@ -35,11 +36,10 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
-        let request = read_generation(fields, SAMPLING)?;
+        let mut request = read_generation(fields, SAMPLING, None)?;
         // In a stream tokens come with their text.
-        let return_tokens = request.return_tokens || request.stream;
-        let prompts = read_prompts(fields)?;
-        Ok(GenerationRequest { prompts, return_tokens, ..request })
+        request.reply.return_tokens |= request.reply.stream;
+        Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
 
@@ -47,7 +47,7 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
 /// there are several.
 #[derive(Debug)]
 pub struct LlamaReply {
-    pub(in crate::api) options: ReplyOptions,
+    options: ReplyOptions,
     model: String,
     choices: Vec<Choice>,
 }
@@ -79,13 +79,39 @@ impl LlamaReply {
         Self { options, model: context.model.clone(), choices }
     }
 
-    /// True when it is an event stream.
-    pub fn is_stream(&self) -> bool {
-        self.options.stream
+    /// The beginning of an object, which the caller ends.
+    fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
+        let choice = &self.choices[index];
+        write!(out, "{{\"index\":{index},\"content\":\"").expect("memory");
+        push_string_inside(out, &choice.content);
+        out.extend_from_slice(b"\",\"tokens\":");
+        serde_json::to_writer(&mut *out, &choice.tokens).expect("memory");
+        write!(out, ",\"stop\":{},\"model\":", choice.finish.is_some()).expect("memory");
+        push_string(out, &self.model);
+        if let Some(finish) = choice.finish {
+            let kind = match finish {
+                FinishReason::Length => "limit",
+                FinishReason::Timeout => "timeout",
+                FinishReason::Stop if choice.stop_word.is_empty() => "eos",
+                FinishReason::Stop => "word",
+            };
+            write!(out, ",\"stop_type\":\"{kind}\",\"truncated\":false,\"stopping_word\":")
+                .expect("memory");
+            push_string(out, &choice.stop_word);
+        }
+        if self.options.logprobs {
+            out.extend_from_slice(b",\"completion_probabilities\":");
+            choice.logprobs.push(out);
+        }
+    }
+}
+
+impl Reply for LlamaReply {
+    fn options(&self) -> &ReplyOptions {
+        &self.options
     }
 
-    /// More of a choice, and the reason if it is the last.
-    pub fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+    fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
         let choice = &mut self.choices[index];
         choice.content.push_str(delta.text);
         choice.tokens.extend_from_slice(delta.tokens);
@@ -111,8 +137,7 @@ impl LlamaReply {
         choice.logprobs.clear();
     }
 
-    /// All choices have ended. (llama-server's stream ends with its last event.)
-    pub fn push_end(&mut self, summary: Summary, out: &mut Vec<u8>) {
+    fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
         if self.options.stream {
             return;
         }
@@ -128,31 +153,5 @@ impl LlamaReply {
             out.push(b'}');
         }
         out.extend_from_slice(if several { b"]" } else { b"" });
-    }
-
-    /// The beginning of an object, which the caller ends.
-    fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
-        let choice = &self.choices[index];
-        write!(out, "{{\"index\":{index},\"content\":\"").expect("memory");
-        push_string_inside(out, &choice.content);
-        out.extend_from_slice(b"\",\"tokens\":");
-        serde_json::to_writer(&mut *out, &choice.tokens).expect("memory");
-        write!(out, ",\"stop\":{},\"model\":", choice.finish.is_some()).expect("memory");
-        push_string(out, &self.model);
-        if let Some(finish) = choice.finish {
-            let kind = match finish {
-                FinishReason::Length => "limit",
-                FinishReason::Timeout => "timeout",
-                FinishReason::Stop if choice.stop_word.is_empty() => "eos",
-                FinishReason::Stop => "word",
-            };
-            write!(out, ",\"stop_type\":\"{kind}\",\"truncated\":false,\"stopping_word\":")
-                .expect("memory");
-            push_string(out, &choice.stop_word);
-        }
-        if self.options.logprobs {
-            out.extend_from_slice(b",\"completion_probabilities\":");
-            choice.logprobs.push(out);
-        }
     }
 }

@@ -1,21 +1,22 @@
 //! Rungs 6 and 7: requests in memory to responses in memory, through the
 //! engine that the server has, without its sockets.
 
-use std::sync::Arc;
-
 use time::OffsetDateTime;
 
 use super::measure::{Measured, Watch};
 use super::pipe::Waiter;
 use super::workload::{STOP, Workload};
-use crate::api::{self, GenerationRequest, Prompt, Reply, ReplyContext, Route};
+use crate::api::request::{GenerationRequest, Length, Prompt};
+use crate::api::route::{self, Request, Route};
 use crate::clock::Micros;
-use crate::front::engine::{Engine, Submission};
-use crate::front::exchange::SharedExchange;
-use crate::front::prepare::{self, Parsed, Prepared, PreparedGeneration, Serving};
+use crate::engine::Engine;
+use crate::engine::exchange::SharedExchange;
+use crate::engine::job::Job;
 use crate::http::body::BodyReader;
 use crate::http::head;
+use crate::http::head::Method;
 use crate::http::response::{self, HeadOptions};
+use crate::prepare::{self, Envelope, Prepared, ServedModel};
 use crate::types::KeyId;
 
 /// What a rung hands to the engine for a request, and takes of its reply.
@@ -48,32 +49,33 @@ impl Door {
 
     fn enter(
         &self,
-        request: usize,
+        index: usize,
         workload: &Workload,
-        serving: &Serving,
-    ) -> Result<PreparedGeneration, String> {
+        model: &ServedModel,
+        received: Micros,
+    ) -> Result<Job, String> {
         match self {
             Door::Endpoint => {
                 let request = GenerationRequest {
-                    prompts: vec![Prompt::Tokens(workload.prompts[request].clone())],
-                    max_tokens: Some(workload.gen_tokens),
+                    prompts: vec![Prompt::Tokens(workload.prompts[index].clone())],
+                    length: Length::AtMost(workload.gen_tokens),
                     sampling: Workload::sampling(),
                     stops: vec![STOP.to_owned()],
                     ..GenerationRequest::default()
                 };
-                prepared(Parsed::Generation(Box::new(request), workload.gen_tokens), serving)
+                let route = route::find(Method::Post, "/v1/completions").expect("it is served");
+                prepared(Request::Generate(Box::new(request)), route, index, model, received)
             }
             Door::Handler(wires) => {
-                let wire = &wires[request];
+                let wire = &wires[index];
                 let (head, length) = head::parse(wire)
                     .map_err(|error| error.to_string())?
                     .ok_or("the request's head is not complete")?;
                 let mut body = BodyReader::new(head.framing);
                 body.feed(&wire[length..]).map_err(|error| error.to_string())?;
-                let route =
-                    api::route(head.method, &head.path).map_err(|error| error.message.clone())?;
-                let parsed = prepare::read(route, body.into_body());
-                prepared(parsed.map_err(|error| error.message)?, serving)
+                let route = route::find(head.method, &head.path).map_err(|error| error.message)?;
+                let request = prepare::read(route, body.into_body());
+                prepared(request.map_err(|error| error.message)?, route, index, model, received)
             }
         }
     }
@@ -116,9 +118,25 @@ impl Door {
     }
 }
 
-fn prepared(parsed: Parsed, serving: &Serving) -> Result<PreparedGeneration, String> {
-    match prepare::finish(parsed, serving, None, OffsetDateTime::UNIX_EPOCH) {
-        Ok(Prepared::Generation(generation)) => Ok(*generation),
+fn prepared(
+    request: Request,
+    route: &'static Route,
+    index: usize,
+    model: &ServedModel,
+    received: Micros,
+) -> Result<Job, String> {
+    let envelope = Envelope {
+        route,
+        number: index as u64,
+        seed: 0,
+        key: KeyId(0),
+        priority_min: i32::MIN,
+        timeout: None,
+        received,
+        created: 0,
+    };
+    match prepare::finish(request, &envelope, model, None, OffsetDateTime::UNIX_EPOCH) {
+        Ok(Prepared::Job(job)) => Ok(*job),
         Ok(_) => Err("the request was understood as another".into()),
         Err(error) => Err(error.message),
     }
@@ -130,7 +148,7 @@ pub fn engine(
     engine: &mut Engine,
     waiter: &mut Waiter,
     door: &Door,
-    serving: &Arc<Serving>,
+    model: &ServedModel,
     workload: &Workload,
 ) -> Result<(Vec<Vec<u8>>, Measured), String> {
     let mut responses = vec![Vec::new(); workload.prompts.len()];
@@ -139,27 +157,9 @@ pub fn engine(
     let watch = Watch::start();
     while done < workload.prompts.len() {
         while running.len() < workload.concurrency && next < workload.prompts.len() {
-            let mut generation = door.enter(next, workload, serving)?;
-            let context = ReplyContext {
-                id: format!("cmpl-{next:016x}"),
-                model: serving.name.clone(),
-                created: 0,
-                started: Micros(0),
-                prompt_tokens: 0,
-            };
-            let options = std::mem::take(&mut generation.reply);
-            let reply = Reply::new(Route::Completions, options, context);
             let now = waiter.now();
-            let submission = Submission {
-                id: String::new(),
-                reply,
-                seed: 0,
-                key: KeyId(0),
-                priority: 0,
-                timeout: None,
-                received: now,
-            };
-            let submitted = engine.submit(generation, submission, now);
+            let job = door.enter(next, workload, model, now)?;
+            let submitted = engine.submit(job, now);
             running.push((next, submitted.map_err(|error| error.message)?));
             next += 1;
         }

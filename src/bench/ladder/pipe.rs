@@ -12,7 +12,7 @@ use super::inner::texts_of;
 use super::measure::{Measured, Watch};
 use super::workload::{Queue, Texts, Workload};
 use crate::clock::Micros;
-use crate::front::forecast::Forecast;
+use crate::engine::pipeline::Pipeline;
 use crate::limits::{BATCHES, STEPS_IN_FLIGHT};
 use crate::metrics::Metrics;
 use crate::ring::FrontLink;
@@ -72,7 +72,7 @@ impl Waiter {
 /// A decode lane at work, and the link to it.
 pub struct Pipe {
     /// The front lane's end.
-    pub link: FrontLink,
+    pub link: FrontLink<Batch>,
     /// How to wait for it.
     pub waiter: Waiter,
     /// The decode lane.
@@ -101,7 +101,7 @@ pub fn rings(pipe: &mut Pipe, workload: &Workload, batches: Vec<Box<Batch>>) -> 
             && let Some(mut batch) = next.next()
         {
             batch.sent = pipe.waiter.now();
-            pipe.link.send(batch);
+            assert!(pipe.link.send(batch).is_ok(), "the link holds every batch");
             in_flight += 1;
         }
         pipe.waiter.wait(None, || pipe.link.is_ready());
@@ -124,35 +124,35 @@ pub fn scheduler(
     on_token: impl FnMut(usize, TokenId),
 ) -> Measured {
     let mut queue = Queue::new(workload, on_token);
-    let mut forecast = Forecast::default();
+    let mut pipeline = Pipeline::default();
     let mut nothing_to_plan = false;
     let watch = Watch::start();
     queue.fill(scheduler);
-    while !queue.is_done() || forecast.in_flight() > 0 {
+    while !queue.is_done() || pipeline.in_flight() > 0 {
         let now = pipe.waiter.now();
         while let Some(mut batch) = pipe.link.receive() {
-            forecast.received(batch.decode_us.saturating_add(batch.sample_us), now);
+            pipeline.received(now);
             scheduler.complete(&batch, |event| queue.on_event(event));
             queue.fill(scheduler);
             nothing_to_plan = false;
             batch.clear();
             spare.push(batch).expect("there are no more batches than this");
         }
-        while !nothing_to_plan && forecast.may_plan(scheduler.free_slots(), now) {
+        while !nothing_to_plan && pipeline.may_plan(scheduler.free_slots(), now) {
             let Some(mut batch) = spare.pop() else { break };
             if !scheduler.schedule(&mut batch) {
                 nothing_to_plan = true;
                 spare.push(batch).expect("it was taken from there");
                 break;
             }
-            forecast.sent(batch.rows.len() as u32, now); // at most STEP_ROWS_MAX
-            batch.sent = pipe.waiter.now();
-            pipe.link.send(batch);
+            pipeline.sent(scheduler.step_time(&batch), now);
+            batch.sent = now;
+            assert!(pipe.link.send(batch).is_ok(), "the link holds every batch");
         }
-        if forecast.in_flight() == 0 {
+        if pipeline.in_flight() == 0 {
             continue;
         }
-        let until = (!nothing_to_plan).then(|| forecast.wake_at()).flatten();
+        let until = (!nothing_to_plan).then(|| pipeline.wake_at()).flatten();
         pipe.waiter.wait(until, || pipe.link.is_ready());
     }
     watch.stop()

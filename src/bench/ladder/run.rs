@@ -10,18 +10,18 @@ use super::endpoint::{self, Door, text_and_tokens};
 use super::pipe::{self, Pipe, Waiter};
 use super::workload::{STOP, Texts, Workload};
 use super::{Allocations, Ladder, RungRun, inner};
-use crate::api;
+use crate::api::route;
 use crate::bench::prompts::Prompts;
 use crate::config::ServeConfig;
 use crate::decode::DecodeLane;
-use crate::front::engine::Engine;
-use crate::front::prepare::Serving;
+use crate::engine::Engine;
 use crate::lanes;
-use crate::limits::BATCHES;
+use crate::limits::{BATCHES, RING_CAPACITY};
 use crate::metrics::Metrics;
 use crate::model::llama::{ContextConfig, LlamaBackend};
 use crate::model::load::Loaded;
 use crate::placement::pin_this_thread;
+use crate::prepare::ServedModel;
 use crate::ring;
 use crate::scheduler::Scheduler;
 use crate::text::TextStream;
@@ -186,7 +186,7 @@ impl Stage {
     fn pipe(&self) -> Result<Pipe, String> {
         let metrics = new_metrics();
         let (waiter, bell) = Waiter::new(!self.config.placement.is_shared(), metrics.clone())?;
-        let (link, decode_link) = ring::link(bell, lanes::spin(&self.config));
+        let (link, decode_link) = ring::link(RING_CAPACITY, bell, lanes::spin(&self.config));
         let cores = self.config.placement.decode_cores.clone();
         let (model, config) = (self.loaded.model.clone(), self.context_config());
         let end_tokens: Box<[TokenId]> = self.loaded.vocab.end_tokens().into();
@@ -260,24 +260,25 @@ impl Stage {
 
     fn run_endpoint(&self, rung: usize) -> Result<RungRun, String> {
         let Pipe { link, mut waiter, decode, metrics } = self.pipe()?;
-        let serving = Arc::new(Serving {
+        let model = Arc::new(ServedModel {
             vocab: self.loaded.vocab.clone(),
             info: self.loaded.info.clone(),
             name: self.loaded.info.name.clone(),
             chat: None,
             embedding_tokens: None,
             slots: self.workload.capacity.slots,
+            context_tokens: self.workload.capacity.context_tokens,
             sequence_tokens: self.workload.capacity.sequence_tokens,
             n_predict: None,
         });
         let capacity = self.workload.capacity.clone();
-        let mut engine = Engine::new(serving.clone(), capacity, link, metrics.clone());
+        let mut engine = Engine::new(model.vocab.clone(), capacity, link, metrics.clone());
         let door = if rung == 6 { Door::Endpoint } else { Door::handler(&self.workload) };
         let warm_up = self.workload.warm_up();
-        endpoint::engine(&mut engine, &mut waiter, &door, &serving, &warm_up)?;
+        endpoint::engine(&mut engine, &mut waiter, &door, &model, &warm_up)?;
         let counts = Counts::read(&metrics);
         let (responses, measured) =
-            endpoint::engine(&mut engine, &mut waiter, &door, &serving, &self.workload)?;
+            endpoint::engine(&mut engine, &mut waiter, &door, &model, &self.workload)?;
         let counts = counts.until_now(&metrics);
         drop(engine);
         decode.join().expect("a lane that panics ends the process");
@@ -290,7 +291,7 @@ impl Stage {
 }
 
 fn new_metrics() -> Arc<Metrics> {
-    Arc::new(Metrics::new(api::paths()))
+    Arc::new(Metrics::new(route::paths()))
 }
 
 /// The prompts that `bench serve` draws, too.

@@ -124,7 +124,10 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
     /// Takes what became of a sequence.
     pub fn on_event(&mut self, event: Event) {
         match event {
-            Event::Token(id, token, _) => (self.on_token)(self.requests[id.index()], token),
+            Event::Token { id, token, is_last, .. } => {
+                (self.on_token)(self.requests[id.index()], token);
+                self.running -= usize::from(is_last);
+            }
             Event::Finished(..) => self.running -= 1,
         }
     }

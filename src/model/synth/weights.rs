@@ -8,6 +8,8 @@
 
 use llama_cpp_sys_2 as sys;
 
+use crate::random::{STEP, mix};
+
 /// What a tensor holds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
@@ -63,21 +65,13 @@ impl Weights {
 
     /// Two weights out of the eight bytes of one hash.
     fn pair(&self, counter: u64) -> [u8; 4] {
-        let hash = mix(self.key.wrapping_add(counter));
+        let hash = mix(STEP.wrapping_mul(self.key.wrapping_add(counter)));
         // Neighbours are added in all lanes at once: 8 bytes, 4 sums, 2 sums.
         let twos = (hash & 0x00FF_00FF_00FF_00FF) + ((hash >> 8) & 0x00FF_00FF_00FF_00FF);
         let fours = (twos & 0x0000_FFFF_0000_FFFF) + ((twos >> 16) & 0x0000_FFFF_0000_FFFF);
         let weight = |sum: u64| u32::from(self.table[sum as usize & (SUMS - 1)]);
         (weight(fours) | weight(fours >> 32) << 16).to_le_bytes()
     }
-}
-
-/// SplitMix64's step and finaliser.
-fn mix(state: u64) -> u64 {
-    let mut z = state.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

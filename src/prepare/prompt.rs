@@ -1,21 +1,20 @@
 //! A prompt's tokens, and whether they fit.
 
-use super::prepare::Serving;
-use crate::api::Prompt;
+use super::ServedModel;
 use crate::api::error::ApiError;
-use crate::api::request::AS_MANY_AS_FIT;
+use crate::api::request::{Length, Prompt};
 use crate::limits::TEXT_BYTES_MAX;
 use crate::types::TokenId;
 
 /// The text of a prompt.
-pub fn text_of(prompt: &Prompt, serving: &Serving) -> String {
+pub fn text_of(prompt: &Prompt, model: &ServedModel) -> String {
     match prompt {
         Prompt::Text(text) => text.clone(),
         Prompt::Tokens(ids) => {
-            let bytes = ids.iter().flat_map(|id| serving.vocab.bytes_of(*id)).copied();
+            let bytes = ids.iter().flat_map(|id| model.vocab.bytes_of(*id)).copied();
             String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
         }
-        Prompt::Parts(parts) => parts.iter().map(|part| text_of(part, serving)).collect(),
+        Prompt::Parts(parts) => parts.iter().map(|part| text_of(part, model)).collect(),
     }
 }
 
@@ -38,12 +37,12 @@ pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
 pub fn check_prompt_text(
     text: &str,
     param: &'static str,
-    serving: &Serving,
+    model: &ServedModel,
 ) -> Result<(), ApiError> {
     check_text(param, text)?;
-    let least_tokens = text.len() / serving.vocab.longest_token_bytes();
-    if least_tokens > serving.sequence_tokens as usize {
-        return Err(too_long(least_tokens, "at least ", None, 1, serving.sequence_tokens));
+    let least_tokens = text.len() / model.vocab.longest_token_bytes();
+    if least_tokens > model.sequence_tokens as usize {
+        return Err(too_long(least_tokens, "at least ", None, 1, model.sequence_tokens));
     }
     Ok(())
 }
@@ -55,9 +54,9 @@ pub fn check_prompt_text(
 pub fn check_known(
     param: &'static str,
     ids: &[TokenId],
-    serving: &Serving,
+    model: &ServedModel,
 ) -> Result<(), ApiError> {
-    let n_tokens = serving.vocab.n_tokens();
+    let n_tokens = model.vocab.n_tokens();
     let known = |token: &TokenId| usize::try_from(*token).is_ok_and(|token| token < n_tokens);
     match ids.iter().find(|token| !known(token)) {
         Some(unknown) => {
@@ -78,9 +77,9 @@ pub fn tokens_of(
     param: &'static str,
     prompt: &Prompt,
     suffix: Option<&str>,
-    serving: &Serving,
+    model: &ServedModel,
 ) -> Result<Vec<TokenId>, ApiError> {
-    let vocab = &serving.vocab;
+    let vocab = &model.vocab;
     let parts = match prompt {
         Prompt::Parts(parts) => parts.as_slice(),
         one => std::slice::from_ref(one),
@@ -90,18 +89,18 @@ pub fn tokens_of(
     for (index, part) in parts.iter().enumerate() {
         match part {
             Prompt::Text(text) => {
-                check_prompt_text(text, param, serving)?;
+                check_prompt_text(text, param, model)?;
                 ids.extend(vocab.tokenize(text, index == 0 && suffix.is_none(), true));
             }
             Prompt::Tokens(tokens) => {
-                check_known(param, tokens, serving)?;
+                check_known(param, tokens, model)?;
                 ids.extend_from_slice(tokens);
             }
             Prompt::Parts(_) => unreachable!("parts have no parts"),
         }
     }
     if let Some(suffix) = suffix {
-        check_prompt_text(suffix, "suffix", serving)?;
+        check_prompt_text(suffix, "suffix", model)?;
         let Some(gap) = vocab.fill_in() else {
             let message = "this model cannot fill in text; leave suffix out";
             return Err(ApiError::unsupported("suffix", message));
@@ -121,26 +120,27 @@ pub fn tokens_of(
     Ok(ids)
 }
 
-/// The number of tokens to generate: what was asked for, which must fit, or
-/// the default, cut to what fits. At least one: what has no text of its own is
-/// [told apart](super::prepare::PreparedGeneration::prompt_alone).
+/// The number of tokens to generate behind a prompt of `prompt_tokens`. A request's own number
+/// must fit; a default is cut to what fits.
 ///
 /// # Errors
 /// 400 with all the numbers.
 pub fn check_length(
     prompt_tokens: usize,
-    asked: Option<u32>,
-    default: u32,
-    limit: u32,
+    length: Length,
+    model: &ServedModel,
 ) -> Result<u32, ApiError> {
-    let room = (limit as usize).saturating_sub(prompt_tokens);
-    let (asked, default) = match asked {
-        Some(AS_MANY_AS_FIT) => (None, AS_MANY_AS_FIT),
-        Some(0) => (None, 1),
-        asked => (asked, default),
+    let limit = model.sequence_tokens;
+    let room = (limit as usize).saturating_sub(prompt_tokens) as u32; // at most limit
+    let (asked, max_tokens) = match length {
+        Length::AtMost(tokens) => (Some(tokens), tokens),
+        Length::PromptOnly => (None, 0),
+        Length::Fit => (None, room.max(1)),
+        Length::Default(default) => {
+            (None, model.n_predict.or(default).map_or(room, |default| default.min(room)).max(1))
+        }
     };
-    let max_tokens = asked.unwrap_or(default.min(room as u32).max(1)); // room is below limit
-    if max_tokens as usize > room {
+    if prompt_tokens + max_tokens as usize > limit as usize {
         return Err(too_long(prompt_tokens, "", asked, max_tokens, limit));
     }
     Ok(max_tokens)

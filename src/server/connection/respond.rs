@@ -4,121 +4,15 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use futures_lite::{AsyncWrite, future};
-use percent_encoding::percent_decode_str;
 
 use super::{Connection, Gone, Incoming, Read, Refused};
 use crate::api::error::ApiError;
-use crate::api::{self, llama, openai};
-use crate::clock::{Micros, unix_seconds};
-use crate::front::prepare::Serving;
+use crate::api::route;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
 use crate::limits::{IDLE_BUFFER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, WRITE_TIMEOUT};
 
 impl Connection {
-    pub(super) fn models(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(512);
-        if let Some(loaded) = &*self.front.loaded.borrow() {
-            let serving = &loaded.serving;
-            openai::push_models(
-                &mut body,
-                &serving.name,
-                unix_seconds(),
-                serving.sequence_tokens,
-                &serving.info,
-            );
-        }
-        body
-    }
-
-    /// The one model, if it is the one that the path names.
-    pub(super) fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
-        let asked = percent_decode_str(api::model_of(path).unwrap_or_default());
-        let asked = asked.decode_utf8_lossy();
-        let mut body = Vec::with_capacity(512);
-        if let Some(loaded) = &*self.front.loaded.borrow() {
-            let Serving { name, sequence_tokens, info, .. } = &*loaded.serving;
-            if asked != name.as_str() {
-                return Err(ApiError::no_such_model(&asked, name));
-            }
-            openai::push_model(&mut body, name, unix_seconds(), *sequence_tokens, info);
-        }
-        Ok(body)
-    }
-
-    /// How it is, as far as `level` in the query asks.
-    pub(super) fn health(&self, query: &str) -> Result<Vec<u8>, ApiError> {
-        let given = query.split('&').find_map(|pair| pair.strip_prefix("level="));
-        let level = match given {
-            None | Some("basic") => return Ok(llama::HEALTHY.to_vec()),
-            Some("detailed") => llama::Level::Detailed,
-            Some("full") => llama::Level::Full,
-            Some(other) => {
-                let message = format!("level must be basic, detailed or full, not {other:?}");
-                return Err(ApiError::field("level", message));
-            }
-        };
-        let mut body = Vec::with_capacity(512);
-        if let Some(loaded) = &*self.front.loaded.borrow() {
-            let front = self.front.counters();
-            let running = front.running.get();
-            let health = llama::Health {
-                model: &loaded.serving.name,
-                uptime_s: self.front.clock.now().seconds_since(Micros(0)),
-                slots_idle: (loaded.serving.slots as u64).saturating_sub(running),
-                slots_processing: running,
-                requests_waiting: front.waiting.get(),
-                kv_tokens_used: front.kv_tokens_used.get(),
-                kv_tokens_capacity: front.kv_tokens_capacity.get(),
-                connections: front.connections.get(),
-            };
-            llama::push_health(&mut body, &health, level);
-        }
-        Ok(body)
-    }
-
-    pub(super) fn props(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(4096);
-        if let Some(loaded) = &*self.front.loaded.borrow() {
-            let serving = &loaded.serving;
-            let props = llama::Props {
-                model: &serving.name,
-                info: &serving.info,
-                slots: serving.slots,
-                n_ctx: serving.sequence_tokens,
-                chat_template: serving.chat.as_ref().map_or("", |chat| &chat.source),
-                bos: &serving.vocab.bos_text(),
-                eos: &serving.vocab.eos_text(),
-            };
-            llama::push_props(&mut body, &props);
-        }
-        body
-    }
-
-    /// What is in each slot. With `fail_on_no_slot` in the query it is an error that
-    /// none is free, as load balancers before llama-server ask for it.
-    pub(super) fn slots(&self, query: &str) -> Result<Vec<u8>, ApiError> {
-        let given = query.split('&').find_map(|pair| pair.strip_prefix("fail_on_no_slot="));
-        let wants_one = match given {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(other) => {
-                let message = format!("fail_on_no_slot must be 0 or 1, not {other:?}");
-                return Err(ApiError::field("fail_on_no_slot", message));
-            }
-        };
-        let mut body = Vec::with_capacity(4096);
-        if let Some(loaded) = &*self.front.loaded.borrow() {
-            let slots = loaded.engine.slots(self.front.clock.now());
-            if wants_one && slots.iter().all(llama::SlotStatus::is_busy) {
-                let message = format!("none of the {} slots is free", slots.len());
-                return Err(ApiError::unavailable(message, 1));
-            }
-            llama::push_slots(&mut body, loaded.serving.sequence_tokens, &slots);
-        }
-        Ok(body)
-    }
-
     pub(super) async fn answer_json(
         &mut self,
         incoming: &Incoming,
@@ -218,11 +112,11 @@ impl Connection {
     ) {
         self.front.counters().responses.count(path, error.status);
         let mut body = Vec::with_capacity(256);
-        error.push_body(api::dialect(path), &mut body);
+        error.push_body(route::dialect(path), &mut body);
         let options = HeadOptions {
             content_type: "application/json",
             request_id,
-            keep_alive: keep_alive && !self.front.draining.get(),
+            keep_alive: keep_alive && !self.front.is_draining(),
             retry_after: error.retry_after,
             allow: error.allow,
         };
@@ -241,7 +135,7 @@ impl Connection {
         HeadOptions {
             content_type,
             request_id: &incoming.request_id,
-            keep_alive: keep_alive && !self.front.draining.get(),
+            keep_alive: keep_alive && !self.front.is_draining(),
             retry_after: None,
             allow: None,
         }
@@ -266,7 +160,7 @@ impl Connection {
                         timer.register(cx);
                         return Poll::Pending;
                     }
-                    Poll::Pending if timer.is_expired() || front.closing.get() => {
+                    Poll::Pending if timer.is_expired() || front.is_closing() => {
                         return Poll::Ready(Err(Gone));
                     }
                     Poll::Pending => {

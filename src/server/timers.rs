@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::remember;
+use super::wake::remember;
 use crate::clock::Micros;
 
 /// A connection's timer.

@@ -1,69 +1,88 @@
-//! A request that generates text: tokenised, admitted, answered as its text
-//! comes.
+//! A request that generates text: prepared, submitted, answered as its text comes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, future};
 
-use super::guards::{AbandonGuard, CancelGuard};
 use super::{Connection, Gone, Incoming};
-use crate::api::error::ApiError;
-use crate::api::{Reply, ReplyContext, Route};
+use crate::api::error::{ApiError, Dialect};
+use crate::api::route::Route;
 use crate::clock::{unix_seconds, utc_now};
-use crate::front::engine::Submission;
-use crate::front::exchange::SharedExchange;
-use crate::front::prepare::{self, Prepared, PreparedGeneration};
-use crate::front::remember;
-use crate::front::work::Work;
+use crate::engine::exchange::SharedExchange;
+use crate::engine::job::Job;
 use crate::http::response;
 use crate::limits::{PING_INTERVAL, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
+use crate::prepare::lane::Task;
+use crate::prepare::{self, Envelope, Prepared};
+use crate::server::guards::{AbandonGuard, CancelGuard};
+use crate::server::wake::remember;
 use crate::types::KeyId;
 
 impl Connection {
-    /// Turns a body into tokens, here or on the prepare lane, or, where vectors are
-    /// wanted, into its answer.
+    /// What this lane knows of a request beside its body.
+    pub(super) fn envelope(
+        &self,
+        incoming: &Incoming,
+        route: &'static Route,
+        key: KeyId,
+    ) -> Envelope {
+        let config = &self.front.config;
+        Envelope {
+            route,
+            number: self.front.random(),
+            seed: self.front.random(),
+            key,
+            priority_min: config.keys.get(key.index()).map_or(i32::MIN, |key| key.priority_min),
+            timeout: config.request_timeout,
+            received: incoming.received,
+            created: unix_seconds(),
+        }
+    }
+
+    /// Prepares a body, here or on the prepare lane. The embed lane makes vectors.
     pub(super) async fn prepare(
         &mut self,
-        route: Route,
+        envelope: Envelope,
         body: Vec<u8>,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let prepared = self.prepare_body(route, body).await?;
+        let prepared = self.prepare_body(envelope, body).await?;
         match prepared {
-            Ok(Prepared::Embeddings(texts)) => self.work(Work::Embed(texts)).await,
+            Ok(Prepared::Texts(texts)) => self.work(Task::Embed(texts)).await,
             other => Ok(other),
         }
     }
 
     async fn prepare_body(
         &mut self,
-        route: Route,
+        envelope: Envelope,
         body: Vec<u8>,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let work = {
-            let loaded = self.front.loaded.borrow();
-            let Some(loaded) = &*loaded else {
+        let task = {
+            let service = self.front.service.borrow();
+            let Some(service) = &*service else {
                 return Ok(Err(ApiError::unavailable("the model is being loaded", 2)));
             };
             if body.len() > PREPARE_INLINE_BYTES_MAX {
-                Work::Body(route, body)
+                Task::Body(envelope, body)
             } else {
-                match prepare::read(route, body) {
-                    Ok(parsed) if parsed.compiles() => Work::Parsed(parsed),
-                    Ok(parsed) => {
-                        return Ok(prepare::finish(parsed, &loaded.serving, None, utc_now()));
+                match prepare::read(envelope.route, body) {
+                    Ok(request) if request.compiles() => Task::Request(envelope, request),
+                    Ok(request) => {
+                        let (model, now) = (&service.model, utc_now());
+                        return Ok(prepare::finish(request, &envelope, model, None, now));
                     }
                     Err(error) => return Ok(Err(error)),
                 }
             }
         };
-        self.work(work).await
+        self.work(task).await
     }
 
     /// Has a lane do it.
-    async fn work(&mut self, work: Work) -> Result<Result<Prepared, ApiError>, Gone> {
-        let sent = match &mut *self.front.loaded.borrow_mut() {
-            Some(loaded) => loaded.send_work(work),
+    async fn work(&mut self, task: Task) -> Result<Result<Prepared, ApiError>, Gone> {
+        let sent = match &mut *self.front.service.borrow_mut() {
+            Some(service) => service.send_task(task),
             None => Err(ApiError::unavailable("the model is being loaded", 2)),
         };
         let slot = match sent {
@@ -85,7 +104,7 @@ impl Connection {
     /// While a request is in progress: the client may leave, or send its next
     /// request ahead. Ready when it has left.
     fn listen(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
-        if self.front.closing.get() {
+        if self.front.is_closing() {
             return Poll::Ready(Gone);
         }
         self.timer.register(cx);
@@ -105,65 +124,26 @@ impl Connection {
     pub(super) async fn generate(
         &mut self,
         incoming: &Incoming,
-        route: Route,
-        key: KeyId,
-        generation: PreparedGeneration,
+        envelope: &Envelope,
+        job: Job,
     ) -> Result<bool, Gone> {
-        let exchange = match self.submit(incoming, route, key, generation) {
+        let submitted = match &mut *self.front.service.borrow_mut() {
+            Some(service) => service.engine.submit(job, self.front.clock.now()),
+            None => unreachable!("a request was prepared, so a model is loaded"),
+        };
+        let exchange = match submitted {
             Ok(exchange) => exchange,
             Err(error) => return self.answer_error(incoming, &error).await,
         };
         self.front.kick();
         let _cancel = CancelGuard { front: self.front.clone(), exchange: exchange.clone() };
         let result = if exchange.borrow().is_stream() {
-            self.send_stream(incoming, &exchange).await
+            self.send_stream(incoming, envelope.route.dialect, &exchange).await
         } else {
             self.send_whole(incoming, &exchange).await
         };
-        self.log(incoming, key, &exchange, result.is_err());
+        self.log(incoming, envelope.key, &exchange, result.is_err());
         result
-    }
-
-    fn submit(
-        &self,
-        incoming: &Incoming,
-        route: Route,
-        key: KeyId,
-        mut generation: PreparedGeneration,
-    ) -> Result<SharedExchange, ApiError> {
-        let mut loaded = self.front.loaded.borrow_mut();
-        let loaded = loaded.as_mut().expect("a request was prepared, so a model is loaded");
-        let prefix = match route {
-            Route::Completions | Route::LlamaCompletion => "cmpl-",
-            Route::ChatCompletions => "chatcmpl-",
-            Route::Messages => "msg_",
-            _ => "gen-",
-        };
-        let id = format!("{prefix}{:016x}", self.front.random());
-        let context = ReplyContext {
-            id: id.clone(),
-            model: loaded.serving.name.clone(),
-            created: unix_seconds(),
-            started: incoming.received,
-            prompt_tokens: (generation.prompts.iter().step_by(generation.request.n))
-                .map(|prompt| prompt.len() as u64)
-                .sum(),
-        };
-        let reply = Reply::new(route, std::mem::take(&mut generation.reply), context);
-        let config = &self.front.config;
-        let urgency = generation.request.urgency;
-        let least = config.keys.get(key.index()).map_or(i32::MIN, |key| key.priority_min);
-        let submission = Submission {
-            id,
-            reply,
-            seed: self.front.random(),
-            key,
-            priority: urgency.priority.max(least),
-            // Whichever ends first.
-            timeout: urgency.timeout.into_iter().chain(config.request_timeout).min(),
-            received: incoming.received,
-        };
-        loaded.engine.submit(generation, submission, self.front.clock.now())
     }
 
     /// Waits for the whole text and sends it.
@@ -189,6 +169,7 @@ impl Connection {
     async fn send_stream(
         &mut self,
         incoming: &Incoming,
+        dialect: Dialect,
         exchange: &SharedExchange,
     ) -> Result<bool, Gone> {
         let chunked = incoming.head.chunks_allowed;
@@ -212,7 +193,7 @@ impl Connection {
                 response::begin_chunk(&mut self.output);
             }
             let content = self.output.len();
-            self.take_events(exchange, &event, outcome.as_ref());
+            self.take_events(exchange, dialect, &event, outcome.as_ref());
             if self.output.len() == content {
                 self.output.truncate(start); // an empty chunk would end the body
             } else if chunked {
@@ -232,13 +213,14 @@ impl Connection {
     fn take_events(
         &mut self,
         exchange: &SharedExchange,
+        dialect: Dialect,
         event: &Progress,
         outcome: Option<&Result<(), ApiError>>,
     ) {
         let mut exchange = exchange.borrow_mut();
         self.output.append(&mut exchange.out);
         match (outcome, event) {
-            (Some(Err(error)), _) => exchange.push_stream_error(error, &mut self.output),
+            (Some(Err(error)), _) => error.push_event(dialect, &mut self.output),
             (None, Progress::Silence) => self.output.extend_from_slice(response::PING),
             _ => {}
         }

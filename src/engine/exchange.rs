@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
-use crate::api::{Delta, Reply, Summary, Timings, Usage};
+use crate::api::reply::{Delta, Reply, Summary, Timings, Usage};
 use crate::clock::Micros;
 use crate::limits::UNREAD_BYTES_MAX;
 use crate::scheduler::SequenceId;
@@ -19,9 +19,7 @@ pub type SharedExchange = Rc<RefCell<Exchange>>;
 pub struct Exchange {
     /// The id that the response has.
     pub id: String,
-    reply: Reply,
-    /// Each event of its stream says how far it is.
-    tells_progress: bool,
+    reply: Box<dyn Reply>,
     /// Its sequences; those that ended have ids that no longer match.
     pub sequences: Vec<SequenceId>,
     live: usize,
@@ -48,14 +46,13 @@ impl Exchange {
     /// An exchange with `sequences` still to be admitted.
     pub fn new(
         id: String,
-        reply: Reply,
+        reply: Box<dyn Reply>,
         sequences: usize,
         prompt_tokens: u64,
         admitted: Micros,
     ) -> Self {
         Self {
             id,
-            tells_progress: reply.tells_progress(),
             reply,
             sequences: Vec::with_capacity(sequences),
             live: sequences,
@@ -72,7 +69,7 @@ impl Exchange {
 
     /// True when bytes may leave before the end.
     pub fn is_stream(&self) -> bool {
-        self.reply.is_stream()
+        self.reply.options().stream
     }
 
     /// True when the connection has something to do.
@@ -82,12 +79,14 @@ impl Exchange {
 
     /// A choice has new text, or ends, or both.
     pub fn push_delta(&mut self, choice: usize, delta: Delta<'_>, now: Micros) {
-        if self.outcome.is_some() || delta.is_empty() {
+        if self.outcome.is_some() {
             return;
         }
+        let options = self.reply.options();
+        let tokens = if options.return_tokens { delta.tokens } else { &[] };
+        let with_summary = options.stream && options.timings_per_token || delta.finish.is_some();
         let summary = Summary { usage: self.usage, timings: self.timings(now) };
-        let tells = self.tells_progress || delta.finish.is_some();
-        let delta = Delta { summary: tells.then_some(summary), ..delta };
+        let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
         self.reply.push_delta(choice, delta, &mut self.out);
         if delta.finish.is_some() {
             self.live -= 1;
@@ -120,9 +119,10 @@ impl Exchange {
         self.outcome.get_or_insert(Err(error));
     }
 
-    /// The stream ends with an error, after its head has been sent.
-    pub fn push_stream_error(&self, error: &ApiError, out: &mut Vec<u8>) {
-        self.reply.push_stream_error(error, out);
+    /// A token was generated.
+    pub fn count_token(&mut self, now: Micros) {
+        self.usage.completion_tokens += 1;
+        self.first_token.get_or_insert(now);
     }
 
     /// Wakes the connection if it has something to do.

@@ -11,7 +11,8 @@ use glommio::Task;
 use glommio::net::TcpListener;
 use glommio::timer::sleep;
 
-use super::{Front, connection};
+use super::connection;
+use super::front::Front;
 use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG, REFUSED_CONNECTIONS_MAX};
 
 /// Binds the address that clients connect to.
@@ -63,12 +64,12 @@ pub(super) fn start(front: &Rc<Front>, listener: std::net::TcpListener) -> Task<
 async fn accept(front: Rc<Front>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok(stream) if front.connections.get() < CONNECTIONS_MAX => {
+            Ok(stream) if front.connections() < CONNECTIONS_MAX => {
                 let _ = stream.set_nodelay(true); // only latency suffers without it
                 front.opened();
                 glommio::spawn_local(connection::serve(front.clone(), stream)).detach();
             }
-            Ok(stream) if front.connections.get() < CONNECTIONS_MAX + REFUSED_CONNECTIONS_MAX => {
+            Ok(stream) if front.connections() < CONNECTIONS_MAX + REFUSED_CONNECTIONS_MAX => {
                 front.opened();
                 glommio::spawn_local(connection::turn_away(front.clone(), stream)).detach();
             }

@@ -1,7 +1,7 @@
 //! One client connection: requests in, responses out, one after another.
 
 mod generate;
-mod guards;
+mod pages;
 mod respond;
 
 use std::pin::Pin;
@@ -11,11 +11,12 @@ use std::task::Poll;
 use futures_lite::{AsyncRead, future};
 use glommio::net::TcpStream;
 
-use super::prepare::Prepared;
+use super::front::Front;
+use super::guards::{BodyPermit, ExchangeGuard};
 use super::timers::Timer;
-use super::{Front, look_up};
+use super::wake::look_up;
 use crate::api::error::ApiError;
-use crate::api::{self, Route};
+use crate::api::route::{self, Action, Route};
 use crate::clock::Micros;
 use crate::http::HttpError;
 use crate::http::body::BodyReader;
@@ -24,17 +25,17 @@ use crate::http::response;
 use crate::limits::{
     BODY_TIMEOUT, CONNECTIONS_MAX, HEAD_TIMEOUT, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT,
 };
+use crate::prepare::Prepared;
 use crate::types::KeyId;
-use guards::{BodyPermit, ExchangeGuard};
 
 /// Serves a connection until either side closes it.
-pub async fn serve(front: Rc<Front>, stream: TcpStream) {
+pub(super) async fn serve(front: Rc<Front>, stream: TcpStream) {
     // An error here is a client that left, and needs no words.
     let _ = Connection::new(front, stream).run().await;
 }
 
 /// Tells a client that there are too many, and closes.
-pub async fn turn_away(front: Rc<Front>, stream: TcpStream) {
+pub(super) async fn turn_away(front: Rc<Front>, stream: TcpStream) {
     let message = format!("{CONNECTIONS_MAX} connections are open, as many as may be");
     let error = ApiError::unavailable(message, 1);
     let id = front.request_id();
@@ -112,7 +113,7 @@ impl Connection {
             // that nobody else does: glommio reads and writes without a pause
             // while the socket lets it.
             look_up().await;
-            if !keep_alive || self.front.draining.get() {
+            if !keep_alive || self.front.is_draining() {
                 return self.close().await;
             }
             self.input.shrink_to(IDLE_BUFFER_BYTES_MAX);
@@ -177,49 +178,31 @@ impl Connection {
                 return self.refuse_unread(incoming, &error).await;
             }
         };
-        match route {
-            Route::Health => match self.health(&head.query) {
+        if let Action::Show(page) = route.action {
+            return match self.page(page, head) {
                 Ok(body) => self.answer_json(incoming, body).await,
                 Err(error) => self.answer_error(incoming, &error).await,
-            },
-            Route::Model => match self.model(&head.path) {
-                Ok(body) => self.answer_json(incoming, body).await,
+            };
+        }
+        let envelope = self.envelope(incoming, route, key);
+        match self.prepare(envelope, body).await? {
+            Ok(Prepared::Answer(answer)) => match permit.grow(answer.len()) {
+                Ok(()) => self.answer_json(incoming, answer).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             },
-            Route::Models => {
-                let body = self.models();
-                self.answer_json(incoming, body).await
+            Ok(Prepared::Texts(_)) => unreachable!("the embed lane answers those"),
+            Ok(Prepared::Job(job)) => {
+                drop(permit); // the body is tokens now
+                self.generate(incoming, &envelope, *job).await
             }
-            Route::Props => {
-                let body = self.props();
-                self.answer_json(incoming, body).await
-            }
-            Route::OpenApi => self.answer_json(incoming, api::OPENAPI.into()).await,
-            Route::Slots => match self.slots(&head.query) {
-                Ok(body) => self.answer_json(incoming, body).await,
-                Err(error) => self.answer_error(incoming, &error).await,
-            },
-            _ => {
-                match self.prepare(route, body).await? {
-                    Ok(Prepared::Answer(answer)) => match permit.grow(answer.len()) {
-                        Ok(()) => self.answer_json(incoming, answer).await,
-                        Err(error) => self.answer_error(incoming, &error).await,
-                    },
-                    Ok(Prepared::Embeddings(_)) => unreachable!("the embed lane answers those"),
-                    Ok(Prepared::Generation(generation)) => {
-                        drop(permit); // the body is tokens now
-                        self.generate(incoming, route, key, *generation).await
-                    }
-                    Err(error) => self.answer_error(incoming, &error).await,
-                }
-            }
+            Err(error) => self.answer_error(incoming, &error).await,
         }
     }
 
     /// All that can be said against a request from its head alone.
-    fn check(&self, head: &Head) -> Result<(Route, KeyId), ApiError> {
-        let route = api::route(head.method, &head.path)?;
-        let key = if route.is_public() { KeyId(0) } else { self.check_key(head)? };
+    fn check(&self, head: &Head) -> Result<(&'static Route, KeyId), ApiError> {
+        let route = route::find(head.method, &head.path)?;
+        let key = if route.is_public { KeyId(0) } else { self.check_key(head)? };
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
@@ -259,7 +242,7 @@ impl Connection {
     async fn read_body(&mut self, head: &Head) -> Result<(Vec<u8>, BodyPermit), Refused> {
         let mut reader = BodyReader::new(head.framing);
         let fatal = |error: &HttpError| Refused::Fatal(ApiError::http(error));
-        let mut permit = BodyPermit { front: self.front.clone(), bytes: 0 };
+        let mut permit = BodyPermit::new(&self.front);
         self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
         let mut asked = false;
         loop {
@@ -300,8 +283,8 @@ impl Connection {
                     Poll::Ready(Ok(Read::Some))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Gone)),
-                Poll::Pending if front.closing.get() => Poll::Ready(Err(Gone)),
-                Poll::Pending if until_drain && front.draining.get() && input.is_empty() => {
+                Poll::Pending if front.is_closing() => Poll::Ready(Err(Gone)),
+                Poll::Pending if until_drain && front.is_draining() && input.is_empty() => {
                     Poll::Ready(Ok(Read::TimedOut))
                 }
                 Poll::Pending if timer.is_expired() => Poll::Ready(Ok(Read::TimedOut)),
@@ -312,12 +295,6 @@ impl Connection {
             }
         })
         .await
-    }
-}
-
-impl Front {
-    fn request_id(&self) -> String {
-        format!("req-{:016x}", self.random())
     }
 }
 

@@ -75,7 +75,7 @@ fn undescribed(path: &str) -> &'static [&'static str] {
 /// The names that are looked for in these bodies.
 fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take();
-    let route = route(Method::Post, path).unwrap();
+    let route = route::find(Method::Post, path).unwrap();
     for body in bodies {
         if let Err(error) = read(route, body.to_string().into_bytes()) {
             panic!("{path}: {error:?}: {body}");
@@ -149,7 +149,10 @@ fn bodies(path: &str) -> Vec<Value> {
 fn every_field_that_is_read_is_described_and_every_other_one_is_not() {
     let document: Value = serde_json::from_str(OPENAPI).unwrap();
     let ignored: Names = IGNORED.iter().map(|name| (*name).to_owned()).collect();
-    for (path, methods) in crate::api::routes() {
+    for (path, methods) in route::ROUTES
+        .iter()
+        .flat_map(|route| route.paths.iter().map(|path| (*path, route.methods())))
+    {
         // These read all that a request for text has, and use the conversation alone.
         let is_prompt_alone = ["/apply-template", "/v1/messages/count_tokens"].contains(&path);
         if methods != "POST" {

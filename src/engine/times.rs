@@ -1,6 +1,6 @@
 //! When what happened to a sequence, and the metrics that follow from it.
 
-use crate::api::Usage;
+use crate::api::reply::Usage;
 use crate::clock::Micros;
 use crate::metrics::{Counter, FrontMetrics};
 

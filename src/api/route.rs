@@ -1,0 +1,284 @@
+//! The table of routes: everything that is true of a path stands in one line of it.
+//!
+//! A new dialect is a file of its own, its `mod` line in `api/mod.rs` and its entry here. The
+//! dialects do not know this table.
+
+use super::anthropic::reply::MessagesReply;
+use super::chat::ChatRequest;
+use super::chat::reply::ChatReply;
+use super::cllm::GenerateReply;
+use super::embeddings::EmbeddingsRequest;
+use super::error::{ApiError, Dialect};
+use super::llama::completion::{self, LlamaReply};
+use super::llama::tokens::{self, Tokenize};
+use super::openai::CompletionReply;
+use super::reply::MakeReply;
+use super::request::GenerationRequest;
+use super::{anthropic, chat, cllm, embeddings, openai};
+use crate::http::head::Method;
+use crate::types::TokenId;
+
+/// A path, or several that mean the same.
+pub struct Route {
+    /// The paths. `{model}` stands for the rest of a path.
+    pub paths: &'static [&'static str],
+    /// How its errors are written.
+    pub dialect: Dialect,
+    /// Open to clients without an API key, as in llama-server: load balancers and the set-up
+    /// of clients ask for it.
+    pub is_public: bool,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What a route does.
+#[derive(Clone, Copy)]
+pub enum Action {
+    /// `GET`: shows the state of the server.
+    Show(Page),
+    /// `POST`: computes an answer from the body.
+    Answer(ReadBody),
+    /// `POST`: generates text.
+    Generate {
+        /// Reads the body.
+        read: ReadBody,
+        /// What the ids of its responses begin with.
+        id_prefix: &'static str,
+        /// Makes its reply.
+        reply: MakeReply,
+    },
+}
+
+/// Reads a body. Fails with a 400 that names the field.
+pub type ReadBody = fn(&mut [u8]) -> Result<Request, ApiError>;
+
+/// The pages that show the server's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Whether it serves, and how busy it is.
+    Health,
+    /// The list of models.
+    Models,
+    /// One model.
+    Model,
+    /// The state of each slot.
+    Slots,
+    /// The properties of the model.
+    Props,
+    /// The description of the API in OpenAPI 3.1.
+    OpenApi,
+}
+
+/// A body, read and checked.
+pub enum Request {
+    /// Generate text.
+    Generate(Box<GenerationRequest>),
+    /// Continue a conversation.
+    Chat(Box<ChatRequest>),
+    /// Count the tokens of a conversation's prompt.
+    CountTokens(Box<ChatRequest>),
+    /// Show a conversation's prompt.
+    ApplyTemplate(Box<ChatRequest>),
+    /// Make vectors of texts.
+    Embed(Box<EmbeddingsRequest>),
+    /// Show a text's tokens.
+    Tokenize(Tokenize),
+    /// The same, as cLLM has it.
+    Encode(String),
+    /// Show the text of tokens.
+    Detokenize(Vec<TokenId>),
+}
+
+impl Request {
+    fn generate(request: GenerationRequest) -> Self {
+        Request::Generate(Box::new(request))
+    }
+
+    fn chat(request: ChatRequest) -> Self {
+        Request::Chat(Box::new(request))
+    }
+
+    fn embed(request: EmbeddingsRequest) -> Self {
+        Request::Embed(Box::new(request))
+    }
+
+    /// True when a constraint has to be compiled for it, or the whole vocabulary searched. Both
+    /// may take long.
+    pub fn compiles(&self) -> bool {
+        match self {
+            Request::Generate(request) => request.compiles(),
+            Request::Chat(chat) => {
+                chat.generation.compiles() || !chat.conversation.tools.is_empty()
+            }
+            Request::CountTokens(_)
+            | Request::ApplyTemplate(_)
+            | Request::Embed(_)
+            | Request::Tokenize(_)
+            | Request::Encode(_)
+            | Request::Detokenize(_) => false,
+        }
+    }
+}
+
+/// A route of OpenAI's dialect that needs a key, as most are.
+const fn route(paths: &'static [&'static str], action: Action) -> Route {
+    Route { paths, dialect: Dialect::OpenAi, is_public: false, action }
+}
+
+impl Route {
+    const fn public(self) -> Self {
+        Self { is_public: true, ..self }
+    }
+
+    const fn of(self, dialect: Dialect) -> Self {
+        Self { dialect, ..self }
+    }
+
+    /// The methods that it takes, beside `OPTIONS`.
+    pub fn methods(&self) -> &'static str {
+        match self.action {
+            Action::Show(_) => "GET, HEAD",
+            Action::Answer(_) | Action::Generate { .. } => "POST",
+        }
+    }
+}
+
+/// Every route.
+pub static ROUTES: &[Route] = &[
+    route(&["/health", "/v1/health"], Action::Show(Page::Health)).public(),
+    route(&["/models", "/v1/models"], Action::Show(Page::Models)).public(),
+    route(&[MODEL_PATH], Action::Show(Page::Model)).public(),
+    route(&["/openapi.json"], Action::Show(Page::OpenApi)).public(),
+    route(&["/slots"], Action::Show(Page::Slots)),
+    route(&["/props"], Action::Show(Page::Props)),
+    route(
+        &["/v1/completions"],
+        Action::Generate {
+            read: |body| openai::read_completion(body).map(Request::generate),
+            id_prefix: "cmpl-",
+            reply: |options, context| Box::new(CompletionReply::new(options, context)),
+        },
+    ),
+    route(
+        &["/chat/completions", "/v1/chat/completions"],
+        Action::Generate {
+            read: |body| chat::openai::read_chat(body).map(Request::chat),
+            id_prefix: "chatcmpl-",
+            reply: |options, context| Box::new(ChatReply::new(options, context)),
+        },
+    ),
+    route(
+        &["/v1/messages"],
+        Action::Generate {
+            read: |body| anthropic::read_messages(body).map(Request::chat),
+            id_prefix: "msg_",
+            reply: |options, context| Box::new(MessagesReply::new(options, context)),
+        },
+    )
+    .of(Dialect::Anthropic),
+    route(
+        &["/completion", "/completions"],
+        Action::Generate {
+            read: |body| completion::read_completion(body).map(Request::generate),
+            id_prefix: "cmpl-",
+            reply: |options, context| Box::new(LlamaReply::new(options, context)),
+        },
+    ),
+    route(
+        &["/generate"],
+        Action::Generate {
+            read: |body| cllm::read_generate(body).map(Request::generate),
+            id_prefix: "gen-",
+            reply: |options, context| Box::new(GenerateReply::new(options, context)),
+        },
+    )
+    .of(Dialect::Cllm),
+    route(
+        &["/generate_stream"],
+        Action::Generate {
+            read: |body| cllm::read_generate_stream(body).map(Request::generate),
+            id_prefix: "gen-",
+            reply: |options, context| Box::new(GenerateReply::new(options, context)),
+        },
+    )
+    .of(Dialect::Cllm),
+    route(&["/v1/embeddings"], Action::Answer(|body| embeddings::read(body).map(Request::embed))),
+    route(
+        &["/v1/messages/count_tokens"],
+        Action::Answer(|body| anthropic::read_count(body).map(Box::new).map(Request::CountTokens)),
+    )
+    .of(Dialect::Anthropic),
+    route(
+        &["/apply-template"],
+        Action::Answer(|body| {
+            chat::openai::read_chat(body).map(Box::new).map(Request::ApplyTemplate)
+        }),
+    ),
+    route(
+        &["/tokenize"],
+        Action::Answer(|body| tokens::read_tokenize(body).map(Request::Tokenize)),
+    ),
+    route(
+        &["/detokenize"],
+        Action::Answer(|body| tokens::read_detokenize(body).map(Request::Detokenize)),
+    ),
+    route(&["/encode"], Action::Answer(|body| cllm::read_encode(body).map(Request::Encode)))
+        .of(Dialect::Cllm),
+];
+
+/// One model. Its name is the rest of the path.
+const MODEL_PATH: &str = "/v1/models/{model}";
+
+/// Finds the route of a path.
+fn at(path: &str) -> Option<&'static Route> {
+    let known = if model_of(path).is_some() { MODEL_PATH } else { path };
+    ROUTES.iter().find(|route| route.paths.contains(&known))
+}
+
+/// Finds the route of a path that takes a method.
+///
+/// # Errors
+/// 404 for an unknown path, 405 for a method that the path does not take.
+pub fn find(method: Method, path: &str) -> Result<&'static Route, ApiError> {
+    let Some(route) = at(path) else { return Err(ApiError::not_found(path)) };
+    match (method, route.action) {
+        (Method::Get | Method::Head, Action::Show(_)) => Ok(route),
+        (Method::Post, Action::Answer(_) | Action::Generate { .. }) => Ok(route),
+        (_, Action::Show(_)) => Err(ApiError::wrong_method(path, "GET, HEAD, OPTIONS")),
+        _ => Err(ApiError::wrong_method(path, "POST, OPTIONS")),
+    }
+}
+
+/// The dialect in which a path's errors are written: OpenAI's for an unknown path.
+pub fn dialect(path: &str) -> Dialect {
+    at(path).map_or(Dialect::OpenAi, |route| route.dialect)
+}
+
+/// The model's name in a path that asks for one model, as it is written there.
+pub fn model_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())
+}
+
+/// Every path.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    ROUTES.iter().flat_map(|route| route.paths.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_paths_and_methods_are_told_apart() {
+        let paths = |method, path| find(method, path).map(|route| route.paths);
+        assert_eq!(paths(Method::Post, "/v1/completions"), Ok(&["/v1/completions"][..]));
+        assert_eq!(paths(Method::Head, "/health"), Ok(&["/health", "/v1/health"][..]));
+        assert_eq!(paths(Method::Get, "/v1/models/a%2Fb"), Ok(&[MODEL_PATH][..]));
+        assert_eq!(paths(Method::Get, "/v1/models/").unwrap_err().status, 404);
+        assert_eq!(paths(Method::Post, "/nope").unwrap_err().status, 404);
+        let error = paths(Method::Get, "/generate").unwrap_err();
+        assert_eq!((error.status, error.allow), (405, Some("POST, OPTIONS")));
+        let error = paths(Method::Other, "/v1/models").unwrap_err();
+        assert_eq!((error.status, error.allow), (405, Some("GET, HEAD, OPTIONS")));
+    }
+}

@@ -1,0 +1,379 @@
+//! The engine: takes jobs in, keeps the decode lane fed, turns the tokens that come back into
+//! replies.
+//!
+//! The caller [submits](Engine::submit) jobs and calls [`Engine::pump`] whenever a batch has come
+//! back ([`Engine::is_ready`]) or the moment of [`Engine::wake_at`] has passed. It finds the bytes
+//! of each reply in its [`Exchange`].
+//!
+//! **Invariant:** pure but for the ring. Nothing here reads a clock; the caller says what time it
+//! is.
+//! **Invariant:** while there is work, the decode lane has the next step before it ends the one
+//! that it runs; and not much before, so that requests that arrive meanwhile join it.
+//! **Invariant:** a step that changes nothing but tokens makes no heap allocation here, once the
+//! buffers of its requests have grown.
+
+pub mod exchange;
+pub mod job;
+mod pace;
+pub mod pipeline;
+mod stream;
+mod times;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::api::error::ApiError;
+use crate::api::llama::SlotStatus;
+use crate::clock::Micros;
+use crate::limits::{BATCHES, SEQUENCES_MAX, SLOTS_MAX};
+use crate::metrics::{Counter, Finished, Metrics};
+use crate::model::vocab::Vocab;
+use crate::ring::FrontLink;
+use crate::ring::message::Batch;
+use crate::scheduler::{Capacity, Event, Phase, Refusal, Scheduler, SequenceId, SlotView};
+use crate::text::TextStream;
+use crate::text::stop::StopStrings;
+use exchange::{Exchange, SharedExchange};
+use job::Job;
+use pace::Pace;
+use pipeline::{Pipeline, gather_time};
+use stream::{Context, Generated, Stream};
+use times::Times;
+
+/// See the module's description.
+pub struct Engine {
+    vocab: Arc<Vocab>,
+    scheduler: Scheduler,
+    link: FrontLink<Batch>,
+    spare: heapless::Vec<Box<Batch>, BATCHES>,
+    pipeline: Pipeline,
+    /// The scheduler had nothing for a step, and nothing has changed since.
+    nothing_to_plan: bool,
+    streams: Vec<Option<Stream>>, // [SEQUENCES_MAX], by SequenceId::index
+    events: Vec<Event>,           // of one step; capacity for one a slot
+    text: String,                 // of one token
+    to_wake: Vec<SharedExchange>, // changed by one step
+    pace: Pace,
+    gathering: Gathering,
+    /// The first deadline of all streams.
+    next_deadline: Option<Micros>,
+    metrics: Arc<Metrics>,
+}
+
+/// Requests often arrive together: clients whose requests ended in the same step send their next
+/// ones at once. A step for the first of them alone would delay the others by a whole step, so an
+/// idle engine waits a moment to gather them.
+#[derive(Debug, Default)]
+struct Gathering {
+    /// Sequences that may still come.
+    expected: usize,
+    /// The end of the wait.
+    until: Micros,
+}
+
+impl Engine {
+    /// An engine with nothing to do. Allocates every batch there will be.
+    pub fn new(
+        vocab: Arc<Vocab>,
+        capacity: Capacity,
+        link: FrontLink<Batch>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        metrics.front.kv_tokens_capacity.set(capacity.context_tokens.into());
+        Self {
+            vocab,
+            scheduler: Scheduler::new(capacity),
+            link,
+            spare: (0..BATCHES).map(|_| Box::default()).collect(),
+            pipeline: Pipeline::default(),
+            nothing_to_plan: true,
+            streams: (0..SEQUENCES_MAX).map(|_| None).collect(),
+            events: Vec::with_capacity(SLOTS_MAX),
+            text: String::with_capacity(256),
+            to_wake: Vec::with_capacity(SLOTS_MAX),
+            pace: Pace::default(),
+            gathering: Gathering::default(),
+            next_deadline: None,
+            metrics,
+        }
+    }
+
+    /// Takes a job in: all of its sequences, or none.
+    ///
+    /// # Errors
+    /// 429 when the queue has no room, with the time after which it may.
+    pub fn submit(&mut self, job: Job, now: Micros) -> Result<SharedExchange, ApiError> {
+        let Job { id, sequences, choices, stops, markers, prompt_tokens, reply, .. } = job;
+        let arrived = sequences.len();
+        let is_first = self.scheduler.is_idle() && !self.is_busy() && now >= self.gathering.until;
+        let exchange = Exchange::new(id, reply, arrived, prompt_tokens, now);
+        let exchange = Rc::new(RefCell::new(exchange));
+        let stops = StopStrings::new(stops);
+        let streams = &mut self.streams;
+        let admitted = self.scheduler.admit(sequences, |choice, id| {
+            exchange.borrow_mut().sequences.push(id);
+            streams[id.index()] = Some(Stream {
+                id,
+                exchange: exchange.clone(),
+                choice,
+                text: TextStream::new(stops.clone()),
+                times: Times::new(job.received, now),
+                deadline: job.deadline,
+                counts_prompt: choice % choices == 0,
+                markers,
+            });
+        });
+        admitted.map_err(|refusal| self.explain(refusal))?;
+        if is_first {
+            let expected = self.scheduler.free_slots();
+            self.gathering = Gathering { expected, until: self.gathered_at(now) };
+        }
+        self.gathering.expected = self.gathering.expected.saturating_sub(arrived);
+        self.next_deadline = self.next_deadline.into_iter().chain(job.deadline).min();
+        self.nothing_to_plan = false;
+        self.publish();
+        Ok(exchange)
+    }
+
+    /// Takes the batches that came back, ends what has had its time, and plans what goes out
+    /// next.
+    pub fn pump(&mut self, now: Micros) {
+        while let Some(mut batch) = self.link.receive() {
+            self.pipeline.received(now);
+            self.receive(&batch, now);
+            batch.clear();
+            self.spare.push(batch).expect("there are no more batches than this");
+        }
+        self.expire(now);
+        while self.pipeline.may_plan(self.scheduler.free_slots(), now) && !self.is_gathering(now) {
+            let Some(mut batch) = self.spare.pop() else { break };
+            if !self.scheduler.schedule(&mut batch) {
+                self.nothing_to_plan = true;
+                self.spare.push(batch).expect("it was taken from there");
+                break;
+            }
+            self.count_plan(&batch, now);
+            self.pipeline.sent(self.scheduler.step_time(&batch), now);
+            batch.sent = now;
+            assert!(self.link.send(batch).is_ok(), "the link holds every batch");
+        }
+        self.publish();
+    }
+
+    /// When [`Engine::pump`] should be called though nothing happened: to plan the step after the
+    /// running one, or the first of all, or to end what has had its time.
+    pub fn wake_at(&self) -> Option<Micros> {
+        let gathered = (self.gathering.expected > 0).then_some(self.gathering.until);
+        let plan = match (self.nothing_to_plan, self.is_busy()) {
+            (true, _) => None,
+            (false, true) => self.pipeline.wake_at(),
+            (false, false) => gathered,
+        };
+        [plan, self.next_deadline].into_iter().flatten().min()
+    }
+
+    /// Ends a request whose client has left.
+    pub fn cancel(&mut self, exchange: &Exchange) {
+        self.end(exchange, |finished| &finished.abort);
+        self.publish();
+    }
+
+    /// True when [`Engine::pump`] has something to take.
+    pub fn is_ready(&self) -> bool {
+        self.link.is_ready()
+    }
+
+    /// True while the decode lane owes a step.
+    pub fn is_busy(&self) -> bool {
+        self.pipeline.in_flight() > 0
+    }
+
+    /// When the running step began, if one runs. One that has come back and waits to be taken
+    /// does not.
+    pub fn step_began(&self) -> Option<Micros> {
+        if self.is_ready() { None } else { self.pipeline.running_since() }
+    }
+
+    /// The state of each slot.
+    pub fn slots(&self, now: Micros) -> Vec<SlotStatus> {
+        let status = |view: SlotView| {
+            let idle = SlotStatus { state: "idle", n_past: view.position, ..SlotStatus::default() };
+            let Some((id, state)) = view.held else { return idle };
+            let Some(stream) = &self.streams[id.index()] else { return idle };
+            let exchange = stream.exchange.borrow();
+            SlotStatus {
+                state: match state {
+                    Phase::Following => "following",
+                    Phase::Prefill => "prefill",
+                    Phase::Decode => "decode",
+                },
+                id_task: exchange.id.clone(),
+                prompt_tokens: exchange.usage.prompt_tokens,
+                cached_tokens: exchange.usage.cached_tokens,
+                decoded_tokens: exchange.usage.completion_tokens,
+                elapsed_ms: now.seconds_since(exchange.admitted) * 1e3,
+                queued_ms: exchange.timings(now).queued.as_secs_f64() * 1e3,
+                ..idle
+            }
+        };
+        self.scheduler.slots().map(status).collect()
+    }
+
+    /// Takes a batch that came back.
+    fn receive(&mut self, batch: &Batch, now: Micros) {
+        self.nothing_to_plan = false;
+        let mut events = std::mem::take(&mut self.events);
+        self.scheduler.complete(batch, |event| events.push(event));
+        self.gathering = Gathering { expected: 0, until: self.gathered_at(now) };
+        for event in events.drain(..) {
+            match event {
+                Event::Token { id, token, logprobs, is_last } => {
+                    let logprobs = logprobs.map(|index| &batch.logprobs[usize::from(index)]);
+                    let generated = Generated { token, logprobs, is_last };
+                    self.update(id, now, |stream, context| stream.push_token(generated, context));
+                }
+                Event::Finished(id, finish) => self.update(id, now, |stream, context| {
+                    stream.finish(finish, context);
+                    true
+                }),
+            }
+        }
+        self.events = events;
+        self.wake_connections();
+        if self.scheduler.is_idle() {
+            self.pace.pause();
+        }
+    }
+
+    /// Ends the streams whose time is over.
+    fn expire(&mut self, now: Micros) {
+        if self.next_deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        for index in 0..self.streams.len() {
+            if let Some(stream) = &self.streams[index]
+                && stream.deadline.is_some_and(|deadline| deadline <= now)
+            {
+                self.update(stream.id, now, |stream, context| {
+                    stream.expire(context);
+                    true
+                });
+            }
+        }
+        self.wake_connections();
+        let deadlines = self.streams.iter().flatten().filter_map(|stream| stream.deadline);
+        self.next_deadline = deadlines.min();
+        self.nothing_to_plan = false;
+    }
+
+    /// Changes a stream. `change` says whether it ended.
+    fn update(
+        &mut self,
+        id: SequenceId,
+        now: Micros,
+        change: impl FnOnce(&mut Stream, Context<'_>) -> bool,
+    ) {
+        let Some(stream) = &mut self.streams[id.index()] else { return };
+        let (vocab, metrics, text) = (&*self.vocab, &self.metrics.front, &mut self.text);
+        let ended = change(stream, Context { vocab, metrics, text, now });
+        let exchange = stream.exchange.clone();
+        if ended {
+            self.scheduler.cancel(id); // after a stop string, which only this lane can see
+            self.streams[id.index()] = None;
+            self.pace.finished(now);
+            self.gathering.expected += 1;
+        }
+        let failed = match &exchange.borrow().outcome {
+            Some(Err(error)) => Some(error.status),
+            _ => None,
+        };
+        match failed {
+            // Its other sequences.
+            Some(504) => self.end(&exchange.borrow(), |finished| &finished.timeout),
+            Some(_) => self.end(&exchange.borrow(), |finished| &finished.error),
+            None => {}
+        }
+        self.to_wake.push(exchange);
+    }
+
+    /// Ends the rest of a request, and counts it as `reason` says.
+    fn end(&mut self, exchange: &Exchange, reason: fn(&Finished) -> &Counter) {
+        for id in &exchange.sequences {
+            self.scheduler.cancel(*id);
+            if self.streams[id.index()].take_if(|stream| stream.id == *id).is_some() {
+                reason(&self.metrics.front.finished).increment();
+            }
+        }
+        self.nothing_to_plan = false; // slots to clear
+    }
+
+    fn wake_connections(&mut self) {
+        for exchange in self.to_wake.drain(..) {
+            exchange.borrow_mut().wake();
+        }
+    }
+
+    /// The end of a wait for requests that arrive together.
+    fn gathered_at(&self, now: Micros) -> Micros {
+        now + gather_time(self.scheduler.shortest_step())
+    }
+
+    /// Nothing runs, and more may come in a moment.
+    fn is_gathering(&self, now: Micros) -> bool {
+        let Gathering { expected, until } = self.gathering;
+        expected > 0 && now < until && !self.is_busy()
+    }
+
+    fn explain(&self, refusal: Refusal) -> ApiError {
+        match refusal {
+            Refusal::TooMany { sequences, limit } => ApiError::field(
+                "prompt",
+                format!("{sequences} prompts in one request; this server takes {limit} at once"),
+            ),
+            Refusal::QueueFull { waiting, limit } => ApiError::busy(
+                format!("the queue is full: {waiting} prompts are waiting, {limit} may"),
+                self.pace.seconds_until_free(waiting),
+            ),
+            Refusal::TokensFull { waiting, limit } => ApiError::busy(
+                format!("the queue is full: prompts of {waiting} tokens are waiting, {limit} may"),
+                self.pace.seconds_until_free(self.scheduler.waiting_count()),
+            ),
+        }
+    }
+
+    fn count_plan(&mut self, batch: &Batch, now: Micros) {
+        let metrics = &self.metrics.front;
+        metrics.steps_in_flight.observe(self.pipeline.in_flight() as u64);
+        for start in &batch.starts {
+            let Some(id) = self.scheduler.holder(start.owner) else { continue };
+            let Some(stream) = &mut self.streams[id.index()] else { continue };
+            let mut exchange = stream.exchange.borrow_mut();
+            exchange.started.get_or_insert(now);
+            // A follower begins twice, a retry again and again, maybe with less.
+            let before = stream.times.cached;
+            let cached = self.scheduler.cached_tokens(id) as u64;
+            stream.times.start(start.prompt_tokens, cached, metrics, now);
+            if stream.counts_prompt {
+                let usage = &mut exchange.usage;
+                usage.cached_tokens = usage.cached_tokens - before + stream.times.cached;
+            }
+        }
+    }
+
+    /// Shows how full it is.
+    fn publish(&self) {
+        let metrics = &self.metrics.front;
+        metrics.running.set(self.scheduler.running_count() as u64);
+        metrics.waiting.set(self.scheduler.waiting_count() as u64);
+        let (held, kept) = self.scheduler.cells();
+        metrics.kv_tokens_used.set((held + kept) as u64);
+        metrics.kv_tokens_kept.set(kept as u64);
+        let tally = self.scheduler.tally();
+        metrics.cached_tokens.advance_to(tally.cached_tokens);
+        metrics.prefilled_tokens.advance_to(tally.prefilled_tokens);
+        metrics.evicted_tokens.advance_to(tally.evicted_tokens);
+        metrics.preemptions.advance_to(tally.preemptions);
+        metrics.retries.advance_to(tally.retries);
+    }
+}

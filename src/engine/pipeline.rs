@@ -1,0 +1,122 @@
+//! The steps in flight, and when to plan the next one: as late as is safe.
+//!
+//! A request that arrives while a step runs can join the next one only if that has not been
+//! planned yet. Planned too late, the next step leaves the decode lane without work. So it is
+//! planned when three quarters of the running step's expected time have passed.
+//!
+//! Where every slot is taken, nobody could join. The next step is planned at once, which spares
+//! the front lane a wake-up.
+
+use std::time::Duration;
+
+use crate::clock::Micros;
+use crate::limits::{GATHER_MAX, PLAN_MARGIN, STEPS_IN_FLIGHT};
+
+/// The steps in flight.
+#[derive(Debug, Default)]
+pub struct Pipeline {
+    /// The expected time of each, the running one first. `None` where it is not known.
+    in_flight: heapless::Deque<Option<Duration>, STEPS_IN_FLIGHT>,
+    /// When the running one began.
+    began: Micros,
+}
+
+impl Pipeline {
+    /// A step was sent that is expected to take this long.
+    pub fn sent(&mut self, expected: Option<Duration>, now: Micros) {
+        if self.in_flight.is_empty() {
+            self.began = now;
+        }
+        self.in_flight.push_back(expected).expect("no more steps are in flight than this");
+    }
+
+    /// The running step came back. The next one runs.
+    pub fn received(&mut self, now: Micros) {
+        self.in_flight.pop_front().expect("it was sent");
+        self.began = now;
+    }
+
+    /// When the running step began, if one runs.
+    pub fn running_since(&self) -> Option<Micros> {
+        (!self.in_flight.is_empty()).then_some(self.began)
+    }
+
+    /// Steps sent and not yet received.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// True when the next step may be planned now.
+    pub fn may_plan(&self, free_slots: usize, now: Micros) -> bool {
+        let has_room = !self.in_flight.is_full();
+        self.in_flight.is_empty() || has_room && (free_slots == 0 || now >= self.plan_at())
+    }
+
+    /// When the step after the running one may be planned, if one runs and none is planned
+    /// behind it.
+    pub fn wake_at(&self) -> Option<Micros> {
+        (1..STEPS_IN_FLIGHT).contains(&self.in_flight.len()).then(|| self.plan_at())
+    }
+
+    /// The moment from which the next step may be planned.
+    fn plan_at(&self) -> Micros {
+        let Some(Some(expected)) = self.in_flight.front() else { return self.began };
+        let margin = (*expected / 4).max(PLAN_MARGIN);
+        self.began + expected.saturating_sub(margin)
+    }
+}
+
+/// How long an idle engine waits for requests that arrive together: a fiftieth of a step.
+pub fn gather_time(step: Option<Duration>) -> Duration {
+    step.map_or(Duration::ZERO, |step| (step / 50).min(GATHER_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_step_is_followed_late_and_not_too_late() {
+        let mut pipeline = Pipeline::default();
+        let now = Micros(1_000);
+        pipeline.sent(Some(60 * MS), now);
+        let late = now + 45 * MS;
+        assert_eq!(pipeline.wake_at(), Some(late));
+        assert!(!pipeline.may_plan(1, now), "somebody could join");
+        assert!(pipeline.may_plan(1, late));
+        assert!(pipeline.may_plan(0, now), "nobody could");
+        assert_eq!(pipeline.in_flight(), 1);
+    }
+
+    #[test]
+    fn short_steps_and_unknown_ones_are_followed_at_once() {
+        for expected in [None, Some(MS), Some(2 * MS)] {
+            let mut pipeline = Pipeline::default();
+            pipeline.sent(expected, Micros(70));
+            assert_eq!(pipeline.wake_at(), Some(Micros(70)), "{expected:?}");
+        }
+        let mut pipeline = Pipeline::default();
+        pipeline.sent(Some(5 * MS), Micros(0));
+        assert_eq!(pipeline.wake_at(), Some(Micros(3_000)), "a timer and a wake-up take time");
+    }
+
+    #[test]
+    fn the_second_of_two_steps_begins_when_the_first_is_back() {
+        let mut pipeline = Pipeline::default();
+        pipeline.sent(Some(40 * MS), Micros(0));
+        pipeline.sent(Some(40 * MS), Micros(30_000));
+        assert_eq!(pipeline.wake_at(), None, "two are in flight");
+        pipeline.received(Micros(41_000));
+        assert_eq!(pipeline.running_since(), Some(Micros(41_000)));
+        assert_eq!(pipeline.wake_at(), Some(Micros(71_000)));
+    }
+
+    #[test]
+    fn an_idle_engine_waits_a_fiftieth_of_a_step_and_no_more_than_its_bound() {
+        assert_eq!(gather_time(None), Duration::ZERO);
+        assert_eq!(gather_time(Some(50 * MS)), MS);
+        assert_eq!(gather_time(Some(10_000 * MS)), GATHER_MAX);
+    }
+}

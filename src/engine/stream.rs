@@ -1,0 +1,161 @@
+//! The text side of a live sequence: its tokens become text, and the text bytes of its reply.
+
+use super::exchange::SharedExchange;
+use super::times::Times;
+use crate::api::error::ApiError;
+use crate::api::logprobs::{Scored, SpelledLogprobs};
+use crate::api::reply::{Delta, FinishReason};
+use crate::chat::output::ParserOptions;
+use crate::clock::Micros;
+use crate::metrics::{Counter, FrontMetrics};
+use crate::model::vocab::Vocab;
+use crate::ring::message::TokenLogprobs;
+use crate::scheduler::{Finish, SequenceId};
+use crate::text::{Pushed, TextStream};
+use crate::types::TokenId;
+
+/// The text side of a live sequence.
+pub(super) struct Stream {
+    pub id: SequenceId,
+    pub exchange: SharedExchange,
+    /// Its place among the choices of its request.
+    pub choice: usize,
+    pub text: TextStream,
+    pub times: Times,
+    /// When its time is over.
+    pub deadline: Option<Micros>,
+    /// The first choice of its prompt, which counts the prompt's tokens.
+    pub counts_prompt: bool,
+    /// The control tokens that belong to its text: those that this parser reads.
+    pub markers: Option<ParserOptions>,
+}
+
+/// What a stream needs to make text of a token.
+pub(super) struct Context<'a> {
+    pub vocab: &'a Vocab,
+    pub metrics: &'a FrontMetrics,
+    /// Scratch.
+    pub text: &'a mut String,
+    pub now: Micros,
+}
+
+/// A token that came back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Generated<'a> {
+    pub token: TokenId,
+    /// The log-probabilities, where the request asked for them. They are the batch's: to be
+    /// written out before it is used again.
+    pub logprobs: Option<&'a TokenLogprobs>,
+    /// It is the last that the request asked for.
+    pub is_last: bool,
+}
+
+impl Stream {
+    /// Adds a token. True when it ended the text.
+    pub fn push_token(&mut self, generated: Generated<'_>, context: Context<'_>) -> bool {
+        let Context { vocab, metrics, text, now } = context;
+        let Generated { token, logprobs, is_last } = generated;
+        let spelling = vocab.spelling_of(token);
+        let bytes = match (vocab.bytes_of(token), self.markers) {
+            // A control token.
+            (b"", Some(markers)) if markers.reads(spelling) => spelling,
+            (bytes, _) => bytes,
+        };
+        text.clear();
+        let finish = match self.text.push(bytes, text) {
+            Pushed::Stopped => Some(FinishReason::Stop),
+            Pushed::Open if is_last => {
+                self.text.finish(text);
+                Some(FinishReason::Length)
+            }
+            Pushed::Open => None,
+        };
+        self.times.token(metrics, now);
+        if let Some(finish) = finish {
+            self.times.end(metrics, counter(metrics, finish), now);
+        }
+        let mut exchange = self.exchange.borrow_mut();
+        exchange.count_token(now);
+        let logprobs = logprobs.map(|found| spell(token, found, vocab));
+        let delta = Delta {
+            text,
+            tokens: &[token],
+            finish,
+            stop_word: self.text.stop_word(),
+            logprobs: logprobs.as_slice(),
+            usage: self.times.usage(),
+            summary: None,
+        };
+        exchange.push_delta(self.choice, delta, now);
+        finish.is_some()
+    }
+
+    /// The scheduler ended the sequence, with no token that belongs to the text.
+    pub fn finish(&mut self, finish: Finish, context: Context<'_>) {
+        let Context { metrics, now, .. } = context;
+        let error = match finish {
+            Finish::End => {
+                self.times.token(metrics, now);
+                self.exchange.borrow_mut().count_token(now);
+                return self.end(FinishReason::Stop, context);
+            }
+            Finish::PromptComputed => {
+                self.times.prompt(metrics, now);
+                self.exchange.borrow_mut().first_token.get_or_insert(now);
+                return self.end(FinishReason::Length, context);
+            }
+            Finish::Failed => ApiError::internal("the model failed to run a step; try again"),
+            Finish::Broken => ApiError::invalid(
+                "the text's schema, regular expression or grammar could not be followed any \
+                 further: it takes more states than this server keeps; shorter texts and fewer \
+                 choices in it take fewer",
+            ),
+        };
+        metrics.finished.error.increment();
+        self.exchange.borrow_mut().fail(error);
+    }
+
+    /// Its time is over. Without a token yet that is an error; otherwise it ends with the text
+    /// that it has.
+    pub fn expire(&mut self, context: Context<'_>) {
+        if self.exchange.borrow().first_token.is_some() {
+            return self.end(FinishReason::Timeout, context);
+        }
+        self.exchange.borrow_mut().fail(ApiError::deadline());
+        context.metrics.finished.timeout.increment();
+    }
+
+    /// The text ends here.
+    fn end(&mut self, finish: FinishReason, context: Context<'_>) {
+        let Context { metrics, text, now, .. } = context;
+        text.clear();
+        self.text.finish(text);
+        self.times.end(metrics, counter(metrics, finish), now);
+        let (finish, usage) = (Some(finish), self.times.usage());
+        let delta = Delta { text, finish, usage, ..Delta::default() };
+        self.exchange.borrow_mut().push_delta(self.choice, delta, now);
+    }
+}
+
+/// Where texts that ended for this reason are counted.
+fn counter(metrics: &FrontMetrics, finish: FinishReason) -> &Counter {
+    match finish {
+        FinishReason::Stop => &metrics.finished.stop,
+        FinishReason::Length => &metrics.finished.length,
+        FinishReason::Timeout => &metrics.finished.timeout,
+    }
+}
+
+/// Log-probabilities, with the texts of the tokens. Allocates, for the requests that ask for
+/// them.
+fn spell(token: TokenId, found: &TokenLogprobs, vocab: &Vocab) -> SpelledLogprobs {
+    let scored = |token: TokenId, logprob: f32| Scored {
+        token,
+        bytes: vocab.spelling_of(token).to_vec(),
+        logprob,
+    };
+    SpelledLogprobs {
+        chosen: scored(token, found.logprob),
+        top: found.top.iter().map(|(token, logprob)| scored(*token, *logprob)).collect(),
+    }
+}

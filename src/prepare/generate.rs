@@ -1,0 +1,212 @@
+//! Prepares requests that generate text.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::prompt::{check_length, check_prompt_text, text_of, tokens_of};
+use super::resolve::resolve;
+use super::{Envelope, ServedModel};
+use crate::api::chat::ChatRequest;
+use crate::api::constrain::RequestedConstraint;
+use crate::api::error::ApiError;
+use crate::api::reply::{ReplyContext, ReplyOptions};
+use crate::api::request::{GenerationRequest, Prompt};
+use crate::api::route::Action;
+use crate::chat::conversation::ToolChoice;
+use crate::chat::output::{ParserOptions, ToolSyntax, reasoning};
+use crate::chat::prompt::{ChatError, ChatPrompt};
+use crate::constraint::{Compiled, Compiler, Constraint};
+use crate::engine::job::Job;
+use crate::limits::PROMPTS_MAX;
+use crate::scheduler::NewSequence;
+use crate::types::Sampling;
+
+/// The end of a prompt of gpt-oss, and the beginning of an answer without reasoning. A constraint
+/// holds for the text behind them, not for the names of channels.
+const HARMONY_BEGIN: &str = "<|start|>assistant";
+const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
+
+/// Prepares a conversation that is to be continued.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub(super) fn of_chat(
+    mut chat: ChatRequest,
+    envelope: &Envelope,
+    model: &ServedModel,
+    mut compiler: Option<&mut Compiler>,
+    now: OffsetDateTime,
+) -> Result<Box<Job>, ApiError> {
+    let mut form_field = None;
+    if chat.conversation.tool_choice != ToolChoice::None
+        && let Some(form) = chat.generation.constraint.take()
+    {
+        form_field = Some(form.field);
+        chat.conversation.form = Some(form_beside_calls(&form, compiler.as_deref_mut())?);
+    }
+    let prompt = chat_prompt(&chat, model, now, form_field)?;
+    let ChatPrompt { mut text, mut parser, grammar } = prompt;
+    let begins = !chat.conversation.continue_final_message;
+    let ChatRequest { mut generation, .. } = chat;
+    if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
+        // What is constrained is the answer, and nothing before it.
+        text.push_str(&format!("\n{closer}\n\n"));
+        parser.reasoning_is_open = false;
+    }
+    let is_harmony = parser.tools == Some(ToolSyntax::Harmony);
+    if generation.constraint.is_some() && is_harmony && begins && text.ends_with(HARMONY_BEGIN) {
+        text.push_str(HARMONY_ANSWER);
+    }
+    if let Some(grammar) = grammar {
+        let constraint = Constraint::Lark(grammar);
+        generation.constraint = Some(RequestedConstraint { field: "tools", constraint });
+    }
+    check_prompt_text(&text, "messages", model)?;
+    generation.prompts = vec![Prompt::Tokens(model.vocab.tokenize(&text, false, true))];
+    generation.reply.parser = parser;
+    of_prompts(generation, envelope, model, compiler)
+}
+
+/// Prepares prompts that are to be continued.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub(super) fn of_prompts(
+    request: GenerationRequest,
+    envelope: &Envelope,
+    model: &ServedModel,
+    compiler: Option<&mut Compiler>,
+) -> Result<Box<Job>, ApiError> {
+    check(&request, model)?;
+    let n = request.n;
+    let mut prompts = Vec::with_capacity(request.prompts.len());
+    let mut echo = Vec::new();
+    for prompt in &request.prompts {
+        let ids = tokens_of("prompt", prompt, request.suffix.as_deref(), model)?;
+        let max_tokens = check_length(ids.len(), request.length, model)?;
+        prompts.push((ids.into_boxed_slice(), max_tokens));
+        if request.echo {
+            echo.extend(std::iter::repeat_n(text_of(prompt, model), n));
+        }
+    }
+    let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
+    let requested = request.extras.as_deref();
+    let mut extras = requested.map(|extras| resolve(extras, &model.vocab)).transpose()?;
+    if let Some(constraint) = &request.constraint {
+        extras.get_or_insert_default().constraint = Some(compile(constraint, compiler)?);
+    }
+    let extras = extras.map(Arc::new);
+    let seed = request.seed.unwrap_or(envelope.seed);
+    let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
+    let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
+        prompt,
+        max_tokens,
+        // Each choice draws differently.
+        sampling: Sampling { seed: seed.wrapping_add(choice as u64), ..request.sampling },
+        extras: extras.clone(),
+        priority: request.urgency.priority.max(envelope.priority_min),
+        key: envelope.key,
+        cache: request.cache_prompt,
+    });
+    let sequences: Vec<NewSequence> = sequences.collect();
+    let parser = request.reply.parser;
+    let options = ReplyOptions { choices: sequences.len(), echo, ..request.reply };
+    let Action::Generate { id_prefix, reply, .. } = envelope.route.action else {
+        unreachable!("only a route that generates text reads such a request");
+    };
+    let context = ReplyContext {
+        id: format!("{id_prefix}{:016x}", envelope.number),
+        model: model.name.clone(),
+        created: envelope.created,
+        received: envelope.received,
+        prompt_tokens,
+    };
+    let timeout = request.urgency.timeout.into_iter().chain(envelope.timeout).min();
+    Ok(Box::new(Job {
+        reply: reply(options, &context),
+        id: context.id,
+        sequences,
+        choices: n,
+        stops: request.stops,
+        markers: (parser != ParserOptions::default()).then_some(parser),
+        prompt_tokens,
+        received: envelope.received,
+        deadline: timeout.map(|timeout| envelope.received + timeout),
+    }))
+}
+
+/// Refuses requests that this model or this server cannot serve.
+fn check(request: &GenerationRequest, model: &ServedModel) -> Result<(), ApiError> {
+    if model.info.sees_ahead {
+        let message = "this model makes embeddings and no text; see /v1/embeddings";
+        return Err(ApiError::unsupported("model", message));
+    }
+    if request.echo && request.reply.logprobs {
+        let message = "echo and logprobs cannot be given together: this server scores the tokens \
+                       that it generates, and not those of a prompt";
+        return Err(ApiError::unsupported("echo", message));
+    }
+    let (prompts, n) = (request.prompts.len(), request.n);
+    let choices = prompts * n;
+    if choices > PROMPTS_MAX {
+        let message = format!(
+            "{prompts} prompts with {n} choices each are {choices} texts; a request may have \
+             {PROMPTS_MAX}"
+        );
+        return Err(ApiError::field("n", message));
+    }
+    Ok(())
+}
+
+/// The prompt of a conversation, as text. `form_field` is the field that constrains the answer.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub(super) fn chat_prompt(
+    chat: &ChatRequest,
+    model: &ServedModel,
+    now: OffsetDateTime,
+    form_field: Option<&'static str>,
+) -> Result<ChatPrompt, ApiError> {
+    let Some(chat_model) = &model.chat else {
+        let message = "this model has no chat template; start the server with --chat-template";
+        return Err(ApiError::unsupported("messages", message));
+    };
+    let token = |text: &str| model.vocab.only_token(text);
+    let prompt = chat_model.prompt(&chat.conversation, chat.split_reasoning, now, &token);
+    prompt.map_err(|error| {
+        let form_field = form_field.filter(|_| error == ChatError::FormLikeCalls);
+        ApiError::field(form_field.unwrap_or("messages"), error.to_string())
+    })
+}
+
+/// The schema of an answer that may be calls instead. It is compiled alone first, so that
+/// what is wrong with it is not said of the tools.
+fn form_beside_calls(
+    form: &RequestedConstraint,
+    compiler: Option<&mut Compiler>,
+) -> Result<Value, ApiError> {
+    compile(form, compiler)?;
+    match &form.constraint {
+        Constraint::JsonObject => Ok(json!({"type": "object"})),
+        Constraint::JsonSchema(source) => {
+            Ok(serde_json::from_str(source).expect("it was compiled"))
+        }
+        _ => {
+            let message = "beside tools the text can have a JSON schema, and no other form; \
+                           set tool_choice to none";
+            Err(ApiError::unsupported(form.field, message))
+        }
+    }
+}
+
+fn compile(
+    requested: &RequestedConstraint,
+    compiler: Option<&mut Compiler>,
+) -> Result<Arc<Compiled>, ApiError> {
+    let compiler = compiler.expect("what has to be compiled goes to the prepare lane");
+    let compiled = compiler.compile(&requested.constraint);
+    compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))
+}

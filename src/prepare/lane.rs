@@ -1,0 +1,114 @@
+//! The lanes that prepare requests: the prepare lane and the embed lane. They do what takes
+//! longer than the millisecond that a turn of the front lane may take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{Envelope, Prepared, ServedModel, Texts};
+use crate::api::error::ApiError;
+use crate::api::route::Request;
+use crate::clock::utc_now;
+use crate::constraint::Compiler;
+use crate::limits::WORK_MAX;
+use crate::ring::bell::SocketBell;
+use crate::ring::{self, FrontLink, LaneLink};
+
+/// Something to do.
+pub enum Task {
+    /// For the prepare lane: a long body.
+    Body(Envelope, Vec<u8>),
+    /// For the prepare lane: a request that has something to compile.
+    Request(Envelope, Request),
+    /// For the embed lane: texts.
+    Embed(Box<Texts>),
+}
+
+/// The size of a task that compiles a constraint, beside the bytes of bodies. Its time is not
+/// known before; prompts go first.
+const COMPILING: usize = 1 << 20;
+
+impl Task {
+    /// About how long it takes, beside others for the same lane.
+    fn size(&self) -> usize {
+        match self {
+            Task::Body(_, body) => body.len(),
+            Task::Request(..) => COMPILING,
+            Task::Embed(texts) => texts.tokens(),
+        }
+    }
+}
+
+/// A task on its way to a lane, and the answer on its way back.
+pub struct Work {
+    /// The front lane's number for it.
+    pub ticket: u64,
+    /// What to do. `None` once it is done.
+    pub task: Option<Task>,
+    /// Set by the front lane when the client has left.
+    pub abandoned: Arc<AtomicBool>,
+    /// The answer. `None` for what was abandoned.
+    pub result: Option<Result<Prepared, ApiError>>,
+}
+
+/// A link between the front lane, which `front_bell` wakes, and one of these lanes.
+pub fn link(front_bell: Arc<SocketBell>) -> (FrontLink<Work>, LaneLink<Work>) {
+    ring::link(WORK_MAX, front_bell, Duration::ZERO)
+}
+
+/// Runs a lane: does the work that comes, until the front lane closes the link.
+///
+/// `do_task` may ask whether anybody still wants the answer, and stop where nobody does.
+pub fn run(
+    mut link: LaneLink<Work>,
+    mut do_task: impl FnMut(Task, &dyn Fn() -> bool) -> Result<Prepared, ApiError>,
+) {
+    // In turns the smallest, so that nobody waits for more than one large task of others, and
+    // the oldest, so that a large one has its turn.
+    let mut oldest_next = false;
+    let mut waiting = heapless::Vec::<Box<Work>, WORK_MAX>::new();
+    loop {
+        let first = if waiting.is_empty() { link.receive() } else { None };
+        let more = std::iter::from_fn(|| link.try_receive());
+        for work in first.into_iter().chain(more) {
+            assert!(waiting.push(work).is_ok(), "the link holds no more than this");
+        }
+        if link.is_closed() {
+            return; // the clients of what still waits have been cut off
+        }
+        let size = |index: &usize| waiting[*index].task.as_ref().map_or(0, Task::size);
+        let Some(smallest) = (0..waiting.len()).min_by_key(size) else { continue };
+        let mut work = waiting.remove(if oldest_next { 0 } else { smallest });
+        oldest_next = !oldest_next;
+        let task = work.task.take().expect("it has not been done");
+        let is_wanted = || !work.abandoned.load(Ordering::Relaxed) && !link.is_closed();
+        let result = is_wanted().then(|| do_task(task, &is_wanted));
+        work.result = result;
+        link.send(work);
+    }
+}
+
+/// Does a task of the prepare lane. The first that has something to compile makes the compiler:
+/// it holds the whole vocabulary in a tree.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub fn prepare(
+    task: Task,
+    model: &ServedModel,
+    compiler: &mut Option<Compiler>,
+) -> Result<Prepared, ApiError> {
+    let (envelope, request) = match task {
+        Task::Body(envelope, body) => (envelope, super::read(envelope.route, body)?),
+        Task::Request(envelope, request) => (envelope, request),
+        Task::Embed(_) => unreachable!("this is for the embed lane"),
+    };
+    if request.compiles() && compiler.is_none() {
+        let made = Compiler::new(&model.vocab);
+        let made = made.map_err(|reason| {
+            ApiError::invalid(format!("this model's text cannot be constrained: {reason}"))
+        });
+        *compiler = Some(made?);
+    }
+    super::finish(request, &envelope, model, compiler.as_mut(), utc_now())
+}

@@ -1,0 +1,385 @@
+//! Prepares requests: a body becomes a [`Job`] for the engine, texts for the embed lane, or the
+//! whole answer.
+//!
+//! [`read`] parses the JSON. [`finish`] tokenises the prompts, checks that they fit and compiles
+//! constraints. What takes microseconds runs on the front lane itself, everything else on the
+//! prepare lane ([`lane`]).
+//!
+//! **Invariant:** pure. Nothing here does I/O or reads a clock.
+
+mod generate;
+pub mod lane;
+mod model;
+mod prompt;
+mod resolve;
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use crate::api::embeddings::{EmbeddingsRequest, Format};
+use crate::api::error::ApiError;
+use crate::api::llama::tokens;
+use crate::api::route::{Action, Request, Route};
+use crate::api::{anthropic, cllm};
+use crate::clock::Micros;
+use crate::constraint::Compiler;
+use crate::engine::job::Job;
+use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
+use crate::types::{KeyId, TokenId};
+pub use model::ServedModel;
+use prompt::{check_known, check_text, tokens_of};
+
+/// Facts about a request that its body does not have.
+#[derive(Clone, Copy)]
+pub struct Envelope {
+    /// The route that it came by.
+    pub route: &'static Route,
+    /// Makes the id of the response.
+    pub number: u64,
+    /// The seed, where the body has none.
+    pub seed: u64,
+    /// The API key that it was sent with.
+    pub key: KeyId,
+    /// The lowest priority number that the key may ask for.
+    pub priority_min: i32,
+    /// The longest time that the server gives a request.
+    pub timeout: Option<Duration>,
+    /// When its head had been read.
+    pub received: Micros,
+    /// The same, in seconds since 1970.
+    pub created: u64,
+}
+
+/// A body, prepared.
+pub enum Prepared {
+    /// Text is to be generated.
+    Job(Box<Job>),
+    /// Vectors are to be made.
+    Texts(Box<Texts>),
+    /// The whole answer, in bytes.
+    Answer(Vec<u8>),
+}
+
+/// Texts for the embed lane, as tokens.
+pub struct Texts {
+    /// Each has at least one token, and no more than the embed lane takes.
+    pub texts: Vec<Box<[TokenId]>>,
+    /// How the vectors are written.
+    pub format: Format,
+}
+
+impl Texts {
+    /// Tokens of all texts.
+    pub fn tokens(&self) -> usize {
+        self.texts.iter().map(|text| text.len()).sum()
+    }
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
+    match route.action {
+        Action::Answer(read) | Action::Generate { read, .. } => read(&mut body),
+        Action::Show(_) => unreachable!("a page has no body"),
+    }
+}
+
+/// Prepares a request that was read. `now` is for templates that show the date. `compiler` may
+/// be missing where the request has nothing to [compile](Request::compiles).
+///
+/// # Errors
+/// 400 with what is wrong and what would be right.
+pub fn finish(
+    request: Request,
+    envelope: &Envelope,
+    model: &ServedModel,
+    compiler: Option<&mut Compiler>,
+    now: OffsetDateTime,
+) -> Result<Prepared, ApiError> {
+    let vocab = &model.vocab;
+    let mut answer = Vec::new();
+    match request {
+        Request::Generate(request) => {
+            return generate::of_prompts(*request, envelope, model, compiler).map(Prepared::Job);
+        }
+        Request::Chat(chat) => {
+            return generate::of_chat(*chat, envelope, model, compiler, now).map(Prepared::Job);
+        }
+        Request::Embed(request) => return texts_of(*request, model).map(Prepared::Texts),
+        Request::Encode(text) => {
+            check_text("text", &text)?;
+            cllm::push_encoded(&mut answer, &vocab.tokenize(&text, false, false));
+        }
+        Request::Tokenize(asked) => {
+            check_text("content", &asked.content)?;
+            let ids = vocab.tokenize(&asked.content, asked.add_special, asked.parse_special);
+            let pieces = asked.with_pieces.then_some(|token| vocab.spelling_of(token));
+            tokens::push_tokens(&mut answer, &ids, pieces);
+        }
+        Request::Detokenize(ids) => {
+            check_known("tokens", &ids, model)?;
+            let length: usize = ids.iter().map(|id| vocab.spelling_of(*id).len()).sum();
+            if length > TEXT_BYTES_MAX {
+                let message = format!("the text has {length} bytes; it may have {TEXT_BYTES_MAX}");
+                return Err(ApiError::field("tokens", message));
+            }
+            let bytes: Vec<u8> =
+                ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
+            tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));
+        }
+        Request::CountTokens(chat) => {
+            let prompt = generate::chat_prompt(&chat, model, now, None)?;
+            let ids = vocab.tokenize(&prompt.text, false, true);
+            anthropic::push_count(&mut answer, ids.len());
+        }
+        Request::ApplyTemplate(chat) => {
+            let prompt = generate::chat_prompt(&chat, model, now, None)?;
+            tokens::push_prompt(&mut answer, &prompt.text);
+        }
+    }
+    Ok(Prepared::Answer(answer))
+}
+
+fn texts_of(request: EmbeddingsRequest, model: &ServedModel) -> Result<Box<Texts>, ApiError> {
+    let Some(limit) = model.embedding_tokens else {
+        let message = "this model makes no embeddings; start the server with --pooling mean, cls or last, or with a model made for them";
+        return Err(ApiError::unsupported("model", message));
+    };
+    let n_embd = model.info.n_embd;
+    if let Some(asked) = request.dimensions.filter(|asked| *asked != n_embd) {
+        let message = format!("dimensions is {asked}; this model's vectors have {n_embd}");
+        return Err(ApiError::field("dimensions", message));
+    }
+    let (mut texts, mut tokens) = (Vec::with_capacity(request.inputs.len()), 0);
+    for input in &request.inputs {
+        let ids = tokens_of("input", input, None, model)?;
+        if ids.len() > limit {
+            let message = format!("an input has {} tokens; it may have {limit}", ids.len());
+            return Err(ApiError::field("input", message));
+        }
+        tokens += ids.len();
+        if tokens > EMBEDDING_REQUEST_TOKENS_MAX {
+            let message = format!(
+                "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send \
+                 them in several requests"
+            );
+            return Err(ApiError::field("input", message));
+        }
+        texts.push(ids.into_boxed_slice());
+    }
+    Ok(Box::new(Texts { texts, format: request.format }))
+}
+
+#[cfg(test)]
+mod described;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::reply::Summary;
+    use crate::api::request::Prompt;
+    use crate::api::route;
+    use crate::chat::prompt::ChatModel;
+    use crate::http::head::Method;
+    use crate::model::vocab::Vocab;
+    use crate::types::ModelInfo;
+
+    fn served() -> ServedModel {
+        ServedModel {
+            vocab: Arc::new(Vocab::of_fake()),
+            info: ModelInfo::default(),
+            name: "fake".into(),
+            chat: None,
+            slots: 1,
+            embedding_tokens: None,
+            context_tokens: 10,
+            sequence_tokens: 10,
+            n_predict: None,
+        }
+    }
+
+    fn prepare(
+        path: &str,
+        body: &str,
+        model: &ServedModel,
+        compiler: Option<&mut Compiler>,
+    ) -> Result<Box<Job>, ApiError> {
+        let envelope = Envelope {
+            route: route::find(Method::Post, path).unwrap(),
+            number: 1,
+            seed: 1,
+            key: KeyId(0),
+            priority_min: 0,
+            timeout: None,
+            received: Micros(0),
+            created: 0,
+        };
+        let request = read(envelope.route, body.as_bytes().to_vec())?;
+        let now = OffsetDateTime::UNIX_EPOCH;
+        match finish(request, &envelope, model, compiler, now)? {
+            Prepared::Job(job) => Ok(job),
+            _ => panic!("not a request for text"),
+        }
+    }
+
+    fn job(path: &str, body: &str) -> Result<Box<Job>, ApiError> {
+        prepare(path, body, &served(), None)
+    }
+
+    fn prompts(job: &Job) -> Vec<Vec<TokenId>> {
+        job.sequences.iter().map(|sequence| sequence.prompt.to_vec()).collect()
+    }
+
+    fn max_tokens(job: &Job) -> Vec<u32> {
+        job.sequences.iter().map(|sequence| sequence.max_tokens).collect()
+    }
+
+    /// The text of each choice, of a model that says nothing.
+    fn texts(mut job: Job) -> Vec<String> {
+        let mut body = Vec::new();
+        job.reply.push_end(Summary::default(), Micros(0), &mut body);
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let choices = body["choices"].as_array().unwrap().iter();
+        choices.map(|choice| choice["text"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn n_choices_of_each_prompt_stand_behind_each_other() {
+        let body = r#"{"prompt":["a","bc"],"n":2,"echo":true}"#;
+        let prepared = job("/v1/completions", body).unwrap();
+        assert_eq!(prompts(&prepared).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2, 2]);
+        assert_eq!(prepared.prompt_tokens, 3);
+        assert_eq!(texts(*prepared), ["a", "a", "bc", "bc"]);
+        let error = job("/v1/completions", r#"{"prompt":["a","b"],"n":100}"#).err();
+        let message = "2 prompts with 100 choices each are 200 texts; a request may have 128";
+        assert_eq!(error.unwrap().message, message);
+    }
+
+    #[test]
+    fn texts_and_tokens_of_one_prompt_stand_behind_each_other() {
+        let prompts = |body| prompts(&job("/v1/completions", body).unwrap());
+        let [a, b, c] = [b'a', b'b', b'c'].map(i32::from);
+        assert_eq!(prompts(r#"{"prompt":[97,"bc",97]}"#), [[a, b, c, a]]);
+        let nested = prompts(r#"{"prompt":["b",["a",98],[99,97]]}"#);
+        assert_eq!(nested, [vec![b], vec![a, b], vec![c, a]]);
+        let prepared = job("/v1/completions", r#"{"prompt":["a",98],"echo":true}"#);
+        assert_eq!(texts(*prepared.unwrap()), ["ab"]);
+        let many = format!(r#"{{"prompt":[[1{0}],[1{0}]]}}"#, r#","a""#.repeat(65));
+        for (body, message) in [
+            (r#"{"prompt":[97,"b",{}]}"#, "an array of token ids and of strings"),
+            (r#"{"prompt":[["a","b"]]}"#, "it must have token ids"),
+            (&many, "130 texts in one request; at most 128"),
+        ] {
+            let error = job("/v1/completions", body).err().unwrap();
+            assert!(error.message.contains(message), "{}", error.message);
+        }
+        let embeddings = route::find(Method::Post, "/v1/embeddings").unwrap();
+        let error = read(embeddings, br#"{"input":["a",98]}"#.to_vec()).err().unwrap();
+        assert!(error.message.contains("not of both"), "{}", error.message);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_constraint_is_said_of_its_own_field() {
+        let mut compiler = Compiler::new(&served().vocab).unwrap();
+        for (field, value) in [
+            ("json_schema", r#"{"uniqueItems":true}"#),
+            ("guided_json", r#"{"uniqueItems":true}"#),
+            ("guided_regex", r#""(""#),
+            ("grammar", r#""a""#),
+        ] {
+            let body = format!(r#"{{"prompt":"a","{field}":{value}}}"#);
+            let error = prepare("/v1/completions", &body, &served(), Some(&mut compiler));
+            let error = error.err().unwrap();
+            assert_eq!((error.status, error.param), (400, Some(field)), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_constrained_answer_of_gpt_oss_has_its_channel_before_it() {
+        let template = include_str!("../../tests/templates/gpt-oss.jinja");
+        let chat = Some(ChatModel::new(template, "", "").unwrap());
+        let model = ServedModel { chat, sequence_tokens: 10_000, ..served() };
+        let mut compiler = Compiler::new(&model.vocab).unwrap();
+        let mut prompt = |more: &str| {
+            let body = format!(r#"{{"messages":[{{"role":"user","content":"Hi"}}]{more}}}"#);
+            let job = prepare("/v1/chat/completions", &body, &model, Some(&mut compiler)).unwrap();
+            prompt::text_of(&Prompt::Tokens(prompts(&job).remove(0)), &model)
+        };
+        assert!(prompt("").ends_with("<|start|>assistant"));
+        let constrained = prompt(r#","response_format":{"type":"json_object"}"#);
+        assert!(constrained.ends_with("<|start|>assistant<|channel|>final<|message|>"));
+        assert!(prompt(r#","add_generation_prompt":false"#).ends_with("Hi<|end|>"));
+    }
+
+    #[test]
+    fn as_many_as_fit_and_none_at_all() {
+        let prepared = job("/v1/completions", r#"{"prompt":"ab","n_predict":-1}"#).unwrap();
+        assert_eq!(max_tokens(&prepared), [8]);
+        let prepared = job("/completion", r#"{"prompt":"ab","n_predict":0}"#).unwrap();
+        assert_eq!(max_tokens(&prepared), [0]);
+    }
+
+    #[test]
+    fn what_the_model_cannot_is_refused() {
+        for (route, body, message) in [
+            (
+                "/v1/chat/completions",
+                r#"{"messages":[{"role":"user","content":"Hi"}]}"#,
+                "this model has no chat template; start the server with --chat-template",
+            ),
+            (
+                "/v1/completions",
+                r#"{"prompt":"a","suffix":"b"}"#,
+                "this model cannot fill in text; leave suffix out",
+            ),
+            (
+                "/v1/completions",
+                r#"{"prompt":"a","echo":true,"logprobs":1}"#,
+                "echo and logprobs cannot be given together: this server scores the tokens that \
+                 it generates, and not those of a prompt",
+            ),
+        ] {
+            assert_eq!(job(route, body).err().unwrap().message, message);
+        }
+    }
+
+    #[test]
+    fn a_request_beyond_the_context_is_refused_with_both_numbers() {
+        let error = job("/v1/completions", r#"{"prompt":"abcdef","max_tokens":5}"#)
+            .err()
+            .expect("11 tokens do not fit into 10");
+        assert_eq!(error.status, 400);
+        assert_eq!(
+            error.message,
+            "the prompt has 6 tokens and 5 are to be generated, 11 together; \
+             a request may have 10"
+        );
+        // A prompt is never cut to fit, with or without max_tokens.
+        let error = job("/generate", r#"{"prompt":"abcdefghijkl"}"#).err();
+        assert!(error.expect("12 tokens do not fit").message.contains("12 tokens"));
+    }
+
+    #[test]
+    fn the_default_is_cut_to_what_fits_and_the_asked_for_is_not() {
+        let prepared = job("/generate", r#"{"prompt":"abcdef"}"#).unwrap();
+        assert_eq!(max_tokens(&prepared), [4]);
+        let prepared = job("/v1/completions", r#"{"prompt":["a","bcd"]}"#).unwrap();
+        assert_eq!(max_tokens(&prepared), [9, 7]);
+        let prepared = job("/v1/completions", r#"{"prompt":"a","max_tokens":3}"#).unwrap();
+        assert_eq!(max_tokens(&prepared), [3]);
+    }
+
+    #[test]
+    fn token_ids_outside_the_vocabulary_are_refused() {
+        for token in ["-1", "257", "2147483647"] {
+            let body = format!(r#"{{"prompt":[65,{token}]}}"#);
+            let error = job("/v1/completions", &body).err().expect("out of range");
+            assert!(error.message.ends_with("this model's are 0 to 256"), "{}", error.message);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The pages that show the state of the server.
+
+use percent_encoding::percent_decode_str;
+
+use super::Connection;
+use crate::api::error::ApiError;
+use crate::api::route::{Page, model_of};
+use crate::api::{OPENAPI, llama, openai};
+use crate::clock::{Micros, unix_seconds};
+use crate::http::head::Head;
+use crate::prepare::ServedModel;
+
+impl Connection {
+    /// The body of a page.
+    ///
+    /// # Errors
+    /// 400 for a query that the page does not understand, 404 for a model that is not served,
+    /// 503 where the query asks for a free slot and there is none.
+    pub(super) fn page(&self, page: Page, head: &Head) -> Result<Vec<u8>, ApiError> {
+        match page {
+            Page::Health => self.health(&head.query),
+            Page::Models => Ok(self.models()),
+            Page::Model => self.model(&head.path),
+            Page::Slots => self.slots(&head.query),
+            Page::Props => Ok(self.props()),
+            Page::OpenApi => Ok(OPENAPI.into()),
+        }
+    }
+
+    fn models(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(512);
+        if let Some(service) = &*self.front.service.borrow() {
+            let model = &service.model;
+            openai::push_models(
+                &mut body,
+                &model.name,
+                unix_seconds(),
+                model.sequence_tokens,
+                &model.info,
+            );
+        }
+        body
+    }
+
+    /// The one model, if it is the one that the path names.
+    fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
+        let asked = percent_decode_str(model_of(path).unwrap_or_default());
+        let asked = asked.decode_utf8_lossy();
+        let mut body = Vec::with_capacity(512);
+        if let Some(service) = &*self.front.service.borrow() {
+            let ServedModel { name, sequence_tokens, info, .. } = &*service.model;
+            if asked != name.as_str() {
+                return Err(ApiError::no_such_model(&asked, name));
+            }
+            openai::push_model(&mut body, name, unix_seconds(), *sequence_tokens, info);
+        }
+        Ok(body)
+    }
+
+    /// How it is, as far as `level` in the query asks.
+    fn health(&self, query: &str) -> Result<Vec<u8>, ApiError> {
+        let given = query.split('&').find_map(|pair| pair.strip_prefix("level="));
+        let level = match given {
+            None | Some("basic") => return Ok(llama::HEALTHY.to_vec()),
+            Some("detailed") => llama::Level::Detailed,
+            Some("full") => llama::Level::Full,
+            Some(other) => {
+                let message = format!("level must be basic, detailed or full, not {other:?}");
+                return Err(ApiError::field("level", message));
+            }
+        };
+        let mut body = Vec::with_capacity(512);
+        if let Some(service) = &*self.front.service.borrow() {
+            let front = self.front.counters();
+            let running = front.running.get();
+            let health = llama::Health {
+                model: &service.model.name,
+                uptime_s: self.front.clock.now().seconds_since(Micros(0)),
+                slots_idle: (service.model.slots as u64).saturating_sub(running),
+                slots_processing: running,
+                requests_waiting: front.waiting.get(),
+                kv_tokens_used: front.kv_tokens_used.get(),
+                kv_tokens_capacity: front.kv_tokens_capacity.get(),
+                connections: front.connections.get(),
+            };
+            llama::push_health(&mut body, &health, level);
+        }
+        Ok(body)
+    }
+
+    fn props(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(4096);
+        if let Some(service) = &*self.front.service.borrow() {
+            let model = &service.model;
+            let props = llama::Props {
+                model: &model.name,
+                info: &model.info,
+                slots: model.slots,
+                n_ctx: model.sequence_tokens,
+                chat_template: model.chat.as_ref().map_or("", |chat| &chat.source),
+                bos: &model.vocab.bos_text(),
+                eos: &model.vocab.eos_text(),
+            };
+            llama::push_props(&mut body, &props);
+        }
+        body
+    }
+
+    /// What is in each slot. With `fail_on_no_slot` in the query it is an error that
+    /// none is free, as load balancers before llama-server ask for it.
+    fn slots(&self, query: &str) -> Result<Vec<u8>, ApiError> {
+        let given = query.split('&').find_map(|pair| pair.strip_prefix("fail_on_no_slot="));
+        let wants_one = match given {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => {
+                let message = format!("fail_on_no_slot must be 0 or 1, not {other:?}");
+                return Err(ApiError::field("fail_on_no_slot", message));
+            }
+        };
+        let mut body = Vec::with_capacity(4096);
+        if let Some(service) = &*self.front.service.borrow() {
+            let slots = service.engine.slots(self.front.clock.now());
+            if wants_one && slots.iter().all(llama::SlotStatus::is_busy) {
+                let message = format!("none of the {} slots is free", slots.len());
+                return Err(ApiError::unavailable(message, 1));
+            }
+            llama::push_slots(&mut body, service.model.sequence_tokens, &slots);
+        }
+        Ok(body)
+    }
+}

@@ -1,0 +1,234 @@
+//! The state that the tasks of the front lane share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::control::Control;
+use super::service::{Ready, Service};
+use super::timers::Timers;
+use crate::api::error::ApiError;
+use crate::clock::{Clock, Micros};
+use crate::config::ApiKey;
+use crate::limits::{BODIES_BYTES_MAX, READ_BYTES};
+use crate::metrics::{FrontMetrics, Metrics, State};
+use crate::random::SplitMix64;
+
+/// The settings of the front lane.
+pub struct FrontConfig {
+    /// Keys that clients must give one of; none lets everybody in.
+    pub keys: Vec<ApiKey>,
+    /// How long a request may take that does not say so itself.
+    pub request_timeout: Option<Duration>,
+    /// How long a step may take before it is given up.
+    pub step_timeout: Duration,
+    /// How long running requests may take to finish after a drain began.
+    pub drain: Duration,
+    /// Poll the rings while there is work, instead of sleeping between events.
+    pub polls: bool,
+    /// Where request ids and default seeds begin.
+    pub entropy: u64,
+    /// Where to count, and the clock.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The state that the tasks of the front lane share, through `Rc`. Nothing in it is locked.
+pub(super) struct Front {
+    pub config: FrontConfig,
+    pub control: Arc<Control>,
+    pub clock: Clock,
+    pub timers: Timers,
+    /// The loaded model; `None` while it loads.
+    pub service: RefCell<Option<Service>>,
+    /// Scratch that every connection reads into.
+    pub read_buffer: RefCell<Box<[u8]>>,
+    stage: Cell<Stage>,
+    connections: Cell<usize>,
+    /// Requests between their head and the last byte of their response.
+    exchanges: Cell<usize>,
+    body_bytes: Cell<usize>,
+    entropy: Cell<u64>,
+    /// The engine has something to look at.
+    kicked: Cell<bool>,
+    pub engine_waker: RefCell<Option<Waker>>,
+}
+
+/// The stages of a server's life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    /// It accepts requests.
+    Open,
+    /// It finishes what runs, since this moment.
+    Draining(Micros),
+    /// The drain is over: connections end wherever they are.
+    Closing,
+}
+
+impl Front {
+    pub fn new(config: FrontConfig, control: Arc<Control>) -> Rc<Self> {
+        Rc::new(Self {
+            entropy: Cell::new(config.entropy),
+            clock: config.metrics.clock,
+            config,
+            control,
+            timers: Timers::default(),
+            service: RefCell::new(None),
+            read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            stage: Cell::new(Stage::Open),
+            connections: Cell::new(0),
+            exchanges: Cell::new(0),
+            body_bytes: Cell::new(0),
+            kicked: Cell::new(false),
+            engine_waker: RefCell::new(None),
+        })
+    }
+
+    /// Where this lane counts.
+    pub fn counters(&self) -> &FrontMetrics {
+        &self.config.metrics.front
+    }
+
+    /// The model is loaded.
+    pub fn load(&self, ready: Ready) {
+        self.service.replace(Some(Service::new(ready, self.config.metrics.clone())));
+        if !self.is_draining() {
+            self.counters().set_state(State::Ready);
+        }
+    }
+
+    /// Why no request is served now, if so.
+    pub fn unavailable(&self) -> Option<ApiError> {
+        if self.is_draining() {
+            return Some(ApiError::unavailable("the server is about to end", 5));
+        }
+        let loading = self.service.borrow().is_none();
+        loading.then(|| ApiError::unavailable("the model is being loaded", 2))
+    }
+
+    /// Makes the engine's task look at the engine.
+    pub fn kick(&self) {
+        self.kicked.set(true);
+        if let Some(waker) = self.engine_waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// True when [`Front::kick`] was called since the last time.
+    pub fn take_kick(&self) -> bool {
+        self.kicked.take()
+    }
+
+    /// True when [`Front::kick`] was called.
+    pub fn is_kicked(&self) -> bool {
+        self.kicked.get()
+    }
+
+    /// True while the engine has work.
+    pub fn is_busy(&self) -> bool {
+        self.service.borrow().as_ref().is_some_and(|service| service.engine.is_busy())
+    }
+
+    /// No new request is taken.
+    pub fn is_draining(&self) -> bool {
+        self.stage.get() != Stage::Open
+    }
+
+    /// Connections end wherever they are.
+    pub fn is_closing(&self) -> bool {
+        self.stage.get() == Stage::Closing
+    }
+
+    /// Begins the drain. Does nothing when it has begun already.
+    pub fn begin_drain(&self, now: Micros) {
+        if self.is_draining() {
+            return;
+        }
+        tracing::info!("draining: no new requests");
+        self.stage.set(Stage::Draining(now));
+        self.counters().set_state(State::Draining);
+        self.timers.wake_all(); // idle connections close
+    }
+
+    /// True when a drain has ended: nothing runs any more, or its time is over.
+    pub fn is_drained(&self, now: Micros) -> bool {
+        let Stage::Draining(began) = self.stage.get() else { return false };
+        let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());
+        let over = elapsed >= self.config.drain.as_secs_f64();
+        if over && running > 0 {
+            tracing::warn!("drained for {elapsed:.1} s: {running} requests are cut off");
+        }
+        over || running == 0
+    }
+
+    /// Makes every connection end.
+    pub fn close(&self) {
+        self.stage.set(Stage::Closing);
+        self.timers.wake_all();
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    /// A connection was opened.
+    pub fn opened(&self) {
+        self.connections.set(self.connections.get() + 1);
+        self.counters().connections.set(self.connections.get() as u64);
+    }
+
+    /// A connection was closed.
+    pub fn closed(&self) {
+        self.connections.set(self.connections.get() - 1);
+        self.counters().connections.set(self.connections.get() as u64);
+    }
+
+    /// A request has begun.
+    pub fn exchange_began(&self) {
+        self.exchanges.set(self.exchanges.get() + 1);
+    }
+
+    /// A request has ended.
+    pub fn exchange_ended(&self) {
+        self.exchanges.set(self.exchanges.get() - 1);
+        if self.is_draining() {
+            self.kick();
+        }
+    }
+
+    /// Takes room for bytes of a request's body.
+    ///
+    /// # Errors
+    /// 503 when the bodies of all requests fill their memory.
+    pub fn take_body_bytes(&self, bytes: usize) -> Result<(), ApiError> {
+        let total = self.body_bytes.get() + bytes;
+        if total > BODIES_BYTES_MAX {
+            let message = format!(
+                "request bodies fill all of their {BODIES_BYTES_MAX} bytes; try again soon"
+            );
+            return Err(ApiError::unavailable(message, 1));
+        }
+        self.body_bytes.set(total);
+        Ok(())
+    }
+
+    /// Gives room for bodies back.
+    pub fn give_body_bytes(&self, bytes: usize) {
+        self.body_bytes.set(self.body_bytes.get() - bytes);
+    }
+
+    /// The next pseudo-random number: SplitMix64 over the lane's entropy.
+    pub fn random(&self) -> u64 {
+        let mut random = SplitMix64(self.entropy.get());
+        let number = random.next_u64();
+        self.entropy.set(random.0);
+        number
+    }
+
+    /// A new request id.
+    pub fn request_id(&self) -> String {
+        format!("req-{:016x}", self.random())
+    }
+}

@@ -1,0 +1,83 @@
+//! Values that undo something when they are dropped, whichever way a request ends.
+
+use std::rc::Rc;
+
+use super::front::Front;
+use super::service::WorkSlot;
+use crate::api::error::ApiError;
+use crate::engine::exchange::SharedExchange;
+
+/// Counts a request as in progress while it lives.
+pub(super) struct ExchangeGuard(Rc<Front>);
+
+impl ExchangeGuard {
+    pub fn new(front: &Rc<Front>) -> Self {
+        front.exchange_began();
+        Self(front.clone())
+    }
+}
+
+impl Drop for ExchangeGuard {
+    fn drop(&mut self) {
+        self.0.exchange_ended();
+    }
+}
+
+/// Ends the request's sequences when the connection is done with it, for whatever reason: nothing
+/// is generated for a client that has left.
+pub(super) struct CancelGuard {
+    pub front: Rc<Front>,
+    pub exchange: SharedExchange,
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        if let Some(service) = &mut *self.front.service.borrow_mut() {
+            service.engine.cancel(&self.exchange.borrow());
+        }
+        self.front.kick();
+    }
+}
+
+/// Gives up a task of another lane when its client has left.
+pub(super) struct AbandonGuard {
+    pub front: Rc<Front>,
+    pub slot: WorkSlot,
+}
+
+impl Drop for AbandonGuard {
+    fn drop(&mut self) {
+        if let Some(service) = &mut *self.front.service.borrow_mut() {
+            service.abandon(&self.slot);
+        }
+    }
+}
+
+/// The room that a body takes of the memory for all bodies.
+pub(super) struct BodyPermit {
+    front: Rc<Front>,
+    bytes: usize,
+}
+
+impl BodyPermit {
+    pub fn new(front: &Rc<Front>) -> Self {
+        Self { front: front.clone(), bytes: 0 }
+    }
+
+    /// Grows to `bytes`.
+    ///
+    /// # Errors
+    /// 503 when the bodies of all requests fill their memory.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let more = bytes.saturating_sub(self.bytes);
+        self.front.take_body_bytes(more)?;
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for BodyPermit {
+    fn drop(&mut self) {
+        self.front.give_body_bytes(self.bytes);
+    }
+}

@@ -1,0 +1,205 @@
+//! The front lane: a glommio executor that owns every socket.
+//!
+//! One task accepts, one task for each connection reads and writes, one task runs the engine, and
+//! one looks for passed timeouts while there are connections. They share the state in [`front`].
+//!
+//! **Invariant:** nothing here blocks, and no turn of the engine's task is longer than about 1 ms.
+
+mod connection;
+mod control;
+mod front;
+mod guards;
+pub mod kernel;
+pub mod listener;
+mod service;
+mod timers;
+mod wake;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_lite::{AsyncRead, future};
+use glommio::net::TcpStream;
+use glommio::timer::{Timer, sleep};
+
+use crate::clock::Micros;
+use crate::limits::{LOOK_UP_EVERY, SWEEP_INTERVAL};
+use crate::memory::allocations_on_this_thread;
+pub use control::Control;
+use front::Front;
+pub use front::FrontConfig;
+pub use service::Ready;
+use wake::{look_up, remember};
+
+/// Runs the front lane on the calling thread's executor, until drained.
+pub async fn run(
+    config: FrontConfig,
+    control: Arc<Control>,
+    listener: std::net::TcpListener,
+    bell_socket: StdUnixStream,
+    ready: rtrb::Consumer<Ready>,
+) {
+    let front = Front::new(config, control);
+    // A stream socket is a stream socket: glommio makes only its TcpStream from
+    // one that exists already.
+    let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
+    let mut accepting = Some(listener::start(&front, listener));
+    glommio::spawn_local(sweep(front.clone())).detach();
+    let mut turns = Turns { front: front.clone(), ready };
+    loop {
+        turns.take();
+        if front.is_draining() {
+            drop(accepting.take()); // closes the listening socket
+            if front.is_drained(front.clock.now()) {
+                break;
+            }
+        }
+        turns.wait(&mut bell_socket).await;
+    }
+    end(&front).await;
+}
+
+/// Cuts off what is still open, and lets go of the other lanes, which end when they have nobody
+/// to work for.
+async fn end(front: &Front) {
+    front.close();
+    let began = front.clock.now();
+    while front.connections() > 0 && front.clock.now().seconds_since(began) < 0.5 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    front.service.take();
+    front.counters().allocations.advance_to(allocations_on_this_thread());
+}
+
+/// The task that runs the engine.
+struct Turns {
+    front: Rc<Front>,
+    /// Brings the loaded model.
+    ready: rtrb::Consumer<Ready>,
+}
+
+impl Turns {
+    /// Does all that can be done now without waiting.
+    fn take(&mut self) {
+        let front = &self.front;
+        front.control.bell.withdraw();
+        front.take_kick();
+        if let Ok(ready) = self.ready.pop() {
+            front.load(ready);
+        }
+        let now = front.clock.now();
+        if let Some(service) = &mut *front.service.borrow_mut() {
+            service.receive_work();
+            service.engine.pump(now);
+        }
+        if front.control.is_draining() {
+            front.begin_drain(now);
+        }
+        front.counters().tick_us.observe(front.clock.now().since(now));
+        front.counters().allocations.advance_to(allocations_on_this_thread());
+    }
+
+    /// Waits until [`Turns::take`] has something to do.
+    async fn wait(&mut self, socket: &mut TcpStream) {
+        let front = &self.front;
+        if front.config.polls {
+            // On a core of its own the lane never sleeps while the decode lane
+            // works; it lets the other tasks and the sockets have their turn.
+            let mut looked_up = front.clock.now();
+            while front.is_busy() {
+                if self.has_news() || self.plan_is_due_in() == Some(Duration::ZERO) {
+                    return;
+                }
+                let now = front.clock.now();
+                if now.since(looked_up) < LOOK_UP_EVERY.as_micros() as u64 {
+                    glommio::executor().yield_task_queue_now().await;
+                } else {
+                    look_up().await;
+                    looked_up = now;
+                }
+            }
+        }
+        let mut plan = self.plan_is_due_in().map(Timer::new);
+        future::poll_fn(|cx| {
+            front.control.bell.announce();
+            if self.has_news() {
+                return Poll::Ready(());
+            }
+            if let Some(timer) = &mut plan
+                && Pin::new(timer).poll(cx).is_ready()
+            {
+                return Poll::Ready(());
+            }
+            remember(&mut front.engine_waker.borrow_mut(), cx);
+            // Any byte is a wake-up; an end would be our own doing.
+            let mut bytes = [0; 64];
+            Pin::new(&mut *socket).poll_read(cx, &mut bytes).map(|_| ())
+        })
+        .await;
+    }
+
+    /// How long until the engine wants to be called, if it does.
+    fn plan_is_due_in(&self) -> Option<Duration> {
+        let at = self.front.service.borrow().as_ref()?.engine.wake_at()?;
+        Some(Duration::from_micros(at.0.saturating_sub(self.front.clock.now().0)))
+    }
+
+    fn has_news(&self) -> bool {
+        let front = &self.front;
+        front.is_kicked()
+            || !self.ready.is_empty()
+            || (front.control.is_draining() && !front.is_draining())
+            || front.service.borrow().as_ref().is_some_and(|service| service.has_news())
+    }
+}
+
+/// Looks for passed timeouts while there are connections, and for the end of a drain. Without
+/// either it costs a wake-up in a second.
+async fn sweep(front: Rc<Front>) {
+    let given_up = Cell::new(None);
+    while !front.is_closing() {
+        let idle = front.connections() == 0 && !front.is_draining();
+        sleep(if idle { Duration::from_secs(1) } else { SWEEP_INTERVAL }).await;
+        front.timers.expire(front.clock.now());
+        watch_step(&front, &given_up);
+        if front.is_draining() {
+            front.kick();
+        }
+    }
+}
+
+/// Gives up a step that takes too long; and if that does not help, ends the process: a server
+/// that accepts and does not answer is worse than none. `given_up` remembers when the step that
+/// was given up began, and when that was.
+///
+/// # Panics
+/// When the decode lane is stuck.
+fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
+    let began = front.service.borrow().as_ref().and_then(|service| service.engine.step_began());
+    let Some(began) = began else { return };
+    let (now, limit) = (front.clock.now(), front.config.step_timeout);
+    let elapsed = Duration::from_micros(now.since(began));
+    if elapsed < limit {
+        return;
+    }
+    // The time from the first look that found it too long counts: this process may
+    // have been stopped, too.
+    match given_up.get() {
+        Some((step, at)) if step == began => assert!(
+            now.since(at) < limit.as_micros() as u64, // a day at most
+            "a step of the model has run for {elapsed:.0?} and cannot be given up"
+        ),
+        _ => {
+            tracing::error!("a step of the model has run for {elapsed:.0?}: it is given up");
+            given_up.set(Some((began, now)));
+            front.control.abort_step.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Small helpers for tasks of the front lane.
+
+use std::task::{Context, Waker};
+
+use glommio::timer::Timer;
+
+use crate::limits::LOOK_UP;
+
+/// Lets the other tasks run, and the lane look at its sockets and its links: all that glommio
+/// does when no task is left that can run.
+pub(super) async fn look_up() {
+    Timer::new(LOOK_UP).await;
+}
+
+/// Stores the task's waker, without cloning it again when it is there already.
+pub(super) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *place = Some(cx.waker().clone()),
+    }
+}
