@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use corelane::kernels::InstructionSet;
 use corelane::model::attentions::{AttentionGraph, AttentionInput, AttentionSizes, LAYERS_MAX};
-use corelane::model::products::Pool;
+use corelane::model::ggml::Pool;
 
 const F16: (&str, u32) = ("f16", 1);
 const Q8_0: (&str, u32) = ("q8_0", 8);

@@ -14,8 +14,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use corelane::kernels::InstructionSet;
-use corelane::kernels::simd::{Avx2, Avx512, AvxVnni, Simd};
-use corelane::model::products::{COPIES_MAX, Pool, ProductGraph, Sizes, quantise};
+use corelane::kernels::simd::Simd;
+use corelane::kernels::simd::avx2::{Avx2, AvxVnni};
+use corelane::kernels::simd::avx512::Avx512;
+use corelane::model::ggml::{Pool, quantise};
+use corelane::model::products::{COPIES_MAX, ProductGraph, Sizes};
 
 /// Type, its number in ggml. The matrix is that of Qwen3-0.6B's feed-forward.
 const TYPES: [(&str, u32); 5] =

@@ -4,6 +4,7 @@
 //! parsers and the dialects never read it themselves, so a simulation can
 //! give them any time it likes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
@@ -36,18 +37,27 @@ impl std::ops::Add<Duration> for Micros {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
+    /// Microseconds that the clock was put forward.
+    ahead: Option<&'static AtomicU64>,
 }
 
 impl Clock {
     /// A clock that reads 0 now.
     pub fn start() -> Self {
-        Self { start: Instant::now() }
+        Self { start: Instant::now(), ahead: None }
+    }
+
+    /// A clock that a test puts forward, by adding microseconds to the number.
+    pub fn adjustable() -> (Self, &'static AtomicU64) {
+        let ahead: &AtomicU64 = Box::leak(Box::default());
+        (Self { ahead: Some(ahead), ..Self::start() }, ahead)
     }
 
     /// The time since [`Clock::start`].
     pub fn now(&self) -> Micros {
         // A u64 of microseconds lasts 584,000 years.
-        Micros(self.start.elapsed().as_micros() as u64)
+        let elapsed = self.start.elapsed().as_micros() as u64;
+        Micros(elapsed + self.ahead.map_or(0, |ahead| ahead.load(Ordering::Relaxed)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::kernels::Choice;
 use crate::limits::{
     CONTEXT_TOKENS_MAX, KEYS_MAX, PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, SLOTS_MAX,
@@ -62,6 +63,41 @@ pub struct ServeConfig {
     pub cache: CacheLayout,
     /// How eagerly idle compute threads poll for work, 0 to 100.
     pub poll: u32,
+    /// The clock of all lanes.
+    pub clock: Clock,
+}
+
+impl Default for ServeConfig {
+    /// The flags' defaults, but without metrics, on any free port and on the first core.
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 0,
+            ops_addr: None,
+            alias: None,
+            pooling: None,
+            chat_template: None,
+            keys: Vec::new(),
+            context_tokens: None,
+            parallel: 8,
+            batch_rows: 2048,
+            ubatch_rows: 256,
+            itl_target: None,
+            queue_requests: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
+            request_timeout: None,
+            step_timeout: Duration::from_secs(60),
+            cache_prompt: true,
+            n_predict: None,
+            entropy: 0,
+            drain: Duration::from_secs(30),
+            placement: Placement { front_core: 0, decode_cores: vec![0] },
+            kernels: Choice::Auto,
+            cache: CacheLayout::default(),
+            poll: 50,
+            clock: Clock::start(),
+        }
+    }
 }
 
 /// A key that clients may give.

@@ -20,6 +20,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::api::error::ApiError;
 use crate::api::{embeddings, route};
 use crate::chat::prompt::ChatModel;
+use crate::clock::utc_now;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::limits::{
@@ -31,7 +32,7 @@ use crate::metrics::{Metrics, State};
 use crate::model::StepError;
 use crate::model::embed::Embedder;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
-use crate::model::llama::LlamaBackend;
+use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::ops;
@@ -42,7 +43,7 @@ use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
 use crate::ring::{self, FrontLink, LaneLink};
 use crate::scheduler::Capacity;
-use crate::server::{self, Control, FrontConfig, Ready, kernel, listener};
+use crate::server::{self, Control, FrontConfig, ServiceParts, kernel, listener};
 use crate::types::ModelInfo;
 pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
@@ -78,7 +79,7 @@ pub struct Server {
     control: Arc<Control>,
     config: ServeConfig,
     metrics: Arc<Metrics>,
-    ready: Producer<Ready>,
+    ready: Producer<ServiceParts>,
     front: JoinHandle<()>,
     others: Vec<JoinHandle<()>>,
     ops: Option<OpsLane>,
@@ -106,7 +107,7 @@ impl Server {
         let listener = listener::bind(&config.host, config.port)?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
-        let metrics = Arc::new(Metrics::new(route::paths()));
+        let metrics = Arc::new(Metrics::new(config.clock, route::paths()));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell)));
@@ -168,7 +169,7 @@ impl Server {
             let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &config));
             (tokens as usize, make)
         });
-        let make_backend = move || LlamaBackend::new(model, &context);
+        let make_backend = move || LlamaDecoder::new(model, &context);
         self.serve(vocab, info, context_tokens, sequence_tokens, make_backend, embedder)
     }
 
@@ -234,8 +235,9 @@ impl Server {
         let prepare = self.start_prepare(&model)?;
         let embed = embedder.map(|(_, make)| self.start_embed(&model, make)).transpose()?;
         self.metrics.set_model(&model.name, model.info.kernels.name);
-        let ready = Ready { model: model.clone(), capacity, decode: front_link, prepare, embed };
-        assert!(self.ready.push(ready).is_ok(), "a server loads one model");
+        let parts =
+            ServiceParts { model: model.clone(), capacity, decode: front_link, prepare, embed };
+        assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Whoever is told that it serves must not be answered 503.
         while self.metrics.front.state() == State::Loading && !self.front.is_finished() {
@@ -251,7 +253,7 @@ impl Server {
             let mut compiler = None;
             lane::run(lane_link, |task, _| {
                 let began = metrics.clock.now();
-                let prepared = lane::prepare(task, &model, &mut compiler);
+                let prepared = lane::prepare(task, &model, &mut compiler, utc_now());
                 metrics.prepare.time_us.observe(metrics.clock.now().since(began));
                 prepared
             });
@@ -335,7 +337,7 @@ fn start_front(
     metrics: &Arc<Metrics>,
     listener: TcpListener,
     bell_socket: std::os::unix::net::UnixStream,
-    ready: Consumer<Ready>,
+    ready: Consumer<ServiceParts>,
 ) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
         keys: config.keys.clone(),

@@ -1,35 +1,33 @@
 //! corelane serves a GGUF model over HTTP on one Linux machine.
 //!
-//! It is a thread-per-core engine. A **lane** is one thread, pinned, running
-//! one loop; lanes share no memory but SPSC rings and atomics, and nothing
-//! between them is locked.
+//! It is a thread-per-core engine. A **lane** is one thread that runs one loop. Lanes share only
+//! SPSC rings and atomics. Nothing between them is locked.
 //!
 //! ```text
-//! socket -> http -> api -> prepare -> scheduler -> [ring: Batch] -> decode lane
-//! socket <- http <- api <-  text   <- scheduler <- [ring: Batch] <- (model, sampler)
-//!           '------------ front lane ------------'
+//! socket -> http -> api -> prepare -> engine, scheduler -> [ring: Batch] -> decode lane
+//! socket <- http <- api <-  text   <- engine, scheduler <- [ring: Batch] <- (model, sampler)
+//!           '---------------- front lane --------------'
 //! ```
 //!
-//! One way down, one way up, through the same rooms; no stage calls back into
-//! the one before it. The modules, in the order data flows:
+//! A request goes down through these modules, and its reply comes back up through them. No module
+//! calls one above it. In the order in which data flows:
 //!
-//! - [`front`]: the front lane. Owns every socket and composes what follows.
-//! - [`http`]: bytes to a request's head and body, and back.
-//! - [`api`]: the dialects, JSON to typed requests and back.
-//! - [`scheduler`]: which tokens run in the next step. Pure.
-//! - [`constraint`]: schemas and grammars that an output must keep to.
-//! - [`ring`]: the batches that travel between the lanes.
-//! - [`decode`]: the decode lane: runs a batch, samples.
-//! - [`model`]: llama.cpp, the fake model, the built-in model.
-//! - [`kernels`]: products with the model's weights, in place of llama.cpp's.
-//! - [`text`]: tokens back to text, with stop strings.
-//! - [`chat`]: what chat models write, as the parts of a message.
+//! - [`server`]: the front lane. It owns every socket and calls the modules below.
+//! - [`http`]: turns bytes into a request's head and body, and a reply into bytes.
+//! - [`api`]: the dialects: JSON to typed requests, and texts to JSON.
+//! - [`prepare`]: turns a body into a [`Job`](engine::job::Job): prompts as tokens, checked.
+//! - [`engine`]: takes jobs, keeps the decode lane busy, turns tokens into replies. Pure.
+//! - [`scheduler`]: decides which tokens run in the next step. Pure.
+//! - [`ring`]: the links between lanes, and the batches that travel on them.
+//! - [`decode`]: the decode lane. It runs a batch and samples tokens.
+//! - [`model`]: llama.cpp, the fake model and the built-in model.
+//! - [`kernels`]: corelane's own code for products with weights and for attention.
+//! - [`text`]: turns tokens back into text and finds stop strings.
 //!
-//! Below all of them: [`types`], [`limits`], [`clock`], [`memory`] and
-//! [`metrics`], which every lane writes into. Beside them: [`ops`], the lane
-//! that shows what was counted, and [`mod@bench`], which measures this server
-//! and others. Above them: [`config`], [`placement`] and [`lanes`], which start
-//! it all.
+//! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
+//! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`random`], [`memory`] and
+//! [`metrics`] are below all of these. [`ops`] is the lane that shows metrics. [`mod@bench`]
+//! measures this server and others. [`config`], [`placement`] and [`lanes`] start everything.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod api;
@@ -52,6 +50,7 @@ pub mod placement;
 pub mod prepare;
 pub mod random;
 pub mod ring;
+pub mod sampling;
 pub mod scheduler;
 pub mod server;
 pub mod text;

@@ -3,9 +3,7 @@
 //!
 //! Plain data. Nothing here reads a clock or does I/O.
 
-mod extras;
-
-pub use extras::{Breakers, Chain, DRY_BREAKERS, DryOptions, Extras, Mirostat, SamplerKind};
+pub mod chain;
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
 pub type TokenId = i32;

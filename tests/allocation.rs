@@ -13,13 +13,15 @@ use corelane::limits::RING_CAPACITY;
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
 use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeModel, FakeOptions};
-use corelane::model::llama::{ContextConfig, LlamaBackend};
+use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
+use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::{Chain, DryOptions, Extras, Mirostat, Sampling};
+use corelane::types::Sampling;
+use corelane::types::chain::{Chain, DryOptions, Mirostat};
 use support::{Client, TestServer, config, job, served_model};
 
 #[global_allocator]
@@ -60,7 +62,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let metrics = Arc::new(Metrics::default());
     let counted_by_lane = metrics.clone();
     let lane = std::thread::spawn(move || {
-        let backend = LlamaBackend::new(model, &context).unwrap();
+        let backend = LlamaDecoder::new(model, &context).unwrap();
         decode::run(DecodeLane::new(backend, SEQUENCES, 2048, end_tokens, metrics), link);
     });
 
@@ -68,29 +70,29 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     // Every way to choose a token has its turn.
     let base = Sampling { ignore_eos: true, repeat_penalty: 1.1, ..Sampling::default() };
     let narrow = Sampling { top_k: 500, top_p: 0.95, min_p: 0.01, ..base };
-    let ways: [(Sampling, Option<Extras>); SEQUENCES] = [
+    let ways: [(Sampling, Option<AdvancedSampling>); SEQUENCES] = [
         (Sampling { temperature: 0.0, ..base }, None),
         (Sampling { top_k: 40, top_p: 0.95, ..base }, None),
         (Sampling { top_p: 0.9, presence_penalty: 0.1, frequency_penalty: 0.1, ..base }, None),
         (Sampling { top_k: 1500, min_p: 0.01, ..base }, None),
         (
             base,
-            Some(Extras {
+            Some(AdvancedSampling {
                 logit_bias: Box::new([(5, 1.0), (6, f32::NEG_INFINITY)]),
                 min_tokens: 100,
                 logprobs: Some(20),
-                ..Extras::default()
+                ..AdvancedSampling::default()
             }),
         ),
         (narrow, Some(all_samplers(None, &loaded.vocab))),
         (narrow, Some(all_samplers(Some(1), &loaded.vocab))),
         (base, Some(all_samplers(Some(2), &loaded.vocab))),
     ];
-    let sequences = ways.into_iter().enumerate().map(|(i, (sampling, extras))| {
+    let sequences = ways.into_iter().enumerate().map(|(i, (sampling, advanced))| {
         let text = format!("Story {i}: Once upon a time");
         let prompt = loaded.vocab.tokenize(&text, true, true).into();
         let sampling = Sampling { seed: i as u64, ..sampling };
-        NewSequence { extras: extras.map(Arc::new), ..NewSequence::new(prompt, 1300, sampling) }
+        NewSequence { advanced: advanced.map(Arc::new), ..NewSequence::new(prompt, 1300, sampling) }
     });
     scheduler.admit(sequences.collect(), |_, _| ()).unwrap();
     let mut batch = Box::<Batch>::default();
@@ -125,7 +127,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
 }
 
 /// llama.cpp's samplers, every one of them at work.
-fn all_samplers(mirostat: Option<u8>, vocab: &Vocab) -> Extras {
+fn all_samplers(mirostat: Option<u8>, vocab: &Vocab) -> AdvancedSampling {
     let dry = DryOptions {
         multiplier: 0.8,
         last_n: u32::MAX,
@@ -142,7 +144,7 @@ fn all_samplers(mirostat: Option<u8>, vocab: &Vocab) -> Extras {
         mirostat: mirostat.map(|version| Mirostat { version, tau: 5.0, eta: 0.1 }),
         ..Chain::default()
     };
-    Extras { chain: Some(chain), ..Extras::default() }
+    AdvancedSampling { chain: Some(chain), ..AdvancedSampling::default() }
 }
 
 /// The front lane's own code, without its executor: tokens in, events out.

@@ -7,7 +7,8 @@ use simd_json::tape::Value;
 use super::error::ApiError;
 use super::json::{Fields, wrong};
 use crate::limits::{SAMPLERS_MAX, SEQUENCE_TOKENS_MAX};
-use crate::types::{Chain, DryOptions, Mirostat, SamplerKind, Sampling};
+use crate::types::Sampling;
+use crate::types::chain::{Chain, DryOptions, Mirostat, SamplerKind};
 
 /// Reads those fields; `None` where `sampling` says all that they do. DRY's breakers
 /// are not among them. What an order of the request's own leaves out is switched off

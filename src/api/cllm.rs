@@ -4,9 +4,10 @@
 use std::io::Write;
 
 use super::error::ApiError;
-use super::json::{push_string, push_string_inside, read_object};
+use super::json::read_object;
 use super::reply::{Delta, Reply, ReplyContext, ReplyOptions, Summary};
 use super::request::{GenerationRequest, read_generation, read_text, refuse, refuse_unsupported};
+use super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 

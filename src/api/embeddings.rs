@@ -6,8 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::error::ApiError;
-use super::json::{Fields, push_string, read_object};
+use super::json::{Fields, read_object};
 use super::request::{Prompt, read_prompt_list, refuse};
+use super::write::push_string;
 use crate::limits::EMBEDDING_INPUTS_MAX;
 
 /// What is asked for.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::json::push_string;
+use super::write::push_string;
 use crate::limits::ERROR_BYTES_MAX;
 
 /// How errors are written.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use super::json::push_string;
+use super::write::push_string;
 use crate::types::TokenId;
 
 /// A token of the text, how probable it was, and what else was.

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** pure. Nothing here does I/O or reads a clock. The caller passes ids and times in.
 
+pub mod advanced;
 pub mod anthropic;
 pub mod chain;
 pub mod chat;
@@ -12,7 +13,6 @@ pub mod cllm;
 pub mod constrain;
 pub mod embeddings;
 pub mod error;
-pub mod extras;
 pub mod json;
 pub mod llama;
 pub mod logprobs;
@@ -20,6 +20,7 @@ pub mod openai;
 pub mod reply;
 pub mod request;
 pub mod route;
+pub mod write;
 
 /// The description of the API in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::error::ApiError;
-use super::json::{push_string, push_string_inside, read_object};
+use super::json::read_object;
 use super::logprobs::TokenColumns;
 use super::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
 use super::request::{
     GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
 };
+use super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
 use crate::types::{ModelInfo, Sampling, TokenId};
 

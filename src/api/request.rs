@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use simd_json::prelude::*;
 
+use super::advanced::{RequestedAdvanced, read_advanced};
 use super::constrain::{RequestedConstraint, read_constraint};
 use super::error::ApiError;
-use super::extras::{RequestedExtras, read_extras};
 use super::json::{Fields, wrong};
 use super::reply::ReplyOptions;
 use crate::limits::{
@@ -28,7 +28,7 @@ pub struct GenerationRequest {
     /// How to choose tokens. Its seed is filled in from `seed`.
     pub sampling: Sampling,
     /// What few ask of the sampler.
-    pub extras: Option<Box<RequestedExtras>>,
+    pub advanced: Option<Box<RequestedAdvanced>>,
     /// The seed; `None` draws one.
     pub seed: Option<u64>,
     /// Texts that end a choice and are not part of it.
@@ -69,7 +69,7 @@ impl Default for GenerationRequest {
             n: 1,
             length: Length::Default(None),
             sampling: Sampling::default(),
-            extras: None,
+            advanced: None,
             seed: None,
             stops: Vec::new(),
             constraint: None,
@@ -99,7 +99,7 @@ pub fn read_generation(
     };
     let flag = |name, default| Ok(fields.boolean(name)?.unwrap_or(default));
     let mut sampling = read_sampling(fields, defaults)?;
-    let extras = read_extras(fields, &mut sampling)?;
+    let advanced = read_advanced(fields, &mut sampling)?;
     let length = read_n_predict(fields)?.or(read_max_tokens(fields)?.map(Length::AtMost));
     Ok(GenerationRequest {
         prompts: Vec::new(),
@@ -108,11 +108,13 @@ pub fn read_generation(
             stream: flag("stream", false)?,
             include_usage,
             timings_per_token: flag("timings_per_token", false)?,
-            logprobs: extras.as_ref().is_some_and(|extras| extras.extras.logprobs.is_some()),
+            logprobs: advanced
+                .as_ref()
+                .is_some_and(|advanced| advanced.advanced.logprobs.is_some()),
             return_tokens: flag("return_tokens", false)?,
             ..ReplyOptions::default()
         },
-        extras,
+        advanced,
         sampling,
         length: length.unwrap_or(Length::Default(default_length)),
         seed: read_seed(fields)?,
@@ -142,7 +144,8 @@ fn read_n(fields: &Fields<'_, '_>) -> Result<usize, ApiError> {
 impl GenerationRequest {
     /// Something of it has to be compiled, or looked for in the whole vocabulary.
     pub fn compiles(&self) -> bool {
-        let breakers = self.extras.as_ref().is_some_and(|extras| extras.dry_breakers.is_some());
+        let breakers =
+            self.advanced.as_ref().is_some_and(|advanced| advanced.dry_breakers.is_some());
         self.constraint.is_some() || breakers
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
-use super::body::Form;
 use super::goodput::Limit;
 use super::latency::Latency;
+use super::workload::Form;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,7 +93,7 @@ pub(super) const CHAT_PATH: &str = "/chat/completions";
 /// `corelane bench serve`
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help has examples and definitions")]
-pub struct ServeArgs {
+pub struct BenchServeArgs {
     /// URL of the server [default: http://HOST:PORT]
     #[arg(long, value_name = "URL", help_heading = "Server")]
     pub base_url: Option<String>,
@@ -251,7 +251,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-impl ServeArgs {
+impl BenchServeArgs {
     /// `--base-url`, or what `--host` and `--port` make.
     pub fn url(&self) -> String {
         let of_host = || match self.host.contains(':') {
@@ -365,11 +365,11 @@ pub(super) mod tests {
     #[derive(Parser)]
     struct Command {
         #[command(flatten)]
-        serve: ServeArgs,
+        serve: BenchServeArgs,
     }
 
     /// The flags, as a command line has them.
-    pub(in crate::bench) fn parse(flags: &str) -> ServeArgs {
+    pub(in crate::bench) fn parse(flags: &str) -> BenchServeArgs {
         Command::try_parse_from(["bench"].into_iter().chain(flags.split_whitespace()))
             .unwrap()
             .serve

@@ -4,19 +4,8 @@ use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::load::Load;
 use super::prompts::words;
-
-/// How a prompt is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// A completion's, as token ids.
-    Ids,
-    /// A completion's, as [`words`].
-    Text,
-    /// A chat's: one message of the user, of [`words`].
-    Chat,
-}
+use super::workload::{Form, Load};
 
 #[derive(Serialize)]
 struct Fields<'a> {

@@ -1,13 +1,13 @@
 //! Whether the flags of `corelane bench serve` make sense together, as far as clap does
 //! not know it.
 
-use super::args::{Backend, CHAT_PATH, Scenario, ServeArgs};
-use super::body::Form;
+use super::args::{Backend, BenchServeArgs, CHAT_PATH, Scenario};
 use super::goodput::{Limit, LimitOn};
 use super::prompts::lengths;
+use super::workload::Form;
 use crate::limits::{BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX, BENCH_ROUNDS_MAX};
 
-impl ServeArgs {
+impl BenchServeArgs {
     /// Checks what clap does not.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::failure::{Failure, FailureKind};
 use super::reply;
 use super::response::{StreamReader, read_whole};
-use super::result::RequestResult;
+use super::result::{PreparedRequest, RequestResult};
 use crate::limits::{
     BENCH_CONNECT_TIMEOUT, BENCH_DRAIN_TIMEOUT, BENCH_RESPONSE_BYTES_MAX, BENCH_TIMER_LATE_MAX,
 };
@@ -42,21 +42,6 @@ pub struct Client {
     idle: RefCell<Vec<Connection>>,
     opened: Cell<u64>,
     resent: Cell<u64>,
-}
-
-/// A request that is ready to be written.
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    /// When it should be written, from the beginning of the run.
-    pub arrival: Duration,
-    /// JSON.
-    pub body: Bytes,
-    /// Tokens of its prompt.
-    pub prompt_tokens: u64,
-    /// Tokens that it asks for.
-    pub max_tokens: u32,
-    /// The response is to be an event stream.
-    pub stream: bool,
 }
 
 impl Client {
@@ -118,7 +103,7 @@ impl Client {
     pub async fn complete(
         &self,
         path: &Uri,
-        request: &Prepared,
+        request: &PreparedRequest,
         origin: Instant,
         mut on_event: impl FnMut(Instant),
     ) -> RequestResult {
@@ -144,7 +129,7 @@ impl Client {
     async fn attempt(
         &self,
         path: &Uri,
-        request: &Prepared,
+        request: &PreparedRequest,
         origin: Instant,
         result: &mut RequestResult,
         on_event: &mut impl FnMut(Instant),

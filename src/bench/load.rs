@@ -26,77 +26,14 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hyper::Uri;
-use serde_json::{Map, Value};
 
-use super::body::{self, Form};
-use super::client::{Client, Prepared};
+use super::body;
+use super::client::Client;
+use super::result::PreparedRequest;
 pub use super::result::RequestResult;
+pub use super::workload::{Form, Load};
 use crate::clock::cpu_time;
 use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_REQUESTS_MAX};
-
-/// What to send. Make one from [`Load::default`].
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// `host:port`
-    pub address: String,
-    /// The path of an OpenAI-style endpoint, of completions or of chats.
-    pub endpoint: String,
-    /// How prompts are written, which has to fit the endpoint.
-    pub form: Form,
-    /// The model to name; `None` names none.
-    pub model: Option<String>,
-    /// Sent as `Authorization: Bearer`.
-    pub api_key: Option<String>,
-    /// The requests: token ids each, or, where [`form`](Self::form) says so, numbers
-    /// of [`words`](super::prompts::words).
-    pub prompts: Vec<Vec<u32>>,
-    /// Tokens to ask for (`max_tokens`).
-    pub output_tokens: u32,
-    /// Tokens to ask for, for each prompt; empty for
-    /// [`output_tokens`](Self::output_tokens) each.
-    pub output_lens: Vec<u32>,
-    /// Sent along: an end-of-generation token does not end a text.
-    pub ignore_eos: bool,
-    /// 0 is greedy.
-    pub temperature: f32,
-    /// Ask for event streams. Without, only [`RequestResult::e2el`] is known.
-    pub stream: bool,
-    /// More fields of the requests' bodies; these go before all others.
-    pub extra_body: Map<String, Value>,
-    /// Requests under way at once, at most.
-    pub max_concurrency: usize,
-    /// When each request should be written, ascending, from the beginning;
-    /// empty to write each as soon as [`max_concurrency`](Self::max_concurrency)
-    /// allows.
-    pub arrivals: Vec<Duration>,
-    /// Requests to send before, in the same way, whose results do not count.
-    pub warmup_prompts: Vec<Vec<u32>>,
-    /// Time that one request may take, from its write to the end of its response.
-    pub timeout: Duration,
-}
-
-impl Default for Load {
-    fn default() -> Self {
-        Self {
-            address: "127.0.0.1:8080".into(),
-            endpoint: "/v1/completions".into(),
-            form: Form::Ids,
-            model: None,
-            api_key: None,
-            prompts: Vec::new(),
-            output_tokens: 50,
-            output_lens: Vec::new(),
-            ignore_eos: false,
-            temperature: 0.0,
-            stream: true,
-            extra_body: Map::new(),
-            max_concurrency: usize::MAX,
-            arrivals: Vec::new(),
-            warmup_prompts: Vec::new(),
-            timeout: Duration::from_secs(600),
-        }
-    }
-}
 
 /// What came of a [`Load`].
 #[derive(Clone, Debug)]
@@ -147,7 +84,7 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
     let client = Client::new(&load.address, load.api_key.as_deref(), load.timeout)?;
     let requests = prepare(load);
     let warmup = |prompt: &Vec<u32>| prepared(load, prompt, load.output_tokens, Duration::ZERO);
-    let warmups: Vec<Prepared> = load.warmup_prompts.iter().map(warmup).collect();
+    let warmups: Vec<PreparedRequest> = load.warmup_prompts.iter().map(warmup).collect();
     block_on(async {
         let connections = connections_ahead(load);
         let opened = client.open(connections).await;
@@ -176,7 +113,7 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
 pub(super) async fn warm_up(
     client: &Client,
     path: &Uri,
-    requests: &[Prepared],
+    requests: &[PreparedRequest],
     at_once: usize,
 ) -> Result<(), String> {
     let results = drive(client, path, requests, at_once, Instant::now(), |_| ()).await;
@@ -191,7 +128,7 @@ pub(super) async fn warm_up(
 async fn drive(
     client: &Client,
     path: &Uri,
-    requests: &[Prepared],
+    requests: &[PreparedRequest],
     at_once: usize,
     origin: Instant,
     mut progress: impl FnMut(usize),
@@ -247,7 +184,7 @@ pub(super) fn path(endpoint: &str) -> Result<Uri, String> {
 }
 
 /// The requests of a load, with their bodies written.
-fn prepare(load: &Load) -> Vec<Prepared> {
+fn prepare(load: &Load) -> Vec<PreparedRequest> {
     let request = |(index, prompt): (usize, &Vec<u32>)| {
         let max_tokens = load.output_lens.get(index).copied().unwrap_or(load.output_tokens);
         prepared(load, prompt, max_tokens, load.arrivals.get(index).copied().unwrap_or_default())
@@ -261,8 +198,8 @@ pub(super) fn prepared(
     prompt: &[u32],
     max_tokens: u32,
     arrival: Duration,
-) -> Prepared {
-    Prepared {
+) -> PreparedRequest {
+    PreparedRequest {
         arrival,
         body: body::write(load, prompt, max_tokens),
         prompt_tokens: prompt.len() as u64,

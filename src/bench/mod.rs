@@ -47,3 +47,4 @@ pub mod stall;
 pub mod stats;
 pub mod target;
 pub mod turns;
+pub mod workload;

@@ -2,8 +2,24 @@
 
 use std::time::Duration;
 
-use super::client::Prepared;
+use hyper::body::Bytes;
+
 use super::failure::{Failure, FailureKind};
+
+/// A request that is ready to be written.
+#[derive(Clone, Debug)]
+pub struct PreparedRequest {
+    /// When it should be written, from the beginning of the run.
+    pub arrival: Duration,
+    /// JSON.
+    pub body: Bytes,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// Tokens that it asks for.
+    pub max_tokens: u32,
+    /// The response is to be an event stream.
+    pub stream: bool,
+}
 
 /// Times and tokens of one request, on the client's clock.
 ///
@@ -45,7 +61,7 @@ pub struct RequestResult {
 
 impl RequestResult {
     /// The result of a request of which nothing is known yet.
-    pub(super) fn of(request: &Prepared) -> Self {
+    pub(super) fn of(request: &PreparedRequest) -> Self {
         /// Beyond this many events the vector grows as it goes.
         const EVENTS_EXPECTED_MAX: usize = 4096;
         let events = if request.stream { request.max_tokens as usize } else { 0 };

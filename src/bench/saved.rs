@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-use super::args::{Scenario, ServeArgs};
-use super::body::Form;
+use super::args::{BenchServeArgs, Scenario};
+use super::workload::Form;
 
 /// Writes the file of `--save-result`.
 ///
 /// # Errors
 /// A sentence, when it cannot be written.
 pub fn save(
-    args: &ServeArgs,
+    args: &BenchServeArgs,
     urls: &[String],
     models: &[Option<&str>],
     results: Map<String, Value>,
@@ -34,7 +34,7 @@ pub fn save(
 
 /// What was asked for, as far as the scenario uses it.
 fn setup(
-    args: &ServeArgs,
+    args: &BenchServeArgs,
     urls: &[String],
     models: &[Option<&str>],
     date: &str,
@@ -88,7 +88,7 @@ fn setup(
 }
 
 /// `--result-filename` in `--result-dir`; the name is vllm's by default.
-fn path(args: &ServeArgs, models: &[Option<&str>], date: &str) -> PathBuf {
+fn path(args: &BenchServeArgs, models: &[Option<&str>], date: &str) -> PathBuf {
     let of_run = || {
         let concurrency =
             args.max_concurrency.map_or(String::new(), |n| format!("-concurrency{n}"));

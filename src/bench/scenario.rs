@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::args::{Scenario, ServeArgs};
+use super::args::{BenchServeArgs, Scenario};
 use super::load::{Load, run};
 use super::load_report::{Shown, measured};
 use super::metrics::{Manner, Metrics};
@@ -37,7 +37,7 @@ impl Plan {
     ///
     /// # Errors
     /// A sentence, when the flags do not go together.
-    pub fn draw(args: &ServeArgs, prompts: &mut Prompts) -> Result<Self, String> {
+    pub fn draw(args: &BenchServeArgs, prompts: &mut Prompts) -> Result<Self, String> {
         let (prefix, own) = (args.prefix_len() as usize, args.random_input_len as usize);
         let warmups: Vec<Vec<u32>> = (0..args.num_warmups).map(|_| prompts.draw(own)).collect();
         Ok(match args.scenario {
@@ -67,7 +67,7 @@ impl Plan {
     ///
     /// # Errors
     /// A sentence, when it could not be run.
-    pub fn measure(&self, args: &ServeArgs, base: &Load) -> Result<Measured, String> {
+    pub fn measure(&self, args: &BenchServeArgs, base: &Load) -> Result<Measured, String> {
         let show_progress = !args.no_progress;
         match self {
             Plan::Load(traffic) => load(args, traffic, base, show_progress),
@@ -79,7 +79,7 @@ impl Plan {
 }
 
 fn traffic(
-    args: &ServeArgs,
+    args: &BenchServeArgs,
     prompts: &mut Prompts,
     warmups: Vec<Vec<u32>>,
 ) -> Result<Traffic, String> {
@@ -102,7 +102,7 @@ fn traffic(
 }
 
 fn load(
-    args: &ServeArgs,
+    args: &BenchServeArgs,
     traffic: &Traffic,
     base: &Load,
     show_progress: bool,

@@ -7,8 +7,7 @@
 
 use std::io::Write;
 
-use super::args::ServeArgs;
-use super::body::Form;
+use super::args::BenchServeArgs;
 use super::compare;
 use super::failure::{self, Failures};
 use super::load::Load;
@@ -17,12 +16,13 @@ use super::report::Measured;
 use super::saved;
 use super::scenario::Plan;
 use super::target::{Model, Target};
+use super::workload::Form;
 
 /// Runs it: measures, prints, saves.
 ///
 /// # Errors
 /// A sentence, when it could not be run, or when a request failed.
-pub fn run(args: &ServeArgs) -> Result<(), String> {
+pub fn run(args: &BenchServeArgs) -> Result<(), String> {
     args.check()?;
     let urls: Vec<String> = [Some(args.url()), args.vs.clone()].into_iter().flatten().collect();
     let mut sides = Vec::new();
@@ -60,7 +60,7 @@ struct Side {
     n_vocab: Option<u32>,
 }
 
-fn side(args: &ServeArgs, url: &str, key: Option<String>) -> Result<Side, String> {
+fn side(args: &BenchServeArgs, url: &str, key: Option<String>) -> Result<Side, String> {
     let target = Target::parse(url)?;
     let timeout = args.timeout()?;
     let sends_ids = args.form() == Form::Ids;
@@ -98,7 +98,7 @@ fn side(args: &ServeArgs, url: &str, key: Option<String>) -> Result<Side, String
 }
 
 fn report(
-    args: &ServeArgs,
+    args: &BenchServeArgs,
     urls: &[String],
     sides: &[Side],
     rounds: &[Vec<Measured>],

@@ -18,11 +18,12 @@ use futures_util::stream::FuturesUnordered;
 use hyper::Uri;
 use tokio::sync::Notify;
 
-use super::client::{Client, Prepared};
+use super::client::Client;
 use super::failure::Failures;
 use super::load::{Load, RequestResult, block_on, path, prepared, warm_up};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Notes, Table, scenario_json};
+use super::result::PreparedRequest;
 use super::stats::Sorted;
 use crate::clock::cpu_time;
 
@@ -83,12 +84,12 @@ async fn measure(
     progress: &Progress,
 ) -> Result<Stall, String> {
     let request = |prompt: &Vec<u32>, tokens| prepared(base, prompt, tokens, Duration::ZERO);
-    let warmups: Vec<Prepared> =
+    let warmups: Vec<PreparedRequest> =
         plan.warmups.iter().map(|prompt| request(prompt, base.output_tokens)).collect();
     warm_up(client, path, &warmups, plan.streams.len()).await?;
     let long = request(&plan.long, LONG_OUTPUT_TOKENS);
     let alone = request(&plan.long_alone, LONG_OUTPUT_TOKENS);
-    let streams: Vec<Prepared> =
+    let streams: Vec<PreparedRequest> =
         plan.streams.iter().map(|prompt| request(prompt, plan.stream_tokens)).collect();
 
     let resent = client.resent();

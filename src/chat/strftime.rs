@@ -1,118 +1,43 @@
-//! `strftime_now`: a time as C's `strftime` writes it, in the C locale.
+//! `strftime_now`: formats a time as C's `strftime` does, in the C locale.
 //!
-//! In: a format and the time. Out: text. Directives that are not known stand as
-//! they are, as glibc leaves them. A time has no zone here, as in Python
-//! `datetime.now()` has none: `%Z` and `%z` are empty.
-
-use std::fmt::Write;
+//! The `time` crate formats each directive. This module adds the rest of the behaviour that
+//! templates know from glibc and Python:
+//! - `%f` is the microsecond, as in Python.
+//! - `%^b` is in capitals, as in glibc.
+//! - `%Z` and `%z` are empty: the time has no zone, as Python's `datetime.now()` has none.
+//! - An unknown directive stands as it is.
 
 use time::OffsetDateTime;
+use time::format_description::parse_strftime_borrowed;
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] =
-    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-
-/// `now` in this format.
+/// Formats `now`.
 pub fn strftime(format: &str, now: OffsetDateTime) -> String {
     let mut out = String::with_capacity(format.len() * 2);
-    let mut rest = format.chars();
-    while let Some(c) = rest.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        // glibc's flags: no padding, spaces, zeros, capitals.
-        let mut directive = rest.next();
-        let flag = directive.filter(|c| matches!(c, '-' | '_' | '0' | '^'));
-        if flag.is_some() {
-            directive = rest.next();
-        }
-        let known = directive.is_some_and(|directive| write_one(&mut out, directive, flag, now));
-        if !known {
-            out.push('%');
-            out.extend(flag);
-            out.extend(directive);
-        }
+    let mut rest = format;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let flags = rest[at + 1..].find(|c| !matches!(c, '-' | '_' | '0' | '^'));
+        let letter = flags.and_then(|flags| rest[at + 1 + flags..].chars().next());
+        let end = at + 1 + flags.unwrap_or(0) + letter.map_or(0, char::len_utf8);
+        let directive = &rest[at..end];
+        out.push_str(&write_one(directive, now).unwrap_or_else(|| directive.to_owned()));
+        rest = &rest[end..];
     }
-    out
+    out + rest
 }
 
-/// Writes one directive; false when it is not known.
-fn write_one(out: &mut String, directive: char, flag: Option<char>, now: OffsetDateTime) -> bool {
-    let month = MONTHS[usize::from(u8::from(now.month())) - 1];
-    let day = DAYS[usize::from(now.weekday().number_days_from_sunday())];
-    let hour12 = (now.hour() + 11) % 12 + 1;
-    let half = if now.hour() < 12 { "AM" } else { "PM" };
-    let (iso_year, iso_week, _) = now.to_iso_week_date();
-    // A number, its width, and what it is padded with; or a text.
-    let (value, width, pad) = match directive {
-        'd' => (i64::from(now.day()), 2, '0'),
-        'e' => (i64::from(now.day()), 2, ' '),
-        'm' => (i64::from(u8::from(now.month())), 2, '0'),
-        'Y' => (i64::from(now.year()), 1, '0'),
-        'y' => (i64::from(now.year().rem_euclid(100)), 2, '0'),
-        'C' => (i64::from(now.year().div_euclid(100)), 2, '0'),
-        'G' => (i64::from(iso_year), 1, '0'),
-        'g' => (i64::from(iso_year.rem_euclid(100)), 2, '0'),
-        'V' => (i64::from(iso_week), 2, '0'),
-        'U' => (i64::from(now.sunday_based_week()), 2, '0'),
-        'W' => (i64::from(now.monday_based_week()), 2, '0'),
-        'j' => (i64::from(now.ordinal()), 3, '0'),
-        'u' => (i64::from(now.weekday().number_from_monday()), 1, '0'),
-        'w' => (i64::from(now.weekday().number_days_from_sunday()), 1, '0'),
-        'H' => (i64::from(now.hour()), 2, '0'),
-        'k' => (i64::from(now.hour()), 2, ' '),
-        'I' => (i64::from(hour12), 2, '0'),
-        'l' => (i64::from(hour12), 2, ' '),
-        'M' => (i64::from(now.minute()), 2, '0'),
-        'S' => (i64::from(now.second()), 2, '0'),
-        'f' => (i64::from(now.microsecond()), 6, '0'),
-        's' => (now.unix_timestamp(), 1, '0'),
-        _ => {
-            let text = match directive {
-                'a' => day[..3].to_owned(),
-                'A' => day.to_owned(),
-                'b' | 'h' => month[..3].to_owned(),
-                'B' => month.to_owned(),
-                'p' => half.to_owned(),
-                'P' => half.to_lowercase(),
-                'c' => strftime("%a %b %e %H:%M:%S %Y", now),
-                'D' | 'x' => strftime("%m/%d/%y", now),
-                'F' => strftime("%Y-%m-%d", now),
-                'R' => strftime("%H:%M", now),
-                'r' => strftime("%I:%M:%S %p", now),
-                'T' | 'X' => strftime("%H:%M:%S", now),
-                'n' => "\n".to_owned(),
-                't' => "\t".to_owned(),
-                'Z' | 'z' => String::new(),
-                '%' => "%".to_owned(),
-                _ => return false,
-            };
-            out.push_str(&if flag == Some('^') { text.to_uppercase() } else { text });
-            return true;
-        }
-    };
-    let written = match (flag, pad) {
-        (Some('-'), _) => write!(out, "{value}"),
-        (Some('_'), _) => write!(out, "{value:width$}"),
-        (Some('0'), _) | (_, '0') => write!(out, "{value:0width$}"),
-        _ => write!(out, "{value:width$}"),
-    };
-    written.expect("memory");
-    true
+/// Writes one directive: `%`, perhaps a flag, and a letter. `None` when it is not known.
+fn write_one(directive: &str, now: OffsetDateTime) -> Option<String> {
+    if let Some(plain) = directive.strip_prefix("%^") {
+        return Some(write_one(&format!("%{plain}"), now)?.to_uppercase());
+    }
+    match directive {
+        "%f" => Some(format!("{:06}", now.microsecond())),
+        // The crate counts from 1; C counts from 0.
+        "%w" => Some(now.weekday().number_days_from_sunday().to_string()),
+        "%z" | "%Z" => Some(String::new()),
+        _ => now.format(&parse_strftime_borrowed(directive).ok()?).ok(),
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     /// Load an OpenAI-style server over HTTP: throughput, latencies, stalls, bursts.
-    Serve(Box<args::ServeArgs>),
+    Serve(Box<args::BenchServeArgs>),
     /// Find where the speed goes: from the bare model to a client, a layer a rung.
     Ladder(Box<LadderArgs>),
 }

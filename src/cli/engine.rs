@@ -7,7 +7,6 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use corelane::config::ServeConfig;
 use corelane::kernels::Choice;
-use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::model::load::Source;
 use corelane::placement::{self, Topology, Wishes};
 use corelane::types::{CacheLayout, CacheType, FlashAttention};
@@ -38,7 +37,7 @@ pub struct EngineArgs {
         long,
         env = "CORELANE_BATCH_SIZE",
         value_name = "N",
-        default_value_t = 2048,
+        default_value_t = ServeConfig::default().batch_rows,
         help_heading = "Scheduling"
     )]
     batch_size: usize,
@@ -47,7 +46,7 @@ pub struct EngineArgs {
         long,
         env = "CORELANE_UBATCH_SIZE",
         value_name = "N",
-        default_value_t = 256,
+        default_value_t = ServeConfig::default().ubatch_rows,
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
@@ -131,7 +130,7 @@ pub struct EngineArgs {
         long,
         env = "CORELANE_POLL",
         value_name = "LEVEL",
-        default_value_t = 50,
+        default_value_t = ServeConfig::default().poll,
         help_heading = "Lanes"
     )]
     poll: u32,
@@ -151,8 +150,8 @@ impl EngineArgs {
         self.model.clone().map_or(Source::BuiltIn, Source::File)
     }
 
-    /// A configuration with these flags, placed on this machine, and nothing
-    /// else decided: for a caller to go on from and to check.
+    /// A configuration with these flags, placed on this machine, and with defaults for the rest.
+    /// The caller goes on from it, and checks it.
     ///
     /// # Errors
     /// A sentence that says what would be right.
@@ -163,27 +162,11 @@ impl EngineArgs {
             threads: self.threads,
         };
         Ok(ServeConfig {
-            host: "127.0.0.1".into(),
-            port: 0,
-            alias: None,
-            pooling: None,
-            chat_template: None,
-            keys: Vec::new(),
-            ops_addr: None,
-            context_tokens: None,
-            parallel: 1,
             batch_rows: self.batch_size,
             ubatch_rows: self.ubatch_size.min(self.batch_size),
             itl_target: (self.itl_target_ms > 0)
                 .then(|| Duration::from_millis(self.itl_target_ms.into())),
-            queue_requests: QUEUE_SEQUENCES,
-            queue_tokens: QUEUE_TOKENS,
-            request_timeout: None,
             step_timeout: Duration::from_secs(self.step_timeout_s.into()),
-            cache_prompt: false,
-            n_predict: None,
-            entropy: 0,
-            drain: Duration::ZERO,
             placement: Topology::read()?.place(&wishes)?,
             kernels: self.kernels,
             cache: CacheLayout {
@@ -193,6 +176,7 @@ impl EngineArgs {
                 flash_attention: self.flash_attn,
             },
             poll: self.poll,
+            ..ServeConfig::default()
         })
     }
 }

@@ -111,7 +111,7 @@ pub struct ServeArgs {
         long,
         env = "CORELANE_PARALLEL",
         value_name = "N",
-        default_value_t = 8,
+        default_value_t = ServeConfig::default().parallel,
         help_heading = "Scheduling"
     )]
     parallel: usize,

@@ -9,14 +9,15 @@ use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
-use super::{Constraint, ConstraintError, gbnf, lark, schema};
+use super::error::{ConstraintError, tidy};
+use super::kind::Constraint;
+use super::{gbnf, lark, regex, schema};
 use crate::clock::cpu_time;
 use crate::limits::{
     CONSTRAINT_BYTES_MAX, CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX,
-    CONSTRAINT_ERROR_BYTES_MAX, CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_ROW_ITEMS_MAX,
-    CONSTRAINT_STEP_FUEL, CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_SYMBOLS_MAX,
-    CONSTRAINT_TOKEN_BYTES_MAX, CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX,
-    REGEX_BYTES_MAX,
+    CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL,
+    CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX,
+    CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX, REGEX_BYTES_MAX,
 };
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;
@@ -172,7 +173,7 @@ impl Compiler {
                 TopLevelGrammar::from_json_schema(schema::read(source)?)
             }
             Constraint::Regex(source) => {
-                lark::check_regex(source)?;
+                regex::check_whole(source)?;
                 TopLevelGrammar::from_regex(source)
             }
             Constraint::Gbnf(source) => {
@@ -222,15 +223,4 @@ fn refused(error: &str) -> ConstraintError {
         return ConstraintError("the grammar names a control token, which none may have".into());
     }
     ConstraintError(tidy(error))
-}
-
-/// An error of llguidance's, without its dumps of state, and of bounded length.
-pub(super) fn tidy(message: &str) -> String {
-    let dumps = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"];
-    let end = dumps.iter().filter_map(|dump| message.find(dump)).min().unwrap_or(message.len());
-    let mut end = end.min(CONSTRAINT_ERROR_BYTES_MAX);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message[..end].trim_end().to_owned()
 }

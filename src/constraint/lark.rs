@@ -1,39 +1,13 @@
-//! Checks before llguidance reads a regular expression or a Lark grammar: what it
-//! would take for something else, or ignore.
+//! Checks a Lark grammar before llguidance reads it, for what llguidance would ignore.
 
-use llguidance::derivre::{RegexAst, RegexBuilder};
 use serde_json::{Deserializer, Value};
 
-use super::compile::tidy;
-use super::{ConstraintError, schema};
+use super::error::ConstraintError;
+use super::regex::no_lookahead;
+use super::schema;
 
 /// What llguidance understands, and this server does not act on.
 const IGNORED: [&str; 1] = ["temperature"];
-
-/// Checks a regular expression that a whole text must match.
-pub(super) fn check_regex(source: &str) -> Result<(), ConstraintError> {
-    if source.is_empty() {
-        return Err(ConstraintError("the regular expression is empty".into()));
-    }
-    check(RegexAst::Regex(source.into()), source)
-}
-
-/// Checks an expression of derivre's, which was made of `source`.
-pub(super) fn check(ast: RegexAst, source: &str) -> Result<(), ConstraintError> {
-    no_lookahead(source)?;
-    RegexBuilder::new()
-        .mk(&ast)
-        .map(|_| ())
-        .map_err(|error| ConstraintError(tidy(&format!("not a regular expression: {error}"))))
-}
-
-/// derivre takes a group of this name for a lookahead.
-fn no_lookahead(source: &str) -> Result<(), ConstraintError> {
-    if source.contains("<stop>") {
-        return Err(ConstraintError("a regular expression's group may not be named stop".into()));
-    }
-    Ok(())
-}
 
 /// A Lark grammar with the schemas in it (`%json { ... }`) checked, and laid out
 /// as a schema of its own is.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use llguidance::toktrie::SimpleVob;
 
-use super::compile::{Compiled, Tokens, tidy};
+use super::compile::{Compiled, Tokens};
+use super::error::tidy;
 use crate::types::TokenId;
 
 /// Where a sequence is in its constraint.

@@ -5,7 +5,8 @@
 //! **Invariant:** nothing here allocates.
 
 use crate::limits::SEQUENCE_TOKENS_MAX;
-use crate::types::{Breakers, DryOptions, TokenId};
+use crate::types::TokenId;
+use crate::types::chain::{Breakers, DryOptions};
 
 /// No logit is lowered by more: another such may be subtracted, and the result is
 /// still a number.

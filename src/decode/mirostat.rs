@@ -4,9 +4,10 @@
 //! Its state is one number, `mu`: how surprising a token may be, in bits. It is
 //! in the decode lane's slot, and goes to the scheduler with each token.
 
-use super::chain::Pool;
 use super::largest::Candidate;
-use crate::types::{Mirostat, TokenId};
+use super::pool::Pool;
+use crate::types::TokenId;
+use crate::types::chain::Mirostat;
 
 /// Tokens that the first kind's estimate looks at.
 const LOOKED_AT: usize = 100;
@@ -55,7 +56,8 @@ fn tokens_to_keep(largest: &[Candidate], n_vocab: usize, mu: f32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Chain, Extras};
+    use crate::sampling::AdvancedSampling;
+    use crate::types::chain::Chain;
 
     fn of(logits: &[f32]) -> Pool {
         let mut pool = Pool::new(logits.len());
@@ -107,7 +109,8 @@ mod tests {
         for version in [1, 2] {
             let mirostat = Mirostat { version, tau: 3.0, eta: 0.1 };
             let chain = Chain { mirostat: Some(mirostat), ..Chain::default() };
-            let mut mu = Extras { chain: Some(chain), ..Extras::default() }.first_mu();
+            let mut mu =
+                AdvancedSampling { chain: Some(chain), ..AdvancedSampling::default() }.first_mu();
             assert_eq!(mu, 6.0);
             let mut surprise = 0.0;
             for step in 0..2000u32 {

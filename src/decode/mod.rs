@@ -11,14 +11,15 @@
 //! work: a sequence that ends here (an end-of-generation token) is dropped
 //! from the batch that was already planned for it.
 
+pub mod advanced;
 pub mod calls;
-mod chain;
 mod dry;
-pub mod extras;
+mod history;
 mod largest;
 mod logprobs;
 mod mirostat;
 mod penalties;
+mod pool;
 pub mod sampler;
 mod weights;
 
@@ -33,9 +34,10 @@ use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
 use crate::ring::message::{Batch, Failed, Input, Row, Sample, Start};
-use crate::types::{Extras, Generation, Owner, Position, Sampling, SlotId, TokenId};
+use crate::sampling::AdvancedSampling;
+use crate::types::{Generation, Owner, Position, Sampling, SlotId, TokenId};
+use advanced::Asked;
 use calls::Calls;
-use extras::Asked;
 use sampler::{History, Sampler};
 
 /// Runs batches until the front lane closes the link.
@@ -80,7 +82,7 @@ struct Slot {
     prompt_tokens: u32,
     sampling: Sampling,
     /// Stay when their sequence has ended, until the next one's start takes them along.
-    extras: Option<Arc<Extras>>,
+    advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's state.
     mu: f32,
     /// What its text must be like.
@@ -138,7 +140,7 @@ impl<B: Backend> DecodeLane<B> {
             carry: None,
             prompt_tokens: 0,
             sampling: Sampling::default(),
-            extras: None,
+            advanced: None,
             mu: 0.0,
             walk: None,
             history: vec![0; sequence_tokens].into_boxed_slice(),
@@ -239,7 +241,7 @@ impl<B: Backend> DecodeLane<B> {
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
-        let keep = self.backend.begin(slot, source, keep);
+        let keep = self.backend.start(slot, source, keep);
         if source != slot {
             let tokens = ..keep.index();
             let [from, to] = self
@@ -253,9 +255,10 @@ impl<B: Backend> DecodeLane<B> {
         place.generation = start.owner.generation;
         place.prompt_tokens = start.prompt_tokens;
         place.sampling = start.sampling;
-        std::mem::swap(&mut place.extras, &mut start.extras);
+        std::mem::swap(&mut place.advanced, &mut start.advanced);
         place.mu = start.mu;
-        let constraint = place.extras.as_ref().and_then(|extras| extras.constraint.as_deref());
+        let constraint =
+            place.advanced.as_ref().and_then(|advanced| advanced.constraint.as_deref());
         place.walk = constraint.map(|compiled| Walk { matcher: Matcher::new(compiled), seen: 0 });
         if keep < start.keep {
             return Err(Failed { owner: start.owner, next: keep });
@@ -314,14 +317,14 @@ impl<B: Backend> DecodeLane<B> {
                 prompt_tokens: slot.prompt_tokens as usize,
             };
             let logits = self.backend.logits(index);
-            let (token, logprobs) = match &slot.extras {
+            let (token, logprobs) = match &slot.advanced {
                 None => (self.sampler.sample(logits, &slot.sampling, history), None),
-                Some(extras) => {
+                Some(advanced) => {
                     let matcher = slot.walk.as_mut().map(|walk| {
                         walk.catch_up(history);
                         &mut walk.matcher
                     });
-                    let asked = Asked { sampling: &slot.sampling, extras };
+                    let asked = Asked { sampling: &slot.sampling, advanced };
                     self.sampler.sample_with(logits, asked, matcher, &mut slot.mu, history)
                 }
             };

@@ -1,7 +1,7 @@
 //! Penalties on tokens that the text has already: by one pass over its tokens, and
 //! none over the vocabulary.
 
-use super::sampler::History;
+use super::history::History;
 use crate::types::{Sampling, TokenId};
 
 /// Repetition penalty over the last `repeat_last_n` tokens (Keskar et al.,

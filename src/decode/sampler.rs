@@ -9,8 +9,8 @@
 //!   `exp(logit - max)`, and a radix descent over the bits of the weights finds
 //!   the smallest weight that top-p keeps. Nothing is sorted.
 //!
-//! What few requests ask for is in `extras`: it comes here too, but for llama.cpp's
-//! other samplers, or another order of them, which take a third route (`chain`).
+//! What few requests ask for is in `advanced`: it comes here too, but for llama.cpp's
+//! other samplers, or another order of them, which take a third route (`pool`).
 //!
 //! The draw is a hash of the seed and the position, so the same seed gives the
 //! same text whatever else runs beside it, and nothing has to be saved when a
@@ -18,34 +18,14 @@
 //!
 //! **Invariant:** [`Sampler::sample`] makes no heap allocation.
 
-use super::chain::Pool;
 use super::dry::Dry;
+pub use super::history::History;
 use super::largest::{Candidate, keep_largest, kth_largest, max};
 pub use super::largest::{NARROW_K_MAX, argmax};
 use super::penalties::apply_penalties;
+use super::pool::{GREEDY_BELOW, Pool};
 use super::weights::{RADIX_BUCKETS, draw_from, exp_into, nucleus_floor, reheat};
-use crate::random::mix;
 use crate::types::{Sampling, TokenId};
-
-/// Temperatures under this are greedy: no second-best logit has a chance, and
-/// dividing by them would overflow.
-pub(super) const GREEDY_BELOW: f32 = 1e-3;
-
-/// What a sequence consists of so far.
-#[derive(Clone, Copy, Debug)]
-pub struct History<'a> {
-    /// All its tokens, prompt first.
-    pub tokens: &'a [TokenId],
-    /// How many of them are the prompt's.
-    pub prompt_tokens: usize,
-}
-
-impl History<'_> {
-    /// The number in `[0, 1)` that a seed has for the token that follows.
-    pub(super) fn uniform(self, seed: u64) -> f64 {
-        uniform(seed, self.tokens.len() as u64)
-    }
-}
 
 /// Buffers for choosing tokens, for one vocabulary.
 pub struct Sampler {
@@ -54,7 +34,7 @@ pub struct Sampler {
     pub(super) candidates: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
     pub(super) counts: Box<[u32]>,         // [n_vocab], all 0 between calls
     mass: Box<[f64]>,                      // [RADIX_BUCKETS]
-    // For what few ask for (`extras`).
+    // For what few ask for (`advanced`).
     pub(super) raw: Box<[f32]>, // [n_vocab], logits as the model gave them
     pub(super) pool: Pool,
     pub(super) dry: Dry,
@@ -181,14 +161,10 @@ impl Sampler {
     }
 }
 
-/// A number in `[0, 1)` that depends on a seed and a position alone.
-fn uniform(seed: u64, position: u64) -> f64 {
-    (mix(mix(seed) ^ position) >> 11) as f64 / (1u64 << 53) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::history::uniform;
 
     const NO_HISTORY: History<'static> = History { tokens: &[], prompt_tokens: 0 };
 

@@ -184,6 +184,30 @@ impl Engine {
         self.link.is_ready()
     }
 
+    /// True when no sequence is live and no step is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle() && !self.is_busy() && self.streams.iter().all(Option::is_none)
+    }
+
+    /// The scheduler, to look at.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Compares the books with what they describe. For tests.
+    ///
+    /// # Panics
+    /// When they disagree.
+    pub fn check(&self) {
+        self.scheduler.check();
+        assert_eq!(self.spare.len() + self.pipeline.in_flight(), BATCHES, "a batch is lost");
+        for (index, stream) in self.streams.iter().enumerate() {
+            let Some(stream) = stream else { continue };
+            assert_eq!(stream.id.index(), index);
+            assert!(stream.exchange.borrow().outcome.is_none(), "a stream outlives its reply");
+        }
+    }
+
     /// True while the decode lane owes a step.
     pub fn is_busy(&self) -> bool {
         self.pipeline.in_flight() > 0

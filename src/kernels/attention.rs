@@ -22,15 +22,16 @@ pub mod block;
 pub mod cached;
 mod dots;
 mod softmax;
+pub mod tile;
 mod values;
 pub mod visible;
 
 use std::ops::Range;
 
-use block::{BLOCK_CELLS, Block, NO_MAXIMUM, SUM_LANES, Scratch, State};
 use cached::{
     HEAD_NUMBERS_MAX, HEAD_NUMBERS_STEP, HIDDEN, QuantisedQuery, mask_value, query_floats,
 };
+use tile::{BLOCK_CELLS, Block, NO_MAXIMUM, SUM_LANES, Scratch, State};
 use visible::{CHUNKS_MAX, FEW_QUERIES, GROUP_QUERIES_MAX, Group, Mask, Piece, Plan, Shape};
 
 use super::format::LINE;

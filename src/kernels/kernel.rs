@@ -1,17 +1,8 @@
 //! One kernel for each weight type and instruction set.
 
 use super::activations::RowLayout;
-use super::attention::AttentionKernel;
-use super::attention::cached::{self, Bf16, Cached, F16, F32};
-use super::format::{Format, STRIP_ROWS};
+use super::format::STRIP_ROWS;
 use super::product::Work;
-use super::q4_0::Q4_0;
-use super::q4_k::Q4K;
-use super::q5_k::Q5K;
-use super::q6_k::Q6K;
-use super::q8_0::Q8_0;
-#[cfg(target_arch = "x86_64")]
-use super::x86;
 
 /// An instruction set that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,65 +59,5 @@ impl InstructionSet {
             Self::AvxVnni => "avx-vnni",
             Self::Avx2 => "avx2",
         }
-    }
-
-    /// Whether this processor has it.
-    pub fn is_here(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return x86::is_here(self);
-        #[cfg(not(target_arch = "x86_64"))]
-        false
-    }
-
-    /// The best one that this processor has.
-    pub fn best() -> Option<Self> {
-        Self::ALL.into_iter().find(|set| set.is_here())
-    }
-
-    /// The kernel for a type of weights, by ggml's number.
-    pub fn kernel(self, ggml_type: i32) -> Option<Kernel> {
-        match ggml_type {
-            Q4_0::GGML_TYPE => self.kernel_of::<Q4_0>(),
-            Q8_0::GGML_TYPE => self.kernel_of::<Q8_0>(),
-            Q4K::GGML_TYPE => self.kernel_of::<Q4K>(),
-            Q5K::GGML_TYPE => self.kernel_of::<Q5K>(),
-            Q6K::GGML_TYPE => self.kernel_of::<Q6K>(),
-            _ => None,
-        }
-    }
-
-    /// The attention kernel for types of cached keys and values, by ggml's numbers.
-    pub fn attention(self, keys: i32, values: i32) -> Option<AttentionKernel> {
-        match keys {
-            F32::GGML_TYPE => self.attention_to::<F32>(values),
-            F16::GGML_TYPE => self.attention_to::<F16>(values),
-            Bf16::GGML_TYPE => self.attention_to::<Bf16>(values),
-            cached::Q8_0::GGML_TYPE => self.attention_to::<cached::Q8_0>(values),
-            _ => None,
-        }
-    }
-
-    fn attention_to<K: Cached>(self, values: i32) -> Option<AttentionKernel> {
-        match values {
-            F32::GGML_TYPE => self.attention_of::<K, F32>(),
-            F16::GGML_TYPE => self.attention_of::<K, F16>(),
-            Bf16::GGML_TYPE => self.attention_of::<K, Bf16>(),
-            cached::Q8_0::GGML_TYPE => self.attention_of::<K, cached::Q8_0>(),
-            _ => None,
-        }
-    }
-
-    fn attention_of<K: Cached, V: Cached>(self) -> Option<AttentionKernel> {
-        #[cfg(target_arch = "x86_64")]
-        return Some(x86::attention::<K, V>(self));
-        #[cfg(not(target_arch = "x86_64"))]
-        None
-    }
-
-    fn kernel_of<F: Format>(self) -> Option<Kernel> {
-        #[cfg(target_arch = "x86_64")]
-        return x86::kernel::<F>(self);
-        #[cfg(not(target_arch = "x86_64"))]
-        None
     }
 }

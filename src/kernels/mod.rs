@@ -27,6 +27,7 @@
 
 pub mod activations;
 pub mod attention;
+mod dispatch;
 pub mod format;
 pub mod ggml;
 mod k_scales;

@@ -20,14 +20,9 @@ macro_rules! intrinsics {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
-
-#[cfg(target_arch = "x86_64")]
-pub use avx2::{Avx2, AvxVnni};
-#[cfg(target_arch = "x86_64")]
-pub use avx512::Avx512;
+pub mod avx512;
 
 /// Vectors of one instruction set.
 ///

@@ -2,12 +2,15 @@
 
 use super::activations::{RowLayout, quantise};
 use super::attention::AttentionKernel;
-use super::attention::block::{self, Block, attend};
+use super::attention::block::{self, attend};
 use super::attention::cached::Cached;
+use super::attention::tile::Block;
 use super::format::{self, Format};
 use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
 use super::product::{Work, multiply};
-use super::simd::{Avx2, Avx512, AvxVnni, Simd};
+use super::simd::Simd;
+use super::simd::avx2::{Avx2, AvxVnni};
+use super::simd::avx512::Avx512;
 
 /// Whether this processor has an instruction set.
 pub fn is_here(set: InstructionSet) -> bool {

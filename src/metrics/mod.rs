@@ -62,9 +62,9 @@ pub struct PrepareMetrics {
 
 impl Metrics {
     /// All at zero. Responses are counted by path; `paths` are the known ones.
-    pub fn new(paths: impl IntoIterator<Item = &'static str>) -> Self {
+    pub fn new(clock: Clock, paths: impl IntoIterator<Item = &'static str>) -> Self {
         Self {
-            clock: Clock::start(),
+            clock,
             front: FrontMetrics::new(paths),
             decode: DecodeMetrics::default(),
             prepare: PrepareMetrics { time_us: Histogram::new(&bounds::PREPARE_US) },
@@ -103,7 +103,7 @@ impl Metrics {
 impl Default for Metrics {
     /// For an engine without HTTP.
     fn default() -> Self {
-        Self::new([])
+        Self::new(Clock::start(), [])
     }
 }
 

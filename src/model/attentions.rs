@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::products::{Pool, new_context, quantise};
+use super::ggml::{Pool, new_context, quantise};
 use crate::kernels::{InstructionSet, ggml};
 
 /// The sizes of an attention, and how it is computed.

@@ -1,5 +1,5 @@
 //! The model inside the binary: trained here, for first runs, tests and demos.
-//! `builtin/README.md` is its card.
+//! `tools/builtin-model/README.md` is its card.
 
 use std::fs::File;
 use std::io::{self, Write};

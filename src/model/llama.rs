@@ -41,7 +41,7 @@ pub struct ContextConfig {
 }
 
 /// A llama.cpp context.
-pub struct LlamaBackend {
+pub struct LlamaDecoder {
     context: *mut sys::llama_context,
     memory: sys::llama_memory_t,
     threadpool: *mut sys::ggml_threadpool,
@@ -68,7 +68,7 @@ pub(super) struct RowArrays {
     logits: Box<[i8]>,                         // [step_rows]
 }
 
-impl LlamaBackend {
+impl LlamaDecoder {
     /// Makes the context and its thread pool, and pins the calling thread,
     /// which must be the one that will decode.
     ///
@@ -160,7 +160,7 @@ pub(super) fn new_context(
             "llama.cpp could not make a context of {} tokens for {} sequences{}",
             config.context_tokens,
             config.slots,
-            super::load::last_llama_error(),
+            super::library::last_error(),
         ));
     }
     Ok(context)
@@ -168,7 +168,7 @@ pub(super) fn new_context(
 
 /// What llama.cpp asks between two operations of a step.
 unsafe extern "C" fn is_aborted(flag: *mut c_void) -> bool {
-    // SAFETY: the flag that `LlamaBackend::new` set, which outlives the context.
+    // SAFETY: the flag that `LlamaDecoder::new` set, which outlives the context.
     unsafe { (*flag.cast::<AtomicBool>()).load(Ordering::Relaxed) }
 }
 
@@ -198,7 +198,7 @@ pub(super) fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_th
     Ok(threadpool)
 }
 
-impl Backend for LlamaBackend {
+impl Backend for LlamaDecoder {
     fn n_vocab(&self) -> usize {
         self.n_vocab
     }
@@ -258,7 +258,7 @@ impl Backend for LlamaBackend {
     }
 }
 
-impl Drop for LlamaBackend {
+impl Drop for LlamaDecoder {
     fn drop(&mut self) {
         // SAFETY: both were made in `new` and are freed once, users first.
         unsafe {

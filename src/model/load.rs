@@ -1,12 +1,11 @@
 //! A GGUF file to a loaded model, or one sentence that says what is wrong.
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
@@ -14,7 +13,7 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_sys_2 as sys;
 
 use super::vocab::Vocab;
-use super::{builtin, products};
+use super::{builtin, checked, library};
 use crate::kernels::{Choice, InstructionSet, ggml};
 use crate::memory::{available_bytes, gib};
 use crate::types::{KernelsInfo, ModelInfo, Pooling};
@@ -106,8 +105,8 @@ pub fn load(
     kernels: Choice,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
-    let backend = start_llama();
-    let Some(set) = products::checked(kernels) else {
+    let backend = library::start();
+    let Some(set) = checked::kernels(kernels) else {
         return load_source(backend, source, progress);
     };
     let (loaded, packed) = ggml::packing(|| load_source(backend, source, progress));
@@ -198,13 +197,14 @@ fn load_path(
     shown: &Path,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
-    LAST_ERROR.take();
+    library::forget_error();
     // Read, not mapped: pages of a mapped file can leave memory, and come back from the
     // disk in the middle of a step. Packing copies the weights, so a mapped file would hold
     // them in memory twice.
     let params = LlamaModelParams::default().with_use_mmap(false).with_progress_callback(progress);
-    let model = LlamaModel::load_from_file(backend, path, &params)
-        .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: last_llama_error() })?;
+    let model = LlamaModel::load_from_file(backend, path, &params).map_err(|_| {
+        LoadError::Refused { path: shown.to_owned(), reason: library::last_error() }
+    })?;
     if model.n_vocab() <= 0 {
         return Err(LoadError::NoVocabulary(shown.to_owned()));
     }
@@ -258,71 +258,6 @@ fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize) -> u64 {
     let key = meta("attention.key_length").unwrap_or(head);
     let value = meta("attention.value_length").unwrap_or(head);
     u64::from(model.n_layer()) * u64::from(model.n_head_kv()) * (key + value) * 2
-}
-
-/// Starts llama.cpp, once in a process, with its log sent to `tracing`.
-pub(super) fn start_llama() -> &'static LlamaBackend {
-    static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
-    BACKEND.get_or_init(|| {
-        // SAFETY: the callback has the type that llama.cpp asks for, uses no
-        // user data, and lives as long as the process.
-        unsafe { sys::llama_log_set(Some(on_llama_log), std::ptr::null_mut()) };
-        // SAFETY: nothing of llama.cpp runs before this, and this runs once.
-        unsafe { ggml::install() };
-        LlamaBackend::init().expect("nothing else in this process starts llama.cpp")
-    })
-}
-
-thread_local! {
-    /// The last error line that llama.cpp logged on this thread.
-    static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
-    /// Who else is told what llama.cpp logs on this thread.
-    static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
-}
-
-type Listener = Box<dyn FnMut(&str)>;
-
-/// Runs `work`, which calls llama.cpp, and tells `listener` every line that it
-/// logs meanwhile on this thread: of some calls there is no other progress.
-pub(super) fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOnce() -> T) -> T {
-    LAST_ERROR.take();
-    LISTENER.set(Some(Box::new(listener)));
-    let result = work();
-    LISTENER.take();
-    result
-}
-
-/// `": <what llama.cpp said last>"`, or nothing when it said nothing.
-pub(super) fn last_llama_error() -> String {
-    let message = LAST_ERROR.take();
-    if message.is_empty() { message } else { format!(": {message}") }
-}
-
-/// llama.cpp's log goes to `tracing` at debug level: what matters of it is
-/// reported by whoever called it, as an error.
-unsafe extern "C" fn on_llama_log(
-    level: sys::ggml_log_level,
-    text: *const c_char,
-    _user_data: *mut c_void,
-) {
-    if text.is_null() {
-        return;
-    }
-    // SAFETY: llama.cpp passes a NUL-terminated string that lives during the call.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    let text = text.trim();
-    if text.is_empty() {
-        return;
-    }
-    if level == sys::GGML_LOG_LEVEL_ERROR {
-        LAST_ERROR.replace(text.to_owned());
-    }
-    LISTENER.with_borrow_mut(|listener| {
-        if let Some(listener) = listener {
-            listener(text);
-        }
-    });
-    tracing::debug!(target: "llama.cpp", "{text}");
 }
 
 #[cfg(test)]

@@ -6,8 +6,11 @@
 
 pub mod attentions;
 pub mod builtin;
+mod checked;
 pub mod embed;
 pub mod fake;
+pub mod ggml;
+mod library;
 pub mod llama;
 pub mod load;
 pub mod products;
@@ -48,7 +51,7 @@ pub trait Backend {
 
     /// Makes a slot hold the first `tokens` tokens of `source`, which may be
     /// itself, and nothing else, as far as it can; how many are there then.
-    fn begin(&mut self, slot: SlotId, source: SlotId, tokens: Position) -> Position {
+    fn start(&mut self, slot: SlotId, source: SlotId, tokens: Position) -> Position {
         if slot == source {
             return self.truncate(slot, tokens);
         }

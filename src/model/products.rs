@@ -3,12 +3,11 @@
 
 use std::ptr;
 use std::rc::Rc;
-use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
-use super::attentions;
-use crate::kernels::{Choice, InstructionSet, ggml};
+use super::ggml::{Pool, new_context, quantise};
+use crate::kernels::{InstructionSet, ggml};
 
 /// A product of weights with rows of activations, ready to be computed any number of times:
 /// once in each run, or with several copies of the weights one after the other, so that
@@ -38,53 +37,6 @@ pub struct Sizes {
     pub inputs: usize,
     /// Copies of the weights, at most [`COPIES_MAX`].
     pub copies: usize,
-}
-
-/// Threads that compute products. They poll between two products, so products that are
-/// measured against each other share them.
-pub struct Pool {
-    threadpool: *mut sys::ggml_threadpool,
-    threads: i32,
-}
-
-impl Pool {
-    /// Starts `threads` threads, the calling one counted. With `pinned`, thread `i` is pinned
-    /// to core `i`, and the calling one stays pinned to core 0.
-    ///
-    /// # Panics
-    /// When the system gives no threads.
-    pub fn new(threads: usize, pinned: bool) -> Rc<Self> {
-        super::load::start_llama();
-        let threads = i32::try_from(threads).expect("a few threads");
-        // SAFETY: the parameters are initialised and read only during the call.
-        let threadpool = unsafe {
-            let mut params = sys::ggml_threadpool_params_default(threads);
-            params.cpumask[..threads as usize].fill(pinned);
-            params.strict_cpu = pinned;
-            params.poll = 100;
-            sys::ggml_threadpool_new(&raw mut params)
-        };
-        assert!(!threadpool.is_null(), "{threads} threads");
-        Rc::new(Self { threadpool, threads })
-    }
-}
-
-impl Pool {
-    /// Lets a backend of ggml's compute with these threads. It keeps a pointer to the pool.
-    pub(super) unsafe fn give_to(&self, backend: sys::ggml_backend_t) {
-        // SAFETY: the caller's backend is alive, and is freed before the pool.
-        unsafe {
-            sys::ggml_backend_cpu_set_threadpool(backend, self.threadpool);
-            sys::ggml_backend_cpu_set_n_threads(backend, self.threads);
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`; whoever computed with it kept it alive.
-        unsafe { sys::ggml_threadpool_free(self.threadpool) };
-    }
 }
 
 /// Copies of the weights in one graph.
@@ -179,21 +131,6 @@ impl Drop for ProductGraph {
     }
 }
 
-/// A context for the descriptions of `tensors` tensors; buffers have their data.
-pub(super) fn new_context(tensors: usize) -> *mut sys::ggml_context {
-    // SAFETY: plain calls; the result is checked.
-    unsafe {
-        let params = sys::ggml_init_params {
-            mem_size: (tensors + 1) * sys::ggml_tensor_overhead() + sys::ggml_graph_overhead(),
-            mem_buffer: ptr::null_mut(),
-            no_alloc: true,
-        };
-        let context = sys::ggml_init(params);
-        assert!(!context.is_null(), "memory for {tensors} descriptions of tensors");
-        context
-    }
-}
-
 /// Where llama.cpp would place the weights of `product` without us.
 unsafe fn llama_type(product: *mut sys::ggml_tensor) -> sys::ggml_backend_buffer_type_t {
     type ExtraTypes =
@@ -237,85 +174,8 @@ unsafe fn is_supported(
     }
 }
 
-/// Quantises rows of `columns` numbers to the bytes of a GGUF file, with ggml's own code.
-///
-/// # Panics
-/// When there are no whole rows, or the type cannot be quantised without statistics.
-pub fn quantise(ggml_type: u32, columns: usize, weights: &[f32]) -> Vec<u8> {
-    assert!(weights.len().is_multiple_of(columns), "whole rows of {columns}");
-    let (rows, row) = (weights.len() / columns, columns as i64); // sizes of memory
-    // SAFETY: the output has as many bytes as ggml says that a row takes, times the rows.
-    unsafe {
-        let mut bytes = vec![0; sys::ggml_row_size(ggml_type, row) * rows];
-        let to = bytes.as_mut_ptr().cast();
-        let from = weights.as_ptr();
-        sys::ggml_quantize_chunk(ggml_type, from, to, 0, rows as i64, row, ptr::null());
-        bytes
-    }
-}
-
-/// The weights of whole rows as a GGUF file has them, by ggml's own code.
-///
-/// # Panics
-/// When there are no whole rows.
-pub fn dequantise(ggml_type: u32, columns: usize, weights: &[u8]) -> Vec<f32> {
-    // SAFETY: each row has as many bytes as ggml says, and room for its numbers.
-    unsafe {
-        let row_bytes = sys::ggml_row_size(ggml_type, columns as i64);
-        assert!(weights.len().is_multiple_of(row_bytes), "whole rows of {columns}");
-        let mut floats = vec![0.0; weights.len() / row_bytes * columns];
-        let to_float = (*sys::ggml_get_type_traits(ggml_type)).to_float;
-        let to_float = to_float.expect("quantised types have it");
-        for (row, floats) in weights.chunks_exact(row_bytes).zip(floats.chunks_exact_mut(columns)) {
-            to_float(row.as_ptr().cast(), floats.as_mut_ptr(), columns as i64);
-        }
-        floats
-    }
-}
-
-/// The instruction set of our kernels, if they are wanted and compute right: the first time
-/// they are wanted in this process, small products are compared with llama.cpp's. If one is
-/// wrong, that is logged, and llama.cpp's kernels are used from then on.
-pub(super) fn checked(kernels: Choice) -> Option<InstructionSet> {
-    static WORKS: OnceLock<bool> = OnceLock::new();
-    let wanted = kernels.instruction_set()?;
-    let set = ggml::choose(wanted);
-    if set != wanted {
-        let (set, wanted) = (set.name(), wanted.name());
-        tracing::warn!("this process began with the kernels for {set}; {wanted} is not used");
-    }
-    let works = *WORKS.get_or_init(|| {
-        let wrong: Vec<_> = CHECKED_TYPES.into_iter().filter(|of| !is_right(set, *of)).collect();
-        for ggml_type in &wrong {
-            tracing::error!(
-                "the {} kernel for ggml type {ggml_type} gives wrong results; llama.cpp's kernels \
-                 compute everything",
-                set.name()
-            );
-        }
-        let attention = attentions::is_right(set);
-        if !attention {
-            tracing::error!(
-                "the {} kernel for attention gives wrong results; llama.cpp's kernels compute \
-                 everything",
-                set.name()
-            );
-        }
-        wrong.is_empty() && attention
-    });
-    works.then_some(set)
-}
-
-const CHECKED_TYPES: [u32; 5] = [
-    sys::GGML_TYPE_Q4_0,
-    sys::GGML_TYPE_Q8_0,
-    sys::GGML_TYPE_Q4_K,
-    sys::GGML_TYPE_Q5_K,
-    sys::GGML_TYPE_Q6_K,
-];
-
 /// A small product by our kernel is that of llama.cpp, but for rounding.
-fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
+pub(super) fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
     // ggml's types are small numbers.
     if set.kernel(ggml_type as i32).is_none() {
         return true; // llama.cpp's

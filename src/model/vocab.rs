@@ -11,7 +11,8 @@ use llama_cpp_2::token::LlamaToken;
 
 use super::fake;
 use crate::limits::DRY_BREAKER_BYTES_MAX;
-use crate::types::{Breakers, DRY_BREAKERS, TokenId};
+use crate::types::TokenId;
+use crate::types::chain::{Breakers, DRY_BREAKERS};
 
 /// The vocabulary of a model. Immutable, shared by the lanes.
 pub struct Vocab {

@@ -28,6 +28,7 @@ mod exposition;
 mod page;
 mod runtime;
 mod service;
+mod shared;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use may_minihttp::{HttpService, Request, Response};
 use prometheus_client::encoding::text::encode;
 
-use super::connections::{Connection, Shared};
+use super::shared::{Connection, Shared};
 use crate::limits::{OPS_BODY_BYTES_MAX, OPS_PATH_BYTES_MAX, OPS_REQUESTS_MAX};
 use crate::metrics::State;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
+use super::envelope::Envelope;
+use super::model::ServedModel;
 use super::prompt::{check_length, check_prompt_text, text_of, tokens_of};
 use super::resolve::resolve;
-use super::{Envelope, ServedModel};
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::RequestedConstraint;
 use crate::api::error::ApiError;
@@ -92,12 +93,12 @@ pub(super) fn of_prompts(
         }
     }
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
-    let requested = request.extras.as_deref();
-    let mut extras = requested.map(|extras| resolve(extras, &model.vocab)).transpose()?;
+    let requested = request.advanced.as_deref();
+    let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
     if let Some(constraint) = &request.constraint {
-        extras.get_or_insert_default().constraint = Some(compile(constraint, compiler)?);
+        advanced.get_or_insert_default().constraint = Some(compile(constraint, compiler)?);
     }
-    let extras = extras.map(Arc::new);
+    let advanced = advanced.map(Arc::new);
     let seed = request.seed.unwrap_or(envelope.seed);
     let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
@@ -105,7 +106,7 @@ pub(super) fn of_prompts(
         max_tokens,
         // Each choice draws differently.
         sampling: Sampling { seed: seed.wrapping_add(choice as u64), ..request.sampling },
-        extras: extras.clone(),
+        advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
         key: envelope.key,
         cache: request.cache_prompt,

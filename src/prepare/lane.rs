@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use super::{Envelope, Prepared, ServedModel, Texts};
 use crate::api::error::ApiError;
 use crate::api::route::Request;
-use crate::clock::utc_now;
 use crate::constraint::Compiler;
 use crate::limits::WORK_MAX;
 use crate::ring::bell::SocketBell;
@@ -97,6 +98,7 @@ pub fn prepare(
     task: Task,
     model: &ServedModel,
     compiler: &mut Option<Compiler>,
+    now: OffsetDateTime,
 ) -> Result<Prepared, ApiError> {
     let (envelope, request) = match task {
         Task::Body(envelope, body) => (envelope, super::read(envelope.route, body)?),
@@ -110,5 +112,5 @@ pub fn prepare(
         });
         *compiler = Some(made?);
     }
-    super::finish(request, &envelope, model, compiler.as_mut(), utc_now())
+    super::finish(request, &envelope, model, compiler.as_mut(), now)
 }

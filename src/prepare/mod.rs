@@ -7,13 +7,12 @@
 //!
 //! **Invariant:** pure. Nothing here does I/O or reads a clock.
 
+mod envelope;
 mod generate;
 pub mod lane;
 mod model;
 mod prompt;
 mod resolve;
-
-use std::time::Duration;
 
 use time::OffsetDateTime;
 
@@ -22,34 +21,13 @@ use crate::api::error::ApiError;
 use crate::api::llama::tokens;
 use crate::api::route::{Action, Request, Route};
 use crate::api::{anthropic, cllm};
-use crate::clock::Micros;
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
 use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
-use crate::types::{KeyId, TokenId};
+use crate::types::TokenId;
+pub use envelope::Envelope;
 pub use model::ServedModel;
 use prompt::{check_known, check_text, tokens_of};
-
-/// Facts about a request that its body does not have.
-#[derive(Clone, Copy)]
-pub struct Envelope {
-    /// The route that it came by.
-    pub route: &'static Route,
-    /// Makes the id of the response.
-    pub number: u64,
-    /// The seed, where the body has none.
-    pub seed: u64,
-    /// The API key that it was sent with.
-    pub key: KeyId,
-    /// The lowest priority number that the key may ask for.
-    pub priority_min: i32,
-    /// The longest time that the server gives a request.
-    pub timeout: Option<Duration>,
-    /// When its head had been read.
-    pub received: Micros,
-    /// The same, in seconds since 1970.
-    pub created: u64,
-}
 
 /// A body, prepared.
 pub enum Prepared {
@@ -185,9 +163,10 @@ mod tests {
     use crate::api::request::Prompt;
     use crate::api::route;
     use crate::chat::prompt::ChatModel;
+    use crate::clock::Micros;
     use crate::http::head::Method;
     use crate::model::vocab::Vocab;
-    use crate::types::ModelInfo;
+    use crate::types::{KeyId, ModelInfo};
 
     fn served() -> ServedModel {
         ServedModel {

@@ -1,6 +1,6 @@
 //! A prompt's tokens, and whether they fit.
 
-use super::ServedModel;
+use super::model::ServedModel;
 use crate::api::error::ApiError;
 use crate::api::request::{Length, Prompt};
 use crate::limits::TEXT_BYTES_MAX;

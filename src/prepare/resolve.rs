@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
+use crate::api::advanced::{BiasTarget, RequestedAdvanced};
 use crate::api::error::ApiError;
-use crate::api::extras::{BiasTarget, RequestedExtras};
 use crate::limits::LOGIT_BIAS_TOKENS_MAX;
 use crate::model::vocab::Vocab;
-use crate::types::{Extras, TokenId};
+use crate::sampling::AdvancedSampling;
+use crate::types::TokenId;
 
 /// The same, in tokens of the vocabulary.
 ///
 /// # Errors
 /// 400 for a token that is not in the vocabulary, and for too many of them.
-pub fn resolve(requested: &RequestedExtras, vocab: &Vocab) -> Result<Extras, ApiError> {
-    let mut extras = requested.extras.clone();
-    extras.logit_bias = logit_bias(&requested.logit_bias, vocab)?;
-    if let Some(chain) = &mut extras.chain
+pub fn resolve(requested: &RequestedAdvanced, vocab: &Vocab) -> Result<AdvancedSampling, ApiError> {
+    let mut advanced = requested.advanced.clone();
+    advanced.logit_bias = logit_bias(&requested.logit_bias, vocab)?;
+    if let Some(chain) = &mut advanced.chain
         && chain.dry.multiplier != 0.0
     {
         chain.dry.breakers = match &requested.dry_breakers {
@@ -23,7 +24,7 @@ pub fn resolve(requested: &RequestedExtras, vocab: &Vocab) -> Result<Extras, Api
             None => vocab.default_breakers().clone(),
         };
     }
-    Ok(extras)
+    Ok(advanced)
 }
 
 /// A text's bias is that of each token it comes to, as in llama-server.
@@ -61,10 +62,10 @@ fn logit_bias(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Chain;
+    use crate::types::chain::Chain;
 
-    fn biases(requested: Vec<(BiasTarget, f32)>) -> Result<Extras, ApiError> {
-        let requested = RequestedExtras { logit_bias: requested, ..RequestedExtras::default() };
+    fn biases(requested: Vec<(BiasTarget, f32)>) -> Result<AdvancedSampling, ApiError> {
+        let requested = RequestedAdvanced { logit_bias: requested, ..RequestedAdvanced::default() };
         resolve(&requested, &Vocab::of_fake())
     }
 
@@ -96,9 +97,9 @@ mod tests {
         let breakers = |multiplier, dry_breakers: Option<Vec<String>>| {
             let mut chain = Chain::default();
             chain.dry.multiplier = multiplier;
-            let extras = Extras { chain: Some(chain), ..Extras::default() };
+            let advanced = AdvancedSampling { chain: Some(chain), ..AdvancedSampling::default() };
             let logit_bias = Vec::new();
-            let requested = RequestedExtras { extras, logit_bias, dry_breakers };
+            let requested = RequestedAdvanced { advanced, logit_bias, dry_breakers };
             resolve(&requested, &Vocab::of_fake()).unwrap().chain.unwrap().dry.breakers
         };
         let (newline, b, x) = (10, 98, 120);

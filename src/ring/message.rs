@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::clock::Micros;
 use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
-use crate::types::{Extras, Owner, Position, Sampling, SlotId, TokenId};
+use crate::sampling::AdvancedSampling;
+use crate::types::{Owner, Position, Sampling, SlotId, TokenId};
 
 /// One step: what the scheduler asks for, and what the decode lane made of it.
 ///
@@ -92,7 +93,7 @@ pub struct Start {
     pub sampling: Sampling,
     /// What few ask for. Comes back as those of the slot's holder before, for the
     /// front lane to drop: the decode lane frees nothing.
-    pub extras: Option<Arc<Extras>>,
+    pub advanced: Option<Arc<AdvancedSampling>>,
     /// What Mirostat's `mu` was after the token before.
     pub mu: f32,
 }

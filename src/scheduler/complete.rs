@@ -32,7 +32,7 @@ impl Scheduler {
             }
             sequence.tokens.push(sample.token);
             sequence.mu = sample.mu;
-            let is_last = sequence.generated() == sequence.max_tokens as usize;
+            let is_last = sequence.generated() == sequence.asked.max_tokens as usize;
             if is_last {
                 self.release(id);
             }
@@ -54,7 +54,7 @@ impl Scheduler {
         sequence.failures = 0;
         let is_whole_prompt = row.position.index() + 1 == sequence.prompt_tokens;
         let failed = batch.failed.iter().any(|failed| failed.owner == row.owner);
-        if sequence.max_tokens == 0 && is_whole_prompt && !failed {
+        if sequence.asked.max_tokens == 0 && is_whole_prompt && !failed {
             self.release(id);
             event(Event::Finished(id, Finish::PromptComputed));
         }

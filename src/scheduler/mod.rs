@@ -33,31 +33,29 @@ mod capacity;
 mod cells;
 mod complete;
 pub mod cost;
+mod prefix;
 mod pressure;
 mod reuse;
 mod sequence;
 mod shares;
 mod slots;
+mod tally;
 mod view;
 
 use std::time::Duration;
 
 use crate::limits::{ITL_UNNOTICED, PREFILL_ROWS_STEP, QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
-use crate::ring::message::{Batch, Input, Row, Start};
-use crate::types::{KeyId, Owner, Position, SlotId, TokenId};
+use crate::ring::message::{Batch, Input, Row};
+use crate::types::{KeyId, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
-use reuse::Prefix;
+use prefix::Prefix;
 pub use sequence::{NewSequence, SequenceId};
-use sequence::{Sequence, Sequences, State};
+use sequence::{Sequences, State};
 use shares::{Shares, Waiting};
 use slots::Slots;
-pub use view::{Phase, SlotView, Tally};
-
-/// When a sequence starts, this part of the cells that its generation may need must be free:
-/// one in four. It is preempted if they turn out too few.
-const PROMISED_SHARE: usize = 4;
+pub use tally::{Phase, SlotView, Tally};
 
 /// The shortest prompt goes first, but for one step in four, in which the oldest does: that
 /// one takes at most four times as long as it would alone, and then it is the turn of the
@@ -225,7 +223,7 @@ impl Scheduler {
             }
             let sequence = self.sequences.get(id);
             if let State::Running(owner) = sequence.state {
-                start(batch, sequence, owner.slot, sequence.planned);
+                sequence.push_start(batch, owner.slot, sequence.planned);
             }
         }
     }
@@ -243,19 +241,19 @@ impl Scheduler {
             if self.cells.held() + coming + needed > self.capacity.context_tokens as usize {
                 return;
             }
-            if !self.start(batch, id, prefix) {
+            if !self.start_one(batch, id, prefix) {
                 return;
             }
             self.waiting.swap_remove(index);
             let sequence = self.sequences.get(id);
-            self.shares.leave(sequence.key, sequence.tokens.len());
+            self.shares.leave(sequence.asked.key, sequence.tokens.len());
         }
     }
 
     fn first_waiting(&self) -> Option<usize> {
         let order = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
-            (sequence.priority, self.shares.served(sequence.key), sequence.admitted)
+            (sequence.asked.priority, self.shares.served(sequence.asked.key), sequence.admitted)
         };
         let smaller = |a: &(i32, f64, u64), b: &(i32, f64, u64)| {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
@@ -266,13 +264,13 @@ impl Scheduler {
 
     /// Gives a slot to a sequence: one that holds its beginning, if any does. False
     /// when that has to wait for the next step.
-    fn start(&mut self, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
+    fn start_one(&mut self, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
         let free = self.slots.free().expect("there is a free slot");
         if let Some((leader, tokens)) = prefix.coming {
             let owner = self.take(free, id, 0);
             self.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
             // Whatever is in the slot takes cells that nobody counts.
-            start(batch, self.sequences.get(id), free, 0);
+            self.sequences.get(id).push_start(batch, free, 0);
             return true;
         }
         let (source, tokens) = prefix.ready.unwrap_or((free, 0));
@@ -285,7 +283,7 @@ impl Scheduler {
             return false;
         }
         let owner = self.take(place, id, if place == source { tokens } else { 0 });
-        self.begin(batch, id, owner, source, tokens);
+        self.start_running(batch, id, owner, source, tokens);
         true
     }
 
@@ -396,7 +394,7 @@ impl Scheduler {
     /// The next row of a sequence.
     fn plan_row(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
-        let sample = sequence.rows_left() == 1 && sequence.max_tokens > 0;
+        let sample = sequence.rows_left() == 1 && sequence.asked.max_tokens > 0;
         let input = match sequence.tokens.get(sequence.planned) {
             Some(token) => Input::Token(*token),
             None => Input::Carry,
@@ -412,7 +410,7 @@ impl Scheduler {
         }
         sequence.planned += 1;
         sequence.in_flight += u32::from(sample);
-        self.shares.serve(sequence.key, 1);
+        self.shares.serve(sequence.asked.key, 1);
         self.cells.grow(row.owner.slot);
         batch.rows.push(row).expect("room was counted");
     }
@@ -430,12 +428,12 @@ impl Scheduler {
         match sequence.state {
             State::Waiting => {
                 self.waiting.retain(|waiting| *waiting != id);
-                self.shares.leave(sequence.key, sequence.tokens.len());
+                self.shares.leave(sequence.asked.key, sequence.tokens.len());
             }
             State::Running(owner) | State::Following { owner, .. } => {
                 let cells = sequence.planned;
                 sequence.tokens.truncate(cells);
-                let keep = sequence.cache && self.capacity.reuse;
+                let keep = sequence.asked.cache && self.capacity.reuse;
                 let kept = if keep { sequence.tokens } else { Vec::new() };
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
@@ -483,18 +481,4 @@ impl Scheduler {
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.held.is_empty()
     }
-}
-
-/// Puts a sequence's beginning into a batch: `keep` tokens of what `slot` holds.
-fn start(batch: &mut Batch, sequence: &Sequence, slot: SlotId, keep: usize) {
-    let start = Start {
-        owner: sequence.owner(),
-        source: slot,
-        keep: Position(keep as u32), // below sequence_tokens
-        prompt_tokens: sequence.prompt_tokens as u32, // as above
-        sampling: sequence.sampling,
-        extras: sequence.extras.clone(),
-        mu: sequence.mu,
-    };
-    batch.starts.push(start).expect("one start for each slot");
 }

@@ -2,7 +2,7 @@
 //! cells.
 
 use super::Scheduler;
-use super::reuse::Prefix;
+use super::prefix::Prefix;
 use super::sequence::{Sequence, SequenceId, State};
 use crate::ring::message::Batch;
 
@@ -61,7 +61,7 @@ impl Scheduler {
     fn last_of(&self, is_meant: impl Fn(&Sequence) -> bool) -> Option<SequenceId> {
         let order = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
-            (sequence.priority, sequence.admitted)
+            (sequence.asked.priority, sequence.admitted)
         };
         let is_meant = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
@@ -95,7 +95,7 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.planned = 0;
         sequence.in_flight = 0;
-        self.shares.wait(sequence.key, sequence.tokens.len());
+        self.shares.wait(sequence.asked.key, sequence.tokens.len());
         self.cells.truncate(owner.slot, 0);
         self.cells.release(owner.slot);
         self.slots.release(owner, Vec::new(), self.step);

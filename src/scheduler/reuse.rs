@@ -1,8 +1,9 @@
 //! Reuse: a sequence begins with what the KV cache has of it already.
 
+use super::Scheduler;
 use super::cost::Rows;
+use super::prefix::Prefix;
 use super::sequence::{SequenceId, State};
-use super::{Scheduler, start};
 use crate::limits::{FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SlotId, TokenId};
@@ -11,16 +12,6 @@ use crate::types::{Owner, SlotId, TokenId};
 /// for a cell and 6 ms for a token in the shape of Qwen3-0.6B on two cores of a 2.5 GHz Xeon (by
 /// hand; no study takes it).
 const CELLS_COPIED_PER_TOKEN: usize = 128;
-
-/// Where the beginning of a sequence is to be found, and how long it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Prefix {
-    /// In this slot.
-    pub ready: Option<(SlotId, usize)>,
-    /// This one is about to compute it, and it is so much longer that waiting is
-    /// the faster way.
-    pub coming: Option<(SequenceId, usize)>,
-}
 
 impl Scheduler {
     /// Those whose leader is far enough begin. Where it is gone, the first of those
@@ -48,7 +39,7 @@ impl Scheduler {
                 continue; // in the next step
             }
             let owner = self.slots.renew(owner);
-            self.begin(batch, id, owner, slot, found);
+            self.start_running(batch, id, owner, slot, found);
         }
     }
 
@@ -85,7 +76,7 @@ impl Scheduler {
     }
 
     /// A sequence begins to run, with the first `tokens` of it from `slot`.
-    pub(super) fn begin(
+    pub(super) fn start_running(
         &mut self,
         batch: &mut Batch,
         id: SequenceId,
@@ -107,12 +98,12 @@ impl Scheduler {
         }
         let sequence = self.sequences.get_mut(id);
         // Room for all that may come: no token allocates.
-        sequence.tokens.reserve_exact(sequence.max_tokens as usize - sequence.generated());
+        sequence.tokens.reserve_exact(sequence.asked.max_tokens as usize - sequence.generated());
         sequence.state = State::Running(owner);
         sequence.planned = tokens;
         sequence.cached = tokens.min(sequence.prompt_tokens);
         self.tally.cached_tokens += tokens as u64;
-        start(batch, sequence, slot, tokens);
+        sequence.push_start(batch, slot, tokens);
     }
 
     /// The longest beginning of a sequence that the KV cache has, or is about to
@@ -122,7 +113,7 @@ impl Scheduler {
     /// find it faster, and would have to be kept.
     pub(super) fn find_prefix(&self, id: SequenceId) -> Prefix {
         let sequence = self.sequences.get(id);
-        if !sequence.cache || !self.capacity.reuse {
+        if !sequence.asked.cache || !self.capacity.reuse {
             return Prefix::default();
         }
         let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
@@ -151,7 +142,7 @@ impl Scheduler {
                 continue;
             }
             let ahead = self.sequences.get(*other);
-            if !ahead.cache {
+            if !ahead.asked.cache {
                 continue;
             }
             let shared = common(wanted, &ahead.tokens);

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::types::{Extras, KeyId, Owner, Position, Sampling, TokenId};
+use crate::ring::message::{Batch, Start};
+use crate::sampling::AdvancedSampling;
+use crate::types::{KeyId, Owner, Position, Sampling, SlotId, TokenId};
+
+/// When a sequence starts, this part of the cells that its generation may need must be free:
+/// one in four. It is preempted if they turn out too few.
+const PROMISED_SHARE: usize = 4;
 
 /// What a caller asks for.
 #[derive(Clone, Debug)]
@@ -14,7 +20,7 @@ pub struct NewSequence {
     /// How to choose them.
     pub sampling: Sampling,
     /// What few ask for.
-    pub extras: Option<Arc<Extras>>,
+    pub advanced: Option<Arc<AdvancedSampling>>,
     /// Lower goes first.
     pub priority: i32,
     /// Whose request it is.
@@ -28,8 +34,8 @@ impl NewSequence {
     /// A sequence as most are: of no key and no priority, and with the KV cache's
     /// help.
     pub fn new(prompt: Box<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
-        let (extras, key) = (None, KeyId(0));
-        Self { prompt, max_tokens, sampling, extras, priority: 0, key, cache: true }
+        let (advanced, key) = (None, KeyId(0));
+        Self { prompt, max_tokens, sampling, advanced, priority: 0, key, cache: true }
     }
 }
 
@@ -54,14 +60,10 @@ pub(super) struct Sequence {
     /// The prompt, and behind it every sample that came back.
     pub tokens: Vec<TokenId>,
     pub prompt_tokens: usize,
-    pub max_tokens: u32,
-    pub sampling: Sampling,
-    pub extras: Option<Arc<Extras>>,
+    /// The request, without its prompt, which stands in `tokens`.
+    pub asked: NewSequence,
     /// Mirostat's, after the last token that came back.
     pub mu: f32,
-    pub priority: i32,
-    pub key: KeyId,
-    pub cache: bool,
     pub state: State,
     /// Admissions are counted: the lower, the older.
     pub admitted: u64,
@@ -89,7 +91,7 @@ pub(super) enum State {
 impl Sequence {
     /// KV cells that it may come to need.
     pub fn tokens_max(&self) -> usize {
-        self.prompt_tokens + self.max_tokens as usize
+        self.prompt_tokens + self.asked.max_tokens as usize
     }
 
     /// Tokens that it generated, and that came back.
@@ -101,10 +103,10 @@ impl Sequence {
     /// the sample that comes back before the next step. 1 is decoding, more is
     /// prefill.
     pub fn rows_left(&self) -> usize {
-        if self.max_tokens == 0 {
+        if self.asked.max_tokens == 0 {
             return self.prompt_tokens - self.planned;
         }
-        if self.generated() + self.in_flight as usize == self.max_tokens as usize {
+        if self.generated() + self.in_flight as usize == self.asked.max_tokens as usize {
             return 0; // its last sample is on the way
         }
         // Of two samples in flight, the older is the row of the younger.
@@ -114,13 +116,27 @@ impl Sequence {
     /// KV cells that it should find free to run on for a while: all that is
     /// known, and a part of what may come.
     pub fn cells_promised(&self) -> usize {
-        let left = self.max_tokens as usize - self.generated();
-        self.tokens.len() + left.div_ceil(super::PROMISED_SHARE)
+        let left = self.asked.max_tokens as usize - self.generated();
+        self.tokens.len() + left.div_ceil(PROMISED_SHARE)
     }
 
     /// The position of its next row.
     pub fn next_position(&self) -> Position {
         Position(self.planned as u32) // at most tokens_max, checked on admission
+    }
+
+    /// Puts its start into a batch, with `keep` tokens of those that `source` holds.
+    pub fn push_start(&self, batch: &mut Batch, source: SlotId, keep: usize) {
+        let start = Start {
+            owner: self.owner(),
+            source,
+            keep: Position(keep as u32), // below sequence_tokens
+            prompt_tokens: self.prompt_tokens as u32, // as above
+            sampling: self.asked.sampling,
+            advanced: self.asked.advanced.clone(),
+            mu: self.mu,
+        };
+        batch.starts.push(start).expect("one start for each slot");
     }
 
     pub fn owner(&self) -> Owner {
@@ -150,20 +166,16 @@ impl Sequences {
         Self { entries, free, admitted: 0 }
     }
 
-    pub fn insert(&mut self, new: NewSequence) -> SequenceId {
+    pub fn insert(&mut self, mut asked: NewSequence) -> SequenceId {
         let index =
             self.free.pop().expect("admission leaves room for every slot and waiting place");
         let entry = &mut self.entries[index as usize];
+        let tokens = std::mem::take(&mut asked.prompt).into_vec();
         entry.sequence = Some(Sequence {
-            prompt_tokens: new.prompt.len(),
-            tokens: new.prompt.into_vec(),
-            max_tokens: new.max_tokens,
-            sampling: new.sampling,
-            mu: new.extras.as_ref().map_or(0.0, |extras| extras.first_mu()),
-            extras: new.extras,
-            priority: new.priority,
-            key: new.key,
-            cache: new.cache,
+            prompt_tokens: tokens.len(),
+            tokens,
+            mu: asked.advanced.as_ref().map_or(0.0, |advanced| advanced.first_mu()),
+            asked,
             state: State::Waiting,
             admitted: self.admitted,
             planned: 0,

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::control::Control;
-use super::service::{Ready, Service};
+use super::service::{Service, ServiceParts};
 use super::timers::Timers;
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
@@ -91,8 +91,8 @@ impl Front {
     }
 
     /// The model is loaded.
-    pub fn load(&self, ready: Ready) {
-        self.service.replace(Some(Service::new(ready, self.config.metrics.clone())));
+    pub fn load(&self, parts: ServiceParts) {
+        self.service.replace(Some(Service::new(parts, self.config.metrics.clone())));
         if !self.is_draining() {
             self.counters().set_state(State::Ready);
         }

@@ -1,7 +1,7 @@
 //! The front lane: a glommio executor that owns every socket.
 //!
 //! One task accepts, one task for each connection reads and writes, one task runs the engine, and
-//! one looks for passed timeouts while there are connections. They share the state in [`front`].
+//! one looks for passed timeouts while there are connections. They share the state in `front`.
 //!
 //! **Invariant:** nothing here blocks, and no turn of the engine's task is longer than about 1 ms.
 
@@ -35,7 +35,7 @@ use crate::memory::allocations_on_this_thread;
 pub use control::Control;
 use front::Front;
 pub use front::FrontConfig;
-pub use service::Ready;
+pub use service::ServiceParts;
 use wake::{look_up, remember};
 
 /// Runs the front lane on the calling thread's executor, until drained.
@@ -44,7 +44,7 @@ pub async fn run(
     control: Arc<Control>,
     listener: std::net::TcpListener,
     bell_socket: StdUnixStream,
-    ready: rtrb::Consumer<Ready>,
+    ready: rtrb::Consumer<ServiceParts>,
 ) {
     let front = Front::new(config, control);
     // A stream socket is a stream socket: glommio makes only its TcpStream from
@@ -82,7 +82,7 @@ async fn end(front: &Front) {
 struct Turns {
     front: Rc<Front>,
     /// Brings the loaded model.
-    ready: rtrb::Consumer<Ready>,
+    ready: rtrb::Consumer<ServiceParts>,
 }
 
 impl Turns {

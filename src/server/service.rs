@@ -17,7 +17,7 @@ use crate::ring::message::Batch;
 use crate::scheduler::Capacity;
 
 /// The message that the model is loaded, with everything that the front lane needs to serve it.
-pub struct Ready {
+pub struct ServiceParts {
     /// The model.
     pub model: Arc<ServedModel>,
     /// The room there is.
@@ -57,8 +57,8 @@ pub(super) struct WorkState {
 }
 
 impl Service {
-    pub fn new(ready: Ready, metrics: Arc<Metrics>) -> Self {
-        let Ready { model, capacity, decode, prepare, embed } = ready;
+    pub fn new(parts: ServiceParts, metrics: Arc<Metrics>) -> Self {
+        let ServiceParts { model, capacity, decode, prepare, embed } = parts;
         let engine = Engine::new(model.vocab.clone(), capacity, decode, metrics);
         Self { engine, model, prepare, embed, waiting: Vec::new(), next_ticket: 0 }
     }

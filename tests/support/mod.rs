@@ -3,6 +3,8 @@
 #![allow(dead_code)] // each test binary uses its own part of it
 
 pub mod metrics;
+pub mod mock;
+pub mod openapi;
 pub mod schemas;
 pub mod world;
 
@@ -66,30 +68,13 @@ impl Random {
 /// A configuration on a free port of the loopback address.
 pub fn config() -> ServeConfig {
     ServeConfig {
-        host: "127.0.0.1".into(),
-        port: 0,
-        ops_addr: None,
-        alias: None,
-        pooling: None,
-        chat_template: None,
-        keys: Vec::new(),
-        context_tokens: None,
-        parallel: 8,
         batch_rows: 512,
         ubatch_rows: 512,
-        itl_target: None,
-        queue_requests: corelane::limits::QUEUE_SEQUENCES,
-        queue_tokens: corelane::limits::QUEUE_TOKENS,
-        request_timeout: None,
-        step_timeout: std::time::Duration::from_secs(60),
-        cache_prompt: true,
-        n_predict: None,
         entropy: 1,
         drain: Duration::from_secs(10),
         placement: Topology::read().unwrap().place(&Wishes::default()).unwrap(),
-        kernels: corelane::kernels::Choice::Auto,
-        cache: corelane::types::CacheLayout::default(),
         poll: 0,
+        ..ServeConfig::default()
     }
 }
 
@@ -270,6 +255,15 @@ impl Client {
         let mut line = String::new();
         let n = self.stream.read_line(&mut line).ok()?;
         (n > 0).then(|| line.strip_suffix("\r\n").expect("lines end with CR LF").to_owned())
+    }
+
+    /// True when the server says something, or closes, within this time.
+    pub fn hears_within(&mut self, time: Duration) -> bool {
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(time)).unwrap();
+        let heard = stream.peek(&mut [0]).is_ok();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        heard
     }
 
     /// True when the server has closed its half.

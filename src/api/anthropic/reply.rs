@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use crate::api::json::{push_string, push_string_inside};
 use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
+use crate::api::write::{push_string, push_string_inside};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
 

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use crate::api::json::{push_string, push_string_inside};
 use crate::api::logprobs::TokenList;
 use crate::api::openai::{push_event_end, push_stream_end, push_timings, push_tokens, push_usage};
 use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary};
+use crate::api::write::{push_string, push_string_inside};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
 use crate::types::TokenId;

@@ -3,13 +3,14 @@
 use std::io::Write;
 
 use super::super::error::ApiError;
-use super::super::json::{push_string, push_string_inside, read_object};
+use super::super::json::read_object;
 use super::super::logprobs::TokenList;
 use super::super::openai::push_timings;
 use super::super::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
 use super::super::request::{
     GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
 };
+use super::super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 

@@ -6,7 +6,7 @@ pub mod tokens;
 
 use std::io::Write;
 
-use super::json::push_string;
+use super::write::push_string;
 use crate::types::ModelInfo;
 
 /// The answer to `/health` of a server that is ready.

@@ -5,7 +5,8 @@ use std::io::Write;
 use simd_json::prelude::*;
 
 use super::super::error::ApiError;
-use super::super::json::{push_string, read_object, wrong};
+use super::super::json::{read_object, wrong};
+use super::super::write::push_string;
 use crate::types::TokenId;
 
 /// What `/tokenize` asks for.

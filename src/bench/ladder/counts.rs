@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Allocations, RungRun};
+use super::rung::{Allocations, RungRun};
 use crate::metrics::{HistogramSnapshot, Metrics};
 
 /// What the lanes have counted.

@@ -7,18 +7,20 @@ use std::time::Duration;
 use super::check;
 use super::counts::Counts;
 use super::endpoint::{self, Door, text_and_tokens};
+use super::inner;
 use super::pipe::{self, Pipe, Waiter};
+use super::rung::{Allocations, Ladder, RungRun};
 use super::workload::{STOP, Texts, Workload};
-use super::{Allocations, Ladder, RungRun, inner};
 use crate::api::route;
 use crate::bench::prompts::Prompts;
+use crate::clock::Clock;
 use crate::config::ServeConfig;
 use crate::decode::DecodeLane;
 use crate::engine::Engine;
 use crate::lanes;
 use crate::limits::{BATCHES, RING_CAPACITY};
 use crate::metrics::Metrics;
-use crate::model::llama::{ContextConfig, LlamaBackend};
+use crate::model::llama::{ContextConfig, LlamaDecoder};
 use crate::model::load::Loaded;
 use crate::placement::pin_this_thread;
 use crate::prepare::ServedModel;
@@ -63,6 +65,8 @@ impl Stage {
             // What a prompt may take would depend on what steps took, and every rung is to
             // make the same ones.
             itl_target: Some(Duration::MAX),
+            cache_prompt: false,
+            drain: Duration::ZERO,
             ..ladder.config.clone()
         };
         config.check()?;
@@ -125,9 +129,9 @@ impl Stage {
         lanes::context_config(&self.config, &self.loaded, self.context_tokens, Arc::default())
     }
 
-    fn context(&self) -> Result<LlamaBackend, String> {
+    fn context(&self) -> Result<LlamaDecoder, String> {
         let config = self.context_config();
-        LlamaBackend::new(self.loaded.model.clone(), &config)
+        LlamaDecoder::new(self.loaded.model.clone(), &config)
     }
 
     fn lane<B: crate::model::Backend>(&self, backend: B) -> DecodeLane<B> {
@@ -195,7 +199,7 @@ impl Stage {
         let decode = lanes::start_decode(decode_link, cores, {
             let metrics = metrics.clone();
             move || {
-                let backend = LlamaBackend::new(model, &config)?;
+                let backend = LlamaDecoder::new(model, &config)?;
                 Ok(DecodeLane::new(backend, slots, tokens, end_tokens, metrics))
             }
         })?;
@@ -291,7 +295,7 @@ impl Stage {
 }
 
 fn new_metrics() -> Arc<Metrics> {
-    Arc::new(Metrics::new(route::paths()))
+    Arc::new(Metrics::new(Clock::start(), route::paths()))
 }
 
 /// The prompts that `bench serve` draws, too.

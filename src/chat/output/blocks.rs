@@ -4,9 +4,10 @@ use super::call::{self, Arguments};
 use super::cursor::Unread;
 use super::json::ValueScanner;
 use super::marker::{Start, find, leading_space, length_before_space, start, window};
+use super::options::ParserOptions;
+use super::part::Part;
 use super::reasoning::{CLOSERS, OPENERS};
 use super::syntax::{self, Syntax};
-use super::{ParserOptions, Part};
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
 /// Where in a message the text is, and what it may go on with.

@@ -6,9 +6,9 @@
 //! Reasoning is on the channel `analysis`; where it is not asked for, such a message is
 //! content, with its header and its end as written.
 
-use super::Part;
 use super::cursor::{Cursor, Unread};
 use super::marker::{Start, find, start, window};
+use super::part::Part;
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
 /// What a message begins with.

@@ -43,6 +43,8 @@ mod cursor;
 pub mod grammar;
 mod json;
 mod marker;
+mod options;
+mod part;
 pub mod reasoning;
 pub mod syntax;
 
@@ -58,57 +60,9 @@ mod samples;
 use blocks::Blocks;
 use channels::Channels;
 pub use grammar::{Choice, GrammarOptions, ToolSpec};
+pub use options::ParserOptions;
+pub use part::Part;
 pub use syntax::ToolSyntax;
-
-/// A piece of an assistant's message. The pieces of one kind that follow each other
-/// belong together. None is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
-    /// Text for the user.
-    Content(&'a str),
-    /// Text that the model thinks with.
-    Reasoning(&'a str),
-    /// A tool call begins.
-    ToolCallBegin {
-        /// Its place among the calls of the message, from 0.
-        index: usize,
-        /// The function called.
-        name: &'a str,
-    },
-    /// More of the arguments of the call that began last.
-    ToolCallArguments {
-        /// Its place among the calls of the message, from 0.
-        index: usize,
-        /// JSON text, as the model wrote it; whole only together with all the others.
-        delta: &'a str,
-    },
-}
-
-/// What a [`Parser`] looks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ParserOptions {
-    /// Blocks of reasoning become [`Part::Reasoning`]. Otherwise they stay in the content,
-    /// as written. What looks like a call in them is none either way.
-    pub reasoning: bool,
-    /// The prompt ends within a block of reasoning ([`reasoning::is_open`]).
-    pub reasoning_is_open: bool,
-    /// The syntax of tool calls; `None` leaves them in the content.
-    pub tools: Option<ToolSyntax>,
-}
-
-impl ParserOptions {
-    /// True when a control token that is spelled like this is a marker, or a part of one.
-    pub fn reads(&self, spelling: &[u8]) -> bool {
-        let Ok(spelling) = std::str::from_utf8(spelling) else { return false };
-        let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());
-        let harmony = (self.tools == Some(ToolSyntax::Harmony)).then_some(channels::MARKERS);
-        let texts = [row.begin, row.infix, row.between, row.end];
-        let lists = [row.open, row.prefix, row.separators, row.close, row.noise, &texts];
-        let all = lists.into_iter().chain([reasoning::OPENERS, reasoning::CLOSERS]);
-        let mut markers = all.chain(harmony.unwrap_or_default().iter().copied()).flatten();
-        !spelling.is_empty() && markers.any(|marker| marker.contains(spelling))
-    }
-}
 
 /// Takes apart the text of one message.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 //! for its first byte in UTF-8. And it counts repetitions as none, one or many.
 //! Both make it see more collisions than there are, never fewer.
 
-use super::super::ConstraintError;
-use super::{Expr, Grammar};
+use super::grammar::{Expr, Grammar};
+use crate::constraint::error::ConstraintError;
 use crate::limits::GBNF_WORK_MAX;
 
 /// A set of first bytes.

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use super::grammar::{Expr, Grammar};
 use super::words::{Node, Worded};
-use super::{Expr, Grammar};
 
 /// The grammar in Lark.
 pub(super) fn write(grammar: &Grammar, worded: &Worded) -> String {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use llguidance::toktrie::TokTrie;
 
-use super::super::ConstraintError;
-use super::{Expr, Grammar};
+use super::grammar::{Expr, Grammar};
+use crate::constraint::error::ConstraintError;
 use crate::limits::{GBNF_DEPTH_MAX, GBNF_REPEAT_MAX, GBNF_RULES_MAX};
 
 /// Reads a grammar.

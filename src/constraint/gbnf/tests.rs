@@ -4,7 +4,8 @@ use llguidance::toktrie::{TokRxInfo, TokTrie};
 
 use super::super::tests::{accepts, compiler, refusal};
 use super::super::{Compiler, Constraint, Matcher};
-use super::{Expr, Grammar, parse};
+use super::grammar::{Expr, Grammar};
+use super::parse;
 use crate::limits::{GBNF_DEPTH_MAX, GBNF_REPEAT_MAX, GBNF_RULES_MAX, GBNF_WORK_MAX};
 
 /// The grammar allows the first texts, and not the second ones.

@@ -1,6 +1,6 @@
 //! Rules that repeat themselves at their end, made repetitions.
 
-use super::{Expr, Grammar};
+use super::grammar::{Expr, Grammar};
 
 /// `ws ::= ([ \t\n] ws)?` and `list ::= item | item "," list` say what a repetition
 /// says, of which words can be made.

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use llguidance::toktrie::SimpleVob;
 
-use super::super::ConstraintError;
 use super::automaton::{Automaton, Bytes, Work, meet};
-use super::{Expr, Grammar};
+use super::grammar::{Expr, Grammar};
+use crate::constraint::error::ConstraintError;
 
 /// A grammar of words.
 pub(super) struct Worded {

@@ -17,7 +17,7 @@ mod walk;
 
 use serde_json::{Value, json};
 
-use super::ConstraintError;
+use crate::constraint::error::ConstraintError;
 use crate::limits::JSON_INDENT_MAX;
 use walk::Edit;
 

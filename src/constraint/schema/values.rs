@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::ConstraintError;
-use super::walk::wrong;
+use crate::constraint::error::{ConstraintError, wrong_keyword};
 use crate::limits::{SCHEMA_COUNT_MAX, SCHEMA_PROPERTIES_MAX, SCHEMA_VALUES_MAX};
 
 /// The names that `type` may have.
@@ -20,7 +19,7 @@ pub(super) fn object<'a>(
     keyword: &str,
     value: &'a Value,
 ) -> Result<&'a Map<String, Value>, ConstraintError> {
-    value.as_object().ok_or_else(|| wrong(at, keyword, "must be an object"))
+    value.as_object().ok_or_else(|| wrong_keyword(at, keyword, "must be an object"))
 }
 
 pub(super) fn check_types(at: &str, value: &Value) -> Result<(), ConstraintError> {
@@ -32,15 +31,15 @@ pub(super) fn check_types(at: &str, value: &Value) -> Result<(), ConstraintError
     if names.iter().all(known) {
         return Ok(());
     }
-    Err(wrong(at, "type", format!("must be one or more of {}", TYPES.join(", "))))
+    Err(wrong_keyword(at, "type", format!("must be one or more of {}", TYPES.join(", "))))
 }
 
 pub(super) fn check_enum(at: &str, value: &Value) -> Result<(), ConstraintError> {
     let values = value.as_array().filter(|values| !values.is_empty());
-    let values = values.ok_or_else(|| wrong(at, "enum", "must be a list of values"))?;
+    let values = values.ok_or_else(|| wrong_keyword(at, "enum", "must be a list of values"))?;
     if values.len() > SCHEMA_VALUES_MAX {
         let what = format!("has {} values; it may have {SCHEMA_VALUES_MAX}", values.len());
-        return Err(wrong(at, "enum", what));
+        return Err(wrong_keyword(at, "enum", what));
     }
     values.iter().try_for_each(|value| check_literal(at, "enum", value))
 }
@@ -54,7 +53,11 @@ pub(super) fn check_literal(at: &str, keyword: &str, value: &Value) -> Result<()
             None => Ok(()),
             Some(c) => {
                 let code = u32::from(c);
-                Err(wrong(at, keyword, format!("has the control character U+{code:04X} in it")))
+                Err(wrong_keyword(
+                    at,
+                    keyword,
+                    format!("has the control character U+{code:04X} in it"),
+                ))
             }
         },
         Value::Array(values) => values.iter().try_for_each(|v| check_literal(at, keyword, v)),
@@ -68,14 +71,15 @@ fn can_be_written(c: char) -> bool {
 }
 
 pub(super) fn check_names(at: &str, keyword: &str, value: &Value) -> Result<(), ConstraintError> {
-    let names = value.as_array().ok_or_else(|| wrong(at, keyword, "must be a list of names"))?;
+    let names =
+        value.as_array().ok_or_else(|| wrong_keyword(at, keyword, "must be a list of names"))?;
     if names.len() > SCHEMA_PROPERTIES_MAX {
         let what = format!("has {} names; it may have {SCHEMA_PROPERTIES_MAX}", names.len());
-        return Err(wrong(at, keyword, what));
+        return Err(wrong_keyword(at, keyword, what));
     }
     for (index, name) in names.iter().enumerate() {
         if !name.is_string() || names[..index].contains(name) {
-            return Err(wrong(at, keyword, "must be a list of names, each of them once"));
+            return Err(wrong_keyword(at, keyword, "must be a list of names, each of them once"));
         }
     }
     Ok(())
@@ -85,7 +89,11 @@ pub(super) fn check_names(at: &str, keyword: &str, value: &Value) -> Result<(), 
 pub(super) fn check_least(at: &str, keyword: &str, value: &Value) -> Result<(), ConstraintError> {
     let count = count(at, keyword, value)?;
     if count > SCHEMA_COUNT_MAX {
-        return Err(wrong(at, keyword, format!("is {count}; it may be {SCHEMA_COUNT_MAX}")));
+        return Err(wrong_keyword(
+            at,
+            keyword,
+            format!("is {count}; it may be {SCHEMA_COUNT_MAX}"),
+        ));
     }
     Ok(())
 }
@@ -96,13 +104,19 @@ pub(super) fn check_most(at: &str, keyword: &str, value: &Value) -> Result<bool,
 }
 
 fn count(at: &str, keyword: &str, value: &Value) -> Result<u64, ConstraintError> {
-    value.as_u64().ok_or_else(|| wrong(at, keyword, "must be an integer that is not negative"))
+    value
+        .as_u64()
+        .ok_or_else(|| wrong_keyword(at, keyword, "must be an integer that is not negative"))
 }
 
 pub(super) fn check_number(at: &str, keyword: &str, value: &Value) -> Result<f64, ConstraintError> {
-    let number = value.as_f64().ok_or_else(|| wrong(at, keyword, "must be a number"))?;
+    let number = value.as_f64().ok_or_else(|| wrong_keyword(at, keyword, "must be a number"))?;
     if number.abs() >= NUMBER_MAX {
-        return Err(wrong(at, keyword, format!("must be between -{NUMBER_MAX} and {NUMBER_MAX}")));
+        return Err(wrong_keyword(
+            at,
+            keyword,
+            format!("must be between -{NUMBER_MAX} and {NUMBER_MAX}"),
+        ));
     }
     Ok(number)
 }
@@ -117,5 +131,5 @@ pub(super) fn check_multiple(at: &str, value: &Value) -> Result<(), ConstraintEr
         return Ok(());
     }
     let what = format!("must be positive, with at most 2 decimals, and {MULTIPLE_MAX} at most");
-    Err(wrong(at, "multipleOf", what))
+    Err(wrong_keyword(at, "multipleOf", what))
 }

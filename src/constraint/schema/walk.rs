@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::fmt::Display;
 
 use llguidance::derivre::RegexAst;
 use llguidance::regex_to_lark;
 use serde_json::{Map, Value};
 
-use super::super::{ConstraintError, lark};
 use super::{disjoint, finite, formats, values};
+use crate::constraint::error::{ConstraintError, wrong_keyword};
+use crate::constraint::regex;
 use crate::limits::{
     REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_COMPARISONS_MAX, SCHEMA_DEPTH_MAX,
     SCHEMA_PATTERN_PROPERTIES_MAX, SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
@@ -52,12 +52,6 @@ struct Walk<'a> {
     /// Comparisons of values that are left.
     work: Cell<usize>,
     edits: Vec<Edit>,
-}
-
-/// The error of a keyword; `at` is the JSON pointer of its schema.
-pub(super) fn wrong(at: &str, keyword: &str, what: impl Display) -> ConstraintError {
-    let keyword: String = keyword.chars().take(64).collect();
-    ConstraintError(format!("the JSON schema at #{at}: \"{keyword}\" {what}"))
 }
 
 impl<'a> Walk<'a> {
@@ -144,14 +138,14 @@ impl<'a> Walk<'a> {
             "multipleOf" => values::check_multiple(at, value),
             "pattern" => match value.as_str() {
                 Some(pattern) => self.pattern(at, keyword, pattern),
-                None => Err(wrong(at, keyword, "must be a string")),
+                None => Err(wrong_keyword(at, keyword, "must be a string")),
             },
             "format" => self.format(at, value),
             "uniqueItems" if *value == Value::Bool(false) => {
                 self.edits.push(Edit::Remove(at.to_owned(), "uniqueItems"));
                 Ok(())
             }
-            _ => Err(wrong(at, keyword, "is not supported")),
+            _ => Err(wrong_keyword(at, keyword, "is not supported")),
         }
     }
 
@@ -166,14 +160,18 @@ impl<'a> Walk<'a> {
         ];
         let draft = value.as_str().unwrap_or_default().trim_end_matches('#');
         if !known.contains(&draft) {
-            return Err(wrong("", "$schema", format!("must be one of {}", known.join(", "))));
+            return Err(wrong_keyword(
+                "",
+                "$schema",
+                format!("must be one of {}", known.join(", ")),
+            ));
         }
         self.edits.push(Edit::Remove(String::new(), "$schema"));
         Ok(())
     }
 
     fn reference(&mut self, at: &str, value: &Value, depth: usize) -> Result<(), ConstraintError> {
-        let wrong = |what: &str| wrong(at, "$ref", what);
+        let wrong = |what: &str| wrong_keyword(at, "$ref", what);
         let target = value.as_str().ok_or_else(|| wrong("must be a string"))?;
         let Some(pointer) = target.strip_prefix('#').filter(|p| p.is_empty() || p.starts_with('/'))
         else {
@@ -197,10 +195,10 @@ impl<'a> Walk<'a> {
         depth: usize,
     ) -> Result<(), ConstraintError> {
         let list = value.as_array().filter(|list| !list.is_empty());
-        let list = list.ok_or_else(|| wrong(at, keyword, "must be a list of schemas"))?;
+        let list = list.ok_or_else(|| wrong_keyword(at, keyword, "must be a list of schemas"))?;
         if list.len() > SCHEMA_ALTERNATIVES_MAX {
             let what = format!("has {} schemas; it may have {SCHEMA_ALTERNATIVES_MAX}", list.len());
-            return Err(wrong(at, keyword, what));
+            return Err(wrong_keyword(at, keyword, what));
         }
         for (index, schema) in list.iter().enumerate() {
             self.visit(format!("{at}/{keyword}/{index}"), schema, depth + 1)?;
@@ -220,7 +218,7 @@ impl<'a> Walk<'a> {
         let members = values::object(at, keyword, value)?;
         if members.len() > bound {
             let what = format!("has {} members; it may have {bound}", members.len());
-            return Err(wrong(at, keyword, what));
+            return Err(wrong_keyword(at, keyword, what));
         }
         for (name, schema) in members {
             let name = name.replace('~', "~0").replace('/', "~1");
@@ -240,7 +238,7 @@ impl<'a> Walk<'a> {
                      {b} may have values in common: give them different types, or a required \
                      property with different constants, or use anyOf"
                 );
-                Err(wrong(at, "oneOf", what))
+                Err(wrong_keyword(at, "oneOf", what))
             }
             None => Ok(()),
         }
@@ -263,19 +261,20 @@ impl<'a> Walk<'a> {
         self.patterns += 1;
         if self.patterns > SCHEMA_PATTERNS_MAX {
             let what = format!("is one pattern too many; there may be {SCHEMA_PATTERNS_MAX}");
-            return Err(wrong(at, keyword, what));
+            return Err(wrong_keyword(at, keyword, what));
         }
         if source.len() > REGEX_BYTES_MAX {
             let what = format!("has {} bytes; it may have {REGEX_BYTES_MAX}", source.len());
-            return Err(wrong(at, keyword, what));
+            return Err(wrong_keyword(at, keyword, what));
         }
         // As llguidance will read it.
         let ast = RegexAst::SearchRegex(regex_to_lark(source, "dw"));
-        lark::check(ast, source).map_err(|error| wrong(at, keyword, format!("is refused: {error}")))
+        regex::check(ast, source)
+            .map_err(|error| wrong_keyword(at, keyword, format!("is refused: {error}")))
     }
 
     fn format(&mut self, at: &str, value: &Value) -> Result<(), ConstraintError> {
-        let name = value.as_str().ok_or_else(|| wrong(at, "format", "must be a string"))?;
+        let name = value.as_str().ok_or_else(|| wrong_keyword(at, "format", "must be a string"))?;
         if let Some(pattern) = formats::pattern(name) {
             self.edits.push(Edit::Pattern(at.to_owned(), pattern));
             return Ok(());
@@ -286,7 +285,7 @@ impl<'a> Walk<'a> {
         let known = formats::KNOWN.join(", ");
         let shown: String = name.chars().take(64).collect();
         let what = format!("{shown:?} is not supported; these are: date, date-time, time, {known}");
-        Err(wrong(at, "format", what))
+        Err(wrong_keyword(at, "format", what))
     }
 }
 
@@ -295,10 +294,14 @@ impl<'a> Walk<'a> {
 fn check_tuple(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
     let old = map.get("items").is_some_and(Value::is_array);
     if map.contains_key("additionalItems") && !old {
-        return Err(wrong(at, "additionalItems", "has a meaning only where items is a list"));
+        return Err(wrong_keyword(
+            at,
+            "additionalItems",
+            "has a meaning only where items is a list",
+        ));
     }
     if map.contains_key("prefixItems") && old {
-        return Err(wrong(at, "prefixItems", "cannot be combined with a list of items"));
+        return Err(wrong_keyword(at, "prefixItems", "cannot be combined with a list of items"));
     }
     Ok(())
 }
@@ -315,5 +318,5 @@ fn check_min_properties(at: &str, map: &Map<String, Value>) -> Result<(), Constr
     }
     let what = "is supported only up to the number of required properties, or one more where \
                 additionalProperties is false and there are no patternProperties";
-    Err(wrong(at, "minProperties", what))
+    Err(wrong_keyword(at, "minProperties", what))
 }

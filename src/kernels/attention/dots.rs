@@ -4,8 +4,8 @@
 //! products of its own numbers, then the lanes are added up, for all 16 at once.
 
 use super::super::simd::Simd;
-use super::block::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 use super::cached::{Cached, Q8_0, QuantisedQuery, prefetch_numbers, query_floats};
+use super::tile::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 
 /// How queries are multiplied with keys.
 pub trait Dots {

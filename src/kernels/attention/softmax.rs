@@ -1,7 +1,7 @@
 //! The online softmax: scores of a block become weights of its values.
 
 use super::super::simd::Simd;
-use super::block::{BLOCK_CELLS, Block, SUM_LANES};
+use super::tile::{BLOCK_CELLS, Block, SUM_LANES};
 
 /// Makes scores of a query `exp(score - maximum)`, and brings its state up to the new
 /// maximum.

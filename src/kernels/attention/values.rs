@@ -4,8 +4,8 @@
 //! cells of the block.
 
 use super::super::simd::Simd;
-use super::block::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 use super::cached::{Cached, prefetch_numbers};
+use super::tile::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 
 /// Adds the values of a block, times the scores, to the outputs of all queries.
 ///

@@ -15,8 +15,8 @@
 
 use std::ops::Range;
 
-use super::block::BLOCK_CELLS;
 use super::cached::HIDDEN;
+use super::tile::BLOCK_CELLS;
 
 /// Cells whose scores and values are added up apart, and merged in order. The sums of a row
 /// then depend on its own cells alone, and not on how many threads there are.

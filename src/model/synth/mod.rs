@@ -26,8 +26,9 @@ use self::gguf::Gguf;
 pub use self::gguf::TensorInfo;
 pub use self::quant::{QUANTS, Quant};
 pub use self::shape::{Architecture, SHAPES, Shape};
+pub use self::write::temporary_path;
 use self::write::{Plan, Temporary};
-use super::{builtin, load};
+use super::{builtin, library};
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -126,7 +127,7 @@ pub fn synth(
     request: &Request,
     mut progress: impl FnMut(Progress) + 'static,
 ) -> Result<Made, SynthError> {
-    load::start_llama();
+    library::start();
     let Request { shape, quant, out, .. } = request;
     let builtin = Gguf::from_bytes(builtin::GGUF).expect("the built-in model is a GGUF file");
     let known = vocabulary::Known::of(&builtin);
@@ -166,14 +167,6 @@ pub fn synth(
     }
     temporary.rename(out).map_err(unwritable)?;
     Ok(made)
-}
-
-/// Where [`synth`] keeps what is not complete yet: to be removed by whoever
-/// ends the process in its midst.
-pub fn temporary_path(out: &Path) -> PathBuf {
-    let mut name = out.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    PathBuf::from(name)
 }
 
 /// Refuses what the renaming at the end would, before the work.

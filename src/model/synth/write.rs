@@ -15,7 +15,7 @@ use super::quant::Quant;
 use super::shape::{Shape, Tensor};
 use super::weights::{Content, Weights};
 use crate::limits::{SYNTH_PIECE_ELEMENTS, SYNTH_QUANT_BUFFER_BYTES};
-use crate::model::load;
+use crate::model::library;
 
 /// The unpacked file: its header, and what goes where.
 pub(super) struct Plan {
@@ -177,10 +177,10 @@ pub(super) fn quantise(
     };
     // SAFETY: both paths are NUL-terminated, the parameters are initialised, and
     // all of them outlive the call.
-    let code = load::listening(listener, || unsafe {
+    let code = library::listening(listener, || unsafe {
         sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &raw const params)
     });
-    if code == 0 { Ok(()) } else { Err(load::last_llama_error()) }
+    if code == 0 { Ok(()) } else { Err(library::last_error()) }
 }
 
 /// The tensor that llama.cpp's quantiser says it begins with:
@@ -199,7 +199,7 @@ pub(super) struct Temporary {
 impl Temporary {
     /// The name. There is no file yet.
     pub fn beside(out: &Path) -> Self {
-        Self { path: super::temporary_path(out) }
+        Self { path: temporary_path(out) }
     }
 
     /// Where it is.
@@ -228,6 +228,14 @@ impl Drop for Temporary {
         // Not there any more, as a rule.
         let _ = self.remove();
     }
+}
+
+/// The path of the incomplete file while `synth` writes `out`. A process that ends in the middle
+/// of it removes this file.
+pub fn temporary_path(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    PathBuf::from(name)
 }
 
 #[cfg(test)]

@@ -1,0 +1,131 @@
+//! Planning a step and taking its answers, while every sequence decodes.
+
+use std::hint::black_box;
+
+use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_ROWS_MAX};
+use corelane::ring::message::{Batch, Sample};
+use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
+use corelane::types::Sampling;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group};
+
+/// Tokens that a sequence generates before another takes its place: the cost
+/// of the change, spread over so many steps, does not show.
+const MAX_TOKENS: u32 = 20_000;
+
+/// A scheduler with sequences that all decode, and answers for their steps.
+struct Steady {
+    scheduler: Scheduler,
+    sequences: usize,
+    batch: Box<Batch>,
+    /// What the decode lane says to a step: as long as the sequences are the
+    /// same, so is this.
+    answers: Box<Batch>,
+}
+
+impl Steady {
+    fn new(sequences: usize) -> Self {
+        let capacity = Capacity {
+            slots: sequences,
+            step_rows: STEP_ROWS_MAX,
+            itl_target: None,
+            context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
+            sequence_tokens: 2 * MAX_TOKENS,
+            queue_sequences: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
+            reuse: false,
+            own_cells: false,
+            weights: vec![1.0],
+        };
+        let mut steady = Self {
+            scheduler: Scheduler::new(capacity),
+            sequences,
+            batch: Box::default(),
+            answers: Box::default(),
+        };
+        steady.start();
+        steady
+    }
+
+    /// New sequences, up to and with the first token of each.
+    fn start(&mut self) {
+        let new = || NewSequence::new(Box::new([1, 2, 3, 4]), MAX_TOKENS, Sampling::greedy());
+        let new = (0..self.sequences).map(|_| new()).collect();
+        self.scheduler.admit(new, |_, _| ()).expect("an empty queue has room");
+        self.batch.clear();
+        assert!(self.scheduler.schedule(&mut self.batch));
+        self.answers.clear();
+        for row in self.batch.rows.iter().filter(|row| row.sample) {
+            let owner = row.owner;
+            let sample =
+                Sample { owner, token: 7, end: false, broken: false, logprobs: None, mu: 0.0 };
+            self.answers.samples.push(sample).expect("one for each slot");
+        }
+        assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");
+        self.scheduler.complete(&self.answers, |_| ());
+    }
+
+    /// One step: a row for each sequence, and a token for each.
+    fn step(&mut self) {
+        self.batch.clear();
+        self.scheduler.schedule(&mut self.batch);
+        assert_eq!(self.batch.rows.len(), self.sequences);
+        let mut ended = false;
+        self.scheduler.complete(black_box(&self.answers), |event| {
+            ended |= matches!(black_box(event), Event::Finished(..));
+        });
+        if ended {
+            self.start();
+        }
+    }
+}
+
+fn schedule(c: &mut Criterion) {
+    let mut group = c.benchmark_group("plan and complete a step");
+    for sequences in [1, 8, 64, 256] {
+        let mut steady = Steady::new(sequences);
+        group.throughput(Throughput::Elements(sequences as u64));
+        group.bench_function(format!("{sequences} decoding"), |b| b.iter(|| steady.step()));
+    }
+    group.finish();
+}
+
+/// Sequences that begin alike arrive together, and each is held against all before it.
+fn start(c: &mut Criterion) {
+    const SHARED: usize = 2_000;
+    let mut group = c.benchmark_group("plan a burst that shares 2,000 tokens");
+    for sequences in [8, 64] {
+        let capacity = Capacity {
+            slots: sequences,
+            step_rows: STEP_ROWS_MAX,
+            itl_target: None,
+            context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
+            sequence_tokens: 2 * SHARED as u32,
+            queue_sequences: QUEUE_SEQUENCES,
+            queue_tokens: QUEUE_TOKENS,
+            reuse: true,
+            own_cells: false,
+            weights: vec![1.0],
+        };
+        let prompt = |own: usize| {
+            let tokens = (0..SHARED as i32).chain([own as i32]);
+            NewSequence::new(tokens.collect(), 10, Sampling::greedy())
+        };
+        let burst = || {
+            let mut scheduler = Scheduler::new(capacity.clone());
+            let new = (0..sequences).map(prompt).collect();
+            scheduler.admit(new, |_, _| ()).expect("an empty queue has room");
+            (scheduler, Box::<Batch>::default())
+        };
+        group.throughput(Throughput::Elements(sequences as u64));
+        group.bench_function(format!("{sequences} at once"), |b| {
+            b.iter_batched_ref(
+                burst,
+                |(scheduler, batch)| assert!(scheduler.schedule(batch)),
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(name = benches; config = crate::settings::short(); targets = schedule, start);

@@ -1,0 +1,30 @@
+//! The markers that a parser looks for.
+
+use super::syntax::{self, ToolSyntax};
+use super::{channels, reasoning};
+
+/// The markers that a [`Parser`](super::Parser) looks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParserOptions {
+    /// Blocks of reasoning become [`Part::Reasoning`](super::Part::Reasoning). Otherwise they stay in the content,
+    /// as written. What looks like a call in them is none either way.
+    pub reasoning: bool,
+    /// The prompt ends within a block of reasoning ([`reasoning::is_open`]).
+    pub reasoning_is_open: bool,
+    /// The syntax of tool calls; `None` leaves them in the content.
+    pub tools: Option<ToolSyntax>,
+}
+
+impl ParserOptions {
+    /// True when a control token that is spelled like this is a marker, or a part of one.
+    pub fn reads(&self, spelling: &[u8]) -> bool {
+        let Ok(spelling) = std::str::from_utf8(spelling) else { return false };
+        let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());
+        let harmony = (self.tools == Some(ToolSyntax::Harmony)).then_some(channels::MARKERS);
+        let texts = [row.begin, row.infix, row.between, row.end];
+        let lists = [row.open, row.prefix, row.separators, row.close, row.noise, &texts];
+        let all = lists.into_iter().chain([reasoning::OPENERS, reasoning::CLOSERS]);
+        let mut markers = all.chain(harmony.unwrap_or_default().iter().copied()).flatten();
+        !spelling.is_empty() && markers.any(|marker| marker.contains(spelling))
+    }
+}

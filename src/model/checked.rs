@@ -1,0 +1,50 @@
+//! Checks the kernels before they are trusted: small products and attentions, against llama.cpp's.
+
+use std::sync::OnceLock;
+
+use llama_cpp_sys_2 as sys;
+
+use super::{attentions, products};
+use crate::kernels::{Choice, InstructionSet, ggml};
+
+/// The instruction set of our kernels, if they are wanted and compute right: the first time
+/// they are wanted in this process, small products are compared with llama.cpp's. If one is
+/// wrong, that is logged, and llama.cpp's kernels are used from then on.
+pub(super) fn kernels(choice: Choice) -> Option<InstructionSet> {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    let wanted = choice.instruction_set()?;
+    let set = ggml::choose(wanted);
+    if set != wanted {
+        let (set, wanted) = (set.name(), wanted.name());
+        tracing::warn!("this process began with the kernels for {set}; {wanted} is not used");
+    }
+    let works = *WORKS.get_or_init(|| {
+        let wrong: Vec<_> =
+            CHECKED_TYPES.into_iter().filter(|of| !products::is_right(set, *of)).collect();
+        for ggml_type in &wrong {
+            tracing::error!(
+                "the {} kernel for ggml type {ggml_type} gives wrong results; llama.cpp's kernels \
+                 compute everything",
+                set.name()
+            );
+        }
+        let attention = attentions::is_right(set);
+        if !attention {
+            tracing::error!(
+                "the {} kernel for attention gives wrong results; llama.cpp's kernels compute \
+                 everything",
+                set.name()
+            );
+        }
+        wrong.is_empty() && attention
+    });
+    works.then_some(set)
+}
+
+const CHECKED_TYPES: [u32; 5] = [
+    sys::GGML_TYPE_Q4_0,
+    sys::GGML_TYPE_Q8_0,
+    sys::GGML_TYPE_Q4_K,
+    sys::GGML_TYPE_Q5_K,
+    sys::GGML_TYPE_Q6_K,
+];

@@ -1,0 +1,105 @@
+//! A connection of the ops lane, and the state that all of them share.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use prometheus_client::registry::Registry;
+
+use crate::clock::Micros;
+use crate::limits::{OPS_IDLE_TIMEOUT, OPS_RECEIVED_BYTES_MAX};
+use crate::metrics::Metrics;
+
+/// What the connections share.
+pub(super) struct Shared {
+    pub metrics: Arc<Metrics>,
+    /// What `/metrics` shows.
+    pub registry: Registry,
+    pub address: SocketAddr,
+    pub open: AtomicUsize,
+}
+
+/// An open connection, as its service and the watching thread see it.
+pub(super) struct Connection {
+    pub stream: TcpStream,
+    /// When it was opened or had its last whole request, in microseconds.
+    pub active: AtomicU64,
+    pub ended: AtomicBool,
+}
+
+impl Shared {
+    pub fn now(&self) -> Micros {
+        self.metrics.clock.now()
+    }
+
+    /// A connection has had a whole request.
+    pub fn touch(&self, connection: &Connection) {
+        connection.active.store(self.now().0, Ordering::Relaxed);
+    }
+
+    /// A connection is closed, or about to be.
+    pub fn left(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connection {
+    pub fn is_tiresome(&self, now: Micros) -> bool {
+        let silence_us = now.since(Micros(self.active.load(Ordering::Relaxed)));
+        // What has come and was not read yet is not the client's fault: this lane comes
+        // last where processors are busy.
+        let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);
+        (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // seconds
+            || received(&self.stream) > OPS_RECEIVED_BYTES_MAX
+    }
+
+    /// What has not been read will not be: the connection closes when what has
+    /// been is answered.
+    pub fn stop_reading(&self) {
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
+    /// Closes it, however its coroutine ends.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Bytes that a connection's client has sent; 0 when the kernel does not tell.
+fn received(stream: &TcpStream) -> u64 {
+    // SAFETY: all bytes zero is a valid value. The call writes at most `size`
+    // bytes into it, for a descriptor that is open.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut size = size_of_val(&info) as libc::socklen_t; // some hundred
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut size,
+        );
+        info.tcpi_bytes_received
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_counts_what_a_client_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        assert_eq!(received(&server), 0);
+        client.write_all(&[b'x'; 70_000]).unwrap();
+        server.read_exact(&mut [0; 70_000]).unwrap();
+        assert_eq!(received(&server), 70_000);
+    }
+}

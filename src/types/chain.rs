@@ -1,0 +1,208 @@
+//! The order of llama.cpp's samplers, and the parameters of the less common ones.
+//!
+//! Plain data: made once for a request, shared by its sequences, read by the decode lane.
+
+use std::sync::Arc;
+
+use super::{Sampling, TokenId};
+use crate::limits::SAMPLERS_MAX;
+
+/// llama.cpp's samplers, in any order. The parameters of those that [`Sampling`]
+/// knows stand there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chain {
+    /// The order. One that stands there twice is applied twice.
+    pub samplers: heapless::Vec<SamplerKind, SAMPLERS_MAX>,
+    /// `top_p`, `min_p`, `typical_p` and XTC leave so many tokens at least.
+    pub min_keep: u32,
+    /// Keep the tokens whose information is nearest to the expected one, until
+    /// their probabilities pass this; 1 keeps all.
+    pub typical_p: f32,
+    /// Keep logits at most so many standard deviations below the largest; 0 and
+    /// less keep all.
+    pub top_n_sigma: f32,
+    /// How often XTC happens; 0 is never.
+    pub xtc_probability: f32,
+    /// XTC drops all tokens at least this probable but the least of them; over
+    /// 0.5 there can be no two, and it is off.
+    pub xtc_threshold: f32,
+    /// The temperature moves by so much up and down with the entropy; 0 is off.
+    pub dynatemp_range: f32,
+    /// And over the entropy's part of its largest value, to this power.
+    pub dynatemp_exponent: f32,
+    /// Don't Repeat Yourself.
+    pub dry: DryOptions,
+    /// Draws the token, after the samplers.
+    pub mirostat: Option<Mirostat>,
+}
+
+impl Default for Chain {
+    /// llama.cpp's own defaults, which change nothing.
+    fn default() -> Self {
+        Self {
+            samplers: SamplerKind::ORDER.into_iter().collect(),
+            min_keep: 0,
+            typical_p: 1.0,
+            top_n_sigma: -1.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            dry: DryOptions::default(),
+            mirostat: None,
+        }
+    }
+}
+
+impl Chain {
+    /// False for a sampler that would change nothing.
+    pub fn is_on(&self, kind: SamplerKind, sampling: &Sampling) -> bool {
+        match kind {
+            SamplerKind::Penalties => {
+                let repeat = sampling.repeat_penalty != 1.0 && sampling.repeat_last_n > 0;
+                repeat || sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0
+            }
+            SamplerKind::Dry => self.dry.multiplier != 0.0 && self.dry.last_n > 0,
+            SamplerKind::TopNSigma => self.top_n_sigma > 0.0,
+            SamplerKind::TopK => sampling.top_k > 0,
+            SamplerKind::Typical => self.typical_p < 1.0,
+            SamplerKind::TopP => sampling.top_p < 1.0,
+            SamplerKind::MinP => sampling.min_p > 0.0,
+            SamplerKind::Xtc => self.xtc_probability > 0.0 && self.xtc_threshold <= 0.5,
+            SamplerKind::Temperature => sampling.temperature != 1.0 || self.dynatemp_range > 0.0,
+        }
+    }
+}
+
+/// A sampler of a [`Chain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplerKind {
+    /// `repeat_penalty`, `presence_penalty`, `frequency_penalty`.
+    Penalties,
+    /// Don't Repeat Yourself.
+    Dry,
+    /// `top_n_sigma`.
+    TopNSigma,
+    /// `top_k`.
+    TopK,
+    /// `typical_p`.
+    Typical,
+    /// `top_p`.
+    TopP,
+    /// `min_p`.
+    MinP,
+    /// Exclude top choices.
+    Xtc,
+    /// `temperature`, dynamic or not.
+    Temperature,
+}
+
+impl SamplerKind {
+    /// llama.cpp's order.
+    pub const ORDER: [SamplerKind; 9] = [
+        SamplerKind::Penalties,
+        SamplerKind::Dry,
+        SamplerKind::TopNSigma,
+        SamplerKind::TopK,
+        SamplerKind::Typical,
+        SamplerKind::TopP,
+        SamplerKind::MinP,
+        SamplerKind::Xtc,
+        SamplerKind::Temperature,
+    ];
+
+    /// True for those that look at the text so far, and not at other logits.
+    pub fn is_penalty(self) -> bool {
+        matches!(self, SamplerKind::Penalties | SamplerKind::Dry)
+    }
+}
+
+/// Mirostat (Basu et al., 2021): a text as surprising as is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mirostat {
+    /// 1 or 2.
+    pub version: u8,
+    /// The surprise aimed at, in bits.
+    pub tau: f32,
+    /// How fast it is approached.
+    pub eta: f32,
+}
+
+/// Don't Repeat Yourself: a token that would go on with a repetition of `n` tokens
+/// loses `multiplier * base^(n - allowed_length)` of its logit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DryOptions {
+    /// 0 is off.
+    pub multiplier: f32,
+    /// At least 1.
+    pub base: f32,
+    /// Repetitions shorter than this cost nothing, in tokens.
+    pub allowed_length: u32,
+    /// How far back repetitions are looked for, in tokens.
+    pub last_n: u32,
+    /// No repetition reaches over one of these.
+    pub breakers: Arc<Breakers>,
+}
+
+/// llama.cpp's own sequence breakers.
+pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
+
+impl Default for DryOptions {
+    fn default() -> Self {
+        let breakers = Arc::default();
+        Self { multiplier: 0.0, base: 1.75, allowed_length: 2, last_n: 64, breakers }
+    }
+}
+
+/// Sequences of tokens: each a head, and the tokens behind it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Breakers {
+    heads: Box<[(TokenId, u16)]>, // each with its tail; sorted
+    tails: Box<[Box<[TokenId]>]>,
+}
+
+impl Breakers {
+    /// Sequences out of heads, each with the index of its tail in `tails`. Many
+    /// heads share a tail; an empty one stands for a sequence of one token.
+    pub fn new(mut heads: Vec<(TokenId, u16)>, tails: Vec<Box<[TokenId]>>) -> Self {
+        assert!(heads.iter().all(|(_, tail)| usize::from(*tail) < tails.len()));
+        heads.sort_unstable();
+        heads.dedup();
+        Self { heads: heads.into(), tails: tails.into() }
+    }
+
+    /// What may stand behind `token` for both to be a sequence.
+    pub fn tails(&self, token: TokenId) -> impl Iterator<Item = &[TokenId]> {
+        let first = self.heads.partition_point(|(head, _)| *head < token);
+        let heads = self.heads[first..].iter().take_while(move |(head, _)| *head == token);
+        heads.map(move |(_, tail)| &*self.tails[usize::from(*tail)])
+    }
+
+    /// True when `token` is a sequence by itself.
+    pub fn is_sequence(&self, token: TokenId) -> bool {
+        self.tails(token).any(<[TokenId]>::is_empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breakers_are_found_by_their_first_token() {
+        let tails: Vec<Box<[TokenId]>> = vec![Box::default(), Box::from([7, 8])];
+        let breakers = Breakers::new(vec![(5, 1), (3, 0), (5, 0), (9, 1), (5, 1)], tails);
+        let tails = |token| breakers.tails(token).map(<[TokenId]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(tails(5), [vec![], vec![7, 8]]);
+        assert_eq!(tails(9), [vec![7, 8]]);
+        assert!(tails(4).is_empty() && tails(10).is_empty());
+        assert!(breakers.is_sequence(3) && breakers.is_sequence(5));
+        assert!(!breakers.is_sequence(9) && !breakers.is_sequence(4));
+    }
+
+    #[test]
+    fn the_defaults_change_nothing() {
+        let (chain, sampling) = (Chain::default(), Sampling::default());
+        assert!(SamplerKind::ORDER.iter().all(|kind| !chain.is_on(*kind, &sampling)));
+    }
+}

@@ -1,0 +1,137 @@
+//! The decode lane by itself, fed by hand.
+
+use std::sync::Arc;
+
+use crate::support::world::capacity;
+use corelane::decode::DecodeLane;
+use corelane::model::fake::{END, FakeModel, FakeOptions};
+use corelane::ring::message::{Batch, Failed, Input, Row, Start};
+use corelane::scheduler::{Capacity, NewSequence, Scheduler};
+use corelane::types::{Generation, Owner, Position, Sampling, SlotId};
+
+fn lane(slots: usize) -> DecodeLane<FakeModel> {
+    let model = FakeModel::new(slots, 100 * slots, 32, FakeOptions::default());
+    DecodeLane::new(model, slots, 100, Box::new([END]), Arc::default())
+}
+
+fn owner(slot: u16, generation: u32) -> Owner {
+    Owner { slot: SlotId(slot), generation: Generation(generation) }
+}
+
+fn start(owner: Owner, keep: u32) -> Start {
+    Start {
+        owner,
+        source: owner.slot,
+        keep: Position(keep),
+        prompt_tokens: 3,
+        sampling: Sampling::greedy(),
+        advanced: None,
+        mu: 0.0,
+    }
+}
+
+fn row(owner: Owner, position: u32, sample: bool) -> Row {
+    Row { owner, position: Position(position), input: Input::Token(65), sample }
+}
+
+/// Of the slots that decode, those with a prompt's slot between them would be split.
+#[test]
+fn prompts_run_behind_those_that_decode_where_these_are_neighbours() {
+    for (prompt, calls) in [(2, 2), (1, 1)] {
+        let mut lane = lane(3);
+        let decoding = (0..3).filter(|slot| *slot != prompt);
+        let mut batch = Batch::default();
+        for slot in 0..3 {
+            batch.starts.push(start(owner(slot, 1), 0)).unwrap();
+        }
+        batch.rows.extend(decoding.clone().map(|slot| row(owner(slot, 1), 0, true)));
+        lane.step(&mut batch);
+        batch.clear();
+        let before = lane.backend().calls();
+        for slot in 0..3 {
+            let rows = if slot == prompt { 0..3 } else { 1..2 };
+            batch.rows.extend(rows.map(|at| row(owner(slot, 1), at, at != 0)));
+        }
+        // A sequence samples once.
+        batch
+            .rows
+            .iter_mut()
+            .filter(|row| row.owner.slot.0 == prompt && row.position.0 == 1)
+            .for_each(|row| row.sample = false);
+        lane.step(&mut batch);
+        assert_eq!(lane.backend().calls() - before, calls, "the prompt is in slot {prompt}");
+        assert_eq!((batch.samples.len(), batch.failed.len()), (3, 0));
+        for slot in 0..3 {
+            let tokens = if slot == prompt { 3 } else { 2 };
+            assert_eq!(lane.backend().tokens_in(SlotId(slot)), tokens, "slot {slot}");
+        }
+    }
+}
+
+/// What ran before the failure has run; what was behind it begins again where it stood.
+#[test]
+fn a_prompt_that_fails_does_not_take_those_that_decode_with_it() {
+    let options = FakeOptions { fail_one_in: 3, ..FakeOptions::default() };
+    let model = FakeModel::new(2, 200, 32, options);
+    let mut lane = DecodeLane::new(model, 2, 100, Box::new([END]), Arc::default());
+    let mut batch = Batch::default();
+    batch.starts.push(start(owner(0, 1), 0)).unwrap();
+    batch.rows.push(row(owner(0, 1), 0, true)).unwrap();
+    lane.step(&mut batch); // the first call
+    batch.clear();
+    batch.starts.push(start(owner(1, 1), 0)).unwrap();
+    batch.rows.push(row(owner(0, 1), 1, true)).unwrap();
+    batch.rows.extend((0..3).map(|at| row(owner(1, 1), at, at == 2)));
+    lane.step(&mut batch); // the second, and the third, which fails
+    assert!(batch.step_failed);
+    assert_eq!(batch.samples.iter().map(|sample| sample.owner).collect::<Vec<_>>(), [owner(0, 1)]);
+    assert_eq!(batch.failed.as_slice(), [Failed { owner: owner(1, 1), next: Position(0) }]);
+    assert_eq!(
+        (lane.next_position(SlotId(0)), lane.next_position(SlotId(1))),
+        (Position(2), Position(0))
+    );
+}
+
+/// Invariant 6 and defect 3: a slot holds nothing of its last owner but what its
+/// next one begins with.
+#[test]
+fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
+    let mut lane = lane(1);
+    let mut batch = Batch::default();
+    batch.starts.push(start(owner(0, 1), 0)).unwrap();
+    batch.rows.extend((0..3).map(|position| row(owner(0, 1), position, false)));
+    lane.step(&mut batch);
+    assert_eq!(lane.backend().tokens_in(SlotId(0)), 3);
+    batch.clear();
+    batch.starts.push(start(owner(0, 2), 2)).unwrap();
+    lane.step(&mut batch);
+    assert_eq!(lane.backend().tokens_in(SlotId(0)), 2);
+    assert!(batch.failed.is_empty());
+    // More than there is cannot be begun with: the scheduler is told how much is.
+    batch.clear();
+    batch.starts.push(start(owner(0, 3), 5)).unwrap();
+    batch.rows.push(row(owner(0, 3), 5, false)).unwrap();
+    lane.step(&mut batch);
+    let failed = Failed { owner: owner(0, 3), next: Position(2) };
+    assert_eq!(batch.failed.as_slice(), [failed]);
+    assert_eq!(batch.rows_dropped, 1);
+}
+
+/// Invariant 5: positions are checked on both sides.
+#[test]
+#[should_panic(expected = "the batch is at position Position(5), the decode lane at Position(4)")]
+fn a_wrong_position_ends_the_process_with_both_numbers() {
+    let mut scheduler = Scheduler::new(Capacity { step_rows: 32, ..capacity(1, 100) });
+    let mut lane = lane(1);
+    let prompt = [65, 66, 67, 68].into();
+    let new = NewSequence::new(prompt, 10, Sampling::greedy());
+    scheduler.admit(vec![new], |_, _| ()).unwrap();
+    let mut batch = Batch::default();
+    scheduler.schedule(&mut batch);
+    lane.step(&mut batch);
+    scheduler.complete(&batch, |_| ());
+    batch.clear();
+    scheduler.schedule(&mut batch);
+    batch.rows[0].position = batch.rows[0].position.next();
+    lane.step(&mut batch);
+}

@@ -1,0 +1,308 @@
+//! Whatever a server answers is what `src/api/openapi.json` says of it.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::time::Duration;
+
+use crate::support::openapi::{assert_valid, document, operations, payloads, resolve, validator};
+use crate::support::{Response, TestServer, config, eventually, post_bytes};
+use corelane::config::ServeConfig;
+use corelane::limits;
+use corelane::model::fake::FakeOptions;
+use corelane::types::Pooling;
+use serde_json::{Value, json};
+
+/// Sends a request and holds the answer against the document.
+fn ask(server: &TestServer, method: &str, path: &str, headers: &str, body: &str) -> Response {
+    let mut client = server.connect();
+    let target = path.replace("{model}", &server.served.name.replace(' ', "%20"));
+    let (upper, length) = (method.to_uppercase(), body.len());
+    let length = if headers.contains("Content-Length") || headers.contains("Transfer-Encoding") {
+        String::new()
+    } else {
+        format!("Content-Length: {length}\r\n")
+    };
+    let head = format!("{upper} {target} HTTP/1.1\r\nHost: test\r\n{length}{headers}\r\n");
+    client.send(format!("{head}{body}").as_bytes());
+    let response = if method == "head" {
+        let (status, headers) = client.head().unwrap();
+        Response { status, headers, body: String::new() }
+    } else {
+        client.response()
+    };
+    hold_against(&document(), method, path, &response);
+    response
+}
+
+fn hold_against(document: &Value, method: &str, path: &str, response: &Response) {
+    let what = format!("{method} {path}: {} {}", response.status, response.body);
+    let operation = &resolve(document, &document["paths"][path])[method];
+    let described = operation["responses"].get(response.status.to_string());
+    let described = resolve(document, described.unwrap_or_else(|| panic!("not described: {what}")));
+    for (name, header) in described["headers"].as_object().unwrap() {
+        let schema = &resolve(document, header)["schema"];
+        let text = response.header(name).unwrap_or_else(|| panic!("no {name}: {what}"));
+        let value = match schema["type"].as_str() {
+            Some("integer") => serde_json::from_str(text).unwrap(),
+            _ => text.into(),
+        };
+        assert_valid(document, schema, &value, &what);
+    }
+    let Some(content) = described.get("content") else {
+        assert!(response.body.is_empty(), "{what}");
+        return;
+    };
+    let media = response.header("content-type").unwrap();
+    let media = content.get(media).unwrap_or_else(|| panic!("{media} is not described: {what}"));
+    match media.get("x-event-schema") {
+        None => assert_valid(document, &media["schema"], &response.json(), &what),
+        Some(schema) => {
+            let payloads = payloads(&response.body);
+            assert!(!payloads.is_empty(), "{what}");
+            payloads.iter().for_each(|payload| assert_valid(document, schema, payload, &what));
+        }
+    }
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+/// The built-in model with what it does not have of its own: a template that knows
+/// tools, and a way from vectors of tokens to that of a text.
+fn able() -> ServeConfig {
+    let chat_template = Some(include_str!("../templates/qwen2.5.jinja").to_owned());
+    ServeConfig { chat_template, pooling: Some(Pooling::Mean), ..config() }
+}
+
+/// Requests that [`able`] serves, some for every path.
+fn good() -> Vec<(&'static str, Value)> {
+    let messages = json!([{"role": "user", "content": "What is 3 plus 4?"}]);
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x", "y"]}},
+        "required": ["a"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "s", "schema": schema}});
+    let usage = json!({"include_usage": true});
+    let city = json!({"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}},
+        "required": ["city"], "additionalProperties": false});
+    let tools = json!([{"type": "function", "function": {"name": "weather", "parameters": city}}]);
+    vec![
+        ("/v1/completions", json!({"prompt": "Once", "max_tokens": 8, "temperature": 0})),
+        ("/v1/completions", json!({"prompt": ["Once", "The"], "n": 2, "max_tokens": 4})),
+        ("/v1/completions", json!({"prompt": "Once", "max_tokens": 4, "logprobs": 2})),
+        ("/v1/completions", json!({"prompt": "Once", "max_tokens": 4, "echo": true})),
+        ("/v1/completions", json!({"prompt": "Once", "max_tokens": 60, "json_schema": schema})),
+        (
+            "/v1/completions",
+            json!({"prompt": [100, 101], "max_tokens": 4, "stream": true, "stream_options": usage}),
+        ),
+        ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 16})),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "max_tokens": 4, "n": 2, "logprobs": true,
+                "top_logprobs": 3}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "max_tokens": 60, "response_format": format}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "max_tokens": 8, "stream": true, "stream_options": usage}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "max_tokens": 200, "tools": tools,
+                "tool_choice": "required", "parallel_tool_calls": false}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "max_tokens": 200, "tools": tools,
+                "tool_choice": "required", "stream": true}),
+        ),
+        ("/v1/embeddings", json!({"input": ["hello", "world"]})),
+        ("/v1/embeddings", json!({"input": [[100, 101]], "encoding_format": "base64"})),
+        ("/v1/messages", json!({"model": "any", "messages": messages, "max_tokens": 16})),
+        (
+            "/v1/messages",
+            json!({"model": "any", "messages": messages, "max_tokens": 200, "stream": true,
+                "tools": [{"name": "weather", "input_schema": city}],
+                "tool_choice": {"type": "any"}}),
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "any", "messages": messages, "max_tokens": 16, "stream": true}),
+        ),
+        ("/v1/messages/count_tokens", json!({"model": "any", "messages": messages})),
+        ("/completion", json!({"prompt": "Once", "n_predict": 4, "n_probs": 2})),
+        ("/completion", json!({"prompt": ["Once", "The"], "n_predict": 4, "return_tokens": true})),
+        ("/completion", json!({"prompt": "Once", "n_predict": 4, "stream": true})),
+        ("/tokenize", json!({"content": "Hello w\u{f6}rld"})),
+        ("/tokenize", json!({"content": "Hello w\u{f6}rld", "with_pieces": true})),
+        ("/detokenize", json!({"tokens": [100, 101]})),
+        ("/apply-template", json!({"messages": messages})),
+        ("/generate", json!({"prompt": "Once", "max_tokens": 8})),
+        ("/generate", json!({"prompt": "Once", "max_tokens": 8, "stream": true})),
+        ("/generate_stream", json!({"prompt": "Once", "max_tokens": 8})),
+        ("/encode", json!({"text": "Once"})),
+    ]
+}
+
+#[test]
+fn good_requests_are_described_and_answered_as_described() {
+    let server = TestServer::builtin(able());
+    let document = document();
+    let mut left: BTreeSet<&str> = operations(&document)
+        .filter(|(_, method, _)| *method == "post")
+        .filter(|(path, ..)| document["paths"][path].get("$ref").is_none())
+        .map(|(path, ..)| path)
+        .collect();
+    for (path, body) in good() {
+        let media = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+        assert_valid(&document, &media["schema"], &body, path);
+        let response = ask(&server, "post", path, JSON, &body.to_string());
+        assert_eq!(response.status, 200, "{path} {body}: {}", response.body);
+        left.remove(path);
+    }
+    assert!(left.is_empty(), "no good request for {left:?}");
+    for (path, method, _) in operations(&document) {
+        let expected = match method {
+            "post" => continue,
+            "options" => 204,
+            _ => 200,
+        };
+        assert_eq!(ask(&server, method, path, "", "").status, expected, "{method} {path}");
+    }
+    for level in ["basic", "detailed", "full"] {
+        let response = server.get(&format!("/health?level={level}"));
+        assert_eq!(response.status, 200);
+        hold_against(&document, "get", "/health", &response);
+    }
+    assert_eq!(server.get("/openapi.json").json(), document);
+}
+
+/// Wrong in what they ask for, each by its schema, too.
+fn bad() -> Vec<(&'static str, Value)> {
+    let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
+    vec![
+        ("/v1/completions", json!({"prompt": ""})),
+        ("/v1/completions", json!({"prompt": "a", "temperature": 3})),
+        ("/v1/completions", json!({"prompt": "a", "n": 0})),
+        ("/v1/completions", json!({"prompt": "a", "stop": [""]})),
+        ("/v1/completions", json!({"prompt": "a", "response_format": {"type": "xml"}})),
+        ("/v1/chat/completions", json!({"messages": []})),
+        ("/v1/chat/completions", json!({"messages": [{"role": "king", "content": "a"}]})),
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": image}]})),
+        ("/v1/chat/completions", json!({"messages": [{"role": "user"}]})),
+        ("/v1/embeddings", json!({"input": ""})),
+        ("/v1/embeddings", json!({"input": "a", "encoding_format": "hex"})),
+        ("/v1/messages", json!({"max_tokens": 5, "messages": [{"role": "king", "content": "a"}]})),
+        ("/v1/messages", json!({"max_tokens": 0, "messages": [{"role": "user", "content": "a"}]})),
+        ("/v1/messages/count_tokens", json!({"messages": "a"})),
+        ("/completion", json!({"prompt": "a", "n_predict": "many"})),
+        ("/tokenize", json!({"content": 5})),
+        ("/detokenize", json!({"tokens": ["a"]})),
+        ("/detokenize", json!({"tokens": [-1]})),
+        ("/apply-template", json!({"messages": "a"})),
+        ("/generate", json!({"prompt": 5})),
+        ("/generate_stream", json!({"prompt": "a", "max_tokens": 0})),
+        ("/encode", json!({"text": ["a"]})),
+    ]
+}
+
+#[test]
+fn bad_requests_are_refused_as_described() {
+    let server = TestServer::builtin(config());
+    let document = document();
+    for (path, body) in bad() {
+        let media = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+        let accepted = validator(&document, &media["schema"]).is_valid(&body);
+        assert!(!accepted, "{path}: the document allows {body}");
+        let response = ask(&server, "post", path, JSON, &body.to_string());
+        assert_eq!(response.status, 400, "{path} {body}: {}", response.body);
+    }
+    // It has no pooling.
+    assert_eq!(ask(&server, "post", "/v1/embeddings", JSON, r#"{"input":"a"}"#).status, 400);
+    let too_long = format!("Content-Length: {}\r\n", limits::BODY_BYTES_MAX + 1);
+    for (path, method, _) in operations(&document) {
+        let refused = |headers: &str, body: &str, status: u16| {
+            let response = ask(&server, method, path, headers, body);
+            assert_eq!(response.status, status, "{method} {path} {headers:?} {body}");
+        };
+        if method == "post" {
+            for body in ["", "{", "[1]", "{}", "{\"a\":1e400}", "nul"] {
+                refused(JSON, body, 400);
+            }
+            refused("Content-Type: text/plain\r\n", "{}", 415);
+        }
+        if method == "get" || method == "post" {
+            refused("Expect: cake\r\n", "", 417);
+            refused("Transfer-Encoding: gzip\r\n", "", 501);
+            refused(&format!("X: {}\r\n", "x".repeat(limits::HEAD_BYTES_MAX)), "", 431);
+            refused(&too_long, "", 413);
+        }
+    }
+    let response = server.get("/v1/models/nope");
+    assert_eq!(response.status, 404);
+    hold_against(&document, "get", "/v1/models/{model}", &response);
+    let response = server.get("/health?level=most");
+    assert_eq!(response.status, 400);
+    hold_against(&document, "get", "/health", &response);
+}
+
+#[test]
+fn who_may_come_in_is_described() {
+    let keys = vec![crate::support::key("secret")];
+    let server = TestServer::builtin(ServeConfig { keys, ..config() });
+    for (path, method, operation) in operations(&document()) {
+        let public = operation.get("security") == Some(&json!([]));
+        let response = ask(&server, method, path, JSON, "");
+        assert_eq!(response.status == 401, !public, "{method} {path}: {}", response.status);
+        for header in ["Authorization: Bearer secret\r\n", "X-Api-Key: secret\r\n"] {
+            assert_ne!(ask(&server, method, path, header, "").status, 401, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn what_a_server_says_while_it_loads_is_described() {
+    let mut server = corelane::lanes::Server::start(config()).unwrap();
+    let document = document();
+    for (path, method, _) in operations(&document).filter(|(_, method, _)| *method != "options") {
+        let mut client = crate::support::Client::connect(server.address());
+        let (upper, target) = (method.to_uppercase(), path.replace("{model}", "any"));
+        client.send(format!("{upper} {target} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+        let (status, headers) = client.head().unwrap();
+        let length = headers.iter().find(|(name, _)| name == "content-length").unwrap();
+        let mut body = vec![0; if method == "head" { 0 } else { length.1.parse().unwrap() }];
+        client.stream.read_exact(&mut body).unwrap();
+        let response = Response { status, headers, body: String::from_utf8(body).unwrap() };
+        assert_eq!(response.status, 503, "{method} {path}");
+        hold_against(&document, method, path, &response);
+    }
+    server.load_fake(FakeOptions::default()).unwrap();
+    server.control().drain();
+    server.join();
+}
+
+#[test]
+fn a_full_server_and_a_late_answer_are_described() {
+    let step = Duration::from_millis(20);
+    let options = FakeOptions { step, ..FakeOptions::default() };
+    let one = ServeConfig { parallel: 1, queue_requests: 1, ..config() };
+    let server = TestServer::fake_with(one, options);
+    let hold = r#"{"prompt":"hold","max_tokens":4000}"#;
+    let mut holder = server.connect();
+    holder.send(post_bytes("/generate_stream", hold).as_bytes());
+    holder.head().unwrap();
+    let generating = ["/v1/completions", "/completion", "/generate", "/generate_stream"];
+    for path in generating {
+        let late = r#"{"prompt":"late","timeout_ms":30}"#;
+        assert_eq!(ask(&server, "post", path, JSON, late).status, 504, "{path}");
+    }
+    let mut waiting = server.connect();
+    waiting.send(post_bytes("/generate_stream", hold).as_bytes());
+    for path in generating {
+        eventually("the queue is full", || {
+            let refused = r#"{"prompt":"refused","timeout_ms":30}"#;
+            ask(&server, "post", path, JSON, refused).status == 429
+        });
+    }
+}

@@ -1,0 +1,143 @@
+//! The documents are true: commands run as they stand there, every flag and every metric has its
+//! line, links lead somewhere.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Client, TestServer, config};
+use corelane::config::ServeConfig;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The pages that a user reads.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md"]
+            .map(PathBuf::from)
+            .to_vec();
+    pages.extend(
+        ["perf", "flamegraphs", "examples"].map(|folder| Path::new(folder).join("README.md")),
+    );
+    for entry in std::fs::read_dir(root().join("docs")).unwrap() {
+        pages.push(Path::new("docs").join(entry.unwrap().file_name()));
+    }
+    pages
+}
+
+/// The lines of all pages that begin with a command.
+fn commands(program: &str) -> Vec<String> {
+    let texts = pages().into_iter().map(|page| read(page).replace("\\\n", " "));
+    let texts: Vec<String> = texts.collect();
+    let lines = texts.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with(program));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_curl_commands_work() {
+    let ops_addr = Some("127.0.0.1:0".into());
+    let server = TestServer::builtin(ServeConfig { ops_addr, ..config() });
+    let commands = commands("curl ");
+    assert!(commands.len() >= 2, "the README shows curl");
+    for command in commands {
+        let command = command.replace("127.0.0.1:8080", &server.address.to_string());
+        let command = command.replace("127.0.0.1:9090", &server.ops_address().to_string());
+        let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+        let body = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && !body.is_empty(), "{command}: {output:?}");
+        assert!(!body.contains("\"error\""), "{command}: {body}");
+    }
+}
+
+/// `examples/curl.sh` stops at the first answer that is an error.
+#[test]
+fn the_curl_examples_work() {
+    let server = TestServer::builtin(config());
+    let mut command = Command::new("sh");
+    command.arg(root().join("examples/curl.sh"));
+    command.env("BASE_URL", format!("http://{}", server.address));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("3 plus 4 is 7") && said.contains("data: [DONE]"), "{said}");
+}
+
+#[test]
+fn the_bench_commands_work() {
+    let server = TestServer::builtin(config());
+    let commands = commands("corelane bench serve ");
+    assert!(!commands.is_empty(), "the README shows the load generator");
+    for command in commands {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_corelane"));
+        program.args(command.split(' ').skip(1));
+        let output = program.args(["--base-url", &format!("http://{}", server.address)]).output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {stderr}");
+    }
+}
+
+/// The table of flags is the program's.
+#[test]
+fn every_flag_has_its_line() {
+    let help = |command: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_corelane"));
+        let output = program.args(command).arg("--help").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let longs = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
+        let longs = words.filter(|word| word.starts_with("--") && word.len() > 3);
+        longs.map(str::to_owned).collect()
+    };
+    let page = longs(&read("docs/flags.md"));
+    let serve = longs(&help(&["serve"]));
+    for flag in &serve {
+        let known = ["--help", "--predict"].contains(&flag.as_str());
+        assert!(known || page.contains(flag), "docs/flags.md does not have {flag}");
+    }
+    let others = [&["bench", "serve"][..], &["bench", "ladder"], &["model", "synth"], &[]];
+    let others: Vec<String> = others.iter().flat_map(|command| longs(&help(command))).collect();
+    for flag in page.iter().chain(&longs(&read("README.md"))) {
+        let known = serve.contains(flag) || others.contains(flag);
+        assert!(known, "the program does not have {flag}");
+    }
+}
+
+/// Every metric that is shown has its line.
+#[test]
+fn every_metric_has_its_line() {
+    let ops_addr = Some("127.0.0.1:0".into());
+    let server = TestServer::fake(ServeConfig { ops_addr, ..config() }, 0);
+    let page = Client::connect(server.ops_address()).get("/metrics").body;
+    let document = read("docs/metrics.md");
+    for family in page.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = family.split_once(' ').unwrap();
+        let shown = if kind == "counter" { format!("`{name}_total`") } else { format!("`{name}`") };
+        assert!(document.contains(&shown), "{shown}");
+    }
+}
+
+/// Links to files of this repository lead to files.
+#[test]
+fn links_lead_somewhere() {
+    let mut links = 0;
+    for page in pages() {
+        let text = read(&page);
+        for part in text.split("](").skip(1) {
+            let target = part.split([')', '#']).next().unwrap();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            links += 1;
+            let path = root().join(page.parent().unwrap()).join(target);
+            assert!(path.exists(), "{} links to {target}", page.display());
+        }
+    }
+    assert!(links > 50, "{links} links");
+}

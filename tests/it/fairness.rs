@@ -1,0 +1,137 @@
+//! What the scheduler promises to those who share it, with numbers: nobody starves, keys
+//! have their shares and their places in the queue.
+
+use std::time::Duration;
+
+use crate::support::world::{World, capacity};
+use corelane::scheduler::{Capacity, NewSequence};
+use corelane::types::KeyId;
+
+/// Two keys of equal weight, one of which offers fifty times as much as the
+/// other: they are served alike, as long as both want more than they get.
+#[test]
+fn keys_of_equal_weight_are_served_alike() {
+    let mut world = World::new(Capacity { weights: vec![1.0, 1.0], ..capacity(8, 1024) });
+    let ratio = serve_two_keys(&mut world, 8, Duration::from_secs(400));
+    assert!((0.9..1.1).contains(&ratio), "the greedy key had {ratio} of the other's tokens");
+}
+
+/// With three times the weight, three times the tokens.
+#[test]
+fn keys_are_served_by_their_weight() {
+    let mut world = World::new(Capacity { weights: vec![1.0, 3.0], ..capacity(8, 1024) });
+    let ratio = 3.0 * serve_two_keys(&mut world, 24, Duration::from_secs(400));
+    assert!((0.9..1.1).contains(&ratio), "the greedy key had {ratio} of its share");
+}
+
+/// What a key was served while nobody else wanted anything is not held against it, nor
+/// what one did not use held for it.
+#[test]
+fn a_key_that_was_idle_is_owed_nothing() {
+    for alone in [KeyId(0), KeyId(1)] {
+        let mut world = World::new(Capacity { weights: vec![1.0, 1.0], ..capacity(8, 1024) });
+        for _ in 0..100 {
+            let new = NewSequence { key: alone, ..world.request(100, 30) };
+            world.send(new).unwrap();
+        }
+        while world.step() {}
+        let ratio = serve_two_keys(&mut world, 8, Duration::from_secs(300));
+        assert!((0.9..1.1).contains(&ratio), "after {alone:?} alone: {ratio}");
+    }
+}
+
+/// The first of two keys keeps 400 requests open, the other one `few`. By how many times
+/// more tokens the first was served, prompts and all, counted by what came back.
+fn serve_two_keys(world: &mut World, few: usize, time: Duration) -> f64 {
+    const PROMPT: usize = 20;
+    world.served.clear();
+    let until = world.now + time;
+    let mut tokens = [0.0; 2];
+    while world.now < until {
+        for (key, wanted) in [(KeyId(0), 400), (KeyId(1), few)] {
+            let open = world.served.values().filter(|s| s.key == key && !s.ended).count();
+            for _ in open..wanted {
+                let new = NewSequence { key, ..world.request(PROMPT, 30) };
+                world.send(new);
+            }
+        }
+        world.step();
+        world.served.retain(|_, served| {
+            if served.ended {
+                tokens[served.key.index()] += (PROMPT + served.tokens as usize) as f64;
+            }
+            !served.ended
+        });
+    }
+    tokens[0] / tokens[1]
+}
+
+/// One key cannot fill the queue so that another one finds no place in it.
+#[test]
+fn a_full_queue_has_room_for_the_other_keys() {
+    let weights = vec![1.0, 1.0];
+    let mut world = World::new(Capacity { weights, queue_sequences: 64, ..capacity(8, 1024) });
+    let mut send = |key| {
+        let new = NewSequence { key, ..world.request(20, 30) };
+        world.send(new).is_some()
+    };
+    let greedy = (0..200).filter(|_| send(KeyId(0))).count();
+    assert_eq!(greedy, 8 + 64 - 16, "a quarter is set aside for the other one");
+    let other = (0..200).filter(|_| send(KeyId(1))).count();
+    assert_eq!(other, 16);
+}
+
+/// Everybody has a first token within a bounded time, though nine tenths of what the
+/// server can do is asked for at random, for hours, by two priorities.
+#[test]
+fn nobody_starves() {
+    let request = |world: &mut World, i: usize| {
+        let new = world.request(10 + 37 * (i % 9), 5 + (i % 20) as u32);
+        NewSequence { priority: i32::from(i.is_multiple_of(4)), ..new }
+    };
+    let mut world = World::new(capacity(4, 1024));
+    for i in 0..400 {
+        let new = request(&mut world, i);
+        world.send(new).expect("the queue has room");
+    }
+    while world.step() {}
+    let gap = world.now.as_secs_f64() / 400.0 / 0.9;
+    world.served.clear();
+
+    let (mut next, mut hash, mut worst) = (world.now, 1u64, Duration::ZERO);
+    for i in 0..6_000 {
+        hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        let uniform = (hash >> 11) as f64 / (1u64 << 53) as f64;
+        next += Duration::from_secs_f64(-gap * (1.0 - uniform).ln());
+        while world.now < next && world.step() {}
+        world.now = world.now.max(next);
+        let new = request(&mut world, i);
+        world.send(new).expect("the queue has room");
+        world.served.retain(|_, served| {
+            let first = served.first_token.unwrap_or(world.now);
+            worst = worst.max(first - served.arrived);
+            !served.ended
+        });
+    }
+    let service = Duration::from_secs_f64(gap);
+    assert!(worst < 60 * service, "somebody waited {worst:?}; one is served each {service:?}");
+}
+
+/// Of prompts that are equally long, the first to come is the first to be computed, however
+/// long they have waited.
+#[test]
+fn equal_prompts_are_computed_in_the_order_they_came() {
+    let mut world = World::new(capacity(8, 1024));
+    let mut sent = Vec::new();
+    while sent.len() < 40 {
+        let open = world.served.values().filter(|served| !served.ended).count();
+        for _ in open..8 {
+            let new = world.request(500, 30);
+            sent.push(world.send(new).unwrap());
+        }
+        world.step();
+    }
+    while world.step() {}
+    let first = sent.iter().map(|id| world.served[id].first_token.unwrap());
+    assert!(first.is_sorted(), "somebody was overtaken");
+}

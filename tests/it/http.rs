@@ -1,0 +1,327 @@
+//! The server over real sockets, with the fake model: HTTP as a peer may send
+//! it, well or badly.
+
+use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::support::{Client, TestServer, config, eventually, post_bytes};
+use corelane::clock::Clock;
+use corelane::config::ServeConfig;
+use corelane::limits::{
+    BODY_BYTES_MAX, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, SWEEP_INTERVAL,
+};
+use corelane::model::fake::continuation;
+use corelane::types::TokenId;
+
+fn fake_text(prompt: &str, max_tokens: usize) -> String {
+    let prompt: Vec<TokenId> = prompt.bytes().map(TokenId::from).collect();
+    continuation(&prompt, max_tokens, 0).iter().map(|token| *token as u8 as char).collect()
+}
+
+const GREEDY: &str = r#"{"prompt":"abc","max_tokens":5,"temperature":0}"#;
+
+#[test]
+fn a_connection_serves_many_requests_and_pipelines_them() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        let response = client.post("/v1/completions", GREEDY);
+        assert_eq!(response.status, 200);
+        assert_eq!(response.json()["choices"][0]["text"], fake_text("abc", 5));
+        assert_eq!(client.get("/health").json()["status"], "ok");
+    }
+    // Three at once, the second streamed; answered in order.
+    let streamed = GREEDY.replace('}', ",\"stream\":true}");
+    let get = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+    let bytes =
+        post_bytes("/v1/completions", GREEDY) + &post_bytes("/v1/completions", &streamed) + get;
+    client.send(bytes.as_bytes());
+    assert_eq!(client.response().json()["choices"][0]["text"], fake_text("abc", 5));
+    assert_eq!(client.response().events().last().unwrap(), "[DONE]");
+    assert_eq!(client.response().json()["status"], "ok");
+}
+
+#[test]
+fn bodies_come_in_chunks_and_pieces() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let (first, second) = GREEDY.split_at(7);
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+         {:x}\r\n{first}\r\n{:x};x=y\r\n{second}\r\n0\r\nT: u\r\n\r\n",
+        first.len(),
+        second.len()
+    );
+    for piece in request.as_bytes().chunks(11) {
+        client.send(piece);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(client.response().json()["choices"][0]["text"], fake_text("abc", 5));
+}
+
+#[test]
+fn expect_continue_is_answered_before_the_body() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let head = |path: &str, length: usize| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\
+             Expect: 100-continue\r\n\r\n"
+        )
+    };
+    client.send(head("/v1/completions", GREEDY.len()).as_bytes());
+    assert_eq!(client.head().unwrap().0, 100);
+    client.send(GREEDY.as_bytes());
+    assert_eq!(client.response().status, 200);
+    // What will not be served is refused before the body is sent.
+    client.send(head("/nope", 1000).as_bytes());
+    assert_eq!(client.response().status, 404);
+    assert!(client.is_closed());
+    let mut client = server.connect();
+    client.send(head("/v1/completions", BODY_BYTES_MAX + 1).as_bytes());
+    assert_eq!(client.response().status, 413);
+}
+
+#[test]
+fn head_and_preflight_have_no_body() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    client.send(b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (status, headers) = client.head().unwrap();
+    assert_eq!(status, 200);
+    assert!(headers.contains(&("content-length".into(), "15".into())));
+    client.send(
+        b"OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\
+          Access-Control-Request-Method: POST\r\n\r\n",
+    );
+    let preflight = client.response();
+    assert_eq!(preflight.status, 204);
+    assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
+    assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "fake");
+    // Errors, too: whatever comes next is the next response.
+    client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().unwrap().0, 404);
+    assert_eq!(client.response().status, 200);
+    client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(client.head().unwrap().0, 404);
+    assert!(client.is_closed(), "and no body before that");
+}
+
+/// More sent ahead than anybody sends: the running request is answered whole
+/// before what follows it is looked at.
+#[test]
+fn a_flood_behind_a_running_request_waits_for_it() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let body = r#"{"prompt":"abc","max_tokens":4000,"temperature":0}"#;
+    let mut bytes = post_bytes("/v1/completions", body).into_bytes();
+    let flood = vec![b'G'; 4 * corelane::limits::PIPELINE_BYTES_MAX];
+    bytes.extend(post_bytes("/v1/completions", std::str::from_utf8(&flood).unwrap()).bytes());
+    let mut writer = client.stream.get_ref().try_clone().unwrap();
+    let flood = std::thread::spawn(move || writer.write_all(&bytes));
+    let running = client.response();
+    assert_eq!(running.status, 200);
+    assert_eq!(running.json()["usage"]["completion_tokens"], 4000);
+    assert_eq!(client.response().status, 400, "the flood is no JSON");
+    flood.join().unwrap().unwrap();
+}
+
+/// What a head says of whom to answer holds even where it is refused.
+#[test]
+fn a_refused_head_is_answered_in_its_own_dialect_with_its_own_id() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    client.send(
+        b"POST /generate HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\
+          Content-Length: 9000000\r\n\r\n",
+    );
+    let response = client.response();
+    assert_eq!(response.status, 413);
+    assert_eq!(response.header("x-request-id"), Some("mine"));
+    assert_eq!(response.json()["success"], false);
+    let mut client = server.connect();
+    client.send(b"HEAD /health HTTP/1.1\r\nHost: a\r\nExpect: cake\r\n\r\n");
+    assert_eq!(client.head().unwrap().0, 417);
+    assert!(client.is_closed(), "and no body before that");
+}
+
+#[test]
+fn http_1_0_gets_no_chunks() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let body = GREEDY.replace('}', ",\"stream\":true}");
+    let request =
+        format!("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    client.send(request.as_bytes());
+    let response = client.response();
+    assert_eq!(response.header("transfer-encoding"), None);
+    assert_eq!(response.header("connection"), Some("close"));
+    assert_eq!(response.events().last().unwrap(), "[DONE]");
+}
+
+#[test]
+fn every_error_has_its_status_and_shape() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    let big = format!("{{\"prompt\":\"{}\"}}", "x".repeat(5000));
+    for (path, body, status, part) in [
+        ("/v1/completions", "{\"prompt\":", 400, "at byte 10"),
+        ("/v1/completions", "[]", 400, "must be a JSON object"),
+        ("/v1/completions", "", 400, "at byte 0"),
+        ("/v1/completions", r#"{"prompt":""}"#, 400, "empty"),
+        ("/v1/completions", r#"{"prompt":"a","max_tokens":5000}"#, 400, "5001 together"),
+        ("/v1/completions", &big, 400, "5000 tokens"),
+        ("/v1/completions", r#"{"prompt":"a","n":0}"#, 400, "n must be a whole number from 1"),
+        ("/nothing", "{}", 404, "/nothing"),
+        ("/health", "{}", 405, "GET"),
+    ] {
+        let response = client.post(path, body);
+        assert_eq!(response.status, status, "{path} {body}");
+        let error = &response.json()["error"];
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(part), "{message:?} says {part:?}");
+        assert!(error["type"].is_string() && error.get("param").is_some());
+        assert!(response.header("x-request-id").is_some());
+    }
+    assert_eq!(client.get("/generate").header("allow"), Some("POST, OPTIONS"));
+
+    let response = client.post("/generate", "{\"prompt\":");
+    assert_eq!((response.status, &response.json()["success"]), (400, &false.into()));
+    assert!(response.json()["message"].as_str().unwrap().contains("at byte 10"));
+
+    let mut client = server.connect();
+    client.send(
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n\
+          Content-Length: 2\r\n\r\n{}",
+    );
+    assert_eq!(client.response().status, 415);
+    // The connection lives on after each of these.
+    assert_eq!(client.get("/health").status, 200);
+}
+
+#[test]
+fn what_cannot_be_trusted_is_refused_and_closed() {
+    let server = TestServer::fake(config(), 0);
+    for (request, status) in [
+        ("GARBAGE\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (
+            "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
+             Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+            400,
+        ),
+        ("GET / HTTP/1.1\nHost: a\n\n", 400),
+        ("GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505),
+        ("POST /generate HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", 413),
+    ] {
+        let mut client = server.connect();
+        client.send(request.as_bytes());
+        let response = client.response();
+        assert_eq!(response.status, status, "{request:?}");
+        assert_eq!(response.header("connection"), Some("close"));
+        assert!(client.is_closed(), "{request:?}");
+    }
+    let mut client = server.connect();
+    client.send(format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(HEAD_BYTES_MAX)).as_bytes());
+    assert_eq!(client.response().status, 431);
+    assert_eq!(server.get("/health").status, 200);
+}
+
+/// Nothing that a peer sends ends the server or disturbs another client.
+#[test]
+fn random_bytes_disturb_nobody() {
+    let server = TestServer::fake(config(), 0);
+    let mut random = crate::support::Random::new(5);
+    let template = post_bytes("/v1/completions", GREEDY).into_bytes();
+    for round in 0..300 {
+        let mut bytes = template.clone();
+        if round % 3 == 0 {
+            bytes = (0..random.within(1, 400)).map(|_| random.next() as u8).collect();
+        } else {
+            for _ in 0..random.within(1, 6) {
+                let at = random.within(0, bytes.len() - 1);
+                bytes[at] = random.next() as u8;
+            }
+            bytes.truncate(random.within(1, bytes.len()));
+        }
+        let mut client = server.connect();
+        let _ = client.stream.get_mut().write_all(&bytes);
+        let _ = client.stream.get_mut().shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = client.stream.read_to_end(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 "));
+    }
+    assert_eq!(server.post("/v1/completions", GREEDY).status, 200);
+}
+
+#[test]
+fn keys_are_asked_for() {
+    let keys = vec![crate::support::key("k1"), crate::support::key("k2")];
+    let server = TestServer::fake(corelane::config::ServeConfig { keys, ..config() }, 0);
+    let mut client = server.connect();
+    let mut with = |header: &str| {
+        let request = format!(
+            "POST /v1/completions HTTP/1.1\r\nHost: a\r\n{header}Content-Length: {}\r\n\r\n{GREEDY}",
+            GREEDY.len()
+        );
+        client.send(request.as_bytes());
+        client.response()
+    };
+    assert_eq!(with("").status, 401);
+    assert_eq!(with("Authorization: Bearer k3\r\n").status, 401);
+    assert_eq!(with("Authorization: Bearer k\r\n").status, 401);
+    assert_eq!(with("Authorization: Basic k1\r\n").status, 401);
+    assert_eq!(with("Authorization: Bearer k1\r\n").status, 200);
+    assert_eq!(with("Authorization: Basic eDp5\r\nX-Api-Key: k1\r\n").status, 200);
+    assert_eq!(with("X-Api-Key: k2\r\n").status, 200);
+    assert_eq!(with("").header("www-authenticate"), Some("Bearer"));
+    assert_eq!(client.get("/health").status, 200);
+    assert_eq!(client.get("/v1/models").status, 200);
+}
+
+#[test]
+fn request_ids_are_echoed_or_made() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    client.send(b"GET /health HTTP/1.1\r\nHost: a\r\nX-Request-Id: my-1\r\n\r\n");
+    assert_eq!(client.response().header("x-request-id"), Some("my-1"));
+    let (a, b) = (client.get("/health"), client.get("/health"));
+    assert_ne!(a.header("x-request-id").unwrap(), b.header("x-request-id").unwrap());
+}
+
+#[test]
+fn a_slow_head_is_timed_out_and_an_idle_connection_is_not() {
+    let (clock, ahead) = Clock::adjustable();
+    let server = TestServer::fake(ServeConfig { clock, ..config() }, 0);
+    let mut idle = server.connect();
+    let mut client = server.connect();
+    client.send(b"GET /health HT");
+    assert!(!client.hears_within(2 * SWEEP_INTERVAL), "its time is not over");
+    ahead.fetch_add(HEAD_TIMEOUT.as_micros() as u64, Ordering::Relaxed);
+    assert_eq!(client.response().status, 408);
+    assert_eq!(idle.get("/health").status, 200);
+}
+
+#[test]
+fn connections_beyond_the_bound_are_told_so() {
+    let server = TestServer::fake(config(), 0);
+    let mut clients: Vec<Client> = (0..CONNECTIONS_MAX).map(|_| server.connect()).collect();
+    assert_eq!(clients[CONNECTIONS_MAX - 1].get("/health").status, 200);
+    let mut refused = server.connect();
+    let answer = refused.response();
+    assert_eq!(answer.status, 503);
+    assert!(answer.header("x-request-id").is_some() && answer.header("retry-after").is_some());
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("1024 connections"));
+    assert!(refused.is_closed());
+    clients.truncate(CONNECTIONS_MAX / 2);
+    eventually("a place is free again", || {
+        let mut client = server.connect();
+        client.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.try_response().is_some_and(|response| response.status == 200)
+    });
+}

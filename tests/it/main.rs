@@ -1,0 +1,30 @@
+//! The integration tests, a file for each behaviour. `tests/README.md` says where to look.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attention;
+mod bench_ladder;
+mod bench_serve;
+mod builtin;
+mod command_line;
+mod constraint;
+mod decode_lane;
+mod described;
+mod documents;
+mod embeddings;
+mod fairness;
+mod http;
+mod kernels;
+mod layering;
+mod metrics;
+mod openapi;
+mod ops;
+mod policy;
+mod pressure;
+mod sampling;
+mod schemas;
+mod serving;
+mod synth;
+mod templates;
+mod unicode;

@@ -1,0 +1,487 @@
+//! The scheduler and the decode lane, with the fake model and no threads: every
+//! interleaving of arrivals, cancellations, steps and failures that a seed can
+//! think of, with the invariants checked after each.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use corelane::decode::DecodeLane;
+use corelane::limits::STEPS_IN_FLIGHT;
+use corelane::metrics::Metrics;
+use corelane::model::StepError;
+use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
+use corelane::ring::message::{Batch, Start};
+use corelane::sampling::AdvancedSampling;
+use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
+use corelane::types::{KeyId, Owner, Sampling, SlotId, TokenId};
+
+use crate::support::Random;
+
+struct Simulation {
+    random: Random,
+    capacity: Capacity,
+    end_one_in: u64,
+    failures: bool,
+    forgets_whole: bool,
+    scheduler: Scheduler,
+    lane: DecodeLane<FakeModel>,
+    /// Planned and not yet run.
+    down: VecDeque<Box<Batch>>,
+    /// Taken, to be used again.
+    spare: Vec<Box<Batch>>,
+    /// Run and not yet taken.
+    up: VecDeque<Box<Batch>>,
+    live: HashMap<SequenceId, Expected>,
+    /// Prompts that others may begin like.
+    known: Vec<Vec<TokenId>>,
+    /// Actions so far: the time.
+    now: u32,
+    tally: Tally,
+}
+
+struct Expected {
+    /// Its prompt, for others to begin like.
+    prompt: Vec<TokenId>,
+    tokens: Vec<TokenId>, // all that it will generate, END included
+    received: usize,
+    /// It asked for log-probabilities.
+    logprobs: bool,
+    /// The action before which it has to end.
+    deadline: Option<u32>,
+}
+
+#[derive(Default, Debug)]
+struct Tally {
+    admitted: u32,
+    refused: u32,
+    steps: u64,
+    late: u32,
+    aborted: u32,
+    ended: u32,
+    cut: u32,
+    cancelled: u32,
+    failed: u32,
+    rows: u64,
+    rows_dropped: u64,
+    rows_wasted_on_cancelled: u64,
+    cached: u64,
+    evicted: u64,
+    preempted: u64,
+    retried: u64,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let slots = random.within(1, 12);
+        let sequence_tokens = random.within(8, 120) as u32;
+        let capacity = Capacity {
+            slots,
+            step_rows: slots + random.within(0, 40),
+            itl_target: random
+                .one_in(2)
+                .then(|| Duration::from_micros(random.within(1, 400) as u64)),
+            context_tokens: sequence_tokens * random.within(1, 6) as u32,
+            sequence_tokens,
+            queue_sequences: random.within(0, 30),
+            queue_tokens: random.within(100, 3000),
+            reuse: !random.one_in(4),
+            own_cells: random.one_in(2),
+            weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
+        };
+        let forgets_whole = random.one_in(8);
+        let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
+        let metrics = Arc::new(Metrics::default());
+        let model = FakeModel::new(
+            slots,
+            capacity.context_tokens as usize,
+            capacity.step_rows,
+            FakeOptions { end_one_in, forgets_whole, ..FakeOptions::default() },
+        );
+        Self {
+            failures: random.one_in(3),
+            forgets_whole,
+            random,
+            end_one_in,
+            scheduler: Scheduler::new(capacity.clone()),
+            capacity,
+            lane: DecodeLane::new(model, slots, sequence_tokens as usize, Box::new([END]), metrics),
+            down: VecDeque::new(),
+            spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
+            up: VecDeque::new(),
+            live: HashMap::new(),
+            known: Vec::new(),
+            now: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// One thing that may happen next.
+    fn act(&mut self) {
+        self.now += 1;
+        self.expire();
+        match self.random.within(0, 9) {
+            0..=1 => self.arrive(),
+            2 if self.random.one_in(3) => self.cancel(),
+            3..=5 => self.run_step(),
+            6..=7 => self.take_step(),
+            _ => self.plan_step(),
+        }
+        self.scheduler.check();
+    }
+
+    fn arrive(&mut self) {
+        let count = if self.random.one_in(6) { self.random.within(2, 4) } else { 1 };
+        let mut sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
+        let key = sequences[0].key; // one request's
+        sequences.iter_mut().for_each(|sequence| sequence.key = key);
+        let expected: Vec<(Vec<TokenId>, Vec<TokenId>, bool)> = sequences
+            .iter()
+            .map(|s| {
+                let tokens = continuation(&s.prompt, s.max_tokens as usize, self.end_one_in);
+                (s.prompt.to_vec(), tokens, s.advanced.is_some())
+            })
+            .collect();
+        let before = self.live.len();
+        let deadline = self.random.one_in(4).then(|| self.now + self.random.within(1, 200) as u32);
+        let live = &mut self.live;
+        let result = self.scheduler.admit(sequences, |index, id| {
+            let (prompt, tokens, logprobs) = expected[index].clone();
+            let new = Expected { prompt, tokens, received: 0, logprobs, deadline };
+            let previous = live.insert(id, new);
+            assert!(previous.is_none(), "an id names one sequence");
+        });
+        match result {
+            Ok(()) => self.tally.admitted += count as u32,
+            Err(_) => {
+                assert_eq!(self.live.len(), before, "all or none");
+                self.tally.refused += 1;
+            }
+        }
+    }
+
+    fn new_sequence(&mut self) -> NewSequence {
+        let limit = self.capacity.sequence_tokens as usize;
+        let prompt_tokens = self.random.within(1, limit - 1);
+        let max_tokens = self.random.within(1, limit - prompt_tokens);
+        let mut prompt: Vec<TokenId> = Vec::new();
+        if !self.known.is_empty() && !self.random.one_in(3) {
+            let other = &self.known[self.random.within(0, self.known.len() - 1)];
+            prompt.extend(&other[..self.random.within(0, other.len())]);
+        }
+        let more = (0..prompt_tokens).map(|_| self.random.within(32, 126) as TokenId);
+        prompt.extend(more);
+        prompt.truncate(prompt_tokens);
+        self.known.push(prompt.clone());
+        if self.known.len() > 20 {
+            self.known.swap_remove(self.random.within(0, 19));
+        }
+        let seed = self.random.next();
+        let advanced = AdvancedSampling { logprobs: Some(2), ..AdvancedSampling::default() };
+        NewSequence {
+            prompt: prompt.into(),
+            max_tokens: max_tokens as u32,
+            sampling: Sampling { seed, ..Sampling::greedy() },
+            advanced: self.random.one_in(3).then(|| Arc::new(advanced)),
+            priority: self.random.within(0, 4) as i32 - 2,
+            key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
+            cache: !self.random.one_in(5),
+        }
+    }
+
+    /// What has had its time ends, waiting or running.
+    fn expire(&mut self) {
+        let now = self.now;
+        let is_late = |expected: &Expected| expected.deadline == Some(now);
+        let late = self.live.iter().filter(|(_, expected)| is_late(expected)).map(|(id, _)| *id);
+        let mut late: Vec<SequenceId> = late.collect();
+        late.sort(); // a seed is the same run each time
+        for id in late {
+            self.live.remove(&id);
+            self.scheduler.cancel(id);
+            self.tally.late += 1;
+        }
+    }
+
+    fn cancel(&mut self) {
+        let mut ids: Vec<SequenceId> = self.live.keys().copied().collect();
+        ids.sort();
+        if ids.is_empty() {
+            return;
+        }
+        let id = ids[self.random.within(0, ids.len() - 1)];
+        self.live.remove(&id);
+        self.scheduler.cancel(id);
+        self.scheduler.cancel(id); // twice does no harm
+        self.tally.cancelled += 1;
+    }
+
+    fn plan_step(&mut self) {
+        let Some(mut batch) = self.spare.pop() else { return };
+        if !self.scheduler.schedule(&mut batch) {
+            assert!(batch.is_empty());
+            self.spare.push(batch);
+            return;
+        }
+        self.check_plan(&batch);
+        self.down.push_back(batch);
+    }
+
+    /// What must hold of every step that is planned.
+    fn check_plan(&self, batch: &Batch) {
+        assert!(batch.rows.len() <= self.capacity.step_rows);
+        assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
+        let is_held = |start: &Start| self.scheduler.holder(start.owner).is_some();
+        assert!(batch.starts.iter().all(is_held), "who begins is there");
+        let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
+        assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
+        let mut owners: Vec<Owner> = batch.rows.iter().map(|row| row.owner).collect();
+        owners.dedup();
+        let mut slots: Vec<_> = owners.iter().map(|owner| owner.slot).collect();
+        slots.sort();
+        slots.dedup();
+        assert_eq!(
+            slots.len(),
+            owners.len(),
+            "a sequence's rows stand together, one for each slot"
+        );
+    }
+
+    fn run_step(&mut self) {
+        let Some(mut batch) = self.down.pop_front() else { return };
+        if self.failures && self.random.one_in(40) {
+            let errors = [StepError::Failed(-1), StepError::NoRoom, StepError::Aborted];
+            let error = errors[self.random.within(0, 2)];
+            self.tally.aborted += u32::from(error == StepError::Aborted);
+            self.lane.backend().fail_next(error);
+        }
+        self.lane.step(&mut batch);
+        let may_fail = self.failures || self.forgets_whole;
+        assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
+        // As if rows took so long: the scheduler learns from it.
+        batch.decode_us = 20 + 10 * batch.decode_rows + 3 * batch.prefill_rows;
+        self.check_cells();
+        self.tally.steps += 1;
+        self.tally.rows += batch.rows.len() as u64;
+        self.tally.rows_dropped += u64::from(batch.rows_dropped);
+        self.up.push_back(batch);
+    }
+
+    /// After each step, failed or not: the model holds for each slot what the
+    /// decode lane thinks it holds, and no more in all than there is room for.
+    fn check_cells(&mut self) {
+        for slot in (0..self.capacity.slots as u16).map(SlotId) {
+            let next = self.lane.next_position(slot);
+            assert_eq!(self.lane.backend().tokens_in(slot), next.index(), "{slot:?}");
+        }
+        let held = self.lane.backend().tokens_held();
+        assert!(held <= self.capacity.context_tokens as usize);
+    }
+
+    fn take_step(&mut self) {
+        let Some(mut batch) = self.up.pop_front() else { return };
+        let mut events = Vec::new();
+        self.scheduler.complete(&batch, |event| events.push(event));
+        for event in &events {
+            if let Event::Token { token, logprobs: Some(index), .. } = event {
+                // The fake model is all but certain of what comes next.
+                let logprobs = &batch.logprobs[usize::from(*index)];
+                assert!(logprobs.top[0].0 == *token && logprobs.logprob > -1e-3, "{logprobs:?}");
+            }
+        }
+        let told = events.iter().filter(|event| matches!(event, Event::Token { .. })).count();
+        let ends = batch.samples.iter().filter(|sample| sample.end).count();
+        self.tally.rows_wasted_on_cancelled +=
+            (batch.samples.len() - ends).saturating_sub(told) as u64;
+        batch.clear();
+        self.spare.push(batch);
+        for event in events {
+            match event {
+                Event::Token { id, token, logprobs, is_last } => {
+                    let expected = self.live.get_mut(&id).expect("a token for a live sequence");
+                    assert_eq!(logprobs.is_some(), expected.logprobs, "as it asked");
+                    assert_eq!(token, expected.tokens[expected.received], "the text is its own");
+                    expected.received += 1;
+                    if is_last {
+                        assert!(self.end(id).is_empty());
+                        self.tally.cut += 1;
+                    }
+                }
+                Event::Finished(id, finish) => {
+                    let left = self.end(id);
+                    match finish {
+                        Finish::End => {
+                            assert_eq!(left, [END]);
+                            self.tally.ended += 1;
+                        }
+                        Finish::PromptComputed => {
+                            assert!(left.is_empty());
+                            self.tally.cut += 1;
+                        }
+                        Finish::Failed => self.tally.failed += 1,
+                        Finish::Broken => unreachable!("nothing is constrained"),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A live sequence ended. Gives back the tokens that it had still to come to.
+    fn end(&mut self, id: SequenceId) -> Vec<TokenId> {
+        let mut expected = self.live.remove(&id).expect("the end of a live sequence");
+        let left = expected.tokens.split_off(expected.received);
+        // A next turn begins with this one.
+        self.known.push([expected.prompt, expected.tokens].concat());
+        left
+    }
+
+    /// Lets everything that was admitted finish.
+    fn finish(&mut self) {
+        let mut rounds = 0;
+        while !self.scheduler.is_idle() || !self.down.is_empty() || !self.up.is_empty() {
+            self.plan_step();
+            self.run_step();
+            self.take_step();
+            self.scheduler.check();
+            rounds += 1;
+            assert!(rounds < 100_000, "everything admitted ends");
+        }
+        self.plan_step(); // the last clears
+        self.run_step();
+        self.take_step();
+        assert!(self.live.is_empty(), "everything admitted was told its end");
+        let (held, kept) = self.scheduler.cells();
+        assert_eq!(held, 0, "every cell was given back, or kept");
+        assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");
+        let told = self.scheduler.tally();
+        self.tally.cached += told.cached_tokens;
+        self.tally.evicted += told.evicted_tokens;
+        self.tally.preempted += told.preemptions;
+        self.tally.retried += told.retries;
+    }
+
+    fn check_tally(&self) {
+        let tally = &self.tally;
+        let ended = tally.ended + tally.cut + tally.cancelled + tally.late + tally.failed;
+        assert_eq!(tally.admitted, ended, "{tally:?}");
+        // Invariant 4: an end that the decode lane sees costs one dropped row at
+        // most (a failure drops what was planned for it: the steps in flight),
+        // and a cancellation or a preemption at most the samples of the steps in
+        // flight, which nobody reads.
+        let step = self.capacity.step_rows as u64;
+        // (A cancelled sequence may have met its end in the step that ran.)
+        let left = u64::from(tally.cancelled + tally.late) + tally.preempted;
+        let failed = u64::from(tally.failed) + tally.retried;
+        let in_flight = step * STEPS_IN_FLIGHT as u64;
+        // Who was cancelled may have failed, too.
+        let rows_of_left = if self.failures || self.forgets_whole { in_flight } else { 1 };
+        let bound = u64::from(tally.ended) + left * rows_of_left + failed * in_flight;
+        assert!(tally.rows_dropped <= bound, "{tally:?}");
+        let unread = (left + failed) * STEPS_IN_FLIGHT as u64;
+        assert!(tally.rows_wasted_on_cancelled <= unread, "{tally:?}");
+    }
+}
+
+fn simulate(seed: u64, actions: usize) -> Tally {
+    let mut simulation = Simulation::new(seed);
+    for _ in 0..actions {
+        simulation.act();
+    }
+    simulation.finish();
+    simulation.check_tally();
+    simulation.tally
+}
+
+#[test]
+fn thousands_of_random_interleavings_keep_the_invariants() {
+    let mut total = Tally::default();
+    for seed in 0..2_000 {
+        let tally = simulate(seed, 600);
+        total.admitted += tally.admitted;
+        total.refused += tally.refused;
+        total.steps += tally.steps;
+        total.late += tally.late;
+        total.aborted += tally.aborted;
+        total.ended += tally.ended;
+        total.cut += tally.cut;
+        total.cancelled += tally.cancelled;
+        total.failed += tally.failed;
+        total.rows += tally.rows;
+        total.rows_dropped += tally.rows_dropped;
+        total.cached += tally.cached;
+        total.evicted += tally.evicted;
+        total.preempted += tally.preempted;
+        total.retried += tally.retried;
+    }
+    println!("{total:?}");
+    // The mix is worth something only if everything happened often.
+    assert!(total.steps > 100_000 && total.late > 1_000 && total.aborted > 100);
+    assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
+    assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
+    assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
+}
+
+/// Nearly all cells kept what the next one began with: copied, nothing was left for its
+/// prompt, and it went back to the queue, to be copied again.
+#[test]
+fn a_copy_of_what_fills_the_cache_does_not_stand_still() {
+    simulate(702, 600);
+}
+
+/// A fake model that never ends a text, for steps of at most 32 rows.
+fn fake(slots: usize, sequence_tokens: usize) -> FakeModel {
+    FakeModel::new(slots, sequence_tokens, 32, FakeOptions::default())
+}
+
+/// Defect 1 of the old server: a batch ran to its end, so an arrival waited for
+/// the slowest.
+#[test]
+fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
+    let capacity = Capacity {
+        slots: 4,
+        step_rows: 32,
+        itl_target: None,
+        context_tokens: 1000,
+        sequence_tokens: 500,
+        queue_sequences: 10,
+        queue_tokens: 1000,
+        reuse: true,
+        own_cells: false,
+        weights: vec![1.0],
+    };
+    let mut scheduler = Scheduler::new(capacity);
+    let mut lane = DecodeLane::new(fake(4, 500), 4, 500, Box::new([END]), Arc::default());
+    let sequence = |prompt: &str, max_tokens| {
+        let prompt = prompt.bytes().map(TokenId::from).collect();
+        NewSequence::new(prompt, max_tokens, Sampling::greedy())
+    };
+    let mut long = None;
+    scheduler.admit(vec![sequence("long", 400)], |_, id| long = Some(id)).unwrap();
+    let mut batch = Batch::default();
+    for _ in 0..10 {
+        batch.clear();
+        assert!(scheduler.schedule(&mut batch));
+        lane.step(&mut batch);
+        scheduler.complete(&batch, |_| ());
+    }
+    let mut short = None;
+    scheduler.admit(vec![sequence("hi", 3)], |_, id| short = Some(id)).unwrap();
+    let mut tokens = Vec::new();
+    for step in 0..3 {
+        batch.clear();
+        assert!(scheduler.schedule(&mut batch));
+        assert_eq!(batch.starts.len(), usize::from(step == 0), "it joins the very next step");
+        lane.step(&mut batch);
+        scheduler.complete(&batch, |event| match event {
+            Event::Token { id, token, is_last, .. } if Some(id) == short => {
+                tokens.push(token);
+                assert_eq!(is_last, step == 2);
+            }
+            Event::Token { .. } => {}
+            Event::Finished(id, finish) => panic!("{id:?} ended with {finish:?}"),
+        });
+    }
+    assert_eq!(tokens, continuation(&"hi".bytes().map(TokenId::from).collect::<Vec<_>>(), 3, 0));
+    assert_eq!(scheduler.running_count(), 1, "the long one runs on, the short one has left");
+}

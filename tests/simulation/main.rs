@@ -1,0 +1,132 @@
+//! Simulations: everything but sockets and the real model, on one thread, in made-up time.
+//!
+//! [`world`] drives the whole engine: JSON bodies go in, bytes come out. [`interleavings`] drives
+//! the scheduler and the decode lane alone, in more orders than the engine ever uses.
+//!
+//! A seed that fails prints the line that repeats it. More seeds than the tests run:
+//!
+//! ```sh
+//! SIMULATION_SEEDS=100000 cargo test --release --test simulation whole
+//! ```
+
+mod interleavings;
+mod reference;
+mod request;
+#[path = "../support/mod.rs"]
+mod support;
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use world::{Fault, Tally, World};
+
+/// The seeds that the tests run.
+const SEEDS: u64 = 2_000;
+
+/// Prints how to repeat a seed, when it fails.
+struct Repeat(u64);
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let seed = self.0;
+            eprintln!(
+                "repeat with: SIMULATION_SEED={seed} cargo test --release --test simulation whole"
+            );
+        }
+    }
+}
+
+fn run(seed: u64) -> Tally {
+    let _repeat = Repeat(seed);
+    World::new(seed, None).run()
+}
+
+/// A number that the environment gives.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}; it must be a number")))
+}
+
+#[test]
+fn the_whole_engine_answers_every_request_as_if_it_were_alone() {
+    if let Some(seed) = number("SIMULATION_SEED") {
+        println!("{:?}", run(seed));
+        return;
+    }
+    let seeds = number("SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut tally = Tally::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return tally;
+            }
+            tally += run(seed);
+        }
+    };
+    let mut total = Tally::default();
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            total += thread.join().expect("the seed above failed");
+        }
+    });
+    println!("{total:?}");
+    // The mix is worth something only if everything happened often.
+    assert!(total.served > 10 * seeds && total.tokens > 200 * seeds && total.cached > 20 * seeds);
+    assert!(total.refused > 2 * seeds && total.wrong > 2 * seeds && total.left > seeds);
+    assert!(2 * total.late > seeds && 50 * total.failed > seeds && total.retried > seeds);
+    assert!(2 * total.failed_steps > seeds && 5 * total.hung_steps > seeds);
+    assert!(4 * total.preempted > seeds && total.evicted > 100 * seeds);
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}
+
+/// The first of some seeds in which a broken rule is noticed, and the words.
+fn noticed(fault: Fault) -> String {
+    for seed in 0..200 {
+        let run = || World::new(seed, Some(fault)).run();
+        let Err(panic) = std::panic::catch_unwind(run) else { continue };
+        let words = panic.downcast_ref::<String>().cloned();
+        let words = words.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        return words.expect("a panic has words");
+    }
+    panic!("200 seeds, and nobody noticed: {fault:?}");
+}
+
+#[test]
+fn a_lost_wake_up_is_noticed() {
+    let words = noticed(Fault::LostWakeUp);
+    assert!(words.contains("nobody wakes the client"), "{words}");
+}
+
+#[test]
+fn a_stop_string_cut_in_two_is_noticed() {
+    let words = noticed(Fault::StopStringCutInTwo);
+    assert!(words.contains("left == right"), "{words}");
+}
+
+#[test]
+fn a_slot_freed_twice_is_noticed() {
+    noticed(Fault::SlotFreedTwice);
+}
+
+#[test]
+fn an_ignored_deadline_is_noticed() {
+    let words = noticed(Fault::DeadlineIgnored);
+    assert!(words.contains("timeout"), "{words}");
+}
+
+#[test]
+fn a_miscounted_usage_is_noticed() {
+    let words = noticed(Fault::UsageMiscounted);
+    assert!(words.contains("left == right"), "{words}");
+}

@@ -1,0 +1,281 @@
+//! The reply that a request must get, computed for that request alone.
+//!
+//! The reference knows the prompt and the fake model's text for it. The world tells it when tokens
+//! came, how many tokens of the prompt were cached and which steps failed. It finds stop strings
+//! in the whole text, again for each token, and writes with a reply of its own.
+
+use std::time::Duration;
+
+use corelane::api::logprobs::{Scored, SpelledLogprobs};
+use corelane::api::reply::{Delta, FinishReason, Reply, Summary, Timings, Usage};
+use corelane::clock::Micros;
+use corelane::limits::STEP_RETRIES_MAX;
+use corelane::model::fake::{END, FakeOptions, continuation_with};
+use corelane::ring::message::{Sample, TokenLogprobs};
+use corelane::types::TokenId;
+
+use crate::request::Ask;
+
+/// See the module's description.
+pub struct Reference {
+    reply: Box<dyn Reply>,
+    /// Choices of each prompt.
+    n: usize,
+    choices: Vec<Choice>,
+    stops: Vec<String>,
+    logprobs: Option<usize>,
+    /// The bytes of the body so far.
+    pub out: Vec<u8>,
+    /// How it ended: the status of an error, if one ended it.
+    pub outcome: Option<Result<(), u16>>,
+    pub deadline: Option<Micros>,
+    admitted: Micros,
+    started: Option<Micros>,
+    first_token: Option<Micros>,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+}
+
+struct Choice {
+    prompt_tokens: usize,
+    max_tokens: usize,
+    /// All that the model says, [`END`] included.
+    tokens: Vec<TokenId>,
+    /// How many of them have come.
+    told: usize,
+    /// The bytes of its text so far.
+    bytes: Vec<u8>,
+    /// How much of the text was shown.
+    shown: usize,
+    started: bool,
+    cached: u64,
+    /// Failures since its last row that was computed.
+    failures: u32,
+    ended: bool,
+}
+
+impl Reference {
+    /// `reply` is a fresh one for the same body.
+    pub fn new(ask: &Ask, options: &FakeOptions, reply: Box<dyn Reply>, received: Micros) -> Self {
+        let mut choices = Vec::new();
+        for (prompt, max_tokens) in ask.prompts.iter().zip(&ask.max_tokens) {
+            let tokens = continuation_with(options, prompt, *max_tokens);
+            choices.extend((0..ask.n).map(|_| Choice {
+                prompt_tokens: prompt.len(),
+                max_tokens: *max_tokens,
+                tokens: tokens.clone(),
+                told: 0,
+                bytes: Vec::new(),
+                shown: 0,
+                started: false,
+                cached: 0,
+                failures: 0,
+                ended: false,
+            }));
+        }
+        Self {
+            reply,
+            n: ask.n,
+            choices,
+            stops: ask.stops.clone(),
+            logprobs: ask.logprobs,
+            out: Vec::new(),
+            outcome: None,
+            deadline: ask.timeout.map(|timeout| received + timeout),
+            admitted: received,
+            started: None,
+            first_token: None,
+            prompt_tokens: ask.prompts.iter().map(|prompt| prompt.len() as u64).sum(),
+            completion_tokens: 0,
+        }
+    }
+
+    pub fn admitted(&mut self, now: Micros) {
+        self.admitted = now;
+    }
+
+    /// A choice was given a slot, with `cached` tokens of its prompt.
+    pub fn start(&mut self, choice: usize, cached: usize, now: Micros) {
+        self.started.get_or_insert(now);
+        let choice = &mut self.choices[choice];
+        choice.started = true;
+        if choice.told == 0 {
+            assert!(cached < choice.prompt_tokens, "the last token of a prompt is computed");
+            choice.cached = cached as u64;
+        }
+    }
+
+    /// A row of a choice was computed. The choice may have `failed` in that step all the same.
+    pub fn row(&mut self, choice: usize, position: usize, failed: bool, now: Micros) {
+        let is_over = self.outcome.is_some();
+        let found = &mut self.choices[choice];
+        found.failures = 0;
+        let prompt_is_whole = found.max_tokens == 0 && position + 1 == found.prompt_tokens;
+        if prompt_is_whole && !failed && !found.ended && !is_over {
+            self.first_token.get_or_insert(now);
+            self.end(choice, FinishReason::Length, now);
+        }
+    }
+
+    /// A token of a choice came.
+    pub fn token(
+        &mut self,
+        choice: usize,
+        sample: &Sample,
+        logprobs: Option<&TokenLogprobs>,
+        now: Micros,
+    ) {
+        let index = choice;
+        let choice = &mut self.choices[index];
+        if self.outcome.is_some() || choice.ended {
+            return;
+        }
+        assert_eq!(sample.token, choice.tokens[choice.told], "the text is the prompt's own");
+        assert_eq!(sample.end, sample.token == END);
+        choice.told += 1;
+        self.completion_tokens += 1;
+        self.first_token.get_or_insert(now);
+        if sample.end {
+            return self.end(index, FinishReason::Stop, now);
+        }
+        choice.bytes.push(sample.token as u8);
+        let is_last = choice.told == choice.max_tokens;
+        let (text, stop) = visible(&choice.bytes, &self.stops, is_last);
+        let finish = match stop {
+            Some(_) => Some(FinishReason::Stop),
+            None => is_last.then_some(FinishReason::Length),
+        };
+        let spelled = self.logprobs.map(|top| spell(sample.token, top, logprobs));
+        let tokens = &[sample.token];
+        let delta = Delta { tokens, logprobs: spelled.as_slice(), finish, ..Delta::default() };
+        self.push(index, &text, stop, delta, now);
+    }
+
+    /// A step failed, and this choice's rows with it.
+    pub fn failed(&mut self, choice: usize, aborted: bool) {
+        let choice = &mut self.choices[choice];
+        if self.outcome.is_some() || choice.ended {
+            return;
+        }
+        choice.failures += if aborted { STEP_RETRIES_MAX } else { 1 };
+        if choice.failures > STEP_RETRIES_MAX {
+            self.outcome = Some(Err(500));
+        }
+    }
+
+    /// Its time is over. `order` has the choices in the order in which they end.
+    pub fn expire(&mut self, order: &[usize], now: Micros) {
+        if self.outcome.is_some() {
+            return;
+        }
+        if self.first_token.is_none() {
+            self.outcome = Some(Err(504));
+            return;
+        }
+        for choice in order {
+            if !self.choices[*choice].ended {
+                self.end(*choice, FinishReason::Timeout, now);
+            }
+        }
+    }
+
+    /// A choice ends without another token of its text.
+    fn end(&mut self, index: usize, finish: FinishReason, now: Micros) {
+        let (text, _) = visible(&self.choices[index].bytes, &[], true);
+        self.push(index, &text, None, Delta { finish: Some(finish), ..Delta::default() }, now);
+    }
+
+    /// Writes what is new in the `text` of a choice. Ends the reply with its last choice.
+    fn push(
+        &mut self,
+        index: usize,
+        text: &str,
+        stop: Option<usize>,
+        delta: Delta<'_>,
+        now: Micros,
+    ) {
+        let summary = self.summary(now);
+        let choice = &mut self.choices[index];
+        let options = self.reply.options();
+        let with_summary = delta.finish.is_some() || options.stream && options.timings_per_token;
+        let delta = Delta {
+            text: &text[choice.shown..],
+            tokens: if options.return_tokens { delta.tokens } else { &[] },
+            stop_word: stop.map(|stop| self.stops[stop].as_str()),
+            usage: Usage {
+                prompt_tokens: if choice.started { choice.prompt_tokens as u64 } else { 0 },
+                cached_tokens: choice.cached,
+                completion_tokens: choice.told as u64,
+            },
+            summary: with_summary.then_some(summary),
+            ..delta
+        };
+        choice.shown = text.len();
+        choice.ended = delta.finish.is_some();
+        self.reply.push_delta(index, delta, &mut self.out);
+        if self.choices.iter().all(|choice| choice.ended) {
+            self.reply.push_end(summary, now, &mut self.out);
+            self.outcome = Some(Ok(()));
+        }
+    }
+
+    fn summary(&self, now: Micros) -> Summary {
+        let between = |from: Micros, to: Micros| Duration::from_micros(to.0 - from.0);
+        let started = self.started.unwrap_or(now);
+        let first_token = self.first_token.unwrap_or(now);
+        // Each prompt counts once, with its first choice.
+        let cached_tokens = self.choices.iter().step_by(self.n).map(|choice| choice.cached).sum();
+        Summary {
+            usage: Usage {
+                prompt_tokens: self.prompt_tokens,
+                cached_tokens,
+                completion_tokens: self.completion_tokens,
+            },
+            timings: Timings {
+                queued: between(self.admitted, started),
+                prefill: between(started, first_token),
+                decode: between(first_token, now),
+            },
+        }
+    }
+}
+
+/// The part of a text that a client may see: whole characters, before the first stop string, and
+/// without an end that may become one. Also the stop string that ended it.
+fn visible(bytes: &[u8], stops: &[String], is_whole: bool) -> (String, Option<usize>) {
+    let unfinished = |tail: &usize| {
+        let tail = std::str::from_utf8(&bytes[bytes.len() - tail..]);
+        tail.is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    let cut = (1..=bytes.len().min(3)).find(unfinished).unwrap_or(0);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len() - cut]);
+    let found =
+        stops.iter().enumerate().filter_map(|(index, stop)| Some((text.find(stop)?, index)));
+    if let Some((at, stop)) = found.min() {
+        return (text[..at].to_owned(), Some(stop));
+    }
+    if is_whole {
+        return (String::from_utf8_lossy(bytes).into_owned(), None);
+    }
+    let may_become_one = |at: &usize| {
+        let end = &text[*at..];
+        stops.iter().any(|stop| stop.starts_with(end))
+    };
+    let mut starts = text.char_indices().map(|(at, _)| at);
+    let shown = starts.find(may_become_one).unwrap_or(text.len());
+    (text[..shown].to_owned(), None)
+}
+
+/// The log-probabilities of a token, with its bytes. The fake model is all but certain of it.
+fn spell(token: TokenId, top: usize, found: Option<&TokenLogprobs>) -> SpelledLogprobs {
+    let found = found.expect("the request asked for log-probabilities");
+    assert!(found.top[0].0 == token && found.logprob > -1e-3, "{found:?}");
+    assert_eq!(found.top.len(), top);
+    // The last token has no bytes.
+    let bytes = |token: TokenId| u8::try_from(token).into_iter().collect();
+    let scored = |(token, logprob): (TokenId, f32)| Scored { token, bytes: bytes(token), logprob };
+    SpelledLogprobs {
+        chosen: scored((token, found.logprob)),
+        top: found.top.iter().copied().map(scored).collect(),
+    }
+}

@@ -1,0 +1,241 @@
+//! Random requests, and the facts about each that its reply follows from.
+
+use std::time::Duration;
+
+use corelane::types::TokenId;
+use serde_json::{Map, Value, json};
+
+use crate::support::Random;
+
+/// The chat template of the simulated model.
+pub const TEMPLATE: &str =
+    "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}";
+
+/// The paths that generate text.
+const PATHS: [&str; 6] = [
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/completion",
+    "/generate",
+    "/generate_stream",
+];
+
+/// A request: its JSON body, and the facts that a correct reply follows from. They are worked out
+/// here, beside the code that they check.
+pub struct Ask {
+    pub path: &'static str,
+    pub body: Vec<u8>,
+    /// The prompts, as tokens.
+    pub prompts: Vec<Vec<TokenId>>,
+    /// Choices of each prompt.
+    pub n: usize,
+    /// The most tokens of each prompt's texts. 0 computes the prompt alone.
+    pub max_tokens: Vec<usize>,
+    pub stops: Vec<String>,
+    /// Scored alternatives for each token, where the request asks for log-probabilities.
+    pub logprobs: Option<usize>,
+    pub timeout: Option<Duration>,
+    /// Every prompt has room for its tokens. A request without room is a 400.
+    pub fits: bool,
+}
+
+/// Makes requests. Later ones repeat the beginnings of earlier ones.
+pub struct Requests {
+    sequence_tokens: usize,
+    known: Vec<String>,
+}
+
+impl Requests {
+    pub fn new(sequence_tokens: usize) -> Self {
+        Self { sequence_tokens, known: Vec::new() }
+    }
+
+    /// A request. `stop_of` finds a stop string in the text that follows a prompt.
+    pub fn next(
+        &mut self,
+        random: &mut Random,
+        stop_of: impl Fn(&mut Random, &[TokenId]) -> Option<String>,
+    ) -> Ask {
+        let path = PATHS[random.within(0, PATHS.len() - 1)];
+        let mut fields = Map::new();
+        let prompts = self.prompts(path, random, &mut fields);
+        let prompts: Vec<Vec<TokenId>> =
+            prompts.iter().map(|text| text.bytes().map(TokenId::from).collect()).collect();
+        let is_cllm = path.starts_with("/generate");
+        let is_messages = path == "/v1/messages";
+        let several = !is_cllm && !is_messages && random.one_in(4);
+        let n = if several { random.within(2, 3) } else { 1 };
+        if several {
+            fields.insert("n".into(), n.into());
+        }
+        let (max_tokens, fits) = self.lengths(path, random, &prompts, &mut fields);
+        let mut stops: Vec<String> = Vec::new();
+        if random.one_in(3) {
+            stops.extend((0..random.within(1, 3)).filter_map(|_| stop_of(random, &prompts[0])));
+        }
+        stops.dedup();
+        if !stops.is_empty() {
+            let name = if is_messages { "stop_sequences" } else { "stop" };
+            fields.insert(name.into(), json!(stops));
+        }
+        if path != "/generate" && path != "/generate_stream" {
+            fields.insert("stream".into(), (!random.one_in(3)).into());
+        }
+        let logprobs = self.logprobs(path, random, &mut fields);
+        self.extras(path, random, &mut fields, logprobs.is_some());
+        let timeout = random.one_in(6).then(|| Duration::from_millis(random.within(1, 400) as u64));
+        if let Some(timeout) = timeout {
+            fields.insert("timeout_ms".into(), (timeout.as_millis() as u64).into());
+        }
+        let body = serde_json::to_vec(&Value::Object(fields)).unwrap();
+        Ask { path, body, prompts, n, max_tokens, stops, logprobs, timeout, fits }
+    }
+
+    /// Puts the prompts into the body, in one of the forms that the path takes. Returns their
+    /// texts.
+    fn prompts(
+        &mut self,
+        path: &str,
+        random: &mut Random,
+        fields: &mut Map<String, Value>,
+    ) -> Vec<String> {
+        if path == "/v1/chat/completions" || path == "/v1/messages" {
+            let mut text = String::new();
+            let mut messages = Vec::new();
+            for turn in 0..random.within(0, 1) * 2 + 1 {
+                let role = if turn % 2 == 0 { "user" } else { "assistant" };
+                let content = self.text(random);
+                text.push_str(&format!("[{role}]{content}"));
+                messages.push(json!({"role": role, "content": content}));
+            }
+            fields.insert("messages".into(), messages.into());
+            return vec![text];
+        }
+        let ids = |text: &String| json!(text.as_bytes());
+        let takes_several = path == "/v1/completions" || path == "/completion";
+        let several = takes_several && random.one_in(5);
+        let texts: Vec<String> =
+            (0..if several { random.within(2, 3) } else { 1 }).map(|_| self.text(random)).collect();
+        let as_ids = takes_several && random.one_in(4);
+        let prompt = match (several, as_ids) {
+            (false, false) => json!(texts[0]),
+            (false, true) => ids(&texts[0]),
+            (true, false) => json!(texts),
+            (true, true) => texts.iter().map(ids).collect(),
+        };
+        fields.insert("prompt".into(), prompt);
+        texts
+    }
+
+    /// The text of a prompt. It may begin like an earlier one.
+    fn text(&mut self, random: &mut Random) -> String {
+        let longest =
+            if random.one_in(12) { self.sequence_tokens } else { self.sequence_tokens / 2 };
+        let length = random.within(1, longest.max(1));
+        let mut text = String::new();
+        if !self.known.is_empty() && !random.one_in(3) {
+            let other = &self.known[random.within(0, self.known.len() - 1)];
+            text.push_str(&other[..random.within(0, other.len())]);
+        }
+        while text.len() < length {
+            text.push(random.within(usize::from(b'a'), usize::from(b'z')) as u8 as char);
+        }
+        text.truncate(length);
+        self.known.push(text.clone());
+        if self.known.len() > 20 {
+            self.known.swap_remove(random.within(0, 19));
+        }
+        text
+    }
+
+    /// The most tokens of each prompt's texts, and whether they fit.
+    fn lengths(
+        &self,
+        path: &str,
+        random: &mut Random,
+        prompts: &[Vec<TokenId>],
+        fields: &mut Map<String, Value>,
+    ) -> (Vec<usize>, bool) {
+        let limit = self.sequence_tokens;
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let (name, default) = match path {
+            "/v1/completions" => ("max_tokens", Some(16)),
+            "/v1/chat/completions" => ("max_completion_tokens", None),
+            "/completion" => ("n_predict", None),
+            "/v1/messages" => ("max_tokens", None),
+            _ => ("max_tokens", Some(100)),
+        };
+        let room = |prompt: &Vec<TokenId>| limit.saturating_sub(prompt.len());
+        if path == "/completion" && random.one_in(8) {
+            fields.insert(name.into(), 0.into());
+            return (vec![0; prompts.len()], longest <= limit);
+        }
+        if path == "/v1/messages" || !random.one_in(4) {
+            let most = room(&vec![0; longest]).max(1) + usize::from(random.one_in(8));
+            let asked = random.within(1, most);
+            fields.insert(name.into(), asked.into());
+            return (vec![asked; prompts.len()], longest + asked <= limit);
+        }
+        let fitting = |prompt| room(prompt).min(default.unwrap_or(usize::MAX));
+        (prompts.iter().map(fitting).collect(), longest < limit)
+    }
+
+    fn logprobs(
+        &self,
+        path: &str,
+        random: &mut Random,
+        fields: &mut Map<String, Value>,
+    ) -> Option<usize> {
+        if !random.one_in(5) {
+            return None;
+        }
+        let top = random.within(1, 3);
+        match path {
+            "/v1/completions" => fields.insert("logprobs".into(), top.into()),
+            "/completion" => fields.insert("n_probs".into(), top.into()),
+            "/v1/chat/completions" => {
+                fields.insert("top_logprobs".into(), top.into());
+                fields.insert("logprobs".into(), true.into())
+            }
+            _ => return None,
+        };
+        Some(top)
+    }
+
+    /// Fields that change the form of the reply, or when and how it is computed.
+    fn extras(
+        &self,
+        path: &str,
+        random: &mut Random,
+        fields: &mut Map<String, Value>,
+        logprobs: bool,
+    ) {
+        // The fake model all but always means one token; these leave it no other.
+        if random.one_in(2) {
+            fields.insert("temperature".into(), 0.into());
+        } else {
+            fields.insert("top_k".into(), 1.into());
+        }
+        if random.one_in(3) {
+            fields.insert("priority".into(), (random.within(0, 4) as i64 - 2).into());
+        }
+        if random.one_in(6) {
+            fields.insert("cache_prompt".into(), false.into());
+        }
+        let streams = fields.get("stream") == Some(&true.into());
+        match path {
+            "/v1/completions" | "/v1/chat/completions" if streams && random.one_in(2) => {
+                fields.insert("stream_options".into(), json!({"include_usage": true}));
+            }
+            "/completion" if random.one_in(2) => {
+                fields.insert("return_tokens".into(), true.into());
+                fields.insert("timings_per_token".into(), true.into());
+            }
+            _ => {}
+        }
+        if path == "/v1/completions" && !logprobs && random.one_in(4) {
+            fields.insert("echo".into(), true.into());
+        }
+    }
+}

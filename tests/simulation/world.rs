@@ -1,0 +1,715 @@
+//! The whole engine on one thread, with made-up time: JSON bodies go in, the bytes of replies come
+//! out, and each is compared with its [`Reference`].
+//!
+//! prepare -> engine -> scheduler -> ring -> decode lane (fake model) -> ring -> text -> reply
+//!
+//! Everything that happens is an event at a moment: a request arrives, a client reads or leaves, a
+//! step ends, the engine asked to be called. A seed decides all of it, so a seed is one run.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use corelane::api::route;
+use corelane::chat::prompt::ChatModel;
+use corelane::clock::Micros;
+use corelane::decode::DecodeLane;
+use corelane::engine::Engine;
+use corelane::engine::exchange::SharedExchange;
+use corelane::engine::job::Job;
+use corelane::http::head::Method;
+use corelane::limits::RING_CAPACITY;
+use corelane::metrics::Metrics;
+use corelane::model::StepError;
+use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
+use corelane::model::vocab::Vocab;
+use corelane::prepare::{self, Envelope, Prepared, ServedModel};
+use corelane::ring::bell::SocketBell;
+use corelane::ring::message::{Batch, Sample, TokenLogprobs};
+use corelane::ring::{self, LaneLink};
+use corelane::scheduler::{Capacity, SequenceId};
+use corelane::types::{KeyId, Owner, SlotId, TokenId};
+
+use crate::reference::Reference;
+use crate::request::{Ask, Requests, TEMPLATE};
+use crate::support::{Random, served_model};
+
+/// A step that takes longer is given up.
+const STEP_TIMEOUT: Duration = Duration::from_secs(2);
+/// More events than any seed needs.
+const EVENTS_MAX: usize = 200_000;
+
+/// Bytes of texts in which characters have one to four bytes.
+const PHRASES: &[&[u8]] = &[b"a", b"be", "é".as_bytes(), "🦀".as_bytes(), "…".as_bytes(), b"stop"];
+
+/// A rule that is broken on purpose, to see that the simulation notices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// A connection is not woken when its reply has bytes.
+    LostWakeUp,
+    /// Both halves of a stop string are looked for, each alone.
+    StopStringCutInTwo,
+    /// A slot is cleared a second time, when another sequence has it.
+    SlotFreedTwice,
+    /// The engine is not told of a deadline.
+    DeadlineIgnored,
+    /// A prompt is counted with one token too many.
+    UsageMiscounted,
+}
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    pub requests: u64,
+    pub wrong: u64,
+    pub refused: u64,
+    pub served: u64,
+    pub failed: u64,
+    pub late: u64,
+    pub left: u64,
+    pub steps: u64,
+    pub failed_steps: u64,
+    pub hung_steps: u64,
+    pub rows: u64,
+    pub rows_dropped: u64,
+    pub tokens: u64,
+    pub bytes: u64,
+    pub cached: u64,
+    pub evicted: u64,
+    pub preempted: u64,
+    pub retried: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.wrong += other.wrong;
+        self.refused += other.refused;
+        self.served += other.served;
+        self.failed += other.failed;
+        self.late += other.late;
+        self.left += other.left;
+        self.steps += other.steps;
+        self.failed_steps += other.failed_steps;
+        self.hung_steps += other.hung_steps;
+        self.rows += other.rows;
+        self.rows_dropped += other.rows_dropped;
+        self.tokens += other.tokens;
+        self.bytes += other.bytes;
+        self.cached += other.cached;
+        self.evicted += other.evicted;
+        self.preempted += other.preempted;
+        self.retried += other.retried;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Occurrence {
+    /// A client sends a request.
+    Arrive,
+    /// The body of a request has been prepared.
+    Submit(usize),
+    /// A connection's task runs.
+    Poll(usize),
+    /// A client closes its connection.
+    Leave(usize),
+    /// The decode lane has run its step.
+    StepEnds,
+    /// The engine's task runs.
+    Pump,
+}
+
+/// A client and its connection.
+struct Client {
+    ask: Ask,
+    state: State,
+    woken: Arc<Flag>,
+    /// It reads late.
+    stalls: bool,
+    /// Bytes that it has read.
+    read: usize,
+    reference: Reference,
+    sequences: Vec<SequenceId>,
+}
+
+enum State {
+    /// Its body is being prepared.
+    Preparing(Box<Job>),
+    /// The engine has it.
+    InProgress(SharedExchange),
+    Done,
+}
+
+/// A waker that remembers that it was woken.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The answers of a step, seen on their way to the engine.
+struct Answers {
+    rows: Vec<(Owner, usize)>,
+    samples: Vec<(Sample, Option<TokenLogprobs>)>,
+    failed: Vec<Owner>,
+    aborted: bool,
+}
+
+/// See the module's description.
+pub struct World {
+    random: Random,
+    fault: Option<Fault>,
+    now: Micros,
+    events: BinaryHeap<Reverse<(Micros, u64, Occurrence)>>,
+    model: ServedModel,
+    options: FakeOptions,
+    capacity: Capacity,
+    metrics: Arc<Metrics>,
+    requests: Requests,
+    clients: Vec<Client>,
+    /// The client and the choice of each sequence.
+    owners: HashMap<SequenceId, (usize, usize)>,
+    engine: Engine,
+    /// The engine's task is about to run.
+    pump_is_due: bool,
+    lane: DecodeLane<FakeModel>,
+    link: LaneLink<Batch>,
+    /// Steps that wait for the one that runs.
+    down: VecDeque<Box<Batch>>,
+    running: Option<Running>,
+    answers: Vec<Answers>,
+    /// Steps may fail or hang.
+    failures: bool,
+    /// Requests that are still to arrive.
+    to_come: usize,
+    /// The time between two arrivals, at most.
+    pause_us: usize,
+    /// The slots that were cleared last, for [`Fault::SlotFreedTwice`].
+    cleared: Vec<SlotId>,
+    wakes: usize,
+    sequences_submitted: u64,
+    tally: Tally,
+}
+
+/// The step that runs.
+struct Running {
+    batch: Box<Batch>,
+    took: Duration,
+    fails: Option<StepError>,
+}
+
+impl World {
+    /// A world that does as `seed` says.
+    pub fn new(seed: u64, fault: Option<Fault>) -> Self {
+        let mut random = Random::new(seed);
+        let slots = random.within(1, 8);
+        let sequence_tokens = random.within(24, 120) as u32;
+        let targets = [None, Some(Duration::from_micros(random.within(100, 30_000) as u64))];
+        let capacity = Capacity {
+            slots,
+            step_rows: slots + random.within(0, 60),
+            itl_target: targets[random.within(0, 1)],
+            context_tokens: sequence_tokens * random.within(1, 6) as u32,
+            sequence_tokens,
+            queue_sequences: random.within(2, 30),
+            queue_tokens: random.within(100, 3000),
+            reuse: !random.one_in(4),
+            own_cells: random.one_in(3),
+            weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
+        };
+        let options = FakeOptions {
+            end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
+            forgets_whole: random.one_in(8),
+            phrases: random.one_in(2).then_some(PHRASES),
+            ..FakeOptions::default()
+        };
+        let vocab = Arc::new(Vocab::of_fake());
+        let model = ServedModel {
+            vocab: vocab.clone(),
+            chat: Some(ChatModel::new(TEMPLATE, "", "").unwrap()),
+            slots,
+            context_tokens: capacity.context_tokens,
+            ..served_model(sequence_tokens)
+        };
+        let metrics = Arc::new(Metrics::default());
+        let (bell, _) = SocketBell::new().unwrap();
+        let (front, link) = ring::link(RING_CAPACITY, Arc::new(bell), Duration::ZERO);
+        let context = capacity.context_tokens as usize;
+        let fake = FakeModel::new(slots, context, capacity.step_rows, options);
+        let ends = Box::new([END]);
+        Self {
+            fault,
+            now: Micros(1_000),
+            events: BinaryHeap::new(),
+            requests: Requests::new(sequence_tokens as usize),
+            clients: Vec::new(),
+            owners: HashMap::new(),
+            engine: Engine::new(vocab, capacity.clone(), front, metrics.clone()),
+            pump_is_due: false,
+            lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default()),
+            link,
+            down: VecDeque::new(),
+            running: None,
+            answers: Vec::new(),
+            failures: random.one_in(3),
+            to_come: random.within(5, 40),
+            pause_us: [2_000, 20_000, 200_000][random.within(0, 2)],
+            cleared: Vec::new(),
+            wakes: 0,
+            sequences_submitted: 0,
+            tally: Tally::default(),
+            model,
+            options,
+            capacity,
+            metrics,
+            random,
+        }
+    }
+
+    /// Runs until nothing more can happen, and checks that nothing is left over.
+    pub fn run(mut self) -> Tally {
+        self.after(Duration::ZERO, Occurrence::Arrive);
+        for _ in 0..EVENTS_MAX {
+            if !self.happen() {
+                self.check_end();
+                return self.tally;
+            }
+        }
+        panic!("{EVENTS_MAX} events, and no end");
+    }
+
+    fn after(&mut self, time: Duration, occurrence: Occurrence) {
+        // Events of one moment come in any order.
+        let order = self.random.next();
+        self.events.push(Reverse((self.now + time, order, occurrence)));
+    }
+
+    fn within_us(&mut self, low: usize, high: usize) -> Duration {
+        Duration::from_micros(self.random.within(low, high) as u64)
+    }
+
+    /// Lets the next event happen. False when there is none.
+    fn happen(&mut self) -> bool {
+        let event = self.events.peek().map(|Reverse((at, ..))| *at);
+        let wake = if self.pump_is_due { None } else { self.engine.wake_at() };
+        let give_up = self.engine.step_began().map(|began| began + STEP_TIMEOUT);
+        let Some(next) = [event, wake, give_up].into_iter().flatten().min() else { return false };
+        self.now = self.now.max(next);
+        if wake == Some(next) {
+            let late = if self.random.one_in(4) { self.within_us(0, 500) } else { Duration::ZERO };
+            self.pump_is_due = true;
+            self.after(late, Occurrence::Pump);
+        } else if give_up == Some(next) {
+            self.give_up_step();
+        } else if let Some(Reverse((.., occurrence))) = self.events.pop() {
+            match occurrence {
+                Occurrence::Arrive => self.arrive(),
+                Occurrence::Submit(client) => self.submit(client),
+                Occurrence::Poll(client) => self.poll(client),
+                Occurrence::Leave(client) => self.leave(client),
+                Occurrence::StepEnds => self.end_step(),
+                Occurrence::Pump => self.pump(),
+            }
+        }
+        self.engine.check();
+        self.wake_clients();
+        true
+    }
+
+    /// The engine's task is woken.
+    fn kick(&mut self) {
+        if !self.pump_is_due {
+            self.pump_is_due = true;
+            let late = if self.random.one_in(4) { self.within_us(0, 500) } else { Duration::ZERO };
+            self.after(late, Occurrence::Pump);
+        }
+    }
+
+    fn arrive(&mut self) {
+        self.to_come -= 1;
+        if self.to_come > 0 {
+            // Many come at once.
+            let pause =
+                if self.random.one_in(2) { 0 } else { self.random.within(0, self.pause_us) };
+            self.after(Duration::from_micros(pause as u64), Occurrence::Arrive);
+        }
+        self.tally.requests += 1;
+        let options = self.options;
+        let ask = self.requests.next(&mut self.random, |random, prompt| {
+            stop_string(random, &continuation_with(&options, prompt, 40))
+        });
+        let envelope = Envelope {
+            route: route::find(Method::Post, ask.path).unwrap(),
+            number: self.random.next(),
+            seed: self.random.next(),
+            key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
+            priority_min: i32::MIN,
+            timeout: None,
+            received: self.now,
+            created: 1_795_000_000,
+        };
+        let prepare = || -> Result<Box<Job>, u16> {
+            let now = time::OffsetDateTime::UNIX_EPOCH;
+            let request = prepare::read(envelope.route, ask.body.clone()).map_err(|e| e.status)?;
+            match prepare::finish(request, &envelope, &self.model, None, now) {
+                Ok(Prepared::Job(job)) => Ok(job),
+                Ok(_) => panic!("a request for text"),
+                Err(error) => Err(error.status),
+            }
+        };
+        let prepared = prepare();
+        let body = String::from_utf8_lossy(&ask.body);
+        assert_eq!(prepared.as_ref().err(), (!ask.fits).then_some(&400), "{} {body}", ask.path);
+        let Ok(mut job) = prepared else {
+            self.tally.wrong += 1;
+            return;
+        };
+        let twin = prepare().expect("it was prepared before");
+        let reference = Reference::new(&ask, &self.options, twin.reply, self.now);
+        self.break_job(&mut job);
+        let client = self.clients.len();
+        self.clients.push(Client {
+            ask,
+            state: State::Preparing(job),
+            woken: Arc::default(),
+            stalls: self.random.one_in(8),
+            read: 0,
+            reference,
+            sequences: Vec::new(),
+        });
+        let long = if self.random.one_in(5) { self.within_us(0, 30_000) } else { Duration::ZERO };
+        self.after(long, Occurrence::Submit(client));
+        if self.random.one_in(5) {
+            let time = self.within_us(0, 300_000);
+            self.after(time, Occurrence::Leave(client));
+        }
+    }
+
+    fn break_job(&self, job: &mut Job) {
+        match self.fault {
+            Some(Fault::StopStringCutInTwo) => {
+                let halves = |stop: &String| {
+                    let middle = stop.char_indices().map(|(at, _)| at).nth(1);
+                    let (head, tail) = stop.split_at(middle.unwrap_or(stop.len()));
+                    [head.to_owned(), tail.to_owned()]
+                };
+                job.stops = job.stops.iter().flat_map(halves).filter(|s| !s.is_empty()).collect();
+            }
+            Some(Fault::DeadlineIgnored) => job.deadline = None,
+            Some(Fault::UsageMiscounted) => job.prompt_tokens += 1,
+            _ => {}
+        }
+    }
+
+    fn submit(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let State::Preparing(job) = std::mem::replace(&mut client.state, State::Done) else {
+            return; // it has left
+        };
+        let sequences = job.sequences.len();
+        match self.engine.submit(*job, self.now) {
+            Ok(exchange) => {
+                client.sequences = exchange.borrow().sequences.clone();
+                for (choice, id) in client.sequences.iter().enumerate() {
+                    self.owners.insert(*id, (index, choice));
+                }
+                client.state = State::InProgress(exchange);
+                client.reference.admitted(self.now);
+                self.sequences_submitted += sequences as u64;
+                self.kick();
+                self.after(Duration::ZERO, Occurrence::Poll(index));
+            }
+            Err(error) if error.status == 400 => {
+                // More sequences than the queue ever takes.
+                assert!(sequences > self.capacity.queue_sequences, "{}", error.message);
+                self.tally.refused += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.status, 429, "{}", error.message);
+                self.tally.refused += 1;
+            }
+        }
+    }
+
+    /// The connection's task runs: it takes bytes, and ends with the reply.
+    fn poll(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let State::InProgress(exchange) = &client.state else { return };
+        let mut exchange = exchange.borrow_mut();
+        client.read += exchange.out.len();
+        self.tally.bytes += exchange.out.len() as u64;
+        exchange.out.clear();
+        match exchange.outcome.take() {
+            None => exchange.waker = Some(Waker::from(client.woken.clone())),
+            Some(outcome) => {
+                drop(exchange);
+                match outcome {
+                    Ok(()) => self.tally.served += 1,
+                    Err(error) if error.status == 504 => self.tally.late += 1,
+                    Err(_) => self.tally.failed += 1,
+                }
+                self.end(index);
+            }
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        match &client.state {
+            State::Done => return,
+            State::Preparing(_) => client.state = State::Done,
+            State::InProgress(_) => self.end(index),
+        }
+        self.tally.left += 1;
+    }
+
+    /// The connection is done with its exchange.
+    fn end(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let State::InProgress(exchange) = std::mem::replace(&mut client.state, State::Done) else {
+            unreachable!("it is in progress");
+        };
+        self.engine.cancel(&exchange.borrow());
+        assert_eq!(Rc::strong_count(&exchange), 1, "the engine holds an exchange that has ended");
+        for id in std::mem::take(&mut client.sequences) {
+            self.owners.remove(&id);
+        }
+        self.kick();
+    }
+
+    fn wake_clients(&mut self) {
+        for index in 0..self.clients.len() {
+            let client = &self.clients[index];
+            if matches!(client.state, State::Done) || !client.woken.0.swap(false, Ordering::Relaxed)
+            {
+                continue;
+            }
+            self.wakes += 1;
+            if self.fault == Some(Fault::LostWakeUp) && self.wakes.is_multiple_of(7) {
+                continue;
+            }
+            let stalls = client.stalls;
+            let late = if stalls { self.within_us(0, 500_000) } else { self.within_us(0, 300) };
+            self.after(late, Occurrence::Poll(index));
+        }
+    }
+
+    /// The decode lane takes its next step.
+    fn begin_step(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some(mut batch) = self.down.pop_front() else { return };
+        self.break_batch(&mut batch);
+        let (decode, prefill) = (batch.decode_rows as usize, batch.prefill_rows as usize);
+        let mut took = Duration::from_micros((300 + 700 * decode + 200 * prefill) as u64);
+        if self.random.one_in(20) {
+            took *= 5;
+        }
+        let fails = (self.failures && self.random.one_in(40)).then(|| {
+            let errors = [StepError::Failed(-1), StepError::NoRoom, StepError::Aborted];
+            errors[self.random.within(0, 2)]
+        });
+        // One that hangs ends when it is given up, and not before.
+        if fails != Some(StepError::Aborted) || batch.rows.is_empty() {
+            self.after(took, Occurrence::StepEnds);
+        }
+        self.running = Some(Running { batch, took, fails });
+    }
+
+    fn break_batch(&mut self, batch: &mut Batch) {
+        if self.fault != Some(Fault::SlotFreedTwice) {
+            return;
+        }
+        let runs = |slot: &SlotId| batch.rows.iter().any(|row| row.owner.slot == *slot);
+        let starts = |slot: &SlotId| batch.starts.iter().any(|start| start.owner.slot == *slot);
+        let again = self.cleared.iter().copied().find(|slot| runs(slot) && !starts(slot));
+        self.cleared.extend(batch.starts.iter().map(|start| start.owner.slot));
+        if let Some(slot) = again {
+            self.cleared.clear();
+            batch.clears.push(slot).unwrap();
+        }
+    }
+
+    /// The watchdog: the running step has taken too long.
+    fn give_up_step(&mut self) {
+        let running = self.running.as_ref().expect("the engine says that a step runs");
+        assert_eq!(running.fails, Some(StepError::Aborted), "given up, though it does not hang");
+        self.tally.hung_steps += 1;
+        self.end_step();
+    }
+
+    fn end_step(&mut self) {
+        let Running { mut batch, took, fails } = self.running.take().expect("a step runs");
+        if let Some(error) = fails.filter(|_| !batch.rows.is_empty()) {
+            self.lane.backend().fail_next(error);
+        }
+        self.lane.step(&mut batch);
+        let may_fail = self.failures || self.options.forgets_whole;
+        assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
+        batch.decode_us = took.as_micros() as u32;
+        batch.sample_us = 0; // of another clock
+        self.check_cells();
+        self.tally.steps += 1;
+        self.tally.failed_steps += u64::from(batch.step_failed);
+        self.tally.rows += batch.rows.len() as u64;
+        self.tally.rows_dropped += u64::from(batch.rows_dropped);
+        let logprobs =
+            |sample: &Sample| Some(batch.logprobs[usize::from(sample.logprobs?)].clone());
+        let rows = batch.rows.iter().map(|row| (row.owner, row.position.index()));
+        self.answers.push(Answers {
+            rows: if batch.step_failed { Vec::new() } else { rows.collect() },
+            samples: batch.samples.iter().map(|sample| (*sample, logprobs(sample))).collect(),
+            failed: batch.failed.iter().map(|failed| failed.owner).collect(),
+            aborted: batch.aborted,
+        });
+        self.link.send(batch);
+        self.begin_step();
+        self.kick();
+    }
+
+    /// After each step, failed or not: the model holds for each slot what the decode lane thinks
+    /// it holds, and no more in all than there is room for.
+    fn check_cells(&mut self) {
+        for slot in (0..self.capacity.slots as u16).map(SlotId) {
+            let next = self.lane.next_position(slot);
+            assert_eq!(self.lane.backend().tokens_in(slot), next.index(), "{slot:?}");
+        }
+        let held = self.lane.backend().tokens_held();
+        assert!(held <= self.capacity.context_tokens as usize);
+    }
+
+    /// The engine's task runs.
+    fn pump(&mut self) {
+        self.pump_is_due = false;
+        self.tell_references();
+        self.engine.pump(self.now);
+        while let Some(batch) = self.link.try_receive() {
+            self.check_plan(&batch);
+            // (A second plan of this turn may have preempted a sequence of the first.)
+            for start in &batch.starts {
+                let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };
+                let Some((client, choice)) = self.owners.get(&id) else { continue };
+                let cached = self.engine.scheduler().cached_tokens(id);
+                self.clients[*client].reference.start(*choice, cached, self.now);
+            }
+            self.down.push_back(batch);
+        }
+        self.begin_step();
+        self.check_replies();
+        let late = self.engine.wake_at().filter(|at| *at <= self.now);
+        assert_eq!(late, None, "at {:?} the engine asks to be called in the past", self.now);
+    }
+
+    /// Tells the references what the engine is about to learn.
+    fn tell_references(&mut self) {
+        for answers in std::mem::take(&mut self.answers) {
+            let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
+            for (owner, position) in &answers.rows {
+                if let Some((client, choice)) = self.holder(*owner) {
+                    let failed = failed.contains(owner);
+                    self.clients[client].reference.row(choice, *position, failed, self.now);
+                }
+            }
+            for (sample, logprobs) in &answers.samples {
+                if let Some((client, choice)) = self.holder(sample.owner) {
+                    self.tally.tokens += 1;
+                    let reference = &mut self.clients[client].reference;
+                    reference.token(choice, sample, logprobs.as_ref(), self.now);
+                }
+            }
+            for owner in &answers.failed {
+                if let Some((client, choice)) = self.holder(*owner) {
+                    self.clients[client].reference.failed(choice, answers.aborted);
+                }
+            }
+        }
+        for client in &mut self.clients {
+            let is_in_progress = matches!(client.state, State::InProgress(_));
+            if is_in_progress && client.reference.deadline.is_some_and(|at| at <= self.now) {
+                let mut order: Vec<usize> = (0..client.sequences.len()).collect();
+                order.sort_by_key(|choice| client.sequences[*choice].index());
+                client.reference.expire(&order, self.now);
+            }
+        }
+    }
+
+    /// The client and the choice that hold a slot.
+    fn holder(&self, owner: Owner) -> Option<(usize, usize)> {
+        self.owners.get(&self.engine.scheduler().holder(owner)?).copied()
+    }
+
+    /// Every reply is, so far, the reference's, byte for byte.
+    fn check_replies(&self) {
+        for client in &self.clients {
+            let State::InProgress(exchange) = &client.state else { continue };
+            let exchange = exchange.borrow();
+            let (reply, expected) = (&exchange.out, &client.reference.out[client.read..]);
+            let body = String::from_utf8_lossy(&client.ask.body);
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(text(reply), text(expected), "POST {} {body}", client.ask.path);
+            assert!(reply == expected);
+            let status = |outcome: &Result<(), corelane::api::error::ApiError>| {
+                outcome.as_ref().map_err(|error| error.status).copied()
+            };
+            let outcome = exchange.outcome.as_ref().map(status);
+            assert_eq!(outcome, client.reference.outcome, "POST {} {body}", client.ask.path);
+        }
+    }
+
+    /// What must hold of every step that is planned.
+    fn check_plan(&self, batch: &Batch) {
+        assert!(batch.rows.len() <= self.capacity.step_rows);
+        assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
+        let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
+        assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
+        let owners: HashSet<Owner> = batch.rows.iter().map(|row| row.owner).collect();
+        let slots: HashSet<SlotId> = owners.iter().map(|owner| owner.slot).collect();
+        assert_eq!(slots.len(), owners.len(), "one sequence for each slot");
+    }
+
+    /// Nothing more happens: every client has its reply, and nothing is held for anybody.
+    fn check_end(&mut self) {
+        for client in &self.clients {
+            let body = String::from_utf8_lossy(&client.ask.body);
+            let is_done = matches!(client.state, State::Done);
+            assert!(is_done, "nobody wakes the client of POST {} {body}", client.ask.path);
+        }
+        assert!(self.engine.is_idle(), "the engine has work, and asks for no call");
+        assert!(self.down.is_empty() && self.running.is_none() && self.owners.is_empty());
+        let (held, kept) = self.engine.scheduler().cells();
+        assert_eq!(held, 0, "a cell is held for nobody");
+        assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");
+        let finished = &self.metrics.front.finished;
+        let counters =
+            [&finished.stop, &finished.length, &finished.timeout, &finished.abort, &finished.error];
+        let ended: u64 = counters.iter().map(|counter| counter.get()).sum();
+        assert_eq!(ended, self.sequences_submitted, "each sequence is counted once when it ends");
+        let scheduler = self.engine.scheduler().tally();
+        self.tally.cached = scheduler.cached_tokens;
+        self.tally.evicted = scheduler.evicted_tokens;
+        self.tally.preempted = scheduler.preemptions;
+        self.tally.retried = scheduler.retries;
+    }
+}
+
+/// A stop string, of the text that is to come or of another one.
+fn stop_string(random: &mut Random, tokens: &[TokenId]) -> Option<String> {
+    let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
+    let text: Vec<char> = String::from_utf8_lossy(&bytes).chars().collect();
+    if text.is_empty() || random.one_in(5) {
+        return Some("never".to_owned());
+    }
+    let start = random.within(0, text.len() - 1);
+    let end = random.within(start + 1, (start + 5).min(text.len()));
+    let stop: String = text[start..end].iter().collect();
+    // A stop string of U+FFFD would match bytes that are no character.
+    (!stop.contains(char::REPLACEMENT_CHARACTER)).then_some(stop)
+}
