@@ -109,7 +109,13 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
         let values = values.ok_or_else(|| {
             format!("{shown}: {key} must be a string, a number, true or false, or a list of them")
         })?;
-        flags.push((id, values));
+        // A flag that only undoes another one has no value of its own.
+        if id == "kv_unified" {
+            let undone = values.iter().map(|value| (value != "true").to_string());
+            flags.push(("no_kv_unified".to_owned(), undone.collect()));
+        } else {
+            flags.push((id, values));
+        }
     }
     Ok(command.mut_subcommand("serve", |mut serve| {
         for (id, values) in flags {

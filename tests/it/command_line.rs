@@ -288,6 +288,33 @@ fn a_configuration_file_stands_behind_environment_and_flags() {
 }
 
 #[test]
+fn the_kv_cache_is_one_or_several_as_file_and_flags_say() {
+    for (content, flag, is_one) in [
+        ("", None, true),
+        ("kv-unified = false", None, false),
+        ("kv-unified = false", Some("--kv-unified"), true),
+        ("no-kv-unified = true", Some("--kv-unified"), true),
+        ("kv-unified = true", Some("--no-kv-unified"), false),
+        ("kv-unified = true", None, true),
+    ] {
+        let file = scratch("kv.toml", content.as_bytes());
+        let mut args = vec!["--config", file.to_str().unwrap(), "--ctx-size", "2048"];
+        args.extend(flag);
+        let running = Running::start(&args);
+        // Of 2,048 cells one request may have all that the model takes, or its share.
+        let each = if is_one { "at most 1024 each" } else { "at most 256 each" };
+        assert!(running.banner.contains(each), "{content} {flag:?}: {}", running.banner);
+    }
+}
+
+#[test]
+fn the_example_of_a_configuration_file_is_one() {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/corelane.toml");
+    let running = Running::start(&["--config", file.to_str().unwrap()]);
+    assert_eq!(Client::connect(running.address).get("/health").status, 200);
+}
+
+#[test]
 fn keys_may_come_from_a_file() {
     let file = scratch("keys", b"k1\n\n  k2  \n");
     let running = Running::start(&["--api-key-file", file.to_str().unwrap()]);

@@ -5,19 +5,12 @@ use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{Client, TestServer, config, eventually, post_bytes};
+use crate::support::{Client, TestServer, config, eventually, fake_text, post_bytes};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
 use corelane::limits::{
     BODY_BYTES_MAX, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, SWEEP_INTERVAL,
 };
-use corelane::model::fake::continuation;
-use corelane::types::TokenId;
-
-fn fake_text(prompt: &str, max_tokens: usize) -> String {
-    let prompt: Vec<TokenId> = prompt.bytes().map(TokenId::from).collect();
-    continuation(&prompt, max_tokens, 0).iter().map(|token| *token as u8 as char).collect()
-}
 
 const GREEDY: &str = r#"{"prompt":"abc","max_tokens":5,"temperature":0}"#;
 

@@ -6,21 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{TestServer, config, eventually, post_bytes};
+use crate::support::{TestServer, body, config, eventually, fake_text, post_bytes};
 use corelane::config::{ApiKey, ServeConfig};
-use corelane::model::fake::{FakeOptions, continuation};
-use corelane::types::TokenId;
-
-fn body(prompt: &str, max_tokens: usize, more: &str) -> String {
-    serde_json::json!({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0})
-        .to_string()
-        .replacen('{', &format!("{{{more}"), 1)
-}
-
-fn said(prompt: &str, max_tokens: usize) -> String {
-    let prompt: Vec<TokenId> = prompt.bytes().map(TokenId::from).collect();
-    continuation(&prompt, max_tokens, 0).iter().map(|token| *token as u8 as char).collect()
-}
+use corelane::model::fake::FakeOptions;
 
 fn slow(step_ms: u64) -> FakeOptions {
     FakeOptions { step: Duration::from_millis(step_ms), ..FakeOptions::default() }
@@ -34,7 +22,7 @@ fn a_running_request_ends_at_its_deadline_with_what_it_has() {
     let answer = response.json();
     assert_eq!(answer["choices"][0]["finish_reason"], "timeout");
     let text = answer["choices"][0]["text"].as_str().unwrap();
-    assert!(!text.is_empty() && said("abc", 4000).starts_with(text), "{text:?}");
+    assert!(!text.is_empty() && fake_text("abc", 4000).starts_with(text), "{text:?}");
     assert_eq!(answer["usage"]["completion_tokens"], text.len());
     assert_eq!(server.metrics.front.finished.timeout.get(), 1);
 }
@@ -51,7 +39,7 @@ fn every_choice_ends_at_the_deadline() {
     for choice in [0, 1] {
         assert_eq!(answer["choices"][choice]["finish_reason"], "timeout");
     }
-    assert!(!text(0).is_empty() && said("abc", 4000).starts_with(text(0)));
+    assert!(!text(0).is_empty() && fake_text("abc", 4000).starts_with(text(0)));
     assert_eq!(text(1), "");
     assert_eq!(server.metrics.front.finished.timeout.get(), 2);
 }
@@ -168,7 +156,7 @@ fn a_failing_step_is_tried_again() {
                 let prompt = format!("prompt {i}");
                 let mut client = crate::support::Client::connect(address);
                 let answer = client.post("/v1/completions", &body(&prompt, 50, "")).json();
-                assert_eq!(answer["choices"][0]["text"], said(&prompt, 50));
+                assert_eq!(answer["choices"][0]["text"], fake_text(&prompt, 50));
             });
         }
     });
@@ -183,7 +171,7 @@ fn a_hanging_step_is_given_up() {
     let step_timeout = Duration::from_millis(100);
     let server = TestServer::fake_with(ServeConfig { step_timeout, ..config() }, options);
     let answer = server.post("/v1/completions", &body("abc", 50, ""));
-    assert_eq!(answer.json()["choices"][0]["text"], said("abc", 50));
+    assert_eq!(answer.json()["choices"][0]["text"], fake_text("abc", 50));
     assert!(server.metrics.front.retries.get() >= 2);
     // One that hangs again and again fails its requests, and the next ones run.
     let options = FakeOptions { hang_one_in: 10, hang_more: 1, ..FakeOptions::default() };
@@ -231,13 +219,13 @@ fn a_second_turn_finds_the_first() {
     assert_eq!(first["timings"]["prompt_n"], 500);
     let second = format!("{prompt}{} and then?", first["choices"][0]["text"].as_str().unwrap());
     let answer = server.post("/v1/completions", &body(&second, 20, "")).json();
-    assert_eq!(answer["choices"][0]["text"], said(&second, 20));
+    assert_eq!(answer["choices"][0]["text"], fake_text(&second, 20));
     assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 519);
     assert_eq!(answer["timings"]["cache_n"], 519);
     assert_eq!(answer["timings"]["prompt_n"], second.len() - 519);
     let without = server.post("/v1/completions", &body(&second, 20, "\"cache_prompt\":false,"));
     let without = without.json();
-    assert_eq!(without["choices"][0]["text"], said(&second, 20));
+    assert_eq!(without["choices"][0]["text"], fake_text(&second, 20));
     assert_eq!(without["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 
@@ -278,7 +266,7 @@ fn the_cache_changes_no_text() {
                     let prompt = format!("{}{own}.", &shared[..random.within(0, 104)]);
                     let n = random.within(1, 40);
                     let answer = connection.post("/v1/completions", &body(&prompt, n, "")).json();
-                    assert_eq!(answer["choices"][0]["text"], said(&prompt, n), "{prompt:?}");
+                    assert_eq!(answer["choices"][0]["text"], fake_text(&prompt, n), "{prompt:?}");
                 }
             });
         }

@@ -4,29 +4,18 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{TestServer, config, eventually, post_bytes};
+use crate::support::{TestServer, body, config, eventually, post_bytes, tokens};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
 use corelane::limits::{PING_INTERVAL, QUEUE_SEQUENCES, SWEEP_INTERVAL};
 use corelane::model::fake::{END, FakeOptions, continuation};
 use corelane::placement::Placement;
-use corelane::types::TokenId;
-
-fn tokens(text: &str) -> Vec<TokenId> {
-    text.bytes().map(TokenId::from).collect()
-}
 
 /// What the fake model says after `prompt`, and whether it ended by itself.
 fn expected(prompt: &str, max_tokens: usize, end_one_in: u64) -> (String, bool) {
     let text = continuation(&tokens(prompt), max_tokens, end_one_in);
     let ended = text.last() == Some(&END);
     (text.iter().filter(|t| **t != END).map(|t| *t as u8 as char).collect(), ended)
-}
-
-fn body(prompt: &str, max_tokens: usize, more: &str) -> String {
-    serde_json::json!({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0})
-        .to_string()
-        .replacen('{', &format!("{{{more}"), 1)
 }
 
 #[test]

@@ -20,12 +20,12 @@ use corelane::engine::job::Job;
 use corelane::http::head::Method;
 use corelane::lanes::Server;
 use corelane::metrics::Metrics;
-use corelane::model::fake::FakeOptions;
+use corelane::model::fake::{FakeOptions, continuation};
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
 use corelane::random::SplitMix64;
-use corelane::types::{KeyId, ModelInfo};
+use corelane::types::{KeyId, ModelInfo, TokenId};
 
 /// The same seed, the same test.
 pub struct Random(SplitMix64);
@@ -278,6 +278,24 @@ pub fn post_bytes(path: &str, body: &str) -> String {
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// The body of a greedy completion. `more` stands before its fields, each followed by a comma.
+pub fn body(prompt: &str, max_tokens: usize, more: &str) -> String {
+    serde_json::json!({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0})
+        .to_string()
+        .replacen('{', &format!("{{{more}"), 1)
+}
+
+/// The fake model's tokens of a text.
+pub fn tokens(text: &str) -> Vec<TokenId> {
+    text.bytes().map(TokenId::from).collect()
+}
+
+/// The text with which a fake model that never ends continues a prompt.
+pub fn fake_text(prompt: &str, max_tokens: usize) -> String {
+    let tokens = continuation(&tokens(prompt), max_tokens, 0);
+    tokens.iter().map(|token| *token as u8 as char).collect()
 }
 
 /// A key as `--api-key` makes one.
