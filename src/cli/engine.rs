@@ -14,13 +14,13 @@ use corelane::types::{CacheLayout, CacheType, FlashAttention};
 /// Model, step sizes, KV cache, lanes.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
-    /// Model to run, a GGUF file [default: the small one inside the binary]
+    /// GGUF file of the model [default: the small model inside the binary]
     #[arg(short, long, env = "CORELANE_MODEL", value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
-    /// Code for products with the weights: auto (corelane's own for the best instruction set of
-    /// this processor; llama.cpp's for weight types without one), llama (always llama.cpp's), or
-    /// one instruction set: avx512-vnni, avx-vnni, avx2
+    /// Kernels for products with the weights: auto (corelane's kernels for the best instruction set
+    /// of this processor, and llama.cpp's for weight types without one), llama (always
+    /// llama.cpp's), or corelane's for one instruction set: avx512-vnni, avx-vnni, avx2
     #[arg(
         long,
         env = "CORELANE_KERNELS",
@@ -30,8 +30,7 @@ pub struct EngineArgs {
     )]
     kernels: Choice,
 
-    /// Tokens of one step at most; --ubatch-size, or twice --parallel where that is more, bounds
-    /// it, too
+    /// Most tokens in one step; never more than the larger of --ubatch-size and twice --parallel
     #[arg(
         short,
         long,
@@ -41,7 +40,7 @@ pub struct EngineArgs {
         help_heading = "Scheduling"
     )]
     batch_size: usize,
-    /// Tokens that llama.cpp computes at once (also -ub)
+    /// Most tokens that llama.cpp computes at once (also -ub)
     #[arg(
         long,
         env = "CORELANE_UBATCH_SIZE",
@@ -50,8 +49,8 @@ pub struct EngineArgs {
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
-    /// Time between two tokens of running requests while a prompt is computed, kept in 99 steps
-    /// of 100; 0 chooses twice the time without a prompt, and 60 ms at least
+    /// Longest time between two tokens of a stream while a prompt is computed, kept in 99 of 100
+    /// steps; 0 chooses twice the time without a prompt, but at least 60 ms
     #[arg(
         long,
         env = "CORELANE_ITL_TARGET_MS",
@@ -60,7 +59,7 @@ pub struct EngineArgs {
         help_heading = "Scheduling"
     )]
     itl_target_ms: u32,
-    /// Numbers of the cached keys: f32, f16, q8_0 or q4_0 (also -ctk)
+    /// Type of the cached keys: f32, f16, q8_0 or q4_0 (also -ctk)
     #[arg(
         long,
         env = "CORELANE_CACHE_TYPE_K",
@@ -69,7 +68,7 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     cache_type_k: CacheType,
-    /// Numbers of the cached values, likewise (also -ctv)
+    /// Type of the cached values: f32, f16, q8_0 or q4_0 (also -ctv)
     #[arg(
         long,
         env = "CORELANE_CACHE_TYPE_V",
@@ -78,8 +77,8 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     cache_type_v: CacheType,
-    /// Flash attention: auto (on, where the model allows it), on, off, or llama (on, with
-    /// llama.cpp's code instead of corelane's, for comparison) (also -fa)
+    /// Flash attention: auto (on if the model allows it), on, off, or llama (on, with llama.cpp's
+    /// kernel instead of corelane's, for comparison) (also -fa)
     #[arg(
         long,
         env = "CORELANE_FLASH_ATTN",
@@ -88,11 +87,11 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     flash_attn: FlashAttention,
-    /// One KV cache for all requests (also -kvu): the default, but for recurrent models
+    /// One KV cache for all requests: the default, except for recurrent models (also -kvu)
     #[arg(long, overrides_with = "no_kv_unified", help_heading = "KV cache")]
     kv_unified: bool,
-    /// A KV cache for each request, an equal share of --ctx-size: a shared beginning is copied,
-    /// and prompts beside streams are a second pass over the weights (also -no-kvu)
+    /// A KV cache for each request, with an equal share of --ctx-size; shared prefixes are copied,
+    /// and prompts beside streams need a second pass over the weights (also -no-kvu)
     #[arg(
         long,
         env = "CORELANE_NO_KV_UNIFIED",
@@ -100,13 +99,14 @@ pub struct EngineArgs {
         help_heading = "KV cache"
     )]
     no_kv_unified: bool,
-    /// Compute threads, one on each decode core [default: all decode cores]
+    /// Compute threads, one per decode core [default: all decode cores]
     #[arg(short, long, env = "CORELANE_THREADS", value_name = "N", help_heading = "Lanes")]
     threads: Option<usize>,
-    /// Core of the front lane: HTTP and scheduling [default: the first]
+    /// Core of the front lane, which runs HTTP and scheduling [default: the first]
     #[arg(long, env = "CORELANE_FRONT_CORE", value_name = "CORE", help_heading = "Lanes")]
     front_core: Option<usize>,
-    /// Cores of the decode lane, such as 1-3,6 [default: all others; all below four cores]
+    /// Cores of the decode lane, such as 1-3,6 [default: all but the front core; with fewer than
+    /// four cores, all]
     #[arg(
         long,
         env = "CORELANE_DECODE_CORES",
@@ -115,7 +115,7 @@ pub struct EngineArgs {
         help_heading = "Lanes"
     )]
     decode_cores: Option<Cores>,
-    /// Time after which a step of the model is given up, and tried once more
+    /// Seconds after which a step of the model is aborted and tried once more
     #[arg(
         long,
         env = "CORELANE_STEP_TIMEOUT_S",
@@ -125,7 +125,7 @@ pub struct EngineArgs {
         help_heading = "Lanes"
     )]
     step_timeout_s: u32,
-    /// How eagerly idle compute threads poll for work, 0 (sleep) to 100
+    /// How long idle compute threads poll for work, from 0 (sleep) to 100
     #[arg(
         long,
         env = "CORELANE_POLL",

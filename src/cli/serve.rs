@@ -25,12 +25,12 @@ Try it:
 pub struct ServeArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
-    /// Name of the model, as clients see it [default: the model's own]
+    /// Name of the model as clients see it [default: the model's own]
     #[arg(short, long, env = "CORELANE_ALIAS", value_name = "NAME", help_heading = "Model")]
     alias: Option<String>,
 
-    /// Serve embeddings, too: mean, cls or last says how the vectors of a text's tokens become
-    /// one [default: as the model says; most that chat say nothing]
+    /// Serve embeddings, too, and pool the vectors of a text's tokens by mean, cls or last
+    /// [default: from the model's metadata; most chat models set none]
     #[arg(long, env = "CORELANE_POOLING", value_name = "HOW", help_heading = "Model")]
     pooling: Option<Pooling>,
     /// Chat template in Jinja [default: the model's own]
@@ -42,7 +42,7 @@ pub struct ServeArgs {
         help_heading = "Model"
     )]
     chat_template: Option<String>,
-    /// File with a chat template
+    /// File with a chat template in Jinja
     #[arg(long, env = "CORELANE_CHAT_TEMPLATE_FILE", value_name = "FILE", help_heading = "Model")]
     chat_template_file: Option<PathBuf>,
 
@@ -52,7 +52,7 @@ pub struct ServeArgs {
     /// Port to listen on; 0 takes any free one
     #[arg(long, env = "CORELANE_PORT", default_value_t = 8080, help_heading = "HTTP")]
     port: u16,
-    /// Address of /metrics, /health and /ready, with its port; none shows them nowhere
+    /// Address and port of /metrics, /health and /ready; none turns them off
     #[arg(
         long,
         env = "CORELANE_OPS_ADDR",
@@ -61,7 +61,7 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     ops_addr: String,
-    /// Key that clients must send; give several with commas [default: none needed]
+    /// API key that clients must send; separate several keys with commas [default: no key]
     #[arg(
         long,
         env = "CORELANE_API_KEY",
@@ -71,11 +71,11 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     api_key: Vec<String>,
-    /// File with such keys, one in each line
+    /// File with API keys, one per line
     #[arg(long, env = "CORELANE_API_KEY_FILE", value_name = "FILE", help_heading = "HTTP")]
     api_key_file: Option<PathBuf>,
-    /// Key with a name, for logs, a share of the server beside the others' [1], and the first
-    /// priority that its requests may have [0]; may be given several times
+    /// API key with a name for the logs, a share of the server relative to other keys [1], and the
+    /// lowest priority number its requests may ask for [0]; repeat the flag for more keys
     #[arg(
         long,
         env = "CORELANE_KEY",
@@ -85,7 +85,7 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     key: Vec<ApiKey>,
-    /// After SIGTERM, time for running requests to finish
+    /// Seconds that running requests may take to finish after SIGTERM
     #[arg(
         long,
         env = "CORELANE_DRAIN_SECONDS",
@@ -95,8 +95,8 @@ pub struct ServeArgs {
     )]
     drain_seconds: u32,
 
-    /// Tokens of context, for all running requests together; 0 chooses: 2048 for each of them, or
-    /// as many as the model knows and memory allows
+    /// Tokens in the KV cache, shared by all running requests; 0 chooses 2048 per request, or fewer
+    /// if the model or the memory limits it
     #[arg(
         short,
         long,
@@ -106,7 +106,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     ctx_size: u32,
-    /// Requests that run at once (also -np); more wait in a queue
+    /// Requests that run at once; the others wait in a queue (also -np)
     #[arg(
         long,
         env = "CORELANE_PARALLEL",
@@ -116,7 +116,7 @@ pub struct ServeArgs {
     )]
     parallel: usize,
 
-    /// Requests that wait for a slot, at most; more are answered 429
+    /// Most requests in the queue; further requests get status 429
     #[arg(
         long,
         env = "CORELANE_QUEUE_REQUESTS",
@@ -125,7 +125,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     queue_requests: usize,
-    /// Prompt tokens of waiting requests, at most; more are answered 429
+    /// Most prompt tokens in the queue; further requests get status 429
     #[arg(
         long,
         env = "CORELANE_QUEUE_TOKENS",
@@ -134,7 +134,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     queue_tokens: usize,
-    /// Time that a request may take, whatever its timeout_ms; 0 is without end
+    /// Longest time of a request in seconds, whatever its timeout_ms; 0 sets no limit
     #[arg(
         long,
         env = "CORELANE_REQUEST_TIMEOUT_S",
@@ -143,7 +143,7 @@ pub struct ServeArgs {
         help_heading = "Scheduling"
     )]
     request_timeout_s: u32,
-    /// Compute every prompt from its beginning, whatever the KV cache has of it
+    /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(
         long,
         env = "CORELANE_NO_CACHE_PROMPT",
@@ -152,7 +152,7 @@ pub struct ServeArgs {
     )]
     no_cache_prompt: bool,
 
-    /// Tokens to generate where a request does not say; -1 leaves it to the API
+    /// Tokens to generate if a request sets no maximum; -1 uses the default of the API
     #[arg(
         short = 'n',
         long,
@@ -164,7 +164,7 @@ pub struct ServeArgs {
         help_heading = "Generation"
     )]
     n_predict: i64,
-    /// Where the seeds of requests without one begin; -1 for a random place
+    /// Seed from which requests without a seed get theirs; -1 draws one at random
     #[arg(
         short,
         long,
@@ -176,13 +176,13 @@ pub struct ServeArgs {
     )]
     seed: i64,
 
-    /// Configuration file in TOML; flags and environment variables go before it
+    /// Configuration file in TOML; flags and environment variables override it
     #[arg(long, env = "CORELANE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What to log: error, warn, info, debug, trace, or per module: llama.cpp=debug
+    /// Log level: error, warn, info, debug or trace; per module: llama.cpp=debug
     #[arg(long, env = "CORELANE_LOG", value_name = "FILTER", default_value = "info")]
     pub log: String,
-    /// Log in JSON, a line for each event
+    /// Log as JSON, one line per event
     #[arg(long, env = "CORELANE_LOG_JSON", value_parser = BoolishValueParser::new())]
     pub log_json: bool,
 }
@@ -226,7 +226,7 @@ impl ServeArgs {
         Ok(config)
     }
 
-    /// The template that the user gave, if any.
+    /// The chat template from the flags, if any.
     fn chat_template(&self) -> Result<Option<String>, String> {
         match &self.chat_template_file {
             Some(path) => read(path, "the chat template").map(Some),
@@ -234,7 +234,7 @@ impl ServeArgs {
         }
     }
 
-    /// All keys; those without a name are called by their numbers.
+    /// All API keys. Keys without a name are named by their numbers.
     fn keys(&self) -> Result<Vec<ApiKey>, String> {
         let mut secrets = self.api_key.clone();
         if let Some(path) = &self.api_key_file {
