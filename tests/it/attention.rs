@@ -80,7 +80,7 @@ fn mask_of_sequences(rows: usize, cells: usize, window: usize, random: &mut Rand
     mask
 }
 
-/// The exact attention of what the cache holds.
+/// The exact attention over the cached keys and values, in f64.
 fn exact(s: &AttentionSizes, input: &AttentionInput) -> Vec<f64> {
     let cached = |of, numbers, floats: &[f32]| match of {
         F32 => floats.to_vec(),
@@ -143,7 +143,7 @@ fn slope(s: &AttentionSizes, head: usize) -> f64 {
     if head < power { base((head + 1) as f64) } else { base((2 * (head - power) + 1) as f64 / 2.0) }
 }
 
-/// The square root of the mean square of what is wrong, and the largest error.
+/// The root of the mean squared error, and the largest error.
 fn errors(found: &[f32], exact: &[f64]) -> (f64, f64) {
     assert_eq!(found.len(), exact.len());
     let errors = || found.iter().zip(exact).map(|(a, b)| (f64::from(*a) - b).abs());
@@ -354,7 +354,7 @@ fn large_scores_are_exact() {
     }
 }
 
-/// What there is no kernel for stays llama.cpp's.
+/// llama.cpp computes the attentions that corelane has no kernel for.
 #[test]
 fn other_types_and_heads_are_llama_cpps() {
     const Q4_0: u32 = 2;

@@ -61,8 +61,8 @@ fn every_rung_runs_what_it_names() {
     assert!(picture.contains("<svg") && picture.contains("the old server"));
 }
 
-/// What is compared is the same work, also where prompts and streams share steps and the
-/// scheduler has come to know what these take.
+/// All rungs do the same work, also where prompts and streams share steps and the scheduler has
+/// learned the time of a step.
 #[test]
 fn the_scheduler_makes_the_steps_that_were_recorded() {
     let json = scratch("steps.json");

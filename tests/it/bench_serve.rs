@@ -180,7 +180,7 @@ fn whatever_a_server_does_is_a_result() {
     assert_eq!(mock.requests(), kinds.len(), "no request was sent twice");
     assert_eq!(outcome.requests[0].text, "ab");
     assert!(outcome.requests[1].error.as_ref().unwrap().contains("broken"));
-    // What came before the end is kept, and so is when it began.
+    // The text before the end is kept, and the time of its first token.
     assert_eq!(outcome.requests[5].output_tokens, 1);
     assert!(outcome.requests.is_sorted_by_key(|request| request.started));
     assert!(outcome.requests.iter().all(|request| request.started > Duration::ZERO));
@@ -275,7 +275,7 @@ fn read(file: &Path) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Equal, but for what digits lose.
+/// Equal up to rounding in the printed digits.
 fn close(found: &serde_json::Value, expected: f64) {
     let found = found.as_f64().unwrap();
     assert!((found / expected - 1.0).abs() < 1e-9, "{found} and not {expected}");

@@ -1,5 +1,5 @@
-//! The built-in model, through the whole server: what it says is what a plain
-//! loop over the model says.
+//! The built-in model through the whole server. Its texts equal those of a plain loop over the
+//! model.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use corelane::types::{CacheLayout, Position, Sampling, SlotId, TokenId};
 /// 0.21 apart, so the difference of two may move by 0.42.
 const LLAMA_TIE: f32 = 0.42;
 
-/// What the server said.
+/// A text that the server generated.
 struct Text {
     prompt: Vec<TokenId>,
     said: Vec<TokenId>,
@@ -29,9 +29,8 @@ struct Text {
     ended: bool,
 }
 
-/// One sequence, one token after another, by the plainest loop over the model;
-/// made to say what the server said, it tells for each token how far its own
-/// best logit lies above the chosen one's. 0 is agreement.
+/// Feeds the server's text to a plain loop over the model, one token at a time. Returns for each
+/// token how far the best logit lies above the logit of the server's token. 0 is agreement.
 fn leads_over(backend: &mut LlamaDecoder, text: &Text, end_tokens: &[TokenId]) -> Vec<f32> {
     let slot = SlotId(0);
     backend.truncate(slot, Position(0));
@@ -73,7 +72,7 @@ fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop_with_llama_ker
     compare_greedy_texts(Choice::Llama, CacheLayout::default());
 }
 
-/// Our kernels compute a row in the same way whatever is beside it: nothing may differ.
+/// corelane's kernels compute a row independently of its neighbours, so no token may differ.
 fn compare_greedy_texts(kernels: Choice, cache: CacheLayout) {
     let tie = if kernels.instruction_set().is_some() { 0.0 } else { LLAMA_TIE };
     const MAX_TOKENS: usize = 80;
@@ -178,8 +177,8 @@ fn three_plus_four_is_seven() {
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
-/// What a request constrains is the answer: a model whose template has begun to think
-/// for it does not think then.
+/// A constraint holds for the answer. If the template opens a block of reasoning, it is closed
+/// before the constrained text.
 #[test]
 fn a_constrained_answer_is_no_thought() {
     let template = "{{ messages[0].content }}<think>\n".to_owned();
@@ -228,7 +227,7 @@ fn log_probabilities_are_the_models_own() {
     };
     let prompt = loaded.vocab.tokenize("Once upon a time there was a fox", true, true);
     let model = loaded.model.clone();
-    // Neither biases nor penalties nor what is cut off may show in them.
+    // Biases, penalties and truncation must not change them.
     let advanced = AdvancedSampling {
         logit_bias: Box::new([(prompt[0], 9.0), (prompt[1], f32::NEG_INFINITY)]),
         logprobs: Some(20),

@@ -229,7 +229,7 @@ fn no_io_uring_is_one_clear_line() {
     }
 }
 
-/// Makes `io_uring_setup` fail with `errno` in this process and what it becomes.
+/// Makes `io_uring_setup` fail with `errno` in this process, also after `exec`.
 fn forbid_io_uring(errno: u32) -> std::io::Result<()> {
     // Classic BPF (linux/filter.h): load the call's number; if it is
     // io_uring_setup (425 everywhere), return the error, else allow.
@@ -426,8 +426,8 @@ fn an_idle_server_does_not_spin() {
     });
 }
 
-/// Lanes that are not pinned may run on every core: kernels are checked with ggml's threads
-/// before, and these pin whoever computes with them.
+/// Lanes that are not pinned may run on every core. (The check of the kernels at the start uses
+/// ggml's threads, which pin the calling thread. The pin must not stay.)
 #[test]
 fn only_the_front_and_the_decode_lane_are_pinned() {
     let running = Running::start(&[]);

@@ -1,5 +1,5 @@
-//! Constrained texts, chosen at random among what the masks leave, with the
-//! built-in model's vocabulary: whatever is chosen, the text is valid.
+//! Constrained texts from the built-in model's vocabulary. Each token is chosen at random among
+//! those that the mask allows. Every such text is valid.
 
 use crate::support::Random;
 use crate::support::schemas::Schemas;
@@ -77,7 +77,7 @@ impl World {
     fn check(&mut self, schema: &Value, walks: usize) -> usize {
         let validator = jsonschema::options().should_validate_formats(true).build(schema).unwrap();
         let constraint = Constraint::JsonSchema(schema.to_string());
-        // What contains itself always is rightly refused.
+        // A schema that always contains itself has no finite text. It is refused.
         match self.compiler.compile(&constraint) {
             Err(error) if error.0.contains("has no finite value") => return 0,
             _ => {}

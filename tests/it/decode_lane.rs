@@ -68,7 +68,7 @@ fn prompts_run_behind_those_that_decode_where_these_are_neighbours() {
     }
 }
 
-/// What ran before the failure has run; what was behind it begins again where it stood.
+/// Rows before the failure keep their results. Sequences behind it restart where they stood.
 #[test]
 fn a_prompt_that_fails_does_not_take_those_that_decode_with_it() {
     let options = FakeOptions { fail_one_in: 3, ..FakeOptions::default() };
@@ -92,8 +92,8 @@ fn a_prompt_that_fails_does_not_take_those_that_decode_with_it() {
     );
 }
 
-/// Invariant 6 and defect 3: a slot holds nothing of its last owner but what its
-/// next one begins with.
+/// A slot holds nothing of its last owner except the prefix that its next owner reuses. (Defect 3 of
+/// the old server.)
 #[test]
 fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     let mut lane = lane(1);

@@ -1,4 +1,4 @@
-//! Whatever a server answers is what `src/api/openapi.json` says of it.
+//! Every answer of a server fits its description in `src/api/openapi.json`.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -66,8 +66,7 @@ fn hold_against(document: &Value, method: &str, path: &str, response: &Response)
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// The built-in model with what it does not have of its own: a template that knows
-/// tools, and a way from vectors of tokens to that of a text.
+/// The built-in model, with a template that knows tools and with pooling, which it lacks itself.
 fn able() -> ServeConfig {
     let chat_template = Some(include_str!("../templates/qwen2.5.jinja").to_owned());
     ServeConfig { chat_template, pooling: Some(Pooling::Mean), ..config() }
@@ -178,7 +177,7 @@ fn good_requests_are_described_and_answered_as_described() {
     assert_eq!(server.get("/openapi.json").json(), document);
 }
 
-/// Wrong in what they ask for, each by its schema, too.
+/// Requests with a wrong field. The schema refuses each of them, too.
 fn bad() -> Vec<(&'static str, Value)> {
     let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
     vec![

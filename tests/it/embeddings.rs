@@ -25,7 +25,7 @@ const UNKNOWN: usize = 1;
 const CLS: usize = 2;
 const SEP: usize = 3;
 
-/// What the tokenizer makes of a text of these words.
+/// The tokens of a text of these words.
 fn tokens(text: &str) -> Vec<usize> {
     let token = |word: &str| TOKENS.iter().position(|token| *token == format!("▁{word}"));
     let words = text.split(' ').map(|word| token(word).unwrap_or(UNKNOWN));

@@ -1,5 +1,5 @@
-//! What the scheduler promises to those who share it, with numbers: nobody starves, keys
-//! have their shares and their places in the queue.
+//! Fairness of the scheduler, in numbers: no request starves, and each key gets its share of the
+//! server and of the queue.
 
 use std::time::Duration;
 
@@ -24,8 +24,7 @@ fn keys_are_served_by_their_weight() {
     assert!((0.9..1.1).contains(&ratio), "the greedy key had {ratio} of its share");
 }
 
-/// What a key was served while nobody else wanted anything is not held against it, nor
-/// what one did not use held for it.
+/// A key that was alone has no debt afterwards, and a key that was idle has no credit.
 #[test]
 fn a_key_that_was_idle_is_owed_nothing() {
     for alone in [KeyId(0), KeyId(1)] {
@@ -40,8 +39,8 @@ fn a_key_that_was_idle_is_owed_nothing() {
     }
 }
 
-/// The first of two keys keeps 400 requests open, the other one `few`. By how many times
-/// more tokens the first was served, prompts and all, counted by what came back.
+/// The first of two keys keeps 400 requests open, the second one keeps `few`. Returns the ratio
+/// of their tokens, prompt and generated, as counted from the answers.
 fn serve_two_keys(world: &mut World, few: usize, time: Duration) -> f64 {
     const PROMPT: usize = 20;
     world.served.clear();
@@ -81,8 +80,8 @@ fn a_full_queue_has_room_for_the_other_keys() {
     assert_eq!(other, 16);
 }
 
-/// Everybody has a first token within a bounded time, though nine tenths of what the
-/// server can do is asked for at random, for hours, by two priorities.
+/// Under 90 % load, for hours, with random arrivals of two priorities, every request gets its
+/// first token within a bounded time.
 #[test]
 fn nobody_starves() {
     let request = |world: &mut World, i: usize| {

@@ -67,7 +67,7 @@ fn expect_continue_is_answered_before_the_body() {
     assert_eq!(client.head().unwrap().0, 100);
     client.send(GREEDY.as_bytes());
     assert_eq!(client.response().status, 200);
-    // What will not be served is refused before the body is sent.
+    // A request that will be refused is refused before its body is sent.
     client.send(head("/nope", 1000).as_bytes());
     assert_eq!(client.response().status, 404);
     assert!(client.is_closed());
@@ -92,7 +92,7 @@ fn head_and_preflight_have_no_body() {
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
     assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "fake");
-    // Errors, too: whatever comes next is the next response.
+    // Errors, too: the next bytes are the next response.
     client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().unwrap().0, 404);
     assert_eq!(client.response().status, 200);
@@ -101,8 +101,8 @@ fn head_and_preflight_have_no_body() {
     assert!(client.is_closed(), "and no body before that");
 }
 
-/// More sent ahead than anybody sends: the running request is answered whole
-/// before what follows it is looked at.
+/// A client sends far more ahead than real clients do. The running request is answered whole
+/// before the next one is read.
 #[test]
 fn a_flood_behind_a_running_request_waits_for_it() {
     let server = TestServer::fake(config(), 0);
@@ -120,7 +120,7 @@ fn a_flood_behind_a_running_request_waits_for_it() {
     flood.join().unwrap().unwrap();
 }
 
-/// What a head says of whom to answer holds even where it is refused.
+/// The head's `Connection` field holds even if the request is refused.
 #[test]
 fn a_refused_head_is_answered_in_its_own_dialect_with_its_own_id() {
     let server = TestServer::fake(config(), 0);

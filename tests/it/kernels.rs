@@ -144,7 +144,7 @@ proptest! {
         }
     }
 
-    /// What a row is multiplied to does not depend on the rows beside it, bit by bit.
+    /// The product of a row is the same, bit by bit, whichever rows are beside it.
     #[test]
     fn rows_of_activations_do_not_touch_each_other(
         seed in any::<u64>(), rows in 1usize..40, blocks in 1usize..4, inputs in 2usize..40,
@@ -403,8 +403,8 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
     difference / rms(&mut a.iter().map(|x| f64::from(*x) - mean))
 }
 
-/// Every type of weights in a whole model, and tied embeddings among them: what it says with
-/// our kernels is what it says with llama.cpp's, but for rounding.
+/// Whole models with each type of weights, some with tied embeddings: their logits with corelane's
+/// kernels equal those with llama.cpp's, up to rounding.
 #[test]
 fn logits_are_those_of_llama_cpp_but_for_rounding() {
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels");
@@ -433,7 +433,7 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
         let [at_once, one_by_one] = logits(&ours, &tokens);
         let [theirs_at_once, theirs_one_by_one] = logits(&theirs, &tokens);
         let kernels = [apart(&at_once, &theirs_at_once), apart(&one_by_one, &theirs_one_by_one)];
-        // What their own kernels differ by among each other.
+        // The difference between llama.cpp's own kernels for one row and for several.
         let batches = apart(&theirs_at_once, &theirs_one_by_one);
         println!("{quant}: {kernels:.4?} apart from llama.cpp; its batches {batches:.4}");
         // llama.cpp's attention adds up in 16 bits.

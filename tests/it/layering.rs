@@ -1,5 +1,5 @@
-//! The design's rules that can be read off the source: who imports whom, where
-//! `unsafe` may stand, who reads the clock, and that nothing is locked.
+//! Rules of the design that the source alone shows: which module imports which, where `unsafe`
+//! stands, which modules read a clock, and that nothing is locked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The floor: plain data, bounds, time, memory and counters, which everybody may use.
 const FLOOR: &[&str] = &["types", "limits", "clock", "memory", "metrics", "random"];
 
-/// What each module may import of ours, besides the floor and itself.
+/// The modules that each module may import, besides the floor and itself.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("sampling", &["constraint"]),
@@ -62,7 +62,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "chat",
         ],
     ),
-    // What it measures.
+    // The modules that it measures.
     (
         "bench",
         &[
@@ -237,8 +237,8 @@ fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
     (paths.into_iter().map(named).collect(), rest)
 }
 
-/// No two files need each other, by any way: who reads one from the bottom up meets nothing
-/// unknown.
+/// No two files import each other, directly or through others. So a reader who goes from the bottom
+/// up never meets an unknown name.
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     let sources: Vec<_> =

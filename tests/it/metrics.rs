@@ -1,4 +1,4 @@
-//! What the lanes measure, against clocks and models that the test holds.
+//! The lanes' measurements, compared with clocks and models that the test controls.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -109,7 +109,7 @@ fn the_bubble_begins_when_the_work_exists() {
 #[test]
 fn steps_are_counted_by_what_they_ran() {
     let step = Duration::from_millis(3);
-    // The second step asks the model twice: for what goes on, and for the prompt.
+    // The second step runs the model twice: for the decode row and for the prompt.
     let mut steps = Steps::new(FakeOptions { step, fail_one_in: 4, ..FakeOptions::default() });
     steps.admit();
     steps.plan(); // 4 rows of prompt

@@ -1,6 +1,6 @@
-//! `src/api/openapi.json` is a description of what there is: its paths are the
-//! router's, its schemas are schemas, its numbers are those of `limits.rs`.
-//! (`described.rs` holds a server's answers against it.)
+//! `src/api/openapi.json` describes the API that exists: its paths are those of the route table, its
+//! schemas are valid JSON schemas, and its numbers are those of `limits.rs`. (`described.rs` compares
+//! a server's answers with it.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,7 @@ fn its_examples_are_examples() {
     assert!(checked > 50, "{checked} examples");
 }
 
-/// What `x-limits` may name.
+/// The limits that `x-limits` may name.
 fn known_limits() -> BTreeMap<&'static str, i64> {
     let size = |n: usize| i64::try_from(n).unwrap();
     BTreeMap::from([

@@ -1,5 +1,4 @@
-//! The ops lane over real sockets: what was counted, and what its clients can
-//! and cannot do.
+//! The ops lane over real sockets: the metrics that it shows, and the bounds on its clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -43,7 +42,8 @@ fn answer_to(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Requests of every kind and end, compared one by one with what should come.
+/// Sends requests of every kind and with every end, and compares each counter with the expected
+/// number.
 #[test]
 fn everything_is_counted_exactly() {
     let keys = vec![crate::support::key("key")];
@@ -105,7 +105,7 @@ fn everything_is_counted_exactly() {
     }
     let gaps = page.of_model("vllm:inter_token_latency_seconds_count");
     assert_eq!(gaps, generated as f64 - requests);
-    // The parts of a request's time are parts of it.
+    // The parts of a request's time are no longer than the whole.
     let total = |name: &str| page.of_model(&format!("vllm:{name}_seconds_sum"));
     assert!(
         total("request_prefill_time") + total("request_queue_time") <= total("time_to_first_token")
@@ -149,7 +149,7 @@ fn everything_is_counted_exactly() {
     assert!(decoded >= continued && decoded <= continued + 2.0, "{decoded}, {continued}");
     assert!(page.get("corelane_rows_dropped_total") <= stops as f64);
     assert_eq!(page.get("corelane_steps_failed_total"), 0.0);
-    // What is kept counts the rows that were planned in vain, too: one for each end.
+    // The kept tokens include the rows that were planned in vain: one for each end.
     eventually("nobody uses the cache any more", || {
         let page = scrape(server.ops_address());
         let (used, kept) =
@@ -418,7 +418,7 @@ fn connections_are_bounded_in_number_requests_and_time() {
     assert!(!client.hears_within(3 * OPS_WATCH_INTERVAL), "its time is not over");
     ahead.fetch_add(OPS_IDLE_TIMEOUT.as_micros() as u64, Ordering::Relaxed);
     assert!(client.is_closed());
-    // Requests: who asks without reading the answers is closed after some.
+    // Requests: a client that sends many without reading the answers is disconnected.
     let flood = b"GET /metrics HTTP/1.1\r\n\r\n".repeat(3 * OPS_REQUESTS_MAX as usize);
     let answers = String::from_utf8(answer_to(ops, &flood)).unwrap();
     let pages = answers.matches("# EOF\n").count();

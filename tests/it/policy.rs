@@ -1,6 +1,5 @@
-//! What the scheduler promises to those who use it, with numbers: no stream waits for a
-//! long prompt, no step runs emptier than it must while somebody waits, what is there is
-//! not computed again.
+//! The scheduler's promises, in numbers: no stream waits for a long prompt, no step has unused room
+//! while a request waits, and no cached prefix is computed again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -145,8 +144,8 @@ fn no_step_is_emptier_than_it_must_be() {
         let planned = world.last;
         assert!(planned.waiting == 0 || planned.running == 6, "a slot is free: {planned:?}");
         assert_eq!(planned.idle, 0, "somebody could have decoded: {planned:?}");
-        // Half of the bound is for prompts, 5 ms for each of their rows. A part of it is left
-        // because steps may take longer than expected, and more while the model is unknown.
+        // Half of the bound is for prompt rows, 5 ms each. The scheduler leaves a part of it unused
+        // because steps may take longer than expected, and more before it knows the model.
         let bound = 2 * (20 + 10 * planned.decode_rows);
         let left = bound.saturating_sub(20 + 10 * planned.decode_rows + 5 * planned.prefill_rows);
         if steps > 200 && planned.decode_rows > 0 && planned.prompts_left > 0 {
@@ -157,8 +156,8 @@ fn no_step_is_emptier_than_it_must_be() {
     assert!(world.served.values().all(|served| served.ended && served.tokens == 40));
 }
 
-/// What is kept of an ended request gives way when there is no empty slot, and not
-/// before, however near it is to those that run.
+/// A kept prefix is evicted when no slot is empty, and not before, also if its slot is a neighbour of
+/// running ones.
 #[test]
 fn an_empty_slot_goes_before_a_kept_one() {
     let mut world = World::new(Capacity { own_cells: true, ..capacity(8, 1024) });
@@ -261,8 +260,8 @@ fn a_shared_beginning_is_computed_once() {
     assert!(tally.prefilled_tokens <= 500 + 8 * 20, "{tally:?}");
 }
 
-/// Where the one that computes what all begin with leaves halfway, the next goes on
-/// from there, and the others follow that one.
+/// When the sequence that computes a shared prefix leaves halfway, the next one continues from there,
+/// and the others follow it.
 #[test]
 fn a_shared_beginning_is_computed_once_though_its_first_reader_leaves() {
     let mut world = World::new(capacity(12, 2048));

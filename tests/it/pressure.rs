@@ -1,6 +1,5 @@
-//! The server when there is more to do than it can, or when something breaks,
-//! over real sockets with the fake model: deadlines, priorities, failing and
-//! hanging steps, what is kept of prompts.
+//! The server under overload and with failing parts, over real sockets with the fake model:
+//! deadlines, priorities, failing and hanging steps, kept prefixes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -77,7 +76,8 @@ fn fields_of_urgency_out_of_range_are_refused_with_the_range() {
     }
 }
 
-/// The lower number first, whoever came first; and no lower than the key may.
+/// The lower priority number goes first, in whichever order requests came. A key's own minimum
+/// bounds it.
 #[test]
 fn priorities_decide_who_leaves_the_queue_first() {
     let key = |name: &str, priority_min| ApiKey {
@@ -124,7 +124,7 @@ fn priorities_decide_who_leaves_the_queue_first() {
     );
 }
 
-/// The queue is bounded in tokens, too; what would have room alone is not refused.
+/// The queue is bounded in tokens, too. A request that has room in an empty queue is admitted.
 #[test]
 fn the_queue_is_bounded_in_tokens() {
     let config = ServeConfig { parallel: 1, queue_tokens: 100, ..config() };
@@ -246,8 +246,8 @@ fn slots_show_who_is_doing_what() {
     assert!(busy[0]["n_past"].as_u64().unwrap() >= 4);
 }
 
-/// No request ever sees another one's text by way of the cache: a random mix of
-/// prompts that begin alike says what it says without a cache.
+/// No request sees another one's text through the KV cache: random prompts with shared prefixes get
+/// the same texts as without reuse.
 #[test]
 fn the_cache_changes_no_text() {
     let config = ServeConfig { parallel: 4, context_tokens: Some(4 * 300), ..config() };

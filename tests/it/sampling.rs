@@ -1,4 +1,4 @@
-//! What few requests ask of the sampler, on its way to the decode lane and back.
+//! Advanced sampling options travel to the decode lane and come back to be freed.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ fn lane() -> DecodeLane<FakeModel> {
     DecodeLane::new(model, 1, 100, Box::new([END]), Arc::default())
 }
 
-/// The decode lane frees nothing: what the slot's holder before asked for is left
-/// in the batch, for the front lane to drop.
+/// The decode lane frees nothing. It leaves the options of the slot's previous holder in the batch,
+/// and the front lane drops them.
 #[test]
 fn what_a_slots_holder_asked_for_comes_back_with_the_next_start() {
     let mut lane = lane();

@@ -1,5 +1,5 @@
-//! What the built-in model says under a schema, sampled by the server, is valid
-//! under it. (`constraint.rs` chooses among all that the masks leave.)
+//! Texts that a server with the built-in model samples under a schema are valid under that schema.
+//! (`constraint.rs` chooses at random among all tokens that the masks allow.)
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! What a client sees of generation, with the fake model: the dialects, the
-//! queue, and what happens when somebody leaves.
+//! Text generation as a client sees it, with the fake model: the dialects, the queue, and clients
+//! that leave early.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use corelane::limits::{PING_INTERVAL, QUEUE_SEQUENCES, SWEEP_INTERVAL};
 use corelane::model::fake::{END, FakeOptions, continuation};
 use corelane::placement::Placement;
 
-/// What the fake model says after `prompt`, and whether it ended by itself.
+/// The fake model's text after `prompt`, and whether the model ended it.
 fn expected(prompt: &str, max_tokens: usize, end_one_in: u64) -> (String, bool) {
     let text = continuation(&tokens(prompt), max_tokens, end_one_in);
     let ended = text.last() == Some(&END);
@@ -77,7 +77,7 @@ fn several_prompts_are_several_choices() {
     assert_eq!(texts, [expected("one", 7, 0).0, expected("t", 7, 0).0]);
 }
 
-/// Whatever is made of it, a prompt is paid once.
+/// A prompt is counted once, however many choices it has.
 #[test]
 fn a_prompt_of_several_choices_counts_once() {
     let server = TestServer::fake(config(), 0);
@@ -254,7 +254,7 @@ fn a_client_that_leaves_frees_its_slot() {
     assert!(front.generation_tokens.get() < 16_000, "a tenth of that at most");
 }
 
-/// With cores of their own the lanes poll; what they say is the same.
+/// Lanes with cores of their own poll instead of sleeping. Their answers are the same.
 #[test]
 fn lanes_on_cores_of_their_own_serve_the_same() {
     let Some(placement) = two_cores() else {

@@ -1,5 +1,5 @@
-//! Synthetic models: what is made loads, speaks and is what it says; what
-//! cannot be made is refused in one sentence.
+//! Synthetic models load, generate text and have the shape that was asked for. A shape that is
+//! impossible is refused with one sentence.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -174,7 +174,7 @@ fn text_is_tokenised_as_by_the_built_in_model() {
         "Once upon a time",
         "<|im_start|>user\nHi<|im_end|>\n",
         "é漢字🦀\u{0} two  spaces",
-        // What the fillers look like.
+        // The texts of the filler tokens.
         " t8000 t8001t9000",
     ] {
         let tokens = synthetic.tokenize(text, true, true);
@@ -298,7 +298,7 @@ fn what_is_no_model_is_refused_in_one_sentence() {
              must be a multiple of 256",
         ),
         (
-            // Its embedding is Q6_K, whatever the rest is.
+            // The embedding is always Q6_K.
             &["--width", "288", "--quant", "q4_0"],
             "--width is 288, and q4_0 packs numbers in blocks of 256: it must be a multiple of \
              256",

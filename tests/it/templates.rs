@@ -67,7 +67,7 @@ fn template(name: &str, tokens: &BTreeMap<String, (String, String)>) -> ChatTemp
     ChatTemplate::new(&source, bos, eos).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What is wrong with a rendering, if anything is.
+/// The difference between a rendering and the expected one, if there is one.
 fn compare(outcome: &Outcome, rendered: Result<String, TemplateError>) -> Result<(), String> {
     match (outcome, rendered) {
         (Outcome::Expected(expected), Ok(prompt)) if *expected == prompt => Ok(()),

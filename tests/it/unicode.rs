@@ -1,5 +1,5 @@
-//! Text is the same, streamed or whole, in every dialect, whatever the bytes of its
-//! tokens are: characters that take several, what people type, and what is no UTF-8.
+//! A text is the same streamed and whole, in every dialect, for tokens of any bytes: characters of
+//! several bytes, emoji of several characters, and bytes that are no UTF-8.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const SEEDS: u64 = 10_000;
 const CLIENTS: u64 = 4;
 
-/// What the fake model says: a byte is a token, so all of it is cut everywhere.
+/// The texts of the fake model. Each byte is a token, so every character is cut.
 const PHRASES: &[&[u8]] = &[
     b"a",
     b" word",
@@ -58,13 +58,13 @@ const OPTIONS: FakeOptions = FakeOptions {
 /// Stop strings, some of which do come.
 const STOPS: &[&str] = &["word", "字か", "\u{fffd}\u{fffd}", "\u{301}", "👩‍👧", "\"\\", "never"];
 
-/// What has to come of it.
+/// The expected text.
 fn expected(prompt: &str, max_tokens: usize, stop: Option<&str>) -> String {
     let prompt: Vec<TokenId> = prompt.bytes().map(TokenId::from).collect();
     let tokens = continuation_with(&OPTIONS, &prompt, max_tokens);
     let bytes: Vec<u8> = tokens.iter().filter(|t| **t != END).map(|t| *t as u8).collect();
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
-    // A stop string is looked for in what is whole, before the end cuts a character off.
+    // Stop strings are searched in whole characters, before the end cuts a character off.
     let begins = |bytes| std::str::from_utf8(bytes).is_err_and(|e| e.error_len().is_none());
     let is_cut = bytes.utf8_chunks().last().is_some_and(|last| begins(last.invalid()));
     let whole = text.len() - if is_cut { '\u{fffd}'.len_utf8() } else { 0 };

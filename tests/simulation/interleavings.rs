@@ -1,6 +1,5 @@
-//! The scheduler and the decode lane, with the fake model and no threads: every
-//! interleaving of arrivals, cancellations, steps and failures that a seed can
-//! think of, with the invariants checked after each.
+//! The scheduler and the decode lane with the fake model, on one thread. A seed decides the order of
+//! arrivals, cancellations, steps and failures. The invariants are checked after each of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -190,7 +189,7 @@ impl Simulation {
         }
     }
 
-    /// What has had its time ends, waiting or running.
+    /// Ends sequences whose deadline has passed, waiting or running.
     fn expire(&mut self) {
         let now = self.now;
         let is_late = |expected: &Expected| expected.deadline == Some(now);
@@ -228,7 +227,7 @@ impl Simulation {
         self.down.push_back(batch);
     }
 
-    /// What must hold of every step that is planned.
+    /// Checks the rules for every planned step.
     fn check_plan(&self, batch: &Batch) {
         assert!(batch.rows.len() <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
@@ -268,8 +267,8 @@ impl Simulation {
         self.up.push_back(batch);
     }
 
-    /// After each step, failed or not: the model holds for each slot what the
-    /// decode lane thinks it holds, and no more in all than there is room for.
+    /// Checks after each step, failed or not, that model and decode lane agree on the tokens of each
+    /// slot, and that all of them fit.
     fn check_cells(&mut self) {
         for slot in (0..self.capacity.slots as u16).map(SlotId) {
             let next = self.lane.next_position(slot);
@@ -285,7 +284,7 @@ impl Simulation {
         self.scheduler.complete(&batch, |event| events.push(event));
         for event in &events {
             if let Event::Token { token, logprobs: Some(index), .. } = event {
-                // The fake model is all but certain of what comes next.
+                // The fake model gives the next token a probability of almost 1.
                 let logprobs = &batch.logprobs[usize::from(*index)];
                 assert!(logprobs.top[0].0 == *token && logprobs.logprob > -1e-3, "{logprobs:?}");
             }
@@ -365,16 +364,15 @@ impl Simulation {
         let tally = &self.tally;
         let ended = tally.ended + tally.cut + tally.cancelled + tally.late + tally.failed;
         assert_eq!(tally.admitted, ended, "{tally:?}");
-        // Invariant 4: an end that the decode lane sees costs one dropped row at
-        // most (a failure drops what was planned for it: the steps in flight),
-        // and a cancellation or a preemption at most the samples of the steps in
-        // flight, which nobody reads.
+        // Invariant 4: an end that the decode lane sees costs at most one dropped row. A failure
+        // drops the rows planned for it in the steps in flight. A cancellation or a preemption costs
+        // at most the samples of the steps in flight.
         let step = self.capacity.step_rows as u64;
-        // (A cancelled sequence may have met its end in the step that ran.)
+        // (A cancelled sequence may have ended in the step that ran.)
         let left = u64::from(tally.cancelled + tally.late) + tally.preempted;
         let failed = u64::from(tally.failed) + tally.retried;
         let in_flight = step * STEPS_IN_FLIGHT as u64;
-        // Who was cancelled may have failed, too.
+        // A cancelled sequence may have failed, too.
         let rows_of_left = if self.failures || self.forgets_whole { in_flight } else { 1 };
         let bound = u64::from(tally.ended) + left * rows_of_left + failed * in_flight;
         assert!(tally.rows_dropped <= bound, "{tally:?}");
@@ -422,8 +420,8 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 
-/// Nearly all cells kept what the next one began with: copied, nothing was left for its
-/// prompt, and it went back to the queue, to be copied again.
+/// The prefix of the next sequence filled nearly all cells. Its copy left no room for the rest of the
+/// prompt, so the sequence was preempted and copied again, without end.
 #[test]
 fn a_copy_of_what_fills_the_cache_does_not_stand_still() {
     simulate(702, 600);

@@ -1,8 +1,8 @@
 //! The reply that a request must get, computed for that request alone.
 //!
-//! The reference knows the prompt and the fake model's text for it. The world tells it when tokens
-//! came, how many tokens of the prompt were cached and which steps failed. It finds stop strings
-//! in the whole text, again for each token, and writes with a reply of its own.
+//! The reference knows the prompt and the fake model's text for it. The world tells it when each
+//! token came, how much of the prompt was cached, and which steps failed. For each token it searches
+//! the whole text for stop strings again. It writes with a [`Reply`] of its own.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Reference {
 struct Choice {
     prompt_tokens: usize,
     max_tokens: usize,
-    /// All that the model says, [`END`] included.
+    /// The model's whole text, with [`END`].
     tokens: Vec<TokenId>,
     /// How many of them have come.
     told: usize,
@@ -185,7 +185,7 @@ impl Reference {
         self.push(index, &text, None, Delta { finish: Some(finish), ..Delta::default() }, now);
     }
 
-    /// Writes what is new in the `text` of a choice. Ends the reply with its last choice.
+    /// Writes the new part of a choice's `text`. The end of the last choice ends the reply.
     fn push(
         &mut self,
         index: usize,

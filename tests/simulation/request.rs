@@ -211,7 +211,7 @@ impl Requests {
         fields: &mut Map<String, Value>,
         logprobs: bool,
     ) {
-        // The fake model all but always means one token; these leave it no other.
+        // The fake model gives one token a probability of almost 1. These options exclude the others.
         if random.one_in(2) {
             fields.insert("temperature".into(), 0.into());
         } else {

@@ -61,7 +61,7 @@ pub enum Fault {
     UsageMiscounted,
 }
 
-/// What happened in a run.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     pub requests: u64,
@@ -575,8 +575,8 @@ impl World {
         self.kick();
     }
 
-    /// After each step, failed or not: the model holds for each slot what the decode lane thinks
-    /// it holds, and no more in all than there is room for.
+    /// Checks after each step, failed or not, that model and decode lane agree on the tokens of each
+    /// slot, and that all of them fit.
     fn check_cells(&mut self) {
         for slot in (0..self.capacity.slots as u16).map(SlotId) {
             let next = self.lane.next_position(slot);
@@ -608,7 +608,7 @@ impl World {
         assert_eq!(late, None, "at {:?} the engine asks to be called in the past", self.now);
     }
 
-    /// Tells the references what the engine is about to learn.
+    /// Tells the references the answers that the engine is about to take.
     fn tell_references(&mut self) {
         for answers in std::mem::take(&mut self.answers) {
             let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
@@ -664,7 +664,7 @@ impl World {
         }
     }
 
-    /// What must hold of every step that is planned.
+    /// Checks the rules for every planned step.
     fn check_plan(&self, batch: &Batch) {
         assert!(batch.rows.len() <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);

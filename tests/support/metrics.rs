@@ -1,5 +1,5 @@
-//! A page of metrics, read strictly: what OpenMetrics 1.0 wants of the types
-//! that there are, and what scrapers have been seen to stumble over.
+//! A strict reader of metrics pages. It checks the rules of OpenMetrics 1.0 for the types in use, and
+//! mistakes that scrapers are known to stumble over.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,7 +19,7 @@ impl Page {
     /// Reads a page.
     ///
     /// # Panics
-    /// At whatever is not as it should be.
+    /// At the first line that breaks a rule.
     pub fn parse(text: &str) -> Self {
         let mut samples = BTreeMap::new();
         let mut seen = HashSet::new();

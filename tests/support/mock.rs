@@ -1,5 +1,4 @@
-//! A server that says exactly what it is told to, for clients that must bear
-//! anything.
+//! A server with scripted answers, right and wrong, to test clients.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What to do with one request.
+/// The reaction to one request.
 #[derive(Clone)]
 pub enum Reaction {
     /// Send these pieces, each by itself, and go on reading.

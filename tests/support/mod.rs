@@ -1,5 +1,5 @@
-//! What the integration tests share: seeded randomness, servers in this
-//! process, and an HTTP client that hides nothing.
+//! Helpers of the integration tests: seeded randomness, servers in this process, and an HTTP client
+//! that shows everything that came.
 #![allow(dead_code)] // each test binary uses its own part of it
 
 pub mod metrics;
@@ -308,7 +308,7 @@ pub fn key(secret: &str) -> corelane::config::ApiKey {
     }
 }
 
-/// The fake model, as a server of it has it.
+/// The facts that a server of the fake model has about it.
 pub fn served_model(sequence_tokens: u32) -> ServedModel {
     ServedModel {
         vocab: Arc::new(Vocab::of_fake()),

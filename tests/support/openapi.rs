@@ -3,14 +3,14 @@
 
 use serde_json::Value;
 
-/// What a path may have.
+/// The methods that a path may have.
 pub const METHODS: [&str; 4] = ["get", "head", "options", "post"];
 
 pub fn document() -> Value {
     serde_json::from_str(include_str!("../../src/api/openapi.json")).unwrap()
 }
 
-/// The value, or what it refers to.
+/// Follows `$ref` to the value itself.
 pub fn resolve<'a>(document: &'a Value, mut value: &'a Value) -> &'a Value {
     while let Some(reference) = value.get("$ref").and_then(Value::as_str) {
         let pointer = reference.strip_prefix('#').expect("references stay in the document");
@@ -20,7 +20,7 @@ pub fn resolve<'a>(document: &'a Value, mut value: &'a Value) -> &'a Value {
     value
 }
 
-/// Every path with what it has; an alias with what the other one has.
+/// Every path with its operations. An alias has those of the path that it refers to.
 pub fn paths(document: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let paths = document["paths"].as_object().unwrap().iter();
     paths.map(|(path, item)| (path.as_str(), resolve(document, item)))

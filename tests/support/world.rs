@@ -1,4 +1,4 @@
-//! A scheduler with the fake model, and time that is made up.
+//! A scheduler with the fake model, in made-up time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ pub struct World {
     pub now: Duration,
     pub served: HashMap<SequenceId, Served>,
     pub next_text: u64,
-    /// The longest step in which somebody decoded.
+    /// The longest step with a decode row.
     pub longest: Duration,
-    /// What a copy from one slot to another takes.
+    /// The time of a copy from one slot to another.
     pub copy: Duration,
     pub last: Planned,
 }
 
-/// What was planned last, and what there was to do.
+/// The last plan, and the work that there was.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planned {
     pub waiting: usize,
