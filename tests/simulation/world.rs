@@ -6,8 +6,11 @@
 //! Everything that happens is an event at a moment: a request arrives, a client reads or leaves, a
 //! step ends, the engine asked to be called. A seed decides all of it, so a seed is one run.
 
+mod checks;
+mod faults;
+
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +32,7 @@ use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
 use corelane::model::vocab::Vocab;
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
 use corelane::ring::bell::SocketBell;
-use corelane::ring::message::{Batch, Sample, TokenLogprobs};
+use corelane::ring::message::{Batch, Sample, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
 use corelane::types::{KeyId, Owner, SlotId, TokenId};
@@ -37,6 +40,9 @@ use corelane::types::{KeyId, Owner, SlotId, TokenId};
 use crate::reference::Reference;
 use crate::request::{Ask, Requests, TEMPLATE};
 use crate::support::{Random, served_model};
+
+use checks::Answers;
+pub use faults::Fault;
 
 /// A step that takes longer is given up.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,66 +52,8 @@ const EVENTS_MAX: usize = 200_000;
 /// Bytes of texts in which characters have one to four bytes.
 const PHRASES: &[&[u8]] = &[b"a", b"be", "é".as_bytes(), "🦀".as_bytes(), "…".as_bytes(), b"stop"];
 
-/// A rule that is broken on purpose, to see that the simulation notices.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fault {
-    /// A connection is not woken when its reply has bytes.
-    LostWakeUp,
-    /// Both halves of a stop string are looked for, each alone.
-    StopStringCutInTwo,
-    /// A slot is cleared a second time, when another sequence has it.
-    SlotFreedTwice,
-    /// The engine is not told of a deadline.
-    DeadlineIgnored,
-    /// A prompt is counted with one token too many.
-    UsageMiscounted,
-}
-
-/// Counts of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
-    pub requests: u64,
-    pub wrong: u64,
-    pub refused: u64,
-    pub served: u64,
-    pub failed: u64,
-    pub late: u64,
-    pub left: u64,
-    pub steps: u64,
-    pub failed_steps: u64,
-    pub hung_steps: u64,
-    pub rows: u64,
-    pub rows_dropped: u64,
-    pub tokens: u64,
-    pub bytes: u64,
-    pub cached: u64,
-    pub evicted: u64,
-    pub preempted: u64,
-    pub retried: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.wrong += other.wrong;
-        self.refused += other.refused;
-        self.served += other.served;
-        self.failed += other.failed;
-        self.late += other.late;
-        self.left += other.left;
-        self.steps += other.steps;
-        self.failed_steps += other.failed_steps;
-        self.hung_steps += other.hung_steps;
-        self.rows += other.rows;
-        self.rows_dropped += other.rows_dropped;
-        self.tokens += other.tokens;
-        self.bytes += other.bytes;
-        self.cached += other.cached;
-        self.evicted += other.evicted;
-        self.preempted += other.preempted;
-        self.retried += other.retried;
-    }
-}
+/// Counts of a run, by name.
+pub type Tally = BTreeMap<&'static str, u64>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Occurrence {
@@ -152,14 +100,6 @@ impl Wake for Flag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// The answers of a step, seen on their way to the engine.
-struct Answers {
-    rows: Vec<(Owner, usize)>,
-    samples: Vec<(Sample, Option<TokenLogprobs>)>,
-    failed: Vec<Owner>,
-    aborted: bool,
 }
 
 /// See the module's description.
@@ -291,6 +231,10 @@ impl World {
         self.events.push(Reverse((self.now + time, order, occurrence)));
     }
 
+    fn count(&mut self, name: &'static str, count: u64) {
+        *self.tally.entry(name).or_default() += count;
+    }
+
     fn within_us(&mut self, low: usize, high: usize) -> Duration {
         Duration::from_micros(self.random.within(low, high) as u64)
     }
@@ -340,7 +284,7 @@ impl World {
                 if self.random.one_in(2) { 0 } else { self.random.within(0, self.pause_us) };
             self.after(Duration::from_micros(pause as u64), Occurrence::Arrive);
         }
-        self.tally.requests += 1;
+        self.count("requests", 1);
         let options = self.options;
         let ask = self.requests.next(&mut self.random, |random, prompt| {
             stop_string(random, &continuation_with(&options, prompt, 40))
@@ -368,7 +312,7 @@ impl World {
         let body = String::from_utf8_lossy(&ask.body);
         assert_eq!(prepared.as_ref().err(), (!ask.fits).then_some(&400), "{} {body}", ask.path);
         let Ok(mut job) = prepared else {
-            self.tally.wrong += 1;
+            self.count("wrong", 1);
             return;
         };
         let twin = prepare().expect("it was prepared before");
@@ -389,22 +333,6 @@ impl World {
         if self.random.one_in(5) {
             let time = self.within_us(0, 300_000);
             self.after(time, Occurrence::Leave(client));
-        }
-    }
-
-    fn break_job(&self, job: &mut Job) {
-        match self.fault {
-            Some(Fault::StopStringCutInTwo) => {
-                let halves = |stop: &String| {
-                    let middle = stop.char_indices().map(|(at, _)| at).nth(1);
-                    let (head, tail) = stop.split_at(middle.unwrap_or(stop.len()));
-                    [head.to_owned(), tail.to_owned()]
-                };
-                job.stops = job.stops.iter().flat_map(halves).filter(|s| !s.is_empty()).collect();
-            }
-            Some(Fault::DeadlineIgnored) => job.deadline = None,
-            Some(Fault::UsageMiscounted) => job.prompt_tokens += 1,
-            _ => {}
         }
     }
 
@@ -429,11 +357,11 @@ impl World {
             Err(error) if error.status == 400 => {
                 // More sequences than the queue ever takes.
                 assert!(sequences > self.capacity.queue_sequences, "{}", error.message);
-                self.tally.refused += 1;
+                self.count("refused", 1);
             }
             Err(error) => {
                 assert_eq!(error.status, 429, "{}", error.message);
-                self.tally.refused += 1;
+                self.count("refused", 1);
             }
         }
     }
@@ -443,21 +371,23 @@ impl World {
         let client = &mut self.clients[index];
         let State::InProgress(exchange) = &client.state else { return };
         let mut exchange = exchange.borrow_mut();
-        client.read += exchange.out.len();
-        self.tally.bytes += exchange.out.len() as u64;
+        let read = exchange.out.len();
+        client.read += read;
         exchange.out.clear();
-        match exchange.outcome.take() {
-            None => exchange.waker = Some(Waker::from(client.woken.clone())),
-            Some(outcome) => {
-                drop(exchange);
-                match outcome {
-                    Ok(()) => self.tally.served += 1,
-                    Err(error) if error.status == 504 => self.tally.late += 1,
-                    Err(_) => self.tally.failed += 1,
-                }
-                self.end(index);
-            }
+        let outcome = exchange.outcome.take();
+        if outcome.is_none() {
+            exchange.waker = Some(Waker::from(client.woken.clone()));
         }
+        drop(exchange);
+        self.count("bytes", read as u64);
+        let name = match outcome {
+            None => return,
+            Some(Ok(())) => "served",
+            Some(Err(error)) if error.status == 504 => "late",
+            Some(Err(_)) => "failed",
+        };
+        self.count(name, 1);
+        self.end(index);
     }
 
     fn leave(&mut self, index: usize) {
@@ -467,7 +397,7 @@ impl World {
             State::Preparing(_) => client.state = State::Done,
             State::InProgress(_) => self.end(index),
         }
-        self.tally.left += 1;
+        self.count("left", 1);
     }
 
     /// The connection is done with its exchange.
@@ -524,25 +454,11 @@ impl World {
         self.running = Some(Running { batch, took, fails });
     }
 
-    fn break_batch(&mut self, batch: &mut Batch) {
-        if self.fault != Some(Fault::SlotFreedTwice) {
-            return;
-        }
-        let runs = |slot: &SlotId| batch.rows.iter().any(|row| row.owner.slot == *slot);
-        let starts = |slot: &SlotId| batch.starts.iter().any(|start| start.owner.slot == *slot);
-        let again = self.cleared.iter().copied().find(|slot| runs(slot) && !starts(slot));
-        self.cleared.extend(batch.starts.iter().map(|start| start.owner.slot));
-        if let Some(slot) = again {
-            self.cleared.clear();
-            batch.clears.push(slot).unwrap();
-        }
-    }
-
     /// The watchdog: the running step has taken too long.
     fn give_up_step(&mut self) {
         let running = self.running.as_ref().expect("the engine says that a step runs");
         assert_eq!(running.fails, Some(StepError::Aborted), "given up, though it does not hang");
-        self.tally.hung_steps += 1;
+        self.count("hung steps", 1);
         self.end_step();
     }
 
@@ -557,10 +473,10 @@ impl World {
         batch.decode_us = took.as_micros() as u32;
         batch.sample_us = 0; // of another clock
         self.check_cells();
-        self.tally.steps += 1;
-        self.tally.failed_steps += u64::from(batch.step_failed);
-        self.tally.rows += batch.rows.len() as u64;
-        self.tally.rows_dropped += u64::from(batch.rows_dropped);
+        self.count("steps", 1);
+        self.count("failed steps", u64::from(batch.step_failed));
+        self.count("rows", batch.rows.len() as u64);
+        self.count("rows dropped", u64::from(batch.rows_dropped));
         let logprobs =
             |sample: &Sample| Some(batch.logprobs[usize::from(sample.logprobs?)].clone());
         let rows = batch.rows.iter().map(|row| (row.owner, row.position.index()));
@@ -575,22 +491,12 @@ impl World {
         self.kick();
     }
 
-    /// Checks after each step, failed or not, that model and decode lane agree on the tokens of each
-    /// slot, and that all of them fit.
-    fn check_cells(&mut self) {
-        for slot in (0..self.capacity.slots as u16).map(SlotId) {
-            let next = self.lane.next_position(slot);
-            assert_eq!(self.lane.backend().tokens_in(slot), next.index(), "{slot:?}");
-        }
-        let held = self.lane.backend().tokens_held();
-        assert!(held <= self.capacity.context_tokens as usize);
-    }
-
     /// The engine's task runs.
     fn pump(&mut self) {
         self.pump_is_due = false;
         self.tell_references();
         self.engine.pump(self.now);
+        let mut last = None;
         while let Some(batch) = self.link.try_receive() {
             self.check_plan(&batch);
             // (A second plan of this turn may have preempted a sequence of the first.)
@@ -600,103 +506,16 @@ impl World {
                 let cached = self.engine.scheduler().cached_tokens(id);
                 self.clients[*client].reference.start(*choice, cached, self.now);
             }
+            self.down.extend(last.replace(batch));
+        }
+        if let Some(batch) = last {
+            self.check_starts(&batch);
             self.down.push_back(batch);
         }
         self.begin_step();
         self.check_replies();
         let late = self.engine.wake_at().filter(|at| *at <= self.now);
         assert_eq!(late, None, "at {:?} the engine asks to be called in the past", self.now);
-    }
-
-    /// Tells the references the answers that the engine is about to take.
-    fn tell_references(&mut self) {
-        for answers in std::mem::take(&mut self.answers) {
-            let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
-            for (owner, position) in &answers.rows {
-                if let Some((client, choice)) = self.holder(*owner) {
-                    let failed = failed.contains(owner);
-                    self.clients[client].reference.row(choice, *position, failed, self.now);
-                }
-            }
-            for (sample, logprobs) in &answers.samples {
-                if let Some((client, choice)) = self.holder(sample.owner) {
-                    self.tally.tokens += 1;
-                    let reference = &mut self.clients[client].reference;
-                    reference.token(choice, sample, logprobs.as_ref(), self.now);
-                }
-            }
-            for owner in &answers.failed {
-                if let Some((client, choice)) = self.holder(*owner) {
-                    self.clients[client].reference.failed(choice, answers.aborted);
-                }
-            }
-        }
-        for client in &mut self.clients {
-            let is_in_progress = matches!(client.state, State::InProgress(_));
-            if is_in_progress && client.reference.deadline.is_some_and(|at| at <= self.now) {
-                let mut order: Vec<usize> = (0..client.sequences.len()).collect();
-                order.sort_by_key(|choice| client.sequences[*choice].index());
-                client.reference.expire(&order, self.now);
-            }
-        }
-    }
-
-    /// The client and the choice that hold a slot.
-    fn holder(&self, owner: Owner) -> Option<(usize, usize)> {
-        self.owners.get(&self.engine.scheduler().holder(owner)?).copied()
-    }
-
-    /// Every reply is, so far, the reference's, byte for byte.
-    fn check_replies(&self) {
-        for client in &self.clients {
-            let State::InProgress(exchange) = &client.state else { continue };
-            let exchange = exchange.borrow();
-            let (reply, expected) = (&exchange.out, &client.reference.out[client.read..]);
-            let body = String::from_utf8_lossy(&client.ask.body);
-            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-            assert_eq!(text(reply), text(expected), "POST {} {body}", client.ask.path);
-            assert!(reply == expected);
-            let status = |outcome: &Result<(), corelane::api::error::ApiError>| {
-                outcome.as_ref().map_err(|error| error.status).copied()
-            };
-            let outcome = exchange.outcome.as_ref().map(status);
-            assert_eq!(outcome, client.reference.outcome, "POST {} {body}", client.ask.path);
-        }
-    }
-
-    /// Checks the rules for every planned step.
-    fn check_plan(&self, batch: &Batch) {
-        assert!(batch.rows.len() <= self.capacity.step_rows);
-        assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
-        let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
-        assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
-        let owners: HashSet<Owner> = batch.rows.iter().map(|row| row.owner).collect();
-        let slots: HashSet<SlotId> = owners.iter().map(|owner| owner.slot).collect();
-        assert_eq!(slots.len(), owners.len(), "one sequence for each slot");
-    }
-
-    /// Nothing more happens: every client has its reply, and nothing is held for anybody.
-    fn check_end(&mut self) {
-        for client in &self.clients {
-            let body = String::from_utf8_lossy(&client.ask.body);
-            let is_done = matches!(client.state, State::Done);
-            assert!(is_done, "nobody wakes the client of POST {} {body}", client.ask.path);
-        }
-        assert!(self.engine.is_idle(), "the engine has work, and asks for no call");
-        assert!(self.down.is_empty() && self.running.is_none() && self.owners.is_empty());
-        let (held, kept) = self.engine.scheduler().cells();
-        assert_eq!(held, 0, "a cell is held for nobody");
-        assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");
-        let finished = &self.metrics.front.finished;
-        let counters =
-            [&finished.stop, &finished.length, &finished.timeout, &finished.abort, &finished.error];
-        let ended: u64 = counters.iter().map(|counter| counter.get()).sum();
-        assert_eq!(ended, self.sequences_submitted, "each sequence is counted once when it ends");
-        let scheduler = self.engine.scheduler().tally();
-        self.tally.cached = scheduler.cached_tokens;
-        self.tally.evicted = scheduler.evicted_tokens;
-        self.tally.preempted = scheduler.preemptions;
-        self.tally.retried = scheduler.retries;
     }
 }
 

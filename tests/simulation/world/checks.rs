@@ -1,0 +1,148 @@
+//! What is checked of a world: after each step, after each turn of the engine, and at the end.
+
+use corelane::limits::STEPS_IN_FLIGHT;
+use corelane::metrics::Counter;
+
+use super::*;
+
+/// The answers of a step, seen on their way to the engine.
+pub(super) struct Answers {
+    pub(super) rows: Vec<(Owner, usize)>,
+    pub(super) samples: Vec<(Sample, Option<TokenLogprobs>)>,
+    pub(super) failed: Vec<Owner>,
+    pub(super) aborted: bool,
+}
+
+impl World {
+    /// Checks after each step, failed or not, that model and decode lane agree on the tokens of each
+    /// slot, and that all of them fit.
+    pub(super) fn check_cells(&mut self) {
+        for slot in (0..self.capacity.slots as u16).map(SlotId) {
+            let next = self.lane.next_position(slot);
+            assert_eq!(self.lane.backend().tokens_in(slot), next.index(), "{slot:?}");
+        }
+        let held = self.lane.backend().tokens_held();
+        assert!(held <= self.capacity.context_tokens as usize);
+    }
+
+    /// Tells the references the answers that the engine is about to take.
+    pub(super) fn tell_references(&mut self) {
+        for answers in std::mem::take(&mut self.answers) {
+            let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
+            for (owner, position) in &answers.rows {
+                if let Some((client, choice)) = self.holder(*owner) {
+                    let failed = failed.contains(owner);
+                    self.clients[client].reference.row(choice, *position, failed, self.now);
+                }
+            }
+            for (sample, logprobs) in &answers.samples {
+                let Some((client, choice)) = self.holder(sample.owner) else {
+                    self.count("unread samples", u64::from(!sample.end));
+                    continue;
+                };
+                self.count("tokens", 1);
+                self.count("ends", u64::from(sample.end));
+                let reference = &mut self.clients[client].reference;
+                reference.token(choice, sample, logprobs.as_ref(), self.now);
+            }
+            for owner in &answers.failed {
+                if let Some((client, choice)) = self.holder(*owner) {
+                    self.clients[client].reference.failed(choice, answers.aborted);
+                }
+            }
+        }
+        for client in &mut self.clients {
+            let is_in_progress = matches!(client.state, State::InProgress(_));
+            if is_in_progress && client.reference.deadline.is_some_and(|at| at <= self.now) {
+                let mut order: Vec<usize> = (0..client.sequences.len()).collect();
+                order.sort_by_key(|choice| client.sequences[*choice].index());
+                client.reference.expire(&order, self.now);
+            }
+        }
+    }
+
+    /// The client and the choice that hold a slot.
+    pub(super) fn holder(&self, owner: Owner) -> Option<(usize, usize)> {
+        self.owners.get(&self.engine.scheduler().holder(owner)?).copied()
+    }
+
+    /// Every reply is, so far, the reference's, byte for byte.
+    pub(super) fn check_replies(&self) {
+        for client in &self.clients {
+            let State::InProgress(exchange) = &client.state else { continue };
+            let exchange = exchange.borrow();
+            let (reply, expected) = (&exchange.out, &client.reference.out[client.read..]);
+            let body = String::from_utf8_lossy(&client.ask.body);
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(text(reply), text(expected), "POST {} {body}", client.ask.path);
+            assert!(reply == expected);
+            let status = |outcome: &Result<(), corelane::api::error::ApiError>| {
+                outcome.as_ref().map_err(|error| error.status).copied()
+            };
+            let outcome = exchange.outcome.as_ref().map(status);
+            assert_eq!(outcome, client.reference.outcome, "POST {} {body}", client.ask.path);
+        }
+    }
+
+    /// Checks that every sequence that starts in the last planned step holds its slot.
+    pub(super) fn check_starts(&self, batch: &Batch) {
+        let is_held = |start: &Start| self.engine.scheduler().holder(start.owner).is_some();
+        assert!(batch.starts.iter().all(is_held), "a sequence that starts holds its slot");
+    }
+
+    /// Checks the rules for every planned step.
+    pub(super) fn check_plan(&self, batch: &Batch) {
+        assert!(batch.rows.len() <= self.capacity.step_rows);
+        assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
+        let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
+        assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
+        let owners: HashSet<Owner> = batch.rows.iter().map(|row| row.owner).collect();
+        let slots: HashSet<SlotId> = owners.iter().map(|owner| owner.slot).collect();
+        assert_eq!(slots.len(), owners.len(), "one sequence for each slot");
+    }
+
+    /// Nothing more happens: every client has its reply, and nothing is held for anybody.
+    pub(super) fn check_end(&mut self) {
+        for client in &self.clients {
+            let body = String::from_utf8_lossy(&client.ask.body);
+            let is_done = matches!(client.state, State::Done);
+            assert!(is_done, "nobody wakes the client of POST {} {body}", client.ask.path);
+        }
+        assert!(self.engine.is_idle(), "the engine has work, and asks for no call");
+        assert!(self.down.is_empty() && self.running.is_none() && self.owners.is_empty());
+        let (held, kept) = self.engine.scheduler().cells();
+        assert_eq!(held, 0, "a cell is held for nobody");
+        assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");
+        let metrics = self.metrics.clone();
+        let finished = &metrics.front.finished;
+        let [stop, length, timeout, abort, error] =
+            [&finished.stop, &finished.length, &finished.timeout, &finished.abort, &finished.error]
+                .map(Counter::get);
+        let ended = stop + length + timeout + abort + error;
+        assert_eq!(ended, self.sequences_submitted, "each sequence is counted once when it ends");
+        let scheduler = self.engine.scheduler().tally();
+        self.count("cached", scheduler.cached_tokens);
+        self.count("evicted", scheduler.evicted_tokens);
+        self.count("preempted", scheduler.preemptions);
+        self.count("retried", scheduler.retries);
+        self.check_waste(stop + timeout + abort, error);
+    }
+
+    /// Bounds the rows and samples that were computed in vain. `cut` sequences ended before the
+    /// model ended them, or with it; `failed` ones with an error.
+    ///
+    /// An end that the decode lane sees costs at most one dropped row. A failure drops the rows of
+    /// the steps in flight. A stop string, a cancellation and a preemption cost at most the samples
+    /// of the steps in flight.
+    fn check_waste(&self, cut: u64, failed: u64) {
+        let of = |name| self.tally.get(name).copied().unwrap_or(0);
+        let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
+        let (left, failed) = (cut + of("preempted"), failed + of("retried"));
+        // A sequence that left may have failed, too.
+        let rows_of_left = if self.failures || self.options.forgets_whole { in_flight } else { 1 };
+        let bound = of("ends") + left * rows_of_left + failed * in_flight;
+        assert!(of("rows dropped") <= bound, "{:?}", self.tally);
+        let bound = (left + failed) * STEPS_IN_FLIGHT as u64;
+        assert!(of("unread samples") <= bound, "{:?}", self.tally);
+    }
+}
