@@ -1,21 +1,21 @@
-//! When requests arrive: a Gamma process, as `vllm bench serve` has it.
+//! Arrival times of requests, drawn from a Gamma process as in `vllm bench serve`.
 
 use std::time::Duration;
 
 use rand::Rng;
 use rand_distr::{Distribution, Gamma};
 
-/// The arrival times of `count` requests at `rate` a second.
+/// Draws the arrival times of `count` requests at `rate` requests per second.
 ///
-/// The gaps have a Gamma distribution with shape `burstiness` and scale
-/// 1 / (rate · burstiness): their mean is 1 / rate whatever the burstiness. At 1
-/// it is a Poisson process, below requests come in bunches, above more evenly,
-/// and at infinity at equal distances. As in vllm, the times are then stretched
-/// so that the last is at count / rate, which takes the luck of the draw out of
-/// the rate. An infinite rate is everything at once.
+/// The gaps have a Gamma distribution with shape `burstiness` and scale 1 / (rate · burstiness).
+/// Their mean is 1 / rate for every burstiness. At 1 the arrivals are a Poisson process. Below 1
+/// they come in bunches, above 1 they are more even, and at infinity the gaps are equal.
+///
+/// As in vllm, all times are then scaled so that the last one is count / rate. The achieved rate
+/// therefore does not depend on the draw. With an infinite rate, all requests arrive at time 0.
 ///
 /// # Errors
-/// A sentence, when there is no such process.
+/// A message, when `rate` or `burstiness` is not above 0, or when a time is too large.
 pub fn gamma(
     count: usize,
     rate: f64,

@@ -1,4 +1,4 @@
-//! The JSON of a request.
+//! Writes the JSON body of a request.
 
 use hyper::body::Bytes;
 use serde::Serialize;
@@ -29,7 +29,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// The body of one request of a load.
+/// Writes the body of one request of a load.
 pub fn write(load: &Load, prompt: &[u32], max_tokens: u32) -> Bytes {
     let (prompt, messages) = match load.form {
         Form::Ids => (Some(prompt.into()), None),
@@ -41,7 +41,7 @@ pub fn write(load: &Load, prompt: &[u32], max_tokens: u32) -> Bytes {
         prompt,
         messages,
         max_tokens,
-        // By way of its digits, so that 0.7 stays 0.7.
+        // An f32 converted to f64 directly would turn 0.7 into 0.699…; its decimal digits keep 0.7.
         temperature: load.temperature.to_string().parse().unwrap_or_default(),
         stream: load.stream,
         stream_options: load.stream.then_some(StreamOptions { include_usage: true }),

@@ -1,4 +1,4 @@
-//! Why a request failed: a kind to count by, and a sentence.
+//! The reason why a request failed: a kind for counting, and a message.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Requests by what went wrong with them: how many, and an example of it.
+/// Failed requests by kind: the number of failures, and the message of one of them.
 pub type Failures = BTreeMap<FailureKind, (usize, String)>;
 
-/// What went wrong, coarsely enough to be counted.
+/// The kind of a failure, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureKind {
-    /// No connection came about.
+    /// No connection could be opened.
     Connect,
     /// A status other than 200.
     Status(u16),
-    /// The request took longer than it may.
+    /// The request took longer than its time limit.
     Timeout,
     /// The connection ended before the response did.
     Closed,
-    /// What came is not HTTP.
+    /// The received bytes are not HTTP.
     NotHttp,
-    /// The response is HTTP, but not what an OpenAI-style server sends.
+    /// The response is HTTP, but not a response that an OpenAI-style server sends.
     BadResponse,
-    /// The server sent an error in mid-stream.
+    /// The server sent an error event within a stream.
     ErrorEvent,
-    /// A whole response without a token.
+    /// The response is complete but has no token.
     NoTokens,
 }
 
@@ -46,27 +46,27 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// A kind and what is known of it.
+/// One failure: its kind and its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// To count by.
+    /// The kind, for counting.
     pub kind: FailureKind,
-    /// For a person; may be empty.
+    /// The details, for a person to read. May be empty.
     pub detail: String,
 }
 
 impl Failure {
-    /// A failure with its details.
+    /// Creates a failure with its details.
     pub fn new(kind: FailureKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into() }
     }
 
-    /// The request was given up after `limit`.
+    /// The failure of a request that did not complete within `limit`.
     pub fn timeout(limit: Duration) -> Self {
         Self::new(FailureKind::Timeout, format!("not complete within {} s", limit.as_secs_f64()))
     }
 
-    /// What the HTTP library says of a connection that broke.
+    /// The failure of a connection that broke, with hyper's message.
     pub fn of_connection(error: &hyper::Error) -> Self {
         let kind = if error.is_parse() { FailureKind::NotHttp } else { FailureKind::Closed };
         Self::new(kind, chain(error))
@@ -82,24 +82,24 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How many failed.
+/// The number of failed requests.
 pub fn count(failures: &Failures) -> usize {
     failures.values().map(|(count, _)| count).sum()
 }
 
-/// `{"status 500": 3}`
+/// The counts as JSON, for example `{"status 500": 3}`.
 pub fn json(failures: &Failures) -> Value {
     let counts = failures.iter().map(|(kind, (count, _))| (kind.to_string(), (*count).into()));
     Value::Object(counts.collect())
 }
 
-/// An error and what it came from, in one line.
+/// An error and its sources, in one line.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
         let more = inner.to_string();
-        // Some repeat what is beneath them.
+        // Some errors already end with the text of their source.
         if !text.ends_with(&more) {
             text = format!("{text}: {more}");
         }

@@ -1,23 +1,23 @@
-//! Measuring: the instruments that ship in the binary.
+//! The instruments that ship in the binary: a load generator and the benchmark ladder.
 //!
-//! `corelane bench serve` loads a server from outside, over HTTP, and says how
-//! fast it answers. In the order data flows:
+//! `corelane bench serve` sends load to a server over HTTP and reports its throughput and
+//! latencies. Its modules, in the order data flows:
 //!
-//! - [`args`]: its flags, which are those of `vllm bench serve`; `check`, whether they
-//!   make sense together.
-//! - [`serve`]: the run as a whole. [`scenario`] draws what to send, from
-//!   [`prompts`] and [`arrivals`], to a [`target`].
-//! - [`load`]: the load generator itself, and the interface for others;
-//!   [`client`] holds the connections, [`body`] writes requests, [`response`],
-//!   [`sse`] and [`reply`] read what comes back into a [`result`] or a
-//!   [`failure`].
-//! - [`stall`], [`burst`] and [`turns`]: situations in which servers differ.
-//! - [`metrics`], [`latency`], [`stats`], [`goodput`]: from results to numbers;
-//!   [`load_report`], [`report`], [`compare`], [`saved`]: and to tables and files.
+//! - [`args`]: the flags, which are those of `vllm bench serve`. `check` refuses flags that
+//!   contradict each other.
+//! - [`serve`]: the whole run. [`scenario`] draws the requests with [`prompts`] and [`arrivals`],
+//!   and sends them to a [`target`].
+//! - [`workload`] describes a load and [`load`] runs it; other code uses this pair directly.
+//!   [`client`] holds the connections and [`body`] writes the requests. [`response`], [`sse`] and
+//!   [`reply`] turn each response into a [`result`] or a [`failure`].
+//! - [`stall`], [`burst`] and [`turns`]: scenarios in which servers differ.
+//! - [`metrics`], [`latency`], [`stats`] and [`goodput`] turn results into numbers.
+//!   [`load_report`], [`report`], [`compare`] and [`saved`] turn the numbers into tables and files.
 //!
-//! The client shares its machine with the server that it measures, so it is
-//! one thread that sleeps between events; it counts its own processor time,
-//! and every result has it.
+//! `corelane bench ladder` is in [`ladder`]: it measures the server stage by stage.
+//!
+//! The client shares its machine with the server under test. It is therefore one thread that sleeps
+//! between events. Every result includes the client's own CPU time.
 
 pub mod args;
 pub mod arrivals;

@@ -1,18 +1,18 @@
-//! A progress bar on standard error, when that is a terminal.
+//! A progress bar on standard error, drawn only when that is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Draws a second: seen as steady, and next to nothing for the client's core.
+/// Redraws per second: enough to look steady, at almost no cost to the client's core.
 const DRAWS_PER_S: u8 = 4;
 
-/// A bar that is drawn, or not.
+/// A progress bar that may be hidden.
 pub struct Progress {
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// A bar for `total` requests, doing `what`. Not drawn when `shown` is
-    /// false, or when nobody is looking.
+    /// Creates a bar for `total` requests with the label `what`. The bar is hidden when `shown` is
+    /// false or standard error is not a terminal.
     pub fn start(shown: bool, total: usize, what: &str) -> Self {
         let bar = shown.then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_S);
@@ -27,7 +27,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// So many have ended.
+    /// Sets the number of completed requests.
     pub fn set(&self, completed: usize) {
         if let Some(bar) = &self.bar {
             bar.set_position(completed as u64);

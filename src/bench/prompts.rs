@@ -1,6 +1,7 @@
-//! Random prompts, as token ids: no tokeniser is needed, and a prompt has
-//! exactly the length that was asked for. Or as words, for servers that take no
-//! token ids: then its length is about right.
+//! Draws random prompts, as token ids or as words.
+//!
+//! Token ids need no tokeniser and give prompts of an exact length. Words are for servers that take
+//! no token ids; the length in tokens is then approximate.
 
 use std::collections::HashSet;
 use std::ops::{Range, RangeInclusive};
@@ -8,7 +9,7 @@ use std::ops::{Range, RangeInclusive};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// Short and common words: with a space before it each is one token of most vocabularies.
+/// Short, common words. With a space before it, each is one token in most vocabularies.
 #[rustfmt::skip]
 const WORDS: [&str; 128] = [
     "able", "acid", "air", "apple", "arm", "army", "art", "baby", "back", "ball", "band", "bank",
@@ -24,25 +25,24 @@ const WORDS: [&str; 128] = [
     "room", "rose", "salt", "sand", "sea", "ship", "shoe", "snow", "song", "star",
 ];
 
-/// Draws prompts and lengths. The same seed gives the same ones, with every
-/// version of this program (ChaCha8 is a fixed algorithm, rand's `StdRng` is
-/// not).
+/// Draws prompts and lengths. A seed gives the same ones with every version of this program:
+/// ChaCha8 is a fixed algorithm, rand's `StdRng` is not.
 pub struct Prompts {
     random: ChaCha8Rng,
     ids: Range<u32>,
-    /// Prompts drawn so far, so that none comes twice.
+    /// Prompts drawn so far, so that no prompt repeats.
     drawn: HashSet<Vec<u32>>,
 }
 
 impl Prompts {
-    /// Prompts for a vocabulary of `n_vocab` tokens. Ids are drawn from its
-    /// lower middle, an eighth to a half of the way up: vocabularies have their
-    /// special tokens, single bytes and reserved ids at the very beginning
-    /// (SentencePiece, BERT) or at the end (GPT, Llama 3, Qwen), and ordinary
-    /// words between.
+    /// Draws prompts of token ids for a vocabulary of `n_vocab` tokens.
+    ///
+    /// Ids come from `n_vocab / 8..n_vocab / 2`, which holds ordinary words. Special tokens, single
+    /// bytes and reserved ids are at the start of a vocabulary (SentencePiece, BERT) or at its end
+    /// (GPT, Llama 3, Qwen).
     ///
     /// # Errors
-    /// A sentence, when there is no such part.
+    /// A message, when the vocabulary is too small.
     pub fn new(n_vocab: u32, seed: u64) -> Result<Self, String> {
         let ids = n_vocab / 8..n_vocab / 2;
         if ids.len() < 2 {
@@ -53,19 +53,19 @@ impl Prompts {
         Ok(Self { random: ChaCha8Rng::seed_from_u64(seed), ids, drawn: HashSet::new() })
     }
 
-    /// Prompts of words: the ids are what [`words`] takes.
+    /// Draws prompts of word numbers, for [`words`].
     pub fn of_words(seed: u64) -> Self {
         let ids = 0..WORDS.len() as u32; // 128
         Self { random: ChaCha8Rng::seed_from_u64(seed), ids, drawn: HashSet::new() }
     }
 
-    /// The source of randomness, for what else the seed decides.
+    /// The random generator, for the other draws that the seed decides.
     pub fn random(&mut self) -> &mut ChaCha8Rng {
         &mut self.random
     }
 
-    /// `length` tokens, unlike any drawn before, so that a server that keeps
-    /// prefixes gains nothing. (Prompts of one or two tokens do run out.)
+    /// Draws a prompt of `length` tokens that was not drawn before, so that a server's prefix cache
+    /// cannot help. Very short prompts repeat once all of them are drawn.
     pub fn draw(&mut self, length: usize) -> Vec<u32> {
         const TRIES_MAX: usize = 100;
         for _ in 0..TRIES_MAX {
@@ -77,16 +77,16 @@ impl Prompts {
         self.ids_of(length)
     }
 
-    /// `count` prompts with the same first `prefix` tokens and `own` more each.
+    /// Draws `count` prompts that share their first `prefix` tokens. Each has `own` further tokens.
     pub fn sharing(&mut self, count: usize, prefix: usize, own: usize) -> Vec<Vec<u32>> {
         let prefix = self.draw(prefix);
         (0..count).map(|_| [prefix.clone(), self.draw(own)].concat()).collect()
     }
 
-    /// A length in `range`, each as likely.
+    /// Draws a length from `range`, uniformly.
     pub fn length(&mut self, range: RangeInclusive<u32>) -> u32 {
         if range.start() == range.end() {
-            return *range.start(); // and leaves the source of randomness alone
+            return *range.start(); // does not advance the random generator
         }
         self.random.random_range(range)
     }
@@ -96,23 +96,23 @@ impl Prompts {
     }
 }
 
-/// A prompt as text, a word for each of its numbers: prompts that begin with the same
-/// numbers begin with the same text.
+/// Writes a prompt as text, with one word for each number. Prompts that begin with the same numbers
+/// begin with the same text.
 pub fn words(prompt: &[u32]) -> String {
     let words: Vec<&str> = prompt.iter().map(|id| WORDS[*id as usize % WORDS.len()]).collect();
     words.join(" ")
 }
 
-/// `--random-range-ratio`, as vllm has it: lengths from length · (1 − ratio) to
-/// length · (1 + ratio), at least 1.
+/// The range of lengths for `--random-range-ratio`, as in vllm: from length · (1 − ratio) to length
+/// · (1 + ratio), at least 1.
 ///
 /// # Errors
-/// A sentence, when the ratio is not from 0 to below 1.
+/// A message, when the ratio is not in [0, 1).
 pub fn lengths(length: u32, ratio: f64) -> Result<RangeInclusive<u32>, String> {
     if !(0.0..1.0).contains(&ratio) {
         return Err(format!("--random-range-ratio is {ratio}; it must be from 0 to below 1"));
     }
-    // At most twice a u32, so within a u64; capped to a u32 again.
+    // `low` is at most `length`, and `high` is capped at u32::MAX, so both fit a u32.
     let scaled = |factor: f64| f64::from(length) * factor;
     let low = scaled(1.0 - ratio).floor() as u32;
     let high = scaled(1.0 + ratio).ceil().min(f64::from(u32::MAX)) as u32;

@@ -1,4 +1,4 @@
-//! Percentiles, means and deviations, as numpy defines them.
+//! Percentiles, means and standard deviations, with numpy's definitions.
 
 use std::time::Duration;
 
@@ -15,19 +15,20 @@ impl FromIterator<f64> for Sorted {
 }
 
 impl Sorted {
-    /// Times, in milliseconds.
+    /// Collects durations as milliseconds.
     pub fn of_times(times: impl IntoIterator<Item = Duration>) -> Self {
         times.into_iter().map(|time| time.as_secs_f64() * 1e3).collect()
     }
 
-    /// How many there are.
+    /// The number of values.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The `p`-th percentile (0 to 100), interpolated linearly between the two
-    /// numbers next to rank p / 100 · (n − 1): `numpy.percentile`'s default.
-    /// `None` without numbers, here and below.
+    /// The `p`-th percentile (0 to 100), or `None` without values.
+    ///
+    /// Interpolates linearly between the two values next to rank p / 100 · (n − 1), which is the
+    /// default of `numpy.percentile`.
     pub fn percentile(&self, p: f64) -> Option<f64> {
         assert!((0.0..=100.0).contains(&p), "the {p}-th percentile does not exist");
         let last = self.0.len().checked_sub(1)?;
@@ -38,28 +39,27 @@ impl Sorted {
         Some(low + (high - low) * (rank - below as f64))
     }
 
-    /// The 50th percentile.
+    /// The 50th percentile, or `None` without values.
     pub fn median(&self) -> Option<f64> {
         self.percentile(50.0)
     }
 
-    /// The smallest.
+    /// The smallest value, or `None` without values.
     pub fn min(&self) -> Option<f64> {
         self.0.first().copied()
     }
 
-    /// The largest.
+    /// The largest value, or `None` without values.
     pub fn max(&self) -> Option<f64> {
         self.0.last().copied()
     }
 
-    /// The arithmetic mean.
+    /// The arithmetic mean, or `None` without values.
     pub fn mean(&self) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)
     }
 
-    /// The standard deviation of these numbers (not an estimate for more):
-    /// `numpy.std`'s default.
+    /// The population standard deviation (the default of `numpy.std`), or `None` without values.
     pub fn std(&self) -> Option<f64> {
         let mean = self.mean()?;
         let squares = self.0.iter().map(|number| (number - mean).powi(2)).sum::<f64>();
@@ -76,7 +76,7 @@ mod tests {
         assert!((found - expected).abs() < 1e-12 * expected.abs().max(1.0), "{found} {expected}");
     }
 
-    /// The expected numbers are numpy's, for the same list.
+    /// The expected numbers come from numpy, for the same list.
     #[test]
     fn percentiles_interpolate_as_numpys_do() {
         let sorted: Sorted = [15.0, 20.0, 35.0, 40.0, 50.0].into_iter().rev().collect();

@@ -1,4 +1,4 @@
-//! The requests that a load generator sends.
+//! The description of a load: the requests that the load generator sends.
 
 use std::time::Duration;
 
@@ -7,44 +7,42 @@ use serde_json::{Map, Value};
 #[cfg(doc)]
 use super::result::RequestResult;
 
-/// What to send. Make one from [`Load::default`].
+/// The requests to send to one server. Build it from [`Load::default`].
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// `host:port`
+    /// Address of the server, as `host:port`.
     pub address: String,
-    /// The path of an OpenAI-style endpoint, of completions or of chats.
+    /// Path of an OpenAI-style endpoint, for completions or for chats.
     pub endpoint: String,
-    /// How prompts are written, which has to fit the endpoint.
+    /// How prompts are written. It must fit the endpoint.
     pub form: Form,
-    /// The model to name; `None` names none.
+    /// Model to name in each request; `None` omits the field.
     pub model: Option<String>,
-    /// Sent as `Authorization: Bearer`.
+    /// API key, sent as `Authorization: Bearer`.
     pub api_key: Option<String>,
-    /// The requests: token ids each, or, where [`form`](Self::form) says so, numbers
-    /// of [`words`](super::prompts::words).
+    /// One prompt per request, as token ids. For [`Form::Text`] and [`Form::Chat`] the numbers
+    /// select [`words`](super::prompts::words).
     pub prompts: Vec<Vec<u32>>,
-    /// Tokens to ask for (`max_tokens`).
+    /// `max_tokens` of each request.
     pub output_tokens: u32,
-    /// Tokens to ask for, for each prompt; empty for
-    /// [`output_tokens`](Self::output_tokens) each.
+    /// `max_tokens` of each prompt. When empty, all use [`output_tokens`](Self::output_tokens).
     pub output_lens: Vec<u32>,
-    /// Sent along: an end-of-generation token does not end a text.
+    /// Sends `ignore_eos`, so that an end-of-generation token does not end a response.
     pub ignore_eos: bool,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
-    /// Ask for event streams. Without, only [`RequestResult::e2el`] is known.
+    /// Requests an event stream. Without a stream, only [`RequestResult::e2el`] is known.
     pub stream: bool,
-    /// More fields of the requests' bodies; these go before all others.
+    /// Further fields of each request's body. They override all other fields.
     pub extra_body: Map<String, Value>,
-    /// Requests under way at once, at most.
+    /// Most requests in flight at once.
     pub max_concurrency: usize,
-    /// When each request should be written, ascending, from the beginning;
-    /// empty to write each as soon as [`max_concurrency`](Self::max_concurrency)
-    /// allows.
+    /// Send time of each request, ascending, relative to the start of the run. When empty, each
+    /// request is sent as soon as [`max_concurrency`](Self::max_concurrency) allows.
     pub arrivals: Vec<Duration>,
-    /// Requests to send before, in the same way, whose results do not count.
+    /// Warm-up requests: sent first, in the same way, and not counted in the results.
     pub warmup_prompts: Vec<Vec<u32>>,
-    /// Time that one request may take, from its write to the end of its response.
+    /// Time limit of one request, from its write to the end of its response.
     pub timeout: Duration,
 }
 
@@ -71,13 +69,13 @@ impl Default for Load {
     }
 }
 
-/// How a prompt is written.
+/// How a prompt is written in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A completion's, as token ids.
+    /// A completion with a prompt of token ids.
     Ids,
-    /// The text of a completion, from `bench::prompts::words`.
+    /// A completion with a prompt of text, from `bench::prompts::words`.
     Text,
-    /// A chat's: one message of the user, from `bench::prompts::words`.
+    /// A chat with one user message, from `bench::prompts::words`.
     Chat,
 }

@@ -1,40 +1,40 @@
-//! How much room there is, and what is said to those who find none.
+//! The scheduler's capacity, and the refusals of requests beyond it.
 
 use std::time::Duration;
 
 #[cfg(doc)]
 use crate::limits::ITL_UNNOTICED;
 
-/// The room that the scheduler has to give.
+/// The scheduler's capacity.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     /// Sequences that run at once.
     pub slots: usize,
     /// Rows of one step.
     pub step_rows: usize,
-    /// How long a step with prompt rows may take, where others decode; none is
-    /// twice the time that their rows take alone, and [`ITL_UNNOTICED`] at least.
-    /// `Duration::MAX` bounds nothing.
+    /// The longest time of a step that has prompt rows beside decode rows. `None` is twice the time
+    /// of the decode rows alone, and at least [`ITL_UNNOTICED`]. `Duration::MAX` sets no bound.
     pub itl_target: Option<Duration>,
-    /// KV cells, all slots together.
+    /// KV cells of all slots together.
     pub context_tokens: u32,
     /// Tokens of one sequence, prompt and generated.
     pub sequence_tokens: u32,
-    /// Sequences that wait.
+    /// Most sequences in the queue.
     pub queue_sequences: usize,
-    /// Tokens of sequences that wait.
+    /// Most tokens of all sequences in the queue.
     pub queue_tokens: usize,
-    /// A slot can begin with what it or another holds.
+    /// A sequence may start with a prefix that a slot holds.
     pub reuse: bool,
-    /// Whether each slot has a KV cache of its own, an equal share of the cells. Otherwise all
-    /// share one.
+    /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
+    /// one.
     pub own_cells: bool,
     /// The weight of each key.
     pub weights: Vec<f64>,
 }
 
 impl Capacity {
-    /// Cells that are copied from one slot to another, however few tokens are wanted of them.
+    /// Cells that a copy from one slot to another takes, also if only few of their tokens are
+    /// needed.
     pub(super) fn copied_cells(&self) -> usize {
         if self.own_cells { self.context_tokens as usize / self.slots } else { 0 }
     }
@@ -43,21 +43,21 @@ impl Capacity {
 /// Why sequences were not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The queue and the slots never have room for all of them.
+    /// The sequences never fit into the queue and the slots.
     TooMany {
-        /// Sequences that came together.
+        /// Sequences of the request.
         sequences: usize,
-        /// How many may.
+        /// Most sequences of a request.
         limit: usize,
     },
-    /// The queue has no room for all of them now.
+    /// The queue has no room for the sequences now.
     QueueFull {
         /// Sequences waiting.
         waiting: usize,
         /// The queue's bound.
         limit: usize,
     },
-    /// The queue has no room for all of their tokens now.
+    /// The queue has no room for the tokens now.
     TokensFull {
         /// Tokens waiting.
         waiting: usize,

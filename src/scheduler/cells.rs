@@ -1,26 +1,26 @@
-//! The KV cells: which slots have which, and how many are left.
+//! The KV cells: the cells of each slot, and how many are free.
 //!
-//! Where slots share one cache, a sequence that begins with tokens of another slot has the
-//! same cells for them, until neither needs them. Where each slot has a cache of its own, a
-//! beginning is copied to other cells.
+//! If slots share one cache, a sequence that starts with the prefix of another slot uses the same
+//! cells for it, until neither needs them. If each slot has a cache of its own, the prefix is
+//! copied to other cells.
 
 use crate::limits::SLOTS_MAX;
 use crate::types::SlotId;
 
 /// The cells of all slots.
 pub(super) struct Cells {
-    /// Whether each slot has a cache of its own.
+    /// Each slot has a cache of its own.
     own: bool,
-    /// Slots that have each cell.
+    /// The number of slots that use each cell.
     users: Vec<Users>, // [context_tokens]
-    /// Cells that no slot has.
+    /// Cells that no slot uses.
     free: Vec<u32>, // capacity context_tokens
-    /// Cells that slots of running sequences have.
+    /// Cells that running sequences use.
     held: usize,
     slots: heapless::Vec<Slot, SLOTS_MAX>,
 }
 
-/// How many slots have a cell.
+/// The number of slots that use a cell.
 #[derive(Clone, Copy, Default)]
 struct Users {
     all: u16,
@@ -29,14 +29,14 @@ struct Users {
 
 #[derive(Default)]
 struct Slot {
-    /// Its cells, in the order of its tokens.
+    /// The slot's cells, in the order of its tokens.
     cells: Vec<u32>,
-    /// Whether a sequence holds the slot.
+    /// A sequence holds the slot.
     is_held: bool,
 }
 
 impl Cells {
-    /// `count` cells for some slots, all free.
+    /// `count` free cells for `slots` slots.
     pub fn new(count: u32, slots: usize, own: bool) -> Self {
         Self {
             own,
@@ -47,39 +47,38 @@ impl Cells {
         }
     }
 
-    /// Whether each slot has a cache of its own.
+    /// True if each slot has a cache of its own.
     pub fn are_own(&self) -> bool {
         self.own
     }
 
-    /// Cells that nothing is in.
+    /// Empty cells.
     pub fn left(&self) -> usize {
         self.free.len()
     }
 
-    /// Cells that slots of running sequences have.
+    /// Cells that running sequences use.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Cells that only slots have that nobody holds.
+    /// Cells that only free slots use.
     pub fn kept(&self) -> usize {
         self.users.len() - self.free.len() - self.held
     }
 
-    /// Cells of a slot.
+    /// The number of cells of a slot.
     pub fn of(&self, slot: SlotId) -> usize {
         self.slots[slot.index()].cells.len()
     }
 
-    /// A sequence takes a slot, with its first `tokens` cells. It may come to have
-    /// `tokens_max`.
+    /// A sequence takes a slot with its first `tokens` cells. It may grow to `tokens_max` cells.
     pub fn take(&mut self, slot: SlotId, tokens: usize, tokens_max: usize) {
         self.truncate(slot, tokens);
         let place = &mut self.slots[slot.index()];
         assert!(!place.is_held, "{slot:?} is held");
         place.is_held = true;
-        // No row of a step allocates.
+        // Reserved now, so that no step allocates.
         place.cells.reserve_exact(tokens_max.saturating_sub(tokens));
         for cell in &place.cells {
             let users = &mut self.users[*cell as usize];
@@ -88,7 +87,7 @@ impl Cells {
         }
     }
 
-    /// Nobody holds the slot any more. Its cells stay.
+    /// The sequence leaves its slot. The cells stay.
     pub fn release(&mut self, slot: SlotId) {
         let place = &mut self.slots[slot.index()];
         assert!(place.is_held, "{slot:?} is not held");
@@ -100,7 +99,7 @@ impl Cells {
         }
     }
 
-    /// A held slot gets one more cell. There is one.
+    /// Adds a cell to a held slot. There must be a free one.
     pub fn grow(&mut self, slot: SlotId) {
         let cell = self.free.pop().expect("room was counted");
         self.users[cell as usize] = Users { all: 1, held: 1 };
@@ -110,8 +109,8 @@ impl Cells {
         place.cells.push(cell);
     }
 
-    /// A held slot without cells gets those of the first `tokens` tokens of another one: the
-    /// same, or copies, for which there is room.
+    /// Gives a held slot without cells those of the first `tokens` tokens of another slot: the same
+    /// cells, or copies. There must be room for copies.
     pub fn copy(&mut self, from: SlotId, to: SlotId, tokens: usize) {
         assert_eq!(self.of(to), 0, "{to:?} is empty");
         if self.own {
@@ -131,7 +130,7 @@ impl Cells {
         }
     }
 
-    /// A slot gives up its cells but for the first `tokens`.
+    /// Frees the cells of a slot beyond the first `tokens`.
     pub fn truncate(&mut self, slot: SlotId, tokens: usize) {
         let place = &mut self.slots[slot.index()];
         while place.cells.len() > tokens {
@@ -148,10 +147,9 @@ impl Cells {
         }
     }
 
-    /// Compares the counts with the slots' cells. For tests.
+    /// Compares the counts with the cells of the slots. For tests.
     ///
-    /// # Panics
-    /// When they disagree.
+    /// # Panics If they disagree.
     pub fn check(&self) {
         let mut users = vec![Users::default(); self.users.len()];
         for slot in &self.slots {
@@ -186,7 +184,7 @@ mod tests {
             cells.release(first);
             cells.check();
             assert_eq!((cells.held(), cells.kept()), if own { (20, 30) } else { (20, 10) });
-            // What both have stays for the second.
+            // The second slot still uses the shared cells.
             cells.truncate(first, 0);
             cells.check();
             assert_eq!((cells.held(), cells.kept(), cells.left()), (20, 0, 80));

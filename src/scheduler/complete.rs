@@ -1,4 +1,4 @@
-//! What a step that ran means for the sequences in it, and for the next ones.
+//! Takes the answers of a step: tokens, ends, failures and the time that it took.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use crate::limits::STEP_RETRIES_MAX;
 use crate::ring::message::{Batch, Failed, Row, Sample, Start};
 
 impl Scheduler {
-    /// Takes a step's answers, and tells `event` what became of each sequence
-    /// in it.
+    /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
     pub fn complete(&mut self, batch: &Batch, mut event: impl FnMut(Event)) {
         self.learn(batch);
         if !batch.step_failed {
@@ -19,7 +18,7 @@ impl Scheduler {
             }
         }
         for sample in &batch.samples {
-            // A late message for a sequence that is gone.
+            // The sequence is gone; its sample came late.
             let Some(id) = self.slots.holder(sample.owner) else { continue };
             let sequence = self.sequences.get_mut(id);
             assert!(sequence.in_flight > 0, "a sample came back that nobody planned");
@@ -36,7 +35,7 @@ impl Scheduler {
             if is_last {
                 self.release(id);
             }
-            // `event` may not cancel: the caller does so after this call.
+            // `event` must not cancel a sequence. The caller does so after this call.
             let Sample { token, logprobs, .. } = *sample;
             event(Event::Token { id, token, logprobs, is_last });
         }
@@ -47,7 +46,7 @@ impl Scheduler {
         }
     }
 
-    /// A row was computed.
+    /// Takes note of a computed row.
     fn computed(&mut self, row: &Row, batch: &Batch, event: &mut impl FnMut(Event)) {
         let Some(id) = self.slots.holder(row.owner) else { return };
         let sequence = self.sequences.get_mut(id);
@@ -60,19 +59,19 @@ impl Scheduler {
         }
     }
 
-    /// The time that a step with the rows of `batch` is expected to take, once it can be told.
+    /// The expected time of a step with the rows of `batch`, once it is known.
     pub fn step_time(&self, batch: &Batch) -> Option<Duration> {
         let (decode, prefill) = rows_of(batch);
         self.cost.step(decode, prefill)
     }
 
-    /// The time of the shortest step, one row of a short text, once it can be told.
+    /// The time of the shortest step, which is one row of a short text, once it is known.
     pub fn shortest_step(&self) -> Option<Duration> {
         let (row, none) = (Rows { count: 1, depths: 0 }, Rows::default());
         self.cost.step(row, none).or_else(|| self.cost.step(none, row))
     }
 
-    /// Learns from the time that a step took.
+    /// Learns from the time of a step.
     fn learn(&mut self, batch: &Batch) {
         let ran = batch.rows.len() - batch.rows_dropped as usize;
         if batch.step_failed {
@@ -85,15 +84,15 @@ impl Scheduler {
         let took = u64::from(batch.decode_us) + u64::from(batch.sample_us);
         let is_copy = |start: &&Start| start.source != start.owner.slot && start.keep.index() > 0;
         let copies = batch.starts.iter().filter(is_copy).count();
-        // Rows that were dropped took nothing.
+        // Dropped rows took no time, so the step says nothing about its planned rows.
         if took > 0 && batch.rows_dropped == 0 {
             let (decode, prefill) = rows_of(batch);
             self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
         }
     }
 
-    /// A step failed with this sequence in it: it begins again where it stood,
-    /// or ends if that has happened too often, or would take too long.
+    /// A step failed with this sequence. It restarts where it stood, or ends after too many
+    /// failures.
     fn fail(
         &mut self,
         id: SequenceId,
@@ -106,7 +105,7 @@ impl Scheduler {
         self.cells.truncate(failed.owner.slot, failed.next.index());
         sequence.cached = sequence.cached.min(sequence.planned);
         sequence.in_flight = 0;
-        // A step that took too long is tried again once.
+        // A step that took too long is tried again only once.
         sequence.failures += if aborted { STEP_RETRIES_MAX } else { 1 };
         if sequence.failures > STEP_RETRIES_MAX {
             self.release(id);

@@ -1,33 +1,29 @@
-//! Which tokens run in the next step: continuous batching.
+//! Continuous batching: chooses the tokens of the next step.
 //!
-//! [`Scheduler::admit`] takes sequences in, [`Scheduler::schedule`] plans the
-//! next step, [`Scheduler::complete`] takes a step's samples. A step is planned
-//! while the one before it runs, so a decoding row carries no token: it says
-//! "what this sequence samples in the step before".
+//! [`Scheduler::admit`] takes sequences in. [`Scheduler::schedule`] plans the next step.
+//! [`Scheduler::complete`] takes the samples of a step. A step is planned while the previous one
+//! runs, so a decode row has no token yet. It refers to the sample of the previous step instead.
 //!
-//! Policy, in full:
-//! - **Decode** Every running sequence that has its prompt behind it decodes in
-//!   every step.
-//! - **Prefill** Then come prompt rows, as many as keep the step within the bound
-//!   on the time between two tokens ([`cost`]), but some always. The shortest prompt goes
-//!   first, in one step of four the oldest.
-//! - **Start** A waiting sequence takes a free slot when the KV cache has room for
-//!   all its known tokens and a part of those to come, beside the same of all that
-//!   run. The lowest priority number goes first, then the key that was served
-//!   least by its weight (`shares`), then the oldest; nobody overtakes the first.
-//! - **Reuse** It begins with the longest prefix that a slot holds, kept or
-//!   running; where one that runs is about to compute more of it, it waits for
-//!   that (`reuse`).
-//! - **Pressure** When the cells run out, what is kept for nobody goes first, the
-//!   longest unused; then the youngest running sequence of the lowest priority,
-//!   which goes back to the queue with all its tokens (`pressure`).
-//! - **Failure** The sequences of a step that failed begin again where they stood,
-//!   in steps of half the rows, a few times over (`complete`).
+//! The whole policy:
+//! - **Decode** Every running sequence whose prompt is computed gets one row in every step.
+//! - **Prefill** Prompt rows fill the step up to the bound on the time between two tokens
+//!   ([`cost`]), at least one row. The shortest prompt goes first; in one of four steps the oldest
+//!   does.
+//! - **Start** A waiting sequence gets a free slot when the KV cache has room for its known tokens
+//!   and for a share of its future ones, besides the same for all running sequences. The lowest
+//!   priority number goes first, then the key with the least service for its weight (`shares`),
+//!   then the oldest. Nothing overtakes the first in this order.
+//! - **Reuse** A sequence starts with the longest prefix that a slot holds, kept or running. If a
+//!   running sequence is about to compute a longer one, it waits for that (`reuse`).
+//! - **Pressure** When cells run out, kept prefixes are evicted, the longest unused first. After
+//!   them the youngest running sequence of the lowest priority is preempted: it returns to the
+//!   queue with its tokens (`pressure`).
+//! - **Failure** After a failed step its sequences restart where they stood, in steps of half the
+//!   rows, a few times at most (`complete`).
 //!
-//! **Invariant:** pure. Nothing here does I/O, reads a clock or draws a random
-//! number.
-//! **Invariant:** two live sequences never hold the same slot, and what a slot
-//! holds when a sequence begins in it is a prefix of that sequence.
+//! **Invariant:** pure. Nothing here does I/O, reads a clock or draws a random number.
+//! **Invariant:** two live sequences never hold the same slot. When a sequence starts in a slot,
+//! the tokens in the slot are a prefix of that sequence.
 
 mod capacity;
 mod cells;
@@ -57,39 +53,38 @@ use shares::{Shares, Waiting};
 use slots::Slots;
 pub use tally::{Phase, SlotView, Tally};
 
-/// The shortest prompt goes first, but for one step in four, in which the oldest does: that
-/// one takes at most four times as long as it would alone, and then it is the turn of the
-/// next.
+/// In one of four steps the oldest prompt goes first. So it takes at most four times as long as it
+/// would alone.
 const OLDEST_FIRST_ONE_IN: u64 = 4;
 
-/// What became of a sequence in a step.
+/// The outcome of a step for one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A token came.
+    /// A token was sampled.
     Token {
-        /// The sequence. Where this is its last token, the id is free for another one.
+        /// The sequence. If this is its last token, the id is free again.
         id: SequenceId,
         /// The token.
         token: TokenId,
-        /// The index of its log-probabilities in the batch, where it was asked for them.
+        /// The index of the token's log-probabilities in the batch, if the request asked for them.
         logprobs: Option<u16>,
-        /// It has as many tokens as it asked for.
+        /// The sequence has its `max_tokens`.
         is_last: bool,
     },
-    /// It is over, without a token that belongs to its text. The id is free for another one.
+    /// The sequence ended without a token that belongs to its text. The id is free again.
     Finished(SequenceId, Finish),
 }
 
-/// How a sequence ended.
+/// The end of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// With an end-of-generation token, which is not part of its text.
+    /// The model sampled an end-of-generation token, which is not part of the text.
     End,
-    /// With its prompt computed: it asked for no token.
+    /// The prompt is computed, and the sequence asked for no token.
     PromptComputed,
-    /// The steps that it was in failed.
+    /// The sequence's steps failed.
     Failed,
-    /// Its constraint could not be followed any further.
+    /// The constraint could not be followed any further.
     Broken,
 }
 
@@ -103,11 +98,11 @@ pub struct Scheduler {
     cost: StepCost,
     waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
     held: heapless::Vec<SequenceId, SLOTS_MAX>, // those with slots, oldest first
-    /// Sequences that have to begin again where they stand.
+    /// Sequences that restart where they stood, after a failed step.
     restarts: heapless::Vec<SequenceId, SLOTS_MAX>,
-    /// Rows of a step at most: fewer than `capacity.step_rows` after failures.
+    /// Most rows of a step. After failures it is less than `capacity.step_rows`.
     rows_max: usize,
-    /// The step that is being planned copies from one slot to another.
+    /// The step that is being planned has a copy from one slot to another.
     copied: bool,
     step: u64,
     tally: Tally,
@@ -136,11 +131,10 @@ impl Scheduler {
         }
     }
 
-    /// Takes in all of `new`, or none of them: the check and the admission are
-    /// one step. `assign` is told the id of each, by its place in `new`.
+    /// Admits all of `new`, or none of them. `assign` is called with the index of each in `new` and
+    /// its id.
     ///
-    /// # Errors
-    /// See [`Refusal`].
+    /// # Errors [`Refusal`] says why there is no room.
     pub fn admit(
         &mut self,
         new: Vec<NewSequence>,
@@ -160,7 +154,7 @@ impl Scheduler {
             return Err(Refusal::QueueFull { waiting, limit });
         }
         let new_tokens: usize = new.iter().map(|sequence| sequence.prompt.len()).sum();
-        // Where nobody waits there is room for whatever a request may be.
+        // An empty queue takes a request of any size.
         if waiting.tokens > 0 && waiting.tokens + new_tokens > limit.tokens {
             return Err(Refusal::TokensFull { waiting: waiting.tokens, limit: limit.tokens });
         }
@@ -176,7 +170,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// What can never run was refused where the request was read.
+    /// Requests that can never run were refused when they were read.
     fn assert_possible(&self, sequence: &NewSequence) {
         let (prompt, max_tokens) = (sequence.prompt.len() as u64, u64::from(sequence.max_tokens));
         let limit = u64::from(self.capacity.sequence_tokens);
@@ -184,8 +178,8 @@ impl Scheduler {
         assert!(prompt + max_tokens <= limit, "{prompt} + {max_tokens} tokens; {limit} may be");
     }
 
-    /// Plans the next step into an empty batch. False when there is nothing to
-    /// do, in which case the batch is still empty.
+    /// Plans the next step into an empty batch. Returns false if there is nothing to do; the batch
+    /// is then still empty.
     pub fn schedule(&mut self, batch: &mut Batch) -> bool {
         assert!(batch.is_empty());
         self.step += 1;
@@ -208,14 +202,14 @@ impl Scheduler {
         if batch.is_empty() {
             return false;
         }
-        // In the order of slots: with a KV cache for each sequence, llama.cpp computes
-        // together only rows of neighbouring slots that come in this order.
+        // Rows are in the order of slots. If each sequence has a KV cache of its own, llama.cpp
+        // computes only rows of neighbouring slots in this order together.
         batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
         batch.step = self.step;
         true
     }
 
-    /// Sequences of a step that failed go on from where they stood.
+    /// Restarts the sequences of a failed step where they stood.
     fn restart(&mut self, batch: &mut Batch) {
         while let Some(id) = self.restarts.pop() {
             if !self.sequences.contains(id) {
@@ -228,8 +222,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives slots to waiting sequences, the first in order first, while there
-    /// are slots and cells.
+    /// Gives slots to waiting sequences in order, while there are slots and cells.
     fn start_waiting(&mut self, batch: &mut Batch) {
         while self.slots.free_count() > 0 {
             let Some(index) = self.first_waiting() else { return };
@@ -262,20 +255,20 @@ impl Scheduler {
             .min_by(|a, b| smaller(&order(&self.waiting[*a]), &order(&self.waiting[*b])))
     }
 
-    /// Gives a slot to a sequence: one that holds its beginning, if any does. False
-    /// when that has to wait for the next step.
+    /// Gives a slot to a sequence, preferably one that holds a prefix of it. Returns false if it
+    /// has to wait for the next step.
     fn start_one(&mut self, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
         let free = self.slots.free().expect("there is a free slot");
         if let Some((leader, tokens)) = prefix.coming {
             let owner = self.take(free, id, 0);
             self.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
-            // Whatever is in the slot takes cells that nobody counts.
+            // Tokens that are still in the slot would take cells that nobody counts.
             self.sequences.get(id).push_start(batch, free, 0);
             return true;
         }
         let (source, tokens) = prefix.ready.unwrap_or((free, 0));
-        // In place where nobody holds it, unless most of it would be lost to whoever
-        // comes for it.
+        // Take the slot that holds the prefix if it is free, unless most of its tokens would be
+        // lost to later sequences.
         let is_free = self.slots.is_free(source);
         let in_place = is_free && 2 * tokens >= self.slots.kept_len(source);
         let place = if in_place { source } else { free };
@@ -287,8 +280,7 @@ impl Scheduler {
         true
     }
 
-    /// A free slot is held by `id` from now on, which goes on with the first `reused`
-    /// tokens of what was kept there.
+    /// Gives a free slot to `id`. The sequence reuses the first `reused` tokens that the slot kept.
     fn take(&mut self, slot: SlotId, id: SequenceId, reused: usize) -> Owner {
         self.tally.evicted_tokens += (self.slots.kept_len(slot) - reused) as u64;
         self.held.push(id).expect("one held slot for each slot");
@@ -304,7 +296,7 @@ impl Scheduler {
     fn plan_decode(&mut self, batch: &mut Batch) {
         let decoding = self.held.iter().filter(|id| self.decodes(**id)).count();
         self.evict(batch, decoding);
-        // There is room, but for those who began just now.
+        // There is room for all, except for sequences that started in this step.
         let mut room = self.cells.left().min(self.rows_max);
         for index in 0..self.held.len() {
             let id = self.held[index];
@@ -328,8 +320,8 @@ impl Scheduler {
         waiting.sort_unstable();
         let Some((.., first)) = waiting.first() else { return };
         let mut room = self.prefill_rows(batch, self.sequences.get(*first).planned);
-        // Between slots with cells of their own, the rows of each prompt are a pass of
-        // their own over the weights, which a handful of rows does not repay.
+        // If slots have caches of their own, the rows of each prompt are a separate pass over the
+        // weights. A handful of rows does not repay that.
         let least = if self.cells.are_own() && batch.decode_rows > 0 {
             PREFILL_ROWS_STEP.min(room).max(1)
         } else {
@@ -349,8 +341,8 @@ impl Scheduler {
         }
     }
 
-    /// Rows until a prompt has been computed, or as far as one that follows it waits
-    /// for: the shorter of them decides when it is its turn.
+    /// Rows until the prompt is computed, or until a follower can start if that is sooner. Prompts
+    /// with fewer of these rows go first.
     fn rows_wanted(&self, id: SequenceId) -> usize {
         let sequence = self.sequences.get(id);
         let follower = |other: &SequenceId| match self.sequences.get(*other).state {
@@ -362,8 +354,8 @@ impl Scheduler {
         sequence.rows_left().min(followed.unwrap_or(usize::MAX))
     }
 
-    /// Prompt rows that a step may have beside those that decode, for a prompt of which `depth`
-    /// tokens are computed.
+    /// Prompt rows that a step may have beside its decode rows, for a prompt with `depth` computed
+    /// tokens.
     fn prefill_rows(&self, batch: &Batch, depth: usize) -> usize {
         let most = self.rows_max - batch.rows.len();
         let mut decode = Rows::default();
@@ -384,14 +376,14 @@ impl Scheduler {
         (rows - rows % PREFILL_ROWS_STEP).min(most)
     }
 
-    /// How long a step may take in which these rows decode, if that is known.
+    /// The longest time of a step with these decode rows, if it is known.
     fn bound(&self, decode: Rows) -> Option<Duration> {
         self.capacity
             .itl_target
             .or_else(|| Some((2 * self.cost.decode(decode)?).max(ITL_UNNOTICED)))
     }
 
-    /// The next row of a sequence.
+    /// Plans the next row of a sequence.
     fn plan_row(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
         let sample = sequence.rows_left() == 1 && sequence.asked.max_tokens > 0;
@@ -401,7 +393,7 @@ impl Scheduler {
         };
         let row =
             Row { owner: sequence.owner(), position: sequence.next_position(), input, sample };
-        // What a sequence that was preempted had generated is computed like a prompt.
+        // The tokens that a preempted sequence had generated are computed like a prompt.
         if sequence.planned < sequence.prompt_tokens || !sample {
             batch.prefill_rows += 1;
             self.tally.prefilled_tokens += 1;
@@ -415,8 +407,7 @@ impl Scheduler {
         batch.rows.push(row).expect("room was counted");
     }
 
-    /// Ends a sequence for a reason of the caller's. Does nothing when it has
-    /// ended already.
+    /// Ends a sequence on behalf of the caller. Does nothing if it has ended already.
     pub fn cancel(&mut self, id: SequenceId) {
         if self.sequences.contains(id) {
             self.release(id);
@@ -441,23 +432,23 @@ impl Scheduler {
             }
         }
         if self.is_idle() {
-            // The whole pool's accounting, whenever nobody holds any of it.
+            // Nothing is held, so all books must be empty.
             assert_eq!(self.shares.waiting(), Waiting::default(), "nobody waits");
             assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
         }
     }
 
-    /// The sequence that holds a slot under this very generation.
+    /// The sequence that holds a slot in this generation.
     pub fn holder(&self, owner: Owner) -> Option<SequenceId> {
         self.slots.holder(owner)
     }
 
-    /// Prompt tokens that a sequence did not have to compute.
+    /// Tokens of the prompt that were found in the KV cache.
     pub fn cached_tokens(&self, id: SequenceId) -> usize {
         self.sequences.get(id).cached
     }
 
-    /// Tokens that a key was served, divided by its weight.
+    /// Tokens served to a key, divided by its weight.
     pub fn served_tokens(&self, key: KeyId) -> f64 {
         self.shares.served(key)
     }

@@ -1,14 +1,13 @@
-//! The beginning of a sequence that the KV cache has already, or is about to have.
+//! The prefix of a sequence that the KV cache holds, or will hold soon.
 
 use super::sequence::SequenceId;
 use crate::types::SlotId;
 
-/// The longest beginnings of a sequence in the KV cache, each with its tokens.
+/// The longest prefixes of a sequence in the KV cache, each with its number of tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Prefix {
-    /// The slot that holds it.
+    /// The slot that holds the prefix.
     pub ready: Option<(SlotId, usize)>,
-    /// The sequence that is about to compute it, where it is so much longer that waiting is
-    /// faster.
+    /// The running sequence that will compute a longer prefix, if waiting for it is faster.
     pub coming: Option<(SequenceId, usize)>,
 }

@@ -1,5 +1,4 @@
-//! Pressure: what sequences will need of the KV cache, and who gives way when it runs out of
-//! cells.
+//! Pressure: the cells that sequences will need, and preemption when cells run out.
 
 use super::Scheduler;
 use super::prefix::Prefix;
@@ -7,12 +6,12 @@ use super::sequence::{Sequence, SequenceId, State};
 use crate::ring::message::Batch;
 
 impl Scheduler {
-    /// KV cells in use, for running sequences and for nobody in particular.
+    /// KV cells in use: those of running sequences, and those of kept prefixes.
     pub fn cells(&self) -> (usize, usize) {
         (self.cells.held(), self.cells.kept())
     }
 
-    /// Cells that a sequence with a slot should find free, beside those that it has.
+    /// Cells that a sequence with a slot should find free, beyond those that it has.
     pub(super) fn cells_coming(&self, id: SequenceId) -> usize {
         let sequence = self.sequences.get(id);
         let promised = sequence.cells_promised();
@@ -22,8 +21,8 @@ impl Scheduler {
         }
     }
 
-    /// Of the cells that a sequence needs, those that another one's slot has or will have. What
-    /// is kept for nobody counts as if it were free.
+    /// The part of the `needed` cells that another running sequence's slot has or will have. Cells
+    /// of kept prefixes do not count, because they are as good as free.
     pub(super) fn cells_shared(&self, needed: usize, prefix: Prefix) -> usize {
         if self.cells.are_own() {
             return 0;
@@ -33,7 +32,7 @@ impl Scheduler {
         ready.map(|(_, tokens)| tokens).max(coming).unwrap_or(0).min(needed)
     }
 
-    /// Frees cells until `rows` are left, of what is kept for nobody.
+    /// Evicts kept prefixes until `rows` cells are free.
     pub(super) fn evict(&mut self, batch: &mut Batch, rows: usize) {
         while self.cells.left() < rows {
             let Some(slot) = self.slots.evict(self.step) else { return };
@@ -43,7 +42,7 @@ impl Scheduler {
         }
     }
 
-    /// Frees cells for the next token of everybody who decodes.
+    /// Frees cells for one row of each decoding sequence.
     pub(super) fn make_room_to_decode(&mut self, batch: &mut Batch) {
         loop {
             let rows = self.held.iter().filter(|id| self.decodes(**id)).count();
@@ -56,8 +55,8 @@ impl Scheduler {
         }
     }
 
-    /// The youngest of the lowest priority among those that hold cells and are like
-    /// this.
+    /// The youngest sequence of the lowest priority that holds cells and for which `is_meant`
+    /// holds.
     fn last_of(&self, is_meant: impl Fn(&Sequence) -> bool) -> Option<SequenceId> {
         let order = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
@@ -70,14 +69,14 @@ impl Scheduler {
         self.held.iter().copied().filter(is_meant).max_by_key(order)
     }
 
-    /// Nothing could be planned. Where that is because all cells belong to prompts
-    /// that have to go on, one of them goes back to the queue.
+    /// If nothing could be planned because unfinished prompts have all the cells, preempts one of
+    /// them.
     pub(super) fn free_a_standstill(&mut self, batch: &mut Batch) {
         let is_stuck = |sequence: &Sequence| {
             matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 0
         };
-        // What is kept and was of use just now can be evicted in the next step, and who
-        // begins in this one is not to be found gone.
+        // A prefix that was used in this step becomes evictable in the next one. Never preempt a
+        // sequence that started in this step.
         if self.cells.left() == 0
             && self.cells.kept() == 0
             && batch.starts.is_empty()
@@ -87,8 +86,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a sequence's slot away. It goes back to the queue with all that it
-    /// has, and later goes on as if nothing had happened.
+    /// Preempts a sequence: it loses its slot and returns to the queue with all its tokens.
     fn preempt(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
         let owner = sequence.owner();

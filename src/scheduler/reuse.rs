@@ -1,4 +1,4 @@
-//! Reuse: a sequence begins with what the KV cache has of it already.
+//! Reuse: a sequence starts with a prefix that the KV cache holds.
 
 use super::Scheduler;
 use super::cost::Rows;
@@ -8,14 +8,14 @@ use crate::limits::{FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SlotId, TokenId};
 
-/// Cells that are copied, at least, in the time in which a token of a prompt is computed: 23 us
-/// for a cell and 6 ms for a token in the shape of Qwen3-0.6B on two cores of a 2.5 GHz Xeon (by
-/// hand; no study takes it).
+/// Cells that are copied in the time of one computed prompt token, at least. For the shape of
+/// Qwen3-0.6B on two cores of a 2.5 GHz Xeon, a cell takes 23 us and a token 6 ms (by hand; no
+/// study measures it).
 const CELLS_COPIED_PER_TOKEN: usize = 128;
 
 impl Scheduler {
-    /// Those whose leader is far enough begin. Where it is gone, the first of those
-    /// that followed it begins with what there is, and the others follow that one.
+    /// Starts the followers whose leader has computed enough. If the leader is gone, its first
+    /// follower starts with the tokens that there are, and the other followers follow that one.
     pub(super) fn end_following(&mut self, batch: &mut Batch) {
         for index in 0..self.held.len() {
             let id = self.held[index];
@@ -43,13 +43,14 @@ impl Scheduler {
         }
     }
 
-    /// A copy takes time that those who decode wait for: one in a step may.
+    /// True if this step may still copy. A copy delays every decoding sequence, so a step has one
+    /// at most.
     pub(super) fn may_copy(&self) -> bool {
         !self.copied || !self.held.iter().any(|id| self.decodes(*id))
     }
 
-    /// A copy is as long as a slot is large: where that alone is longer than those who
-    /// decode may wait, a prompt is computed though it is there.
+    /// True if a copy fits into the bound on a step. If each slot has a cache of its own, a copy
+    /// moves the whole slot. If that takes too long, the prompt is computed instead.
     fn may_take_a_copy(&self) -> bool {
         let mut decode = Rows::default();
         let decoding = self.held.iter().filter(|id| self.decodes(**id));
@@ -62,7 +63,7 @@ impl Scheduler {
         }
     }
 
-    /// The slot of a running sequence, and the rows that steps have had of it.
+    /// The slot of a running sequence, and the number of its rows that steps have had.
     fn running_slot(&self, id: SequenceId) -> Option<(SlotId, usize)> {
         if !self.sequences.contains(id) {
             return None;
@@ -75,7 +76,7 @@ impl Scheduler {
         }
     }
 
-    /// A sequence begins to run, with the first `tokens` of it from `slot`.
+    /// Starts a sequence with its first `tokens` tokens from `slot`.
     pub(super) fn start_running(
         &mut self,
         batch: &mut Batch,
@@ -97,7 +98,7 @@ impl Scheduler {
             self.cells.copy(slot, owner.slot, tokens);
         }
         let sequence = self.sequences.get_mut(id);
-        // Room for all that may come: no token allocates.
+        // Reserved now, so that no token allocates.
         sequence.tokens.reserve_exact(sequence.asked.max_tokens as usize - sequence.generated());
         sequence.state = State::Running(owner);
         sequence.planned = tokens;
@@ -106,11 +107,11 @@ impl Scheduler {
         sequence.push_start(batch, slot, tokens);
     }
 
-    /// The longest beginning of a sequence that the KV cache has, or is about to
-    /// have. Never all of it: the last token must run, to be followed by another.
+    /// Finds the longest prefix of a sequence that the KV cache holds or will hold soon. It is
+    /// never the whole sequence: the last token must run to sample the next one.
     ///
-    /// One comparison with each slot, of as many tokens as both begin with. A tree would
-    /// find it faster, and would have to be kept.
+    /// This compares the sequence with each slot, token by token. A tree would be faster to search,
+    /// but would have to be maintained.
     pub(super) fn find_prefix(&self, id: SequenceId) -> Prefix {
         let sequence = self.sequences.get(id);
         if !sequence.asked.cache || !self.capacity.reuse {
@@ -134,7 +135,7 @@ impl Scheduler {
             }
         }
         let mut coming = 0;
-        // Only those who began before: no two ever wait for each other.
+        // Only sequences that started earlier can lead, so no two wait for each other.
         let mut is_before = true;
         for other in &self.held {
             if *other == id {
@@ -165,7 +166,7 @@ impl Scheduler {
     }
 }
 
-/// How many tokens both begin with.
+/// The length of the common prefix.
 fn common(a: &[TokenId], b: &[TokenId]) -> usize {
     const BLOCK: usize = 64;
     let blocks = a.chunks_exact(BLOCK).zip(b.chunks_exact(BLOCK));

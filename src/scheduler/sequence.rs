@@ -1,4 +1,4 @@
-//! One sequence in the scheduler's books, and the table of all of them.
+//! A sequence in the scheduler, and the table of all sequences.
 
 use std::sync::Arc;
 
@@ -6,40 +6,38 @@ use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{KeyId, Owner, Position, Sampling, SlotId, TokenId};
 
-/// When a sequence starts, this part of the cells that its generation may need must be free:
-/// one in four. It is preempted if they turn out too few.
+/// A sequence starts only if one in four of the cells for its generation is free. If more are
+/// needed later, it may be preempted.
 const PROMISED_SHARE: usize = 4;
 
-/// What a caller asks for.
+/// A sequence to be admitted.
 #[derive(Clone, Debug)]
 pub struct NewSequence {
-    /// The prompt; at least one token.
+    /// The prompt, at least one token.
     pub prompt: Box<[TokenId]>,
-    /// The number of tokens to generate at most. 0 computes the prompt alone, for the KV cache.
+    /// The most tokens to generate. 0 only computes the prompt, for the KV cache.
     pub max_tokens: u32,
     /// How to choose them.
     pub sampling: Sampling,
-    /// What few ask for.
+    /// Sampling with the less common options.
     pub advanced: Option<Arc<AdvancedSampling>>,
-    /// Lower goes first.
+    /// The priority; a lower number goes first.
     pub priority: i32,
-    /// Whose request it is.
+    /// The API key of the request.
     pub key: KeyId,
-    /// Take what the KV cache already has of the prompt, and leave there what
-    /// it comes to hold.
+    /// Reuse a cached prefix, and keep the tokens in the KV cache afterwards.
     pub cache: bool,
 }
 
 impl NewSequence {
-    /// A sequence as most are: of no key and no priority, and with the KV cache's
-    /// help.
+    /// A sequence of the first key, with priority 0 and with reuse.
     pub fn new(prompt: Box<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
         let (advanced, key) = (None, KeyId(0));
         Self { prompt, max_tokens, sampling, advanced, priority: 0, key, cache: true }
     }
 }
 
-/// Names a sequence while it lives. Ids of ended sequences never match again.
+/// The id of a live sequence. The id of an ended one never matches again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId {
     index: u32,
@@ -47,8 +45,8 @@ pub struct SequenceId {
 }
 
 impl SequenceId {
-    /// The sequence's place in tables of `limits::SEQUENCES_MAX`, its own while
-    /// it lives.
+    /// The sequence's index in tables of `limits::SEQUENCES_MAX` entries. No other live sequence
+    /// has it.
     pub fn index(self) -> usize {
         self.index as usize
     }
@@ -57,23 +55,23 @@ impl SequenceId {
 /// A live sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    /// The prompt, and behind it every sample that came back.
+    /// The prompt, followed by every sample that came back.
     pub tokens: Vec<TokenId>,
     pub prompt_tokens: usize,
-    /// The request, without its prompt, which stands in `tokens`.
+    /// The request. Its prompt has moved to `tokens`.
     pub asked: NewSequence,
-    /// Mirostat's, after the last token that came back.
+    /// Mirostat's `mu` after the last token that came back.
     pub mu: f32,
     pub state: State,
-    /// Admissions are counted: the lower, the older.
+    /// The number of its admission: a lower one is older.
     pub admitted: u64,
-    /// Rows put into steps so far, or found in the KV cache: the next position.
+    /// Rows planned so far, or found in the KV cache. This is the position of the next row.
     pub planned: usize,
-    /// Samples that steps were asked for and that have not come back.
+    /// Samples planned and not yet returned.
     pub in_flight: u32,
-    /// Tokens of its prompt that were found in the KV cache.
+    /// Tokens of the prompt found in the KV cache.
     pub cached: usize,
-    /// Steps in a row that failed with it.
+    /// Failed steps in a row.
     pub failures: u32,
 }
 
@@ -81,27 +79,26 @@ pub(super) struct Sequence {
 pub(super) enum State {
     /// In the queue.
     Waiting,
-    /// Holds a slot, and waits until `leader` has computed the first `tokens`
-    /// of what both begin with.
+    /// Holds a slot, and waits until `leader` has computed the first `tokens` tokens, which both
+    /// share.
     Following { owner: Owner, leader: SequenceId, tokens: usize },
     /// Holds a slot, and has rows in steps.
     Running(Owner),
 }
 
 impl Sequence {
-    /// KV cells that it may come to need.
+    /// The most KV cells that the sequence may need.
     pub fn tokens_max(&self) -> usize {
         self.prompt_tokens + self.asked.max_tokens as usize
     }
 
-    /// Tokens that it generated, and that came back.
+    /// Tokens generated and returned.
     pub fn generated(&self) -> usize {
         self.tokens.len() - self.prompt_tokens
     }
 
-    /// Rows that could be planned now: known tokens that no step has had, and
-    /// the sample that comes back before the next step. 1 is decoding, more is
-    /// prefill.
+    /// Rows that could be planned now: known tokens without a row, and the sample in flight. 1 is a
+    /// decode row; more are prefill.
     pub fn rows_left(&self) -> usize {
         if self.asked.max_tokens == 0 {
             return self.prompt_tokens - self.planned;
@@ -109,12 +106,12 @@ impl Sequence {
         if self.generated() + self.in_flight as usize == self.asked.max_tokens as usize {
             return 0; // its last sample is on the way
         }
-        // Of two samples in flight, the older is the row of the younger.
+        // With two samples in flight, the older one is the input of the younger one's row.
         self.tokens.len() + self.in_flight as usize - self.planned
     }
 
-    /// KV cells that it should find free to run on for a while: all that is
-    /// known, and a part of what may come.
+    /// KV cells that must be free for the sequence to start: its known tokens, and a share of the
+    /// future ones.
     pub fn cells_promised(&self) -> usize {
         let left = self.asked.max_tokens as usize - self.generated();
         self.tokens.len() + left.div_ceil(PROMISED_SHARE)
@@ -125,7 +122,7 @@ impl Sequence {
         Position(self.planned as u32) // at most tokens_max, checked on admission
     }
 
-    /// Puts its start into a batch, with `keep` tokens of those that `source` holds.
+    /// Adds the sequence's start to a batch. It keeps the first `keep` tokens of slot `source`.
     pub fn push_start(&self, batch: &mut Batch, source: SlotId, keep: usize) {
         let start = Start {
             owner: self.owner(),

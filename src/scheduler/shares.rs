@@ -1,11 +1,10 @@
-//! Who is next when several clients want more than there is: the one that was
-//! served least, by the weight of its key (the virtual token counters of Sheng
-//! et al., "Fairness in Serving Large Language Models", 2024).
+//! Fairness between API keys: the key with the least service for its weight goes first. These are
+//! the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models", 2024.
 
 use crate::limits::KEYS_MAX;
 use crate::types::KeyId;
 
-/// What each key was served, and what it waits for.
+/// The service and the queue of each key.
 pub(super) struct Shares {
     keys: heapless::Vec<Share, KEYS_MAX>,
     /// The key whose sequence left the queue last.
@@ -19,7 +18,7 @@ struct Share {
     waiting: Waiting,
 }
 
-/// What waits in the queue.
+/// Sequences and tokens in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub sequences: usize,
@@ -27,16 +26,16 @@ pub(super) struct Waiting {
 }
 
 impl Shares {
-    /// Keys with these weights, all of them positive.
+    /// One entry for each weight. Weights are positive.
     pub fn new(weights: &[f64]) -> Self {
         let waiting = Waiting::default();
         let share = |weight: &f64| Share { weight: *weight, served: 0.0, waiting };
         Self { keys: weights.iter().map(share).collect(), left_last: None }
     }
 
-    /// A key asks for more. One that waited for nothing is as far as the one of those
-    /// that wait that was served least or, where nobody waits, as the one that did
-    /// last: what it did not use is not owed to it.
+    /// Takes note that a key sends a request. A key that had nothing in the queue is raised to the
+    /// least served key in the queue, or to the last one that left it. So it gets no credit for
+    /// idle time.
     pub fn arrive(&mut self, key: KeyId) {
         if self.keys[key.index()].waiting.sequences > 0 {
             return;
@@ -48,14 +47,14 @@ impl Shares {
         share.served = share.served.max(floor);
     }
 
-    /// A sequence of `tokens` tokens waits.
+    /// A sequence of `tokens` tokens enters the queue.
     pub fn wait(&mut self, key: KeyId, tokens: usize) {
         let waiting = &mut self.keys[key.index()].waiting;
         waiting.sequences += 1;
         waiting.tokens += tokens;
     }
 
-    /// A sequence of `tokens` tokens waits no more.
+    /// A sequence of `tokens` tokens leaves the queue.
     pub fn leave(&mut self, key: KeyId, tokens: usize) {
         let waiting = &mut self.keys[key.index()].waiting;
         waiting.sequences -= 1;
@@ -63,7 +62,7 @@ impl Shares {
         self.left_last = Some(key);
     }
 
-    /// What waits of all keys together.
+    /// The queue of all keys together.
     pub fn waiting(&self) -> Waiting {
         let add = |a: Waiting, share: &Share| Waiting {
             sequences: a.sequences + share.waiting.sequences,
@@ -72,8 +71,8 @@ impl Shares {
         self.keys.iter().fold(Waiting::default(), add)
     }
 
-    /// How far a key may fill a queue of `limit`: half of it is set aside for the keys,
-    /// by their weights, so that none finds it full of another one's.
+    /// The part of a queue of `limit` that a key may fill. Half of the queue is reserved for the
+    /// keys by their weights, so that no key finds it full of another key's requests.
     pub fn limit(&self, key: KeyId, limit: Waiting) -> Waiting {
         let weights: f64 = self.keys.iter().map(|share| share.weight).sum();
         let mut left = limit;
@@ -90,13 +89,13 @@ impl Shares {
         left
     }
 
-    /// A key was served `tokens` tokens, prompt or generated.
+    /// Charges a key with `tokens` tokens, prompt or generated.
     pub fn serve(&mut self, key: KeyId, tokens: usize) {
         let share = &mut self.keys[key.index()];
         share.served += tokens as f64 / share.weight;
     }
 
-    /// How much a key was served, by its weight.
+    /// The service of a key, divided by its weight.
     pub fn served(&self, key: KeyId) -> f64 {
         self.keys[key.index()].served
     }
@@ -109,7 +108,7 @@ mod tests {
     const A: KeyId = KeyId(0);
     const B: KeyId = KeyId(1);
 
-    /// A sequence that waits and begins.
+    /// Moves a sequence through the queue and charges its key.
     fn pass(shares: &mut Shares, key: KeyId, served: usize) {
         shares.arrive(key);
         shares.wait(key, 1);
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_idle_is_not_owed_what_it_did_not_use() {
-        // The other one waits, or nobody does.
+        // Once while the other key waits, and once while nobody does.
         for waits in [true, false] {
             let mut shares = Shares::new(&[1.0, 2.0]);
             pass(&mut shares, A, 1000);
@@ -129,14 +128,14 @@ mod tests {
             }
             shares.arrive(B);
             assert!((shares.served(B) - 1000.0).abs() < 1e-9, "{}", shares.served(B));
-            // Twice the weight, twice the tokens.
+            // Twice the weight gets twice the tokens.
             shares.serve(A, 100);
             shares.serve(B, 200);
             assert!((shares.served(A) - shares.served(B)).abs() < 1e-9);
         }
     }
 
-    /// One stream that never ends is no claim to all that others were served meanwhile.
+    /// A key with one endless stream gets no claim to the service that others had meanwhile.
     #[test]
     fn a_key_that_only_runs_does_not_save_up() {
         let mut shares = Shares::new(&[1.0, 1.0]);
@@ -152,7 +151,7 @@ mod tests {
         let limit = Waiting { sequences: 80, tokens: 800 };
         assert_eq!(shares.limit(A, limit), Waiting { sequences: 50, tokens: 500 });
         assert_eq!(shares.limit(B, limit), Waiting { sequences: 70, tokens: 700 });
-        // What waits of the other one is no longer set aside for it.
+        // Sequences of the other key in the queue take the part that was reserved for it.
         (0..20).for_each(|_| shares.wait(B, 10));
         assert_eq!(shares.limit(A, limit), Waiting { sequences: 70, tokens: 700 });
         assert_eq!(shares.waiting(), Waiting { sequences: 20, tokens: 200 });

@@ -1,5 +1,4 @@
-//! The slots of the KV cache: who holds each, and what is left in those that
-//! nobody holds.
+//! The slots of the KV cache: their holders, and the prefixes that free slots keep.
 
 use super::sequence::SequenceId;
 use crate::limits::SLOTS_MAX;
@@ -8,16 +7,16 @@ use crate::types::{Generation, Owner, SlotId, TokenId};
 /// All slots.
 pub(super) struct Slots {
     slots: heapless::Vec<Slot, SLOTS_MAX>,
-    /// Each has KV cells of its own; otherwise they share all.
+    /// Each slot has KV cells of its own. Otherwise all share one cache.
     own_cells: bool,
 }
 
 struct Slot {
     generation: Generation,
     holder: Option<SequenceId>,
-    /// What its last holder left, when nobody holds it.
+    /// The tokens that the last holder left, if the slot is free.
     kept: Vec<TokenId>,
-    /// The step in which that was of use for the last time.
+    /// The last step that used them.
     used: u64,
 }
 
@@ -28,9 +27,9 @@ impl Slots {
         Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
     }
 
-    /// The free slot whose loss costs least: an empty one, or else one beside a slot
-    /// that is held, because llama.cpp computes neighbours together where they have
-    /// cells of their own; or else the one that was of use longest ago.
+    /// The free slot whose loss costs least. An empty one goes first. Among slots with cells of
+    /// their own, a neighbour of a held slot goes next, because llama.cpp computes neighbours
+    /// together. The last rule is the longest time without use.
     pub fn free(&self) -> Option<SlotId> {
         let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
         let alike = !self.own_cells || self.held_count() == 0;
@@ -43,7 +42,7 @@ impl Slots {
         Some(SlotId(index as u16)) // below SLOTS_MAX
     }
 
-    /// Gives a free slot to `id`, with whatever is in it.
+    /// Gives a free slot to `id`, with the tokens in it.
     pub fn take(&mut self, slot: SlotId, id: SequenceId) -> Owner {
         let place = &mut self.slots[slot.index()];
         assert!(place.holder.is_none(), "{slot:?} is held");
@@ -53,7 +52,7 @@ impl Slots {
         Owner { slot, generation: place.generation }
     }
 
-    /// The same holder begins anew: what was sent for it before is late.
+    /// Starts a new generation for the same holder. Answers to earlier batches then come too late.
     pub fn renew(&mut self, owner: Owner) -> Owner {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "renewal by an earlier holder");
@@ -61,8 +60,7 @@ impl Slots {
         Owner { generation: slot.generation, ..owner }
     }
 
-    /// Nobody holds the slot any more; `kept` are the tokens in it, if they may be of use to
-    /// somebody.
+    /// Frees the slot. `kept` are the tokens in it that later sequences may reuse.
     pub fn release(&mut self, owner: Owner, kept: Vec<TokenId>, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
@@ -72,8 +70,7 @@ impl Slots {
         slot.used = step;
     }
 
-    /// Forgets what the slot that was of use longest ago has kept. What is of use in `step`
-    /// itself stays.
+    /// Evicts the kept prefix that was unused for the longest time. Prefixes used in `step` stay.
     pub fn evict(&mut self, step: u64) -> Option<SlotId> {
         let slots = self.slots.iter_mut().enumerate();
         let kept = slots.filter(|(_, slot)| !slot.kept.is_empty() && slot.used < step);
@@ -82,7 +79,7 @@ impl Slots {
         Some(SlotId(index as u16)) // below SLOTS_MAX
     }
 
-    /// Slots that nobody holds, with nothing in them that may be of use to somebody.
+    /// Free slots without a kept prefix.
     pub fn useless(&self) -> impl Iterator<Item = SlotId> {
         let slots = self.slots.iter().enumerate();
         let useless = slots.filter(|(_, slot)| slot.holder.is_none() && slot.kept.is_empty());
@@ -94,12 +91,12 @@ impl Slots {
         self.slots[slot.index()].holder.is_none()
     }
 
-    /// Tokens that a slot has kept.
+    /// Tokens of the kept prefix.
     pub fn kept_len(&self, slot: SlotId) -> usize {
         self.slots[slot.index()].kept.len()
     }
 
-    /// What is left of earlier holders, slot by slot.
+    /// The kept prefix of each slot.
     pub fn kept(&self) -> impl Iterator<Item = (SlotId, &[TokenId])> {
         let slots = self.slots.iter().enumerate();
         slots.map(|(index, slot)| (SlotId(index as u16), slot.kept.as_slice()))
@@ -111,12 +108,12 @@ impl Slots {
         slots.map(|(index, slot)| (SlotId(index as u16), slot.holder)) // as above
     }
 
-    /// What a slot kept was of use in this step.
+    /// Marks the kept prefix of a slot as used in this step.
     pub fn touch(&mut self, slot: SlotId, step: u64) {
         self.slots[slot.index()].used = step;
     }
 
-    /// The sequence that holds a slot under this very generation.
+    /// The sequence that holds a slot in this generation.
     pub fn holder(&self, owner: Owner) -> Option<SequenceId> {
         let slot = &self.slots[owner.slot.index()];
         slot.holder.filter(|_| slot.generation == owner.generation)

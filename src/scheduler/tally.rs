@@ -1,39 +1,38 @@
-//! What the scheduler shows: counts of what it did, and the state of its slots.
+//! The scheduler's counters, and the state of its slots.
 
 use super::sequence::SequenceId;
 
-/// What the scheduler has done so far.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Prompt tokens that were found in the KV cache.
+    /// Prompt tokens found in the KV cache.
     pub cached_tokens: u64,
-    /// Tokens that were put into steps to be computed as prompts are: those, and what
-    /// preempted sequences had generated.
+    /// Tokens planned as prompt rows: prompts, and tokens that preempted sequences had generated.
     pub prefilled_tokens: u64,
-    /// Tokens that were kept, and gave way.
+    /// Kept tokens that were evicted.
     pub evicted_tokens: u64,
-    /// Sequences that went back to the queue.
+    /// Preempted sequences.
     pub preemptions: u64,
-    /// Sequences that began again after a step that failed.
+    /// Sequences restarted after a failed step.
     pub retries: u64,
 }
 
-/// A slot, for people to look at.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotView {
-    /// Who holds it, and what that one is doing.
+    /// The sequence that holds it, and its phase.
     pub held: Option<(SequenceId, Phase)>,
-    /// Tokens that are in it, those of steps under way included.
+    /// Tokens in the slot, with those of steps in flight.
     pub position: usize,
 }
 
 /// The phase of the sequence that holds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Waiting for another one to compute what both begin with.
+    /// Waits for another sequence to compute the shared prefix.
     Following,
-    /// Computing its prompt.
+    /// Computes its prompt.
     Prefill,
-    /// Generating.
+    /// Generates.
     Decode,
 }

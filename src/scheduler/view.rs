@@ -1,4 +1,4 @@
-//! The scheduler to look at: for people, for metrics, for tests.
+//! Read access to the scheduler, for people, metrics and tests.
 
 use super::Scheduler;
 use super::sequence::{SequenceId, State};
@@ -7,7 +7,7 @@ use super::tally::{Phase, SlotView, Tally};
 use crate::types::Owner;
 
 impl Scheduler {
-    /// What is in each slot.
+    /// The state of each slot.
     pub fn slots(&self) -> impl Iterator<Item = SlotView> {
         self.slots.holders().map(|(slot, holder)| {
             let position = self.cells.of(slot);
@@ -22,15 +22,14 @@ impl Scheduler {
         })
     }
 
-    /// What it has done so far.
+    /// The counters since the start.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Compares the books with what they describe. For tests, after each step.
+    /// Compares the books with each other. For tests, after each step.
     ///
-    /// # Panics
-    /// When they disagree.
+    /// # Panics If they disagree.
     pub fn check(&self) {
         assert_eq!(self.sequences.len(), self.waiting.len() + self.held.len());
         assert_eq!(self.slots.held_count(), self.held.len());
