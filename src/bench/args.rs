@@ -1,6 +1,7 @@
-//! The flags of `corelane bench serve`. Names and meanings are those of
-//! `vllm bench serve` where both have the thing; defaults fit a small machine, and
-//! an end-of-generation token is obeyed unless `--ignore-eos` says otherwise.
+//! The flags of `corelane bench serve`.
+//!
+//! A flag that `vllm bench serve` also has keeps its name and meaning there. Defaults suit a small
+//! machine. An end-of-generation token ends a response unless `--ignore-eos` is given.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,21 +44,21 @@ Definitions:
 
 Ends with status 1 when any request failed.";
 
-/// What to run.
+/// The scenario to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
-    /// Many requests, like vllm's
+    /// Many independent requests, like vllm's benchmark
     Load,
-    /// Running streams, and a long prompt that arrives
+    /// A long prompt arrives while streams run
     Stall,
-    /// Requests at once that share a prefix
+    /// Requests that arrive at once and share a prefix
     Burst,
-    /// Two turns of a conversation
+    /// Two turns of one conversation
     Turns,
 }
 
 impl Scenario {
-    /// Its name, as the flag has it.
+    /// The scenario's name, as in the flag.
     pub fn name(self) -> &'static str {
         match self {
             Scenario::Load => "load",
@@ -68,7 +69,7 @@ impl Scenario {
     }
 }
 
-/// What kind of endpoint is asked, in vllm's words.
+/// The kind of endpoint, with vllm's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     /// Completions
@@ -78,7 +79,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Its name, as the flag has it.
+    /// The backend's name, as in the flag.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Openai => "openai",
@@ -87,148 +88,149 @@ impl Backend {
     }
 }
 
-/// How the path of a chat endpoint ends.
+/// The end of a chat endpoint's path.
 pub(super) const CHAT_PATH: &str = "/chat/completions";
 
-/// `corelane bench serve`
+/// The flags of `corelane bench serve`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help has examples and definitions")]
 pub struct BenchServeArgs {
     /// URL of the server [default: http://HOST:PORT]
     #[arg(long, value_name = "URL", help_heading = "Server")]
     pub base_url: Option<String>,
-    /// Host of the server, without --base-url
+    /// Host of the server, if --base-url is not given
     #[arg(long, default_value = "127.0.0.1", help_heading = "Server")]
     pub host: String,
-    /// Port of the server, without --base-url
+    /// Port of the server, if --base-url is not given
     #[arg(long, default_value_t = 8080, help_heading = "Server")]
     pub port: u16,
-    /// Kind of the endpoint
+    /// Kind of endpoint
     #[arg(long, value_enum, default_value_t = Backend::Openai, alias = "endpoint-type",
           help_heading = "Server")]
     pub backend: Backend,
-    /// Its path [default: /v1/completions; openai-chat: /v1/chat/completions]
+    /// Path of the endpoint [default: /v1/completions; openai-chat: /v1/chat/completions]
     #[arg(long, value_name = "PATH", help_heading = "Server")]
     pub endpoint: Option<String>,
     /// Model to name in requests [default: the first of /v1/models]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub model: Option<String>,
-    /// Tokens of the vocabulary [default: as /v1/models says in meta.n_vocab]
+    /// Size of the vocabulary in tokens [default: meta.n_vocab from /v1/models]
     #[arg(long, value_name = "N", help_heading = "Server")]
     pub vocab_size: Option<u32>,
-    /// Key to send [default: the first in CORELANE_API_KEY, or OPENAI_API_KEY]
+    /// API key to send [default: the first key in CORELANE_API_KEY, else OPENAI_API_KEY]
     #[arg(long, value_name = "KEY", help_heading = "Server")]
     pub api_key: Option<String>,
 
-    /// What to run; a flag that is for others alone is refused
+    /// Scenario to run; flags of other scenarios are refused
     #[arg(long, value_enum, default_value_t = Scenario::Load, help_heading = "Scenario")]
     pub scenario: Scenario,
-    /// stall: streams that run [default: 4]
+    /// stall: number of running streams [default: 4]
     #[arg(long, value_name = "N", help_heading = "Scenario")]
     pub streams: Option<usize>,
     /// stall: tokens of the long prompt [default: 1890]
     #[arg(long, value_name = "N", help_heading = "Scenario")]
     pub long_input_len: Option<u32>,
-    /// Tokens at the beginning that prompts share [default: 0; burst: 890; turns: 1000]
+    /// Tokens at the start that all prompts share [default: 0; burst: 890; turns: 1000]
     #[arg(long, value_name = "N", alias = "random-prefix-len", help_heading = "Scenario")]
     pub prefix_len: Option<u32>,
-    /// Run against a second server, too, in turns, and give the ratios. It is not sent --api-key,
-    /// but --vs-api-key
+    /// URL of a second server. Each round runs on both servers in turn, and the result has their
+    /// ratios. The second server gets --vs-api-key, never --api-key
     #[arg(long, value_name = "URL", help_heading = "Scenario")]
     pub vs: Option<String>,
-    /// Key to send to the second server [default: that in CORELANE_VS_API_KEY]
+    /// API key for the second server [default: the value of CORELANE_VS_API_KEY]
     #[arg(long, value_name = "KEY", help_heading = "Scenario")]
     pub vs_api_key: Option<String>,
-    /// Times to run it [default: 1; with --vs: 3]
+    /// Number of rounds to run [default: 1; with --vs: 3]
     #[arg(long, value_name = "N", help_heading = "Scenario")]
     pub rounds: Option<usize>,
 
-    /// Requests [default: 40; burst: 8]
+    /// Number of requests [default: 40; burst: 8]
     #[arg(long, value_name = "N", help_heading = "Requests")]
     pub num_prompts: Option<usize>,
-    /// Tokens of a prompt, drawn at random from the lower middle of the vocabulary, after those
-    /// of --prefix-len
+    /// Tokens of each prompt after the shared prefix, drawn at random from the lower middle of the
+    /// vocabulary
     #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Requests")]
     pub random_input_len: u32,
-    /// Tokens to ask for [default: 50; stall: 1024]
+    /// Tokens to generate for each request (max_tokens) [default: 50; stall: 1024]
     #[arg(long, value_name = "N", help_heading = "Requests")]
     pub random_output_len: Option<u32>,
-    /// Both lengths vary evenly from (1 - R) to (1 + R) times theirs [default: 0]
+    /// Vary both lengths uniformly from (1 - R) to (1 + R) times their value [default: 0]
     #[arg(long, value_name = "R", help_heading = "Requests")]
     pub random_range_ratio: Option<f64>,
-    /// Send words in place of token ids, as chats have it anyway: for servers that take no ids.
-    /// A word is a token or so, and so lengths of prompts are in words; the server counts its
-    /// tokens (usage.prompt_tokens)
+    /// Send words instead of token ids, for servers that accept no ids. Chats always send words.
+    /// Prompt lengths then count words, and a word is about one token. The server reports its token
+    /// count in usage.prompt_tokens
     #[arg(long, help_heading = "Requests")]
     pub text_prompts: bool,
-    /// Where randomness begins. The same seed sends the same prompts: against a server that
-    /// remembers prefixes, give each run another
+    /// Random seed. The same seed sends the same prompts. Use a new seed for each run against a
+    /// server that caches prefixes
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Requests")]
     pub seed: u64,
-    /// Ask the server to generate beyond an end-of-generation token
+    /// Ask the server to continue after an end-of-generation token
     #[arg(long, help_heading = "Requests")]
     pub ignore_eos: bool,
-    /// Temperature to ask for; 0 is greedy
+    /// Sampling temperature; 0 is greedy
     #[arg(long, value_name = "T", default_value_t = 0.0, help_heading = "Requests")]
     pub temperature: f32,
-    /// Do not ask for event streams; only E2EL can be taken
+    /// Request responses without streaming; only E2EL can then be measured
     #[arg(long, help_heading = "Requests")]
     pub no_stream: bool,
-    /// More fields for each request's body, such as '{"cache_prompt": false}'
+    /// Additional fields for each request's body, such as '{"cache_prompt": false}'
     #[arg(long, value_name = "JSON", value_parser = parse_object, help_heading = "Requests")]
     pub extra_body: Option<Object>,
 
-    /// Requests a second, on average; inf sends each as soon as it may
+    /// Average requests per second; inf sends each request as soon as --max-concurrency allows
     #[arg(long, value_name = "R", default_value_t = f64::INFINITY, help_heading = "Traffic")]
     pub request_rate: f64,
-    /// Shape of the Gamma process of arrivals: 1 is Poisson, below in bunches, above more evenly
-    /// [default: 1]
+    /// Shape of the Gamma process of arrivals: 1 is Poisson, below 1 is burstier, above 1 is more
+    /// even [default: 1]
     #[arg(long, value_name = "SHAPE", help_heading = "Traffic")]
     pub burstiness: Option<f64>,
-    /// Requests under way at once, at most [default: no bound]
+    /// Most requests in flight at once [default: no limit]
     #[arg(long, value_name = "N", help_heading = "Traffic")]
     pub max_concurrency: Option<usize>,
-    /// Requests to send before, whose results do not count
+    /// Warm-up requests to send first; their results do not count
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Traffic")]
     pub num_warmups: usize,
-    /// Time that one request may take
+    /// Time limit of one request in seconds
     #[arg(long, value_name = "S", default_value_t = 600.0, help_heading = "Traffic")]
     pub timeout_s: f64,
 
-    /// Latencies to show, with commas [default: all that can be taken]
+    /// Latencies to show, separated by commas [default: all that were measured]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Results")]
     pub percentile_metrics: Option<Vec<Latency>>,
-    /// Percentiles of each, with commas [default: 99]
+    /// Percentiles of each latency, separated by commas [default: 99]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Results")]
     pub metric_percentiles: Option<Vec<f64>>,
-    /// Limits in milliseconds on ttft, tpot and e2el; requests that keep all of them are counted
+    /// Limits in milliseconds on ttft, tpot and e2el. Goodput counts the requests that meet all
+    /// limits
     #[arg(long, value_name = "NAME:MS", num_args = 1.., help_heading = "Results")]
     pub goodput: Vec<Limit>,
     /// Write the result to a JSON file
     #[arg(long, help_heading = "Results")]
     pub save_result: bool,
-    /// With each request's numbers and text
+    /// Include each request's numbers and text in the JSON file
     #[arg(long, help_heading = "Results")]
     pub save_detailed: bool,
-    /// Name of the file [default: from label, rate, concurrency, model and date]
+    /// Name of the JSON file [default: made from label, rate, concurrency, model and date]
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub result_filename: Option<PathBuf>,
-    /// Folder of the file; made when it is missing [default: this one]
+    /// Directory of the JSON file, created if missing [default: the current directory]
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     pub result_dir: Option<PathBuf>,
-    /// Label in the file [default: that of --backend]
+    /// Label in the JSON file [default: the value of --backend]
     #[arg(long, value_name = "TEXT", help_heading = "Results")]
     pub label: Option<String>,
-    /// More for the file, such as commit=1a2b3c4
+    /// Additional entries for the JSON file, such as commit=1a2b3c4
     #[arg(long, value_name = "KEY=VALUE", num_args = 1.., value_parser = parse_pair,
           help_heading = "Results")]
     pub metadata: Vec<(String, String)>,
-    /// No progress bar
+    /// Show no progress bar
     #[arg(long, visible_alias = "disable-tqdm", help_heading = "Results")]
     pub no_progress: bool,
 }
 
-/// A JSON object, as one value.
+/// A JSON object as one flag value.
 #[derive(Clone, Debug)]
 pub struct Object(pub Map<String, Value>);
 
@@ -246,13 +248,13 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// An environment variable, when there is something in it.
+/// The value of an environment variable, or `None` when it is unset or empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl BenchServeArgs {
-    /// `--base-url`, or what `--host` and `--port` make.
+    /// `--base-url`, or the URL made from `--host` and `--port`.
     pub fn url(&self) -> String {
         let of_host = || match self.host.contains(':') {
             true => format!("http://[{}]:{}", self.host, self.port), // IPv6
@@ -261,7 +263,7 @@ impl BenchServeArgs {
         self.base_url.clone().unwrap_or_else(of_host)
     }
 
-    /// `--endpoint`, or the usual one.
+    /// `--endpoint`, or the backend's usual path.
     pub fn endpoint(&self) -> &str {
         self.endpoint.as_deref().unwrap_or(match self.backend {
             Backend::Openai => "/v1/completions",
@@ -269,7 +271,7 @@ impl BenchServeArgs {
         })
     }
 
-    /// How prompts are sent.
+    /// The form in which prompts are sent.
     pub fn form(&self) -> Form {
         match self.backend {
             Backend::OpenaiChat => Form::Chat,
@@ -278,8 +280,9 @@ impl BenchServeArgs {
         }
     }
 
-    /// The key to send: the flag, or an environment variable. corelane's may
-    /// have several keys for its server, with commas; the first will do.
+    /// The API key to send: the flag, or an environment variable. `CORELANE_API_KEY` may hold
+    /// several keys separated by commas, because corelane's server reads it too; the first key is
+    /// used.
     pub fn key(&self) -> Option<String> {
         let first = |keys: String| keys.split(',').next().unwrap_or_default().to_owned();
         let of_environment =
@@ -287,52 +290,52 @@ impl BenchServeArgs {
         self.api_key.clone().or_else(of_environment)
     }
 
-    /// The key to send to the second server, which is not told the first one's.
+    /// The API key for the second server. It is never the first server's key.
     pub fn vs_key(&self) -> Option<String> {
         self.vs_api_key.clone().or_else(|| variable("CORELANE_VS_API_KEY"))
     }
 
-    /// Requests of one run.
+    /// Number of requests in one round.
     pub fn num_prompts(&self) -> usize {
         self.num_prompts.unwrap_or(if self.scenario == Scenario::Burst { 8 } else { 40 })
     }
 
-    /// Streams of a stall.
+    /// Number of running streams in the stall scenario.
     pub fn streams(&self) -> usize {
         self.streams.unwrap_or(4)
     }
 
-    /// Tokens of a stall's long prompt.
+    /// Tokens of the long prompt in the stall scenario.
     pub fn long_input_len(&self) -> u32 {
         self.long_input_len.unwrap_or(1890)
     }
 
-    /// `--label`, or the kind of endpoint.
+    /// `--label`, or the name of the backend.
     pub fn label(&self) -> &str {
         self.label.as_deref().unwrap_or(self.backend.name())
     }
 
-    /// How far lengths vary.
+    /// `--random-range-ratio`, or 0.
     pub fn range_ratio(&self) -> f64 {
         self.random_range_ratio.unwrap_or(0.0)
     }
 
-    /// Shape of the arrivals.
+    /// `--burstiness`, or 1.
     pub fn burstiness(&self) -> f64 {
         self.burstiness.unwrap_or(1.0)
     }
 
-    /// Percentiles to take.
+    /// The percentiles to compute, each from 0 to 100.
     pub fn percentiles(&self) -> Vec<f64> {
         self.metric_percentiles.clone().unwrap_or_else(|| vec![99.0])
     }
 
-    /// Tokens to ask for.
+    /// Tokens to generate for each request (`max_tokens`).
     pub fn output_len(&self) -> u32 {
         self.random_output_len.unwrap_or(if self.scenario == Scenario::Stall { 1024 } else { 50 })
     }
 
-    /// Tokens that prompts share.
+    /// Tokens at the start that all prompts share.
     pub fn prefix_len(&self) -> u32 {
         self.prefix_len.unwrap_or(match self.scenario {
             Scenario::Burst => 890,
@@ -341,15 +344,15 @@ impl BenchServeArgs {
         })
     }
 
-    /// Times to run.
+    /// Number of rounds to run.
     pub fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.vs.is_some() { 3 } else { 1 })
     }
 
-    /// `--timeout-s`.
+    /// `--timeout-s` as a duration.
     ///
     /// # Errors
-    /// A sentence, when it is no time.
+    /// A message, when the value is not a time above 0.
     pub fn timeout(&self) -> Result<Duration, String> {
         let time = Duration::try_from_secs_f64(self.timeout_s).ok();
         time.filter(|time| !time.is_zero())
@@ -368,7 +371,7 @@ pub(super) mod tests {
         serve: BenchServeArgs,
     }
 
-    /// The flags, as a command line has them.
+    /// Parses the flags of a command line.
     pub(in crate::bench) fn parse(flags: &str) -> BenchServeArgs {
         Command::try_parse_from(["bench"].into_iter().chain(flags.split_whitespace()))
             .unwrap()
@@ -394,7 +397,7 @@ pub(super) mod tests {
         assert_eq!(parse("--text-prompts").form(), Form::Text);
     }
 
-    /// A secret for one server is not told to another.
+    /// Each server gets its own key, and never the other server's.
     #[test]
     fn each_server_has_its_own_key() {
         let both = parse("--api-key a --vs http://b --vs-api-key b");

@@ -1,13 +1,12 @@
-//! Keep-alive connections to one server, and one request over one of them.
+//! Keep-alive connections to one server, and requests over them.
 //!
-//! hyper's HTTP/1 connections on a single-threaded tokio runtime: hyper is the
-//! HTTP implementation most used in Rust, its connections can be held and
-//! chosen one by one (a pooling client hides when it connects, which is what a
-//! load generator has to know), and one thread without locks leaves the
-//! machine to the server that is measured.
+//! Built on hyper's HTTP/1 connections and a single-threaded tokio runtime. hyper lets the client
+//! hold and choose each connection. A pooling client hides when it connects, and a load generator
+//! must know that. One thread without locks leaves the rest of the machine to the server under
+//! test.
 //!
-//! **Invariant:** whatever a server sends becomes a value: nothing here panics
-//! for it, waits for it without a bound, or keeps an unbounded amount of it.
+//! **Invariant:** no response causes a panic, an unbounded wait, or unbounded memory use. Every
+//! malformed response becomes a [`Failure`].
 
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -32,12 +31,12 @@ use crate::limits::{
 
 type Connection = SendRequest<Full<Bytes>>;
 
-/// A server, and the connections to it that are open and idle.
+/// A server, and the open idle connections to it.
 pub struct Client {
     addresses: Vec<SocketAddr>,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
-    /// Time for one request, from its write to the end of its response.
+    /// Time limit of one request, from its write to the end of its response.
     timeout: Duration,
     idle: RefCell<Vec<Connection>>,
     opened: Cell<u64>,
@@ -45,10 +44,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client without connections yet.
+    /// Creates a client without connections.
     ///
     /// # Errors
-    /// A sentence, when `address` (host:port) or the key cannot be used.
+    /// A message, when `address` (host:port) or the key is invalid.
     pub fn new(address: &str, api_key: Option<&str>, timeout: Duration) -> Result<Self, String> {
         let addresses: Vec<SocketAddr> = address
             .to_socket_addrs()
@@ -73,12 +72,12 @@ impl Client {
         })
     }
 
-    /// Requests sent again so far.
+    /// Number of requests sent again so far.
     pub fn resent(&self) -> u64 {
         self.resent.get()
     }
 
-    /// Connections opened so far.
+    /// Number of connections opened so far.
     pub fn opened(&self) -> u64 {
         self.opened.get()
     }
@@ -86,7 +85,7 @@ impl Client {
     /// Opens connections until `count` are idle.
     ///
     /// # Errors
-    /// The first failure.
+    /// The first connection failure.
     pub async fn open(&self, count: usize) -> Result<(), Failure> {
         self.idle.borrow_mut().retain(|connection| !connection.is_closed());
         let missing = count.saturating_sub(self.idle.borrow().len());
@@ -97,9 +96,10 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the request's arrival, sends it, and reads its response.
-    /// Times count from `origin`. `on_event` is told of each event with a
-    /// choice, and when it came.
+    /// Waits for the request's arrival time, sends the request, and reads the response.
+    ///
+    /// Times are relative to `origin`. Calls `on_event` with the arrival time of each event with a
+    /// choice.
     pub async fn complete(
         &self,
         path: &Uri,
@@ -111,7 +111,8 @@ impl Client {
         let arrival = origin + request.arrival;
         if arrival > Instant::now() {
             tokio::time::sleep_until(arrival.into()).await;
-            // That a timer is late is no queue; that this thread is, may be one.
+            // A late timer does not count as client queueing, up to BENCH_TIMER_LATE_MAX. A longer
+            // delay means that this thread was busy, and does count.
             result.arrival = origin.elapsed().min(request.arrival + BENCH_TIMER_LATE_MAX);
         }
         let attempt = self.attempt(path, request, origin, &mut result, &mut on_event);
@@ -165,7 +166,7 @@ impl Client {
             reader.read(&piece, Instant::now(), result, on_event)?;
         }
         reader.end(result)?;
-        // Nothing should follow [DONE]; when it has ended, the connection is free.
+        // Nothing should follow [DONE]. Once the body has ended, the connection can be reused.
         let drain = async { while let Ok(Some(_)) = next_piece(&mut body).await {} };
         if timeout(BENCH_DRAIN_TIMEOUT, drain).await.is_ok() {
             self.idle.borrow_mut().push(connection);
@@ -173,10 +174,10 @@ impl Client {
         Ok(())
     }
 
-    /// A GET, whatever its status.
+    /// Sends a GET request. Returns the status, whatever it is, and the body.
     ///
     /// # Errors
-    /// Why no whole response came.
+    /// The reason why no complete response came.
     pub async fn get(&self, path: &Uri) -> Result<(u16, Vec<u8>), Failure> {
         let get = async {
             let request = self.request(Method::GET, path, Bytes::new());
@@ -200,13 +201,15 @@ impl Client {
         request
     }
 
-    /// Writes a request on a connection that is open, or else on a new one, and
-    /// waits for the response's head. `on_write` is told the time just before
-    /// the first write: connecting is not in it, a second attempt is, with its connection.
+    /// Writes a request on an idle connection, or on a new one, and waits for the head of the
+    /// response.
     ///
-    /// A request is sent again where a connection that had been used before closes without
-    /// an answer, as curl does: servers close idle connections, and
-    /// llama.cpp's those that have carried a stream, without saying so. Each is counted.
+    /// Calls `on_write` with the time just before the first write. That time excludes the first
+    /// connect. It includes a second attempt, with its connect.
+    ///
+    /// A request is sent again when a reused connection closes without an answer, as curl does.
+    /// Servers close idle connections without notice, and llama-server also closes those that
+    /// carried a stream. Each repeated request is counted.
     async fn send(
         &self,
         request: Request<Full<Bytes>>,
@@ -221,14 +224,14 @@ impl Client {
                 None => self.connect().await?,
             };
             if connection.ready().await.is_err() && is_reused {
-                continue; // the server has closed it meanwhile, as it may
+                continue; // the server has closed this idle connection, as it may
             }
             if let Some(on_write) = on_write.take() {
                 on_write(Instant::now());
             }
             match connection.try_send_request(request.clone()).await {
                 Ok(response) => return Ok((connection, response)),
-                // Each turn takes one idle connection away, so this ends.
+                // Ends, because each iteration removes one idle connection.
                 Err(error) if is_reused && !error.error().is_parse() => {
                     self.resent.set(self.resent.get() + 1);
                 }
@@ -248,7 +251,7 @@ impl Client {
         let (connection, driver) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| Failure::of_connection(&error))?;
-        // Ends with the connection; its errors reach the request.
+        // This task ends with the connection. Errors reach the request.
         tokio::spawn(async move {
             let _ = driver.await;
         });
@@ -257,7 +260,7 @@ impl Client {
     }
 }
 
-/// The next piece of a body, as the network cut it; `None` at its end.
+/// The next piece of a body as it came from the network, or `None` at the end.
 async fn next_piece(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         match frame.map_err(|error| Failure::of_connection(&error))?.into_data() {

@@ -1,11 +1,11 @@
-//! Goodput: requests that met every limit (DistServe, arXiv:2401.09670).
+//! Goodput: the rate of requests that meet every latency limit (DistServe, arXiv:2401.09670).
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::load::RequestResult;
 
-/// A time of one request that a limit can be set on.
+/// A latency of one request that can have a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOn {
     /// Time to the first token.
@@ -16,19 +16,19 @@ pub enum LimitOn {
     E2el,
 }
 
-/// A time, and the most that it may be.
+/// An upper limit on a latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Which time.
+    /// The limited latency.
     pub on: LimitOn,
-    /// The most, in milliseconds.
+    /// The limit, in milliseconds.
     pub at_most_ms: f64,
 }
 
 impl FromStr for Limit {
     type Err = String;
 
-    /// Reads `ttft:200`.
+    /// Parses a limit such as `ttft:200`.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -50,8 +50,8 @@ impl FromStr for Limit {
     }
 }
 
-/// True when a request completed, and within every limit. A text of one token
-/// has no TPOT and so meets every limit on it.
+/// Returns whether a request completed within every limit. A response of one token has no TPOT and
+/// therefore meets every TPOT limit.
 pub fn is_good(request: &RequestResult, limits: &[Limit]) -> bool {
     let meets = |limit: &Limit| {
         let time = match limit.on {

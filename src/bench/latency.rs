@@ -1,27 +1,27 @@
-//! The latencies of `vllm bench serve`: their names and definitions.
+//! The latencies of `vllm bench serve`, with their names and definitions.
 
 use clap::ValueEnum;
 
-/// A latency that has a distribution.
+/// A latency of which the benchmark reports a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Latency {
     /// Time to the first token: from just before the write to the first event.
     Ttft,
-    /// Time per output token after the first, of each request.
+    /// Time per output token after the first, one value per request.
     Tpot,
-    /// Inter-token latency: every gap between events, all requests pooled.
+    /// Inter-token latency: every gap between two events, pooled over all requests.
     Itl,
-    /// End to end: from just before the write to the last event.
+    /// End-to-end latency: from just before the write to the last event.
     E2el,
-    /// From a request's arrival to its write: waiting for a turn.
+    /// From a request's arrival to its write: the wait for --max-concurrency.
     ClientQueueTime,
     /// From a request's arrival to its last event.
     E2elIncludingClientQueue,
 }
 
 impl Latency {
-    /// All, in the order of a report.
+    /// All latencies, in the order of a report.
     pub const ALL: [Latency; 6] = [
         Latency::Ttft,
         Latency::Tpot,
@@ -31,7 +31,7 @@ impl Latency {
         Latency::E2elIncludingClientQueue,
     ];
 
-    /// Its name in a result's keys: `mean_<key>_ms`.
+    /// The latency's name in JSON keys: `mean_<key>_ms`.
     pub fn key(self) -> &'static str {
         match self {
             Latency::Ttft => "ttft",
@@ -43,7 +43,7 @@ impl Latency {
         }
     }
 
-    /// Its name in a table.
+    /// The latency's name in a table.
     pub fn name(self) -> &'static str {
         match self {
             Latency::Ttft => "TTFT",
@@ -55,7 +55,7 @@ impl Latency {
         }
     }
 
-    /// Its heading in a table.
+    /// The latency's heading in a table.
     pub fn heading(self) -> &'static str {
         match self {
             Latency::Ttft => "Time to First Token",

@@ -1,4 +1,4 @@
-//! A load's numbers as a table, as comparable measures, and as vllm's JSON.
+//! Reports the metrics of a load: as a table, as comparable measures, and as vllm's JSON.
 
 use serde_json::{Map, Value};
 
@@ -9,23 +9,23 @@ use super::metrics::Metrics;
 use super::report::{Measure, Measured, Notes, Table};
 use super::stats::Sorted;
 
-/// How a load is shown.
+/// Options of the report.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// The latencies in the table; `None` for all that could be taken and say
-    /// something.
+    /// The latencies in the table. `None` shows all that were measured, except the client queue
+    /// time of a run without a request rate.
     pub latencies: Option<Vec<Latency>>,
-    /// The percentiles of each, 0 to 100.
+    /// The percentiles of each latency, 0 to 100.
     pub percentiles: Vec<f64>,
-    /// `--max-concurrency`, as it was given.
+    /// The value of `--max-concurrency`.
     pub max_concurrency: Option<usize>,
-    /// `--request-rate`, requests a second.
+    /// The value of `--request-rate`, in requests per second.
     pub request_rate: f64,
-    /// Every request's numbers go to the JSON, too.
+    /// Whether the JSON includes each request's numbers.
     pub detailed: bool,
 }
 
-/// All that can be said of one load.
+/// Builds the full report of one load.
 pub fn measured(outcome: &Outcome, metrics: Metrics, shown: &Shown) -> Measured {
     let mut json = json(&metrics, shown, outcome);
     if shown.detailed {
@@ -86,7 +86,7 @@ fn table(metrics: &Metrics, shown: &Shown, notes: &Notes) -> String {
     table.end()
 }
 
-/// The latencies that were taken and asked for.
+/// The latencies that were measured and requested.
 fn in_table<'a>(
     metrics: &'a Metrics,
     shown: &Shown,
@@ -94,7 +94,7 @@ fn in_table<'a>(
     let paced = shown.request_rate.is_finite();
     let asked = move |latency: &Latency| match &shown.latencies {
         Some(asked) => asked.contains(latency),
-        // Without a pace, waiting for a turn is no news.
+        // Without a request rate, the client queue time only reflects --max-concurrency.
         None => paced || *latency != Latency::ClientQueueTime,
     };
     metrics.latencies.iter().filter(move |(latency, _)| asked(latency))
@@ -133,7 +133,7 @@ fn measures(metrics: &Metrics, shown: &Shown) -> Vec<Measure> {
     measures
 }
 
-/// vllm's keys, and ours (`client_cpu_seconds` and what follows it).
+/// The result with vllm's keys, and corelane's own (`client_cpu_seconds` and those after it).
 fn json(metrics: &Metrics, shown: &Shown, outcome: &Outcome) -> Map<String, Value> {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
@@ -167,7 +167,7 @@ fn json(metrics: &Metrics, shown: &Shown, outcome: &Outcome) -> Map<String, Valu
     object
 }
 
-/// Every request's numbers; times in seconds, as vllm has them.
+/// The numbers of each request, with times in seconds as in vllm.
 fn details(requests: &[RequestResult]) -> Map<String, Value> {
     let seconds = |time: std::time::Duration| Value::from(time.as_secs_f64());
     let list = |value: &dyn Fn(&RequestResult) -> Value| requests.iter().map(value).collect();
@@ -298,7 +298,7 @@ mod tests {
         let keys: Vec<&str> = measured.measures.iter().map(|m| m.key.as_str()).collect();
         assert!(keys.contains(&"p50_ttft_ms") && !keys.contains(&"mean_itl_ms"));
         assert!(!measured.json.contains_key("ttfts"));
-        // Not streamed: no first token, and no number for it.
+        // Without streaming there is no TTFT, neither in the table nor in the JSON.
         let whole = made(&shown, Manner::default());
         assert!(!whole.table.contains("TTFT") && !whole.json.contains_key("mean_ttft_ms"));
     }

@@ -1,4 +1,4 @@
-//! A response's bytes to the times and tokens of a [`RequestResult`].
+//! Reads the bytes of a response into the times and tokens of a [`RequestResult`].
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::limits::{BENCH_EVENT_BYTES_MAX, BENCH_EVENTS_MAX, BENCH_RESPONSE_BYTE
 pub struct StreamReader {
     parser: Parser,
     started: Instant,
-    /// When the last event with a choice came.
+    /// Time of the last event with a choice.
     last: Option<Instant>,
-    /// Events with a choice.
+    /// Number of events with a choice.
     events: u64,
-    /// `completion_tokens` of the last usage.
+    /// `completion_tokens` of the last usage that the server sent.
     counted: Option<u64>,
     is_finished: bool,
     is_done: bool,
 }
 
 impl StreamReader {
-    /// A reader for the response to a request written at `started`.
+    /// Creates a reader for the response to a request written at `started`.
     pub fn new(started: Instant) -> Self {
         Self {
             parser: Parser::default(),
@@ -36,16 +36,15 @@ impl StreamReader {
         }
     }
 
-    /// `[DONE]` has come.
+    /// Returns whether `[DONE]` has arrived.
     pub fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Reads the piece that came at `now`. Events that come in one piece come
-    /// at one time.
+    /// Reads a piece that arrived at `now`. All events in one piece have the same time.
     ///
     /// # Errors
-    /// What is wrong with it; `result` has what came before.
+    /// The fault in the stream. `result` keeps the values from before it.
     pub fn read(
         &mut self,
         piece: &[u8],
@@ -107,15 +106,15 @@ impl StreamReader {
         self.last = Some(now);
         self.events += 1;
         result.e2el = now - self.started;
-        // What is known, should it end here.
+        // Keep a count in `result`, in case the stream breaks off here.
         result.output_tokens = self.counted.unwrap_or(self.events);
         Ok(())
     }
 
-    /// The body has ended, or `[DONE]` has come.
+    /// Finishes the stream, after the end of the body or after `[DONE]`.
     ///
     /// # Errors
-    /// When the stream is not whole.
+    /// When the stream is incomplete.
     pub fn end(self, result: &mut RequestResult) -> Result<(), Failure> {
         if self.last.is_none() {
             let detail = "the stream ended without an event that has a choice";
@@ -136,10 +135,10 @@ fn too_much() -> Failure {
     Failure::new(FailureKind::BadResponse, format!("more than {bounds}"))
 }
 
-/// Reads a response that is not streamed, and took `e2el`.
+/// Reads a response without streaming, which took `e2el`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault in the response.
 pub fn read_whole(body: &[u8], e2el: Duration, result: &mut RequestResult) -> Result<(), Failure> {
     let reply = read_reply(body, result)?;
     if !reply.has_choices {
@@ -170,7 +169,7 @@ mod tests {
 
     const START: &[u8] = b"data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
 
-    /// Reads pieces that come at the given milliseconds.
+    /// Reads pieces that arrive at the given times in milliseconds.
     fn read(pieces: &[(u64, &[u8])]) -> (RequestResult, Result<(), Failure>) {
         let started = Instant::now();
         let mut result = RequestResult::default();
@@ -226,7 +225,7 @@ mod tests {
         assert_eq!(kind(&[(1, b"event: error\ndata: {}\n\n")]), FailureKind::ErrorEvent);
         let endless = vec![b'x'; BENCH_EVENT_BYTES_MAX + 1];
         assert_eq!(kind(&[(1, START), (2, &endless)]), FailureKind::BadResponse);
-        // Text counts where there is no token, too.
+        // The limit on text holds for events without a token, too.
         let text = "x".repeat(BENCH_EVENT_BYTES_MAX / 2);
         let heading = format!(
             "data: {{\"choices\":[{{\"delta\":{{\"role\":\"a\"}},\"text\":\"{text}\"}}]}}\n\n"
@@ -234,7 +233,7 @@ mod tests {
         let headings =
             [(1, heading.as_bytes()); 2 * BENCH_RESPONSE_BYTES_MAX / BENCH_EVENT_BYTES_MAX + 1];
         assert_eq!(kind(&headings), FailureKind::BadResponse);
-        // What came before the failure is kept.
+        // Values from before the failure are kept.
         let (result, _) = read(&[(1, START), (2, error)]);
         assert_eq!((result.output_tokens, result.text.as_str()), (1, "a"));
     }

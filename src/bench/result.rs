@@ -1,4 +1,4 @@
-//! What came of one request.
+//! The result of one request.
 
 use std::time::Duration;
 
@@ -6,63 +6,63 @@ use hyper::body::Bytes;
 
 use super::failure::{Failure, FailureKind};
 
-/// A request that is ready to be written.
+/// A request that is ready to be sent.
 #[derive(Clone, Debug)]
 pub struct PreparedRequest {
-    /// When it should be written, from the beginning of the run.
+    /// Planned send time, relative to the start of the run.
     pub arrival: Duration,
-    /// JSON.
+    /// The body, as JSON.
     pub body: Bytes,
-    /// Tokens of its prompt.
+    /// Number of tokens in the prompt.
     pub prompt_tokens: u64,
-    /// Tokens that it asks for.
+    /// `max_tokens` of the request.
     pub max_tokens: u32,
-    /// The response is to be an event stream.
+    /// Whether the request asks for an event stream.
     pub stream: bool,
 }
 
-/// Times and tokens of one request, on the client's clock.
+/// Times and token counts of one request, on the client's clock.
 ///
-/// A failed request keeps what was known when it failed.
+/// A failed request keeps the values that were known when it failed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestResult {
-    /// When it was meant to be written, as exactly as the client's timers are, from the
-    /// beginning of the run.
+    /// Planned send time, corrected for a late timer, relative to the start of the run.
     pub arrival: Duration,
-    /// When it was written, from the beginning of the run. Later than
-    /// [`arrival`](Self::arrival) when all of `max_concurrency` were busy, or
-    /// when it took a new connection; then a client that waits for its turn has
-    /// waited since `arrival`, though the server has not seen it.
+    /// Time of the write, relative to the start of the run.
+    ///
+    /// It is later than [`arrival`](Self::arrival) when `max_concurrency` requests were in flight,
+    /// or when the request opened a new connection. A user would have waited since `arrival`,
+    /// although the server has not seen the request until `started`.
     pub started: Duration,
-    /// From just before the write to the first event with a choice. Zero when
-    /// the response was not streamed.
+    /// From just before the write to the first event with a choice. Zero for a response without
+    /// streaming.
     pub ttft: Duration,
-    /// The gaps between such events.
+    /// Gaps between consecutive events with a choice.
     pub itls: Vec<Duration>,
-    /// From just before the write to the last event with a choice, or to the
-    /// end of a response that was not streamed.
+    /// From just before the write to the last event with a choice, or to the end of a response
+    /// without streaming.
     pub e2el: Duration,
-    /// Tokens of the prompt, as the server counts them; else as they were sent.
+    /// Number of prompt tokens that the server reports; otherwise the number that was sent.
     pub prompt_tokens: u64,
-    /// Tokens generated, as the server counts them.
+    /// Number of generated tokens; see [`is_counted`](Self::is_counted).
     pub output_tokens: u64,
-    /// The server did count them; else [`output_tokens`](Self::output_tokens)
-    /// is the number of events with a choice.
+    /// Whether the server reported [`output_tokens`](Self::output_tokens). Otherwise it is the
+    /// number of events with a choice.
     pub is_counted: bool,
-    /// Tokens that were asked for.
+    /// `max_tokens` of the request.
     pub max_tokens: u32,
     /// The generated text.
     pub text: String,
-    /// What went wrong, in a sentence; `None` when it completed.
+    /// The error message; `None` when the request completed.
     pub error: Option<String>,
-    /// What went wrong, to count by.
+    /// The kind of the error, for counting.
     pub error_kind: Option<FailureKind>,
 }
 
 impl RequestResult {
-    /// The result of a request of which nothing is known yet.
+    /// The initial result of a request, before anything is known.
     pub(super) fn of(request: &PreparedRequest) -> Self {
-        /// Beyond this many events the vector grows as it goes.
+        /// Initial capacity of `itls` at most; beyond it the vector grows.
         const EVENTS_EXPECTED_MAX: usize = 4096;
         let events = if request.stream { request.max_tokens as usize } else { 0 };
         Self {
@@ -80,20 +80,20 @@ impl RequestResult {
         self.error_kind = Some(failure.kind);
     }
 
-    /// It completed.
+    /// Returns whether the request completed.
     pub fn is_ok(&self) -> bool {
         self.error.is_none()
     }
 
-    /// Time per output token after the first; `None` when there is but one, or
-    /// when it was not streamed.
+    /// Time per output token after the first. `None` with fewer than two tokens, or without
+    /// streaming.
     pub fn tpot(&self) -> Option<Duration> {
         let gaps = self.output_tokens.checked_sub(1).filter(|gaps| *gaps > 0)?;
         let decoding = self.e2el.saturating_sub(self.ttft);
         (!self.ttft.is_zero()).then(|| decoding.div_f64(gaps as f64))
     }
 
-    /// How long it waited for its turn on this side.
+    /// Time between the arrival and the write: the wait for a connection on the client's side.
     pub fn client_queue_time(&self) -> Duration {
         self.started.saturating_sub(self.arrival)
     }

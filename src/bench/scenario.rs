@@ -1,5 +1,6 @@
-//! From flags to one run: draws what to send, once for all servers of a round,
-//! and runs it against one of them.
+//! Turns the flags into one round: draws the requests, and runs them against a server.
+//!
+//! The requests are drawn once per round, so that all servers get the same ones.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::prompts::{Prompts, lengths};
 use super::report::Measured;
 use super::{arrivals, burst, stall, turns};
 
-/// What one round sends.
+/// The requests of one round.
 pub enum Plan {
     /// `--scenario load`
     Load(Traffic),
@@ -24,7 +25,7 @@ pub enum Plan {
     Turns(turns::Plan),
 }
 
-/// The requests of a load.
+/// The requests of the load scenario.
 pub struct Traffic {
     prompts: Vec<Vec<u32>>,
     output_lens: Vec<u32>,
@@ -33,10 +34,10 @@ pub struct Traffic {
 }
 
 impl Plan {
-    /// Draws it.
+    /// Draws the requests of one round.
     ///
     /// # Errors
-    /// A sentence, when the flags do not go together.
+    /// A message, when the flags contradict each other.
     pub fn draw(args: &BenchServeArgs, prompts: &mut Prompts) -> Result<Self, String> {
         let (prefix, own) = (args.prefix_len() as usize, args.random_input_len as usize);
         let warmups: Vec<Vec<u32>> = (0..args.num_warmups).map(|_| prompts.draw(own)).collect();
@@ -63,10 +64,10 @@ impl Plan {
         })
     }
 
-    /// Runs it against the server that `base` names.
+    /// Runs the round against the server that `base` names.
     ///
     /// # Errors
-    /// A sentence, when it could not be run.
+    /// A message, when the round could not run.
     pub fn measure(&self, args: &BenchServeArgs, base: &Load) -> Result<Measured, String> {
         let show_progress = !args.no_progress;
         match self {

@@ -1,9 +1,8 @@
-//! `corelane bench serve`: measures a server from outside, over HTTP.
+//! `corelane bench serve`: measures a server over HTTP.
 //!
-//! It works against any OpenAI-style server of completions (corelane,
-//! llama-server, vllm), with token ids as prompts or with words, and of chats.
-//! What the numbers mean stands in [`metrics`](super::metrics),
-//! [`stall`](super::stall), [`burst`](super::burst) and [`turns`](super::turns).
+//! It works with any server of OpenAI-style completions or chats (corelane, llama-server, vllm).
+//! Prompts are token ids or words. [`metrics`](super::metrics), [`stall`](super::stall),
+//! [`burst`](super::burst) and [`turns`](super::turns) define the reported numbers.
 
 use std::io::Write;
 
@@ -18,10 +17,10 @@ use super::scenario::Plan;
 use super::target::{Model, Target};
 use super::workload::Form;
 
-/// Runs it: measures, prints, saves.
+/// Runs the benchmark: measures, prints the result and saves it.
 ///
 /// # Errors
-/// A sentence, when it could not be run, or when a request failed.
+/// A message, when the benchmark could not run or a request failed.
 pub fn run(args: &BenchServeArgs) -> Result<(), String> {
     args.check()?;
     let urls: Vec<String> = [Some(args.url()), args.vs.clone()].into_iter().flatten().collect();
@@ -52,11 +51,11 @@ pub fn run(args: &BenchServeArgs) -> Result<(), String> {
     broken.map_or_else(|| verdict(&rounds), Err)
 }
 
-/// A server to measure.
+/// A server under test.
 struct Side {
-    /// What every load on it has in common.
+    /// The options that every load on this server shares.
     base: Load,
-    /// `None` where prompts are words.
+    /// Size of the vocabulary in tokens; `None` when prompts are words.
     n_vocab: Option<u32>,
 }
 
@@ -110,7 +109,7 @@ fn report(
             (compare::table(rounds, &urls), compare::json(rounds))
         }
     };
-    // A closed standard output is no reason to lose the file.
+    // Save the file even when standard output is closed.
     let printed = std::io::stdout().write_all(text.as_bytes());
     if args.save_result {
         let models: Vec<Option<&str>> =
@@ -120,8 +119,10 @@ fn report(
     printed.map_err(|error| format!("cannot print the result: {error}"))
 }
 
+/// Returns whether all requests succeeded.
+///
 /// # Errors
-/// How many requests failed, and why.
+/// A message with the number of failed requests and the reasons.
 fn verdict(rounds: &[Vec<Measured>]) -> Result<(), String> {
     let mut failures = Failures::new();
     let mut completed = 0;

@@ -1,9 +1,9 @@
-//! Choosing a token for a request that asks for what few do ([`AdvancedSampling`]): biases,
-//! tokens that may not come yet, log-probabilities, llama.cpp's other samplers.
+//! Samples with the less common options ([`AdvancedSampling`]): biases, forbidden tokens,
+//! log-probabilities, and llama.cpp's other samplers.
 //!
-//! Without a chain of samplers the choice is that of [`super::sampler`].
+//! Without a chain of samplers, [`super::sampler`] chooses the token.
 //!
-//! **Invariant:** nothing here allocates, but for the mask of a constraint.
+//! **Invariant:** nothing here allocates, except for the mask of a constraint.
 
 use super::largest::{argmax, max};
 use super::logprobs::logprobs_of;
@@ -16,21 +16,21 @@ use crate::sampling::AdvancedSampling;
 use crate::types::chain::{Chain, SamplerKind};
 use crate::types::{Sampling, TokenId};
 
-/// Makes XTC's coin another one than the draw: any number but 0.
+/// Makes XTC's coin independent of the draw. Any number but 0 would do.
 const XTC_STREAM: u64 = 0x5854_4321;
 
-/// What a request says of the sampler.
+/// The sampling options of a request.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    /// What most do.
+    /// The common options.
     pub sampling: &'a Sampling,
-    /// What few do.
+    /// The less common options.
     pub advanced: &'a AdvancedSampling,
 }
 
 impl Sampler {
-    /// [`Sampler::sample`] for what few ask for. `matcher` knows what may follow; `mu` is Mirostat's, of this sequence:
-    /// see [`AdvancedSampling::first_mu`].
+    /// [`Sampler::sample`] with the less common options. `matcher` is the state of the constraint.
+    /// `mu` is Mirostat's state of this sequence: see [`AdvancedSampling::first_mu`].
     pub fn sample_with(
         &mut self,
         logits: &mut [f32],
@@ -50,7 +50,7 @@ impl Sampler {
         if sampling.ignore_eos || generated < advanced.min_tokens as usize {
             self.forbid_ends(logits);
         }
-        // What looks at the text comes first, as far as the order begins with it.
+        // Penalties come first if the order of samplers begins with them.
         let chain = advanced.chain.as_ref();
         let order = chain.map_or(&[SamplerKind::Penalties][..], |chain| chain.samplers.as_slice());
         let penalties = order.iter().take_while(|kind| kind.is_penalty()).count();
@@ -61,7 +61,7 @@ impl Sampler {
             matcher.mask(logits);
         }
         let token = match chain {
-            // Nothing may follow but an end that was forbidden.
+            // Only an end-of-generation token could follow, and it was forbidden.
             _ if max(logits) == f32::NEG_INFINITY => self.first_end(),
             Some(chain) => {
                 let order = &order[penalties..];
@@ -75,7 +75,7 @@ impl Sampler {
         (token, logprobs)
     }
 
-    /// The long route, by what is left of the chain's order.
+    /// Samples with the rest of the chain.
     fn choose_by_chain(
         &mut self,
         logits: &mut [f32],
@@ -106,7 +106,7 @@ impl Sampler {
         }
     }
 
-    /// Applies a sampler that looks at the text.
+    /// Applies a penalty, which depends on the text so far.
     fn penalise(
         &mut self,
         kind: SamplerKind,
@@ -147,7 +147,7 @@ mod tests {
         AdvancedSampling { chain: Some(Chain { samplers, ..chain }), ..AdvancedSampling::default() }
     }
 
-    /// The choice alone.
+    /// Chooses a token, without log-probabilities.
     fn choose(
         logits: &[f32],
         sampling: &Sampling,
@@ -241,7 +241,7 @@ mod tests {
         let history = History { tokens: &[0, 1], prompt_tokens: 0 };
         let with =
             |order: &[SamplerKind]| choose(&logits, &s, &chain(order, Chain::default()), history);
-        // Both of the largest are punished before the cut, or behind it.
+        // Both of the largest logits are penalised, before the cut or after it.
         assert_eq!(with(&[Penalties, TopK, Temperature]), 2);
         assert_eq!(with(&[TopK, Penalties, Temperature]), 0);
         assert_eq!(with(&[TopK, Temperature]), 0, "what is not there does nothing");
@@ -273,7 +273,7 @@ mod tests {
             let s = Sampling { seed, ..Sampling::default() };
             seen[choose(&logits, &s, &advanced, NO_HISTORY) as usize] += 1;
         }
-        // Half of the time the last alone is left: 0.25, 0.15 and 0.6 of 2000.
+        // In half of the draws XTC leaves only the last token: 0.25, 0.15 and 0.6 of 2000.
         for (count, expected) in seen.iter().zip([500i32, 300, 1200]) {
             assert!((count - expected).abs() < 100, "{seen:?}");
         }
@@ -286,7 +286,7 @@ mod tests {
         let mut mu = advanced.first_mu();
         let (mut logits, s) = ([9.0, -99.0], Sampling::default());
         sampler(2).sample_with(&mut logits, asked(&s, &advanced), None, &mut mu, NO_HISTORY);
-        // No surprise at all: 0.5 * (3 - 0) more may come.
+        // The token is no surprise, so mu grows by 0.5 * (3 - 0).
         assert!((mu - 7.5).abs() < 1e-4, "{mu}");
     }
 

@@ -1,25 +1,25 @@
-//! Which calls of `llama_decode` a step is made of.
+//! The calls of `llama_decode` in a step.
 
 use crate::ring::message::Row;
 
-/// A step's calls of `llama_decode`: one, or one for the rows that decode and one behind
-/// it for those of prompts.
+/// The calls of `llama_decode` in a step: one for all rows, or one for decode rows and a second one
+/// for prompt rows.
 pub struct Calls {
     apart: bool,
 }
 
 impl Calls {
-    /// How many there are at most.
+    /// The most calls of a step.
     pub const MOST: usize = 2;
 
-    /// Those for the rows of a batch, in which a sequence's stand together. `ragged` says
-    /// whether the model runs sequences with different counts of rows together
+    /// Plans the calls for a batch, in which the rows of a sequence are together. `ragged` says
+    /// whether the model computes sequences with different numbers of rows together
     /// ([`Backend::runs_ragged`](crate::model::Backend::runs_ragged)).
     ///
-    /// Where it does not, llama.cpp computes together only as many rows of each sequence as
-    /// the one with the fewest has, and its kernels work on four rows at a time: of 4 that
-    /// decode and 8 of a prompt it makes 5 and 7, which take as long as 8 and 10. But
-    /// decoding rows that have a prompt's slot between them would be split, too.
+    /// If it does not, llama.cpp computes together only as many rows of each sequence as the
+    /// shortest one has, and its kernels work on four rows at a time. It would split 4 decode rows
+    /// and 8 prompt rows into 5 and 7, which take as long as 8 and 10. But decode rows with a
+    /// prompt's slot between them would be split, too.
     pub fn of(rows: &[Row], ragged: bool) -> Self {
         let sequences = || rows.chunk_by(|a, b| a.owner == b.owner);
         let decoding =
@@ -30,7 +30,7 @@ impl Calls {
         Self { apart }
     }
 
-    /// The rows of the first call (0) or the second (1); there may be none.
+    /// The rows of the first call (0) or the second (1). There may be none.
     pub fn rows<'a>(&self, rows: &'a [Row], call: usize) -> impl Iterator<Item = &'a Row> {
         let apart = self.apart;
         rows.chunk_by(|a, b| a.owner == b.owner)
@@ -45,7 +45,7 @@ mod tests {
     use crate::ring::message::Input;
     use crate::types::{Generation, Owner, Position, SlotId};
 
-    /// Rows of slots: so many for each.
+    /// Rows for slots: pairs of a slot and a number of rows.
     fn rows(of_slots: &[(u16, u32)]) -> Vec<Row> {
         let row = |slot, position| Row {
             owner: Owner { slot: SlotId(slot), generation: Generation::default() },
@@ -70,7 +70,7 @@ mod tests {
     fn prompts_run_behind_those_that_decode_where_that_pays() {
         assert_eq!(counts(&[(0, 1), (1, 1), (2, 8)], false), [2, 8]);
         assert_eq!(counts(&[(0, 8), (1, 1), (2, 1)], false), [2, 8]);
-        // Apart, llama.cpp would split those that decode.
+        // In two calls, llama.cpp would split the decode rows.
         assert_eq!(counts(&[(0, 1), (1, 8), (2, 1)], false), [10, 0]);
         assert_eq!(counts(&[(0, 1), (1, 1), (2, 8)], true), [10, 0]);
         assert_eq!(counts(&[(0, 1), (1, 1)], false), [2, 0]);

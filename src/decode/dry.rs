@@ -1,6 +1,5 @@
-//! Don't Repeat Yourself: a token that would go on with a repetition of `n` tokens
-//! loses `multiplier * base^(n - allowed_length)` of its logit, as llama.cpp's
-//! sampler of that name has it.
+//! DRY ("Don't Repeat Yourself"): a token that would continue a repetition of `n` tokens loses
+//! `multiplier * base^(n - allowed_length)` of its logit, as in llama.cpp.
 //!
 //! **Invariant:** nothing here allocates.
 
@@ -8,14 +7,13 @@ use crate::limits::SEQUENCE_TOKENS_MAX;
 use crate::types::TokenId;
 use crate::types::chain::{Breakers, DryOptions};
 
-/// No logit is lowered by more: another such may be subtracted, and the result is
-/// still a number.
+/// The largest penalty. Two of them can be subtracted, and the logit is still finite.
 const PENALTY_MAX: f64 = 1e30;
 
 /// The repetitions in a text.
 pub(super) struct Dry {
-    /// `lengths[i]`: as many tokens as the text ends with stand before its `i` last
-    /// ones, too. Room for the longest sequence: mapped, and touched as needed.
+    /// `lengths[i]`: the number of tokens at the text's end that also stand before its last `i`
+    /// tokens. It has room for the longest sequence; memory is touched only as needed.
     lengths: Vec<u32>,
 }
 
@@ -24,11 +22,10 @@ impl Dry {
         Self { lengths: Vec::with_capacity(SEQUENCE_TOKENS_MAX) }
     }
 
-    /// Lowers the logits of the tokens that would go on with a repetition in
-    /// `history`. `counts` is all zeroes before and after, `[n_vocab]`, as `logits`.
+    /// Lowers the logits of tokens that would continue a repetition in `history`. `counts` is all
+    /// zeroes before and after the call, `[n_vocab]` like `logits`.
     ///
-    /// Linear in the tokens looked at, and so beside the model's attention to them
-    /// never much.
+    /// Linear in the window's tokens, which is little beside the model's attention to them.
     pub fn apply(
         &mut self,
         counts: &mut [u32],
@@ -43,7 +40,7 @@ impl Dry {
             return;
         }
         self.find(window);
-        // For each token, one more than the longest repetition that it goes on with.
+        // For each token: the length of the longest repetition that it continues, plus one.
         let followers = window.iter().rev();
         for (token, length) in followers.clone().zip(&self.lengths[1..]) {
             let length = (*length as usize).min(longest);
@@ -62,15 +59,15 @@ impl Dry {
         }
     }
 
-    /// Fills in `lengths`: the Z function of the text read backwards (Gusfield,
-    /// "Algorithms on Strings, Trees and Sequences", 1997), in linear time.
+    /// Fills `lengths` with the Z function of the reversed text, in linear time (Gusfield,
+    /// "Algorithms on Strings, Trees and Sequences", 1997).
     fn find(&mut self, text: &[TokenId]) {
         let n = text.len();
         let at = |index: usize| text[n - 1 - index];
         let lengths = &mut self.lengths;
         lengths.clear();
         lengths.push(n as u32); // below SEQUENCE_TOKENS_MAX, as all that follow
-        // The match that reaches farthest: `left..right` is the same as `0..right - left`.
+        // The match that reaches farthest: `left..right` equals `0..right - left`.
         let (mut left, mut right) = (0, 0);
         for start in 1..n {
             let known = if start < right { lengths[start - left] as usize } else { 0 };
@@ -86,8 +83,7 @@ impl Dry {
     }
 }
 
-/// How long a repetition that `text` ends with can be: no longer than what follows
-/// its last breaker.
+/// The longest possible repetition at the end of `text`: it does not reach over the last breaker.
 fn longest_repetition(text: &[TokenId], breakers: &Breakers) -> usize {
     for (behind, token) in text.iter().rev().enumerate() {
         let rest = &text[text.len() - behind..];
@@ -115,7 +111,7 @@ mod tests {
         DryOptions { multiplier: 1.0, base: 2.0, ..DryOptions::default() }
     }
 
-    /// What each of ten tokens loses.
+    /// The penalty of each of ten tokens.
     fn penalties(history: &[TokenId], options: &DryOptions) -> Vec<f32> {
         let (mut counts, mut logits) = ([0; 10], vec![0.0; 10]);
         Dry::new().apply(&mut counts, &mut logits, history, options);
@@ -128,7 +124,7 @@ mod tests {
         // "1 2 3" was followed by 4: three tokens are one more than allowed.
         let found = penalties(&[1, 2, 3, 4, 5, 1, 2, 3], &options());
         assert_eq!(found, [0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        // Each of two continuations loses for its own: 2 3 -> 4, 6 2 3 -> 7.
+        // Each of two continuations is penalised for its own repetition: 2 3 -> 4, 6 2 3 -> 7.
         let found = penalties(&[2, 3, 4, 6, 2, 3, 7, 6, 2, 3], &options());
         assert_eq!((found[4], found[7]), (1.0, 2.0));
         assert_eq!(penalties(&[1, 2, 3], &options()), [0.0; 10]);
@@ -150,9 +146,9 @@ mod tests {
     #[test]
     fn with_nothing_allowed_every_token_behind_another_loses() {
         let free = DryOptions { allowed_length: 0, ..options() };
-        // 2 and 3 go on with a repetition of no tokens, 1 * 2^0; 1 is the first.
+        // 2 and 3 continue a repetition of no tokens, 1 * 2^0. 1 is the first token.
         assert_eq!(penalties(&[1, 2, 3], &free)[..4], [0.0, 0.0, 1.0, 1.0]);
-        // 3 has followed 2, which the text ends with: 1 * 2^1.
+        // 3 has followed 2, and the text ends with 2: 1 * 2^1.
         assert_eq!(penalties(&[2, 3, 2], &free)[..4], [0.0, 0.0, 1.0, 2.0]);
     }
 
@@ -164,7 +160,7 @@ mod tests {
         assert_eq!(with(single(&[1]))[4], 1.0, "two tokens are behind it");
         assert_eq!(with(single(&[2]))[4], 0.0, "one token is too few");
         assert_eq!(with(single(&[4]))[4], 0.0, "a breaker itself loses nothing");
-        // A breaker of two tokens, 5 and 1, and one that is not there.
+        // A breaker of two tokens, 5 and 1, and one that does not occur.
         let tails: Vec<Box<[TokenId]>> = vec![Box::from([1]), Box::from([7])];
         assert_eq!(with(Arc::new(Breakers::new(vec![(5, 0)], tails.clone())))[4], 1.0);
         assert_eq!(with(Arc::new(Breakers::new(vec![(5, 1)], tails)))[4], 2.0);
@@ -178,7 +174,7 @@ mod tests {
         assert!(found[1].is_finite() && found[1] > 1e29);
     }
 
-    /// The definition: everything compared with everything.
+    /// The definition: compares every suffix with every position.
     #[test]
     fn repetitions_are_those_of_the_definition() {
         let mut dry = Dry::new();

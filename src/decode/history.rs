@@ -1,4 +1,4 @@
-//! The tokens of a sequence so far, and the numbers that its seed draws.
+//! The tokens of a sequence so far, and the random numbers of its seed.
 
 use crate::random::mix;
 use crate::types::TokenId;
@@ -6,20 +6,20 @@ use crate::types::TokenId;
 /// The tokens of a sequence so far.
 #[derive(Clone, Copy, Debug)]
 pub struct History<'a> {
-    /// All its tokens, prompt first.
+    /// All tokens, the prompt first.
     pub tokens: &'a [TokenId],
-    /// How many of them are the prompt's.
+    /// The number of prompt tokens.
     pub prompt_tokens: usize,
 }
 
 impl History<'_> {
-    /// The number in `[0, 1)` that a seed has for the token that follows.
+    /// The random number in `[0, 1)` for the next token.
     pub(super) fn uniform(self, seed: u64) -> f64 {
         uniform(seed, self.tokens.len() as u64)
     }
 }
 
-/// A number in `[0, 1)` that depends on a seed and a position alone.
+/// A random number in `[0, 1)` that depends on a seed and a position alone.
 pub(super) fn uniform(seed: u64, position: u64) -> f64 {
     (mix(mix(seed) ^ position) >> 11) as f64 / (1u64 << 53) as f64
 }

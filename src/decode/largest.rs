@@ -1,19 +1,19 @@
-//! The largest of many logits: one pass over them, in loops that compilers
-//! vectorise; only those that are kept are sorted.
+//! Finds the largest of many logits in one pass, with loops that compilers vectorise. Only the kept
+//! logits are sorted.
 
 use super::weights::{LANES, any_above};
 
 /// The largest `top_k` that takes the narrow route.
 pub const NARROW_K_MAX: usize = 1024;
 
-/// A logit and whose it is.
+/// A logit and its token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub logit: f32,
     pub token: u32,
 }
 
-/// The largest logit; negative infinity when there is none.
+/// The largest logit, or negative infinity if there is none.
 pub(super) fn max(logits: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let chunks = logits.chunks_exact(LANES);
@@ -32,15 +32,14 @@ pub fn argmax(logits: &[f32]) -> usize {
     logits.iter().position(|logit| *logit == max).unwrap_or(0)
 }
 
-/// The `k` largest logits, largest first, equal ones in order of token: all there
-/// are but negative infinity and what is no number. `candidates` has room for four
-/// times [`NARROW_K_MAX`].
+/// Finds the `k` largest logits, largest first; equal ones are in order of token. Negative infinity
+/// and NaN never count. `candidates` has room for four times [`NARROW_K_MAX`].
 pub(super) fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: usize) {
     let capacity = (4 * k).clamp(256, 4 * NARROW_K_MAX);
     let mut floor = f32::NEG_INFINITY;
     candidates.clear();
     for (block_index, block) in logits.chunks(4 * LANES).enumerate() {
-        // Nearly all blocks end here: nothing in them beats the k-th so far.
+        // Nearly all blocks end here, because none of their logits is among the `k` largest so far.
         if !any_above(block, floor) {
             continue;
         }
@@ -64,7 +63,7 @@ pub(super) fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: u
     candidates.sort_unstable_by(largest_first);
 }
 
-/// Drops all but the `k` largest and returns the smallest that is left.
+/// Keeps only the `k` largest, and returns the smallest of them.
 fn cut(candidates: &mut Vec<Candidate>, k: usize) -> f32 {
     candidates.select_nth_unstable_by(k - 1, largest_first);
     candidates.truncate(k);

@@ -1,6 +1,5 @@
-//! Log-probabilities of a token and of the most probable ones, from the logits
-//! as the model gave them: before any bias, penalty or temperature, and over the
-//! whole vocabulary.
+//! Log-probabilities of the sampled token and of the most probable ones, from the model's raw
+//! logits: before biases, penalties and temperature, over the whole vocabulary.
 //!
 //! **Invariant:** nothing here allocates.
 
@@ -9,8 +8,8 @@ use super::weights::sum_exp;
 use crate::ring::message::TokenLogprobs;
 use crate::types::TokenId;
 
-/// The log-probability of `token` and those of the `top` most probable tokens, at
-/// most [`crate::limits::TOP_LOGPROBS_MAX`]. `logits` is `[n_vocab]`; `largest` is for
+/// The log-probabilities of `token` and of the `top` most probable tokens, at most
+/// [`crate::limits::TOP_LOGPROBS_MAX`]. `logits` is `[n_vocab]`; `largest` is scratch for
 /// [`keep_largest`].
 pub(super) fn logprobs_of(
     logits: &[f32],
@@ -20,7 +19,7 @@ pub(super) fn logprobs_of(
 ) -> TokenLogprobs {
     let max = max(logits);
     let log_total = sum_exp(logits, max).ln() as f32;
-    // What is no number becomes the smallest, too.
+    // NaN becomes the smallest value, too.
     let logprob = |logit: f32| (logit - max - log_total).max(TokenLogprobs::MIN);
     let mut logprobs =
         TokenLogprobs { logprob: logprob(logits[token as usize]), ..TokenLogprobs::default() };
@@ -41,7 +40,7 @@ mod tests {
 
     const N_VOCAB: usize = 151_936;
 
-    /// The definition, in twice the digits.
+    /// The definition, in double precision.
     fn log_softmax(logits: &[f32]) -> Vec<f64> {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let below = |logit: &f32| f64::from(*logit) - f64::from(max);
@@ -57,7 +56,7 @@ mod tests {
     #[test]
     fn they_are_those_of_a_slow_log_softmax() {
         let mut largest = Vec::with_capacity(4 * NARROW_K_MAX);
-        // From nearly alike to nearly certain, around zero and far from it.
+        // Distributions from nearly flat to nearly certain, around zero and far from it.
         let shapes: [(f32, f32); 5] =
             [(0.1, 0.0), (3.0, 0.0), (12.0, -20.0), (30.0, 500.0), (80.0, -100.0)];
         for (seed, (spread, offset)) in shapes.into_iter().enumerate() {

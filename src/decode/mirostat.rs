@@ -1,19 +1,17 @@
-//! Mirostat (Basu et al., 2021): draws a token so that the text is as surprising
-//! as is asked for, whatever the model thinks of it.
+//! Mirostat (Basu et al., 2021): samples so that the text has a given surprise per token.
 //!
-//! Its state is one number, `mu`: how surprising a token may be, in bits. It is
-//! in the decode lane's slot, and goes to the scheduler with each token.
+//! Its state is one number, `mu`: the largest surprise that a token may have, in bits. The decode
+//! lane's slot holds it, and the scheduler gets it with each token.
 
 use super::largest::Candidate;
 use super::pool::Pool;
 use crate::types::TokenId;
 use crate::types::chain::Mirostat;
 
-/// Tokens that the first kind's estimate looks at.
+/// The number of tokens for the estimate of version 1.
 const LOOKED_AT: usize = 100;
 
-/// Draws a token, with `draw` in `[0, 1)`, and moves `mu` towards what makes the
-/// surprise `tau`.
+/// Draws a token, with `draw` in `[0, 1)`. Moves `mu` towards a surprise of `tau`.
 pub(super) fn draw_mirostat(
     pool: &mut Pool,
     mirostat: Mirostat,
@@ -25,7 +23,7 @@ pub(super) fn draw_mirostat(
         let k = tokens_to_keep(pool.largest(LOOKED_AT), n_vocab, *mu);
         pool.top_k(k);
     } else {
-        // The second kind keeps what surprises by at most `mu`.
+        // Version 2 keeps the tokens with a surprise of at most `mu`.
         pool.keep_probable(f64::from(-*mu).exp2());
     }
     let (token, p) = pool.draw(draw);
@@ -34,8 +32,8 @@ pub(super) fn draw_mirostat(
     token
 }
 
-/// The first kind: estimates the exponent of Zipf's law from the most probable
-/// tokens, and from that how many may be kept.
+/// Version 1: estimates the exponent of Zipf's law from the most probable tokens. Returns the
+/// number of tokens to keep.
 fn tokens_to_keep(largest: &[Candidate], n_vocab: usize, mu: f32) -> usize {
     let (mut tb, mut tt) = (0.0, 0.0);
     for (index, pair) in largest.windows(2).enumerate() {
@@ -48,8 +46,8 @@ fn tokens_to_keep(largest: &[Candidate], n_vocab: usize, mu: f32) -> usize {
     let epsilon = s - 1.0;
     let one_less = 1.0 - (n_vocab as f64).powf(-epsilon);
     let k = (epsilon * f64::from(mu).exp2() / one_less).powf(1.0 / s);
-    // What is no number, since one token is left, keeps all. `as` takes infinity to
-    // the largest there is.
+    // With one token left the estimate is NaN, which keeps all. `as` turns infinity into the
+    // largest number.
     if k.is_nan() { usize::MAX } else { (k as usize).max(1) }
 }
 
@@ -65,7 +63,7 @@ mod tests {
         pool
     }
 
-    /// Zipf's law, as a language has it.
+    /// Zipf's law.
     fn zipf(n: usize, exponent: f32) -> Vec<f32> {
         (1..=n).map(|rank| -exponent * (rank as f32).ln()).collect()
     }

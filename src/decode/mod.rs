@@ -1,15 +1,15 @@
-//! The decode lane: owns the model's context, runs one batch after another.
+//! The decode lane: owns the model's context, and runs one batch after another.
 //!
-//! In: a [`Batch`] of clears, starts and rows. Out: the same batch with a
-//! sample for each row that asked for one. Between: fill in the carries, check
-//! the positions, run the model, choose the tokens.
+//! A [`Batch`] comes with clears, starts and rows. It goes back with a sample for each row that
+//! asked for one. In between this lane fills in the samples of the previous step, checks the
+//! positions, runs the model and samples tokens.
 //!
-//! **Invariant:** a step makes no Rust heap allocation, and frees nothing: what a
-//! slot's holder leaves goes back to the front lane with the next one's start. (But
-//! for texts that are constrained: llguidance allocates for a mask.)
-//! **Invariant:** this lane never waits for the front lane while there is
-//! work: a sequence that ends here (an end-of-generation token) is dropped
-//! from the batch that was already planned for it.
+//! **Invariant:** a step makes no Rust heap allocation and frees nothing. Options of a slot's
+//! previous holder go back to the front lane with the next start. (The exception is constrained
+//! text: llguidance allocates for a mask.)
+//! **Invariant:** this lane never waits for the front lane while there is work. If a sequence ends
+//! here with an end-of-generation token, its rows in the next batch, which is planned already, are
+//! dropped.
 
 pub mod advanced;
 pub mod calls;
@@ -52,53 +52,53 @@ pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
     }
 }
 
-/// The model's context and what this lane knows of each slot.
+/// The model's context, and the state of each slot.
 pub struct DecodeLane<B> {
     backend: B,
     sampler: Sampler,
     slots: Box<[Slot]>,
-    /// What runs in this step.
+    /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
-    /// So many of them run first, and then the others.
+    /// The number of rows in the first call. The others run in a second call.
     first: usize,
     metrics: Arc<Metrics>,
-    /// When the step before ended.
+    /// The time at which the previous step ended.
     ended: Micros,
 }
 
-/// One slot of the KV cache, seen from this lane.
+/// The decode lane's view of a slot of the KV cache.
 struct Slot {
     generation: Generation,
     state: SlotState,
-    /// The position that the next row must have. Moves only after a step
-    /// that used it succeeded.
+    /// The position of the next row. It moves only after a step with that row succeeded.
     next: Position,
-    /// `next`, counting the rows of the step being prepared.
+    /// `next` plus the rows of the step that is being prepared.
     planned: Position,
-    /// A step has run some of its rows.
+    /// A step has run some of the holder's rows.
     has_run: bool,
-    /// The token sampled last: the carry.
+    /// The last sampled token, which is the input of the next row.
     carry: Option<TokenId>,
     prompt_tokens: u32,
     sampling: Sampling,
-    /// Stay when their sequence has ended, until the next one's start takes them along.
+    /// The less common options. They stay after the sequence has ended, until the next start takes
+    /// them along.
     advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's state.
     mu: f32,
-    /// What its text must be like.
+    /// The state of the constraint.
     walk: Option<Walk>,
     history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
 }
 
-/// A sequence's way through its constraint.
+/// The state of a sequence's constraint.
 struct Walk {
     matcher: Matcher,
-    /// Generated tokens that the matcher has seen.
+    /// The number of generated tokens that the matcher has seen.
     seen: usize,
 }
 
 impl Walk {
-    /// Takes the tokens that are new: one, or, of a sequence that begins again, all.
+    /// Feeds new tokens to the matcher: one, or all after a restart.
     fn catch_up(&mut self, history: History<'_>) {
         let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
         for token in &generated[self.seen..] {
@@ -112,11 +112,11 @@ impl Walk {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
-    /// No cells.
+    /// The slot has no cells.
     Free,
-    /// Runs every row sent for it.
+    /// The slot runs every row sent for it.
     Running,
-    /// Drops every row sent for it, until a sequence starts in it.
+    /// The slot drops every row sent for it, until a sequence starts in it.
     Ended,
 }
 
@@ -156,22 +156,21 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// The model behind the lane; the simulation looks at it and breaks it.
+    /// The model. The simulation inspects it and makes it fail.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
     }
 
-    /// The next position of a slot, as this lane holds it.
+    /// The next position of a slot.
     pub fn next_position(&self, slot: SlotId) -> Position {
         self.slots[slot.index()].next
     }
 
-    /// Runs one batch and fills in its answers.
+    /// Runs a batch, and fills in its answers.
     ///
-    /// # Panics
-    /// When the batch breaks an invariant: a row of a sequence that does not
-    /// hold its slot, or at a position other than the next. Both are bugs of
-    /// ours, and the message has both numbers.
+    /// # Panics If the batch breaks an invariant: a row of a sequence that does not hold its slot,
+    /// or a row at another position than the next. Both are bugs of corelane. The message has both
+    /// numbers.
     pub fn step(&mut self, batch: &mut Batch) {
         for slot in &batch.clears {
             self.backend.truncate(*slot, Position(0));
@@ -198,7 +197,7 @@ impl<B: Backend> DecodeLane<B> {
         self.count(batch, bubble_us);
     }
 
-    /// Runs a part of the rows. Where that fails, what is behind it does not run either.
+    /// Runs one call. After a failure the rows of the second call do not run.
     fn run(&mut self, part: Range<usize>, batch: &mut Batch) {
         let began = self.ended;
         let result = self.backend.decode(&self.rows[part.clone()]);
@@ -212,7 +211,7 @@ impl<B: Backend> DecodeLane<B> {
         batch.sample_us += saturating(self.ended.since(decoded));
     }
 
-    /// Counts a step that has run.
+    /// Counts a step.
     fn count(&self, batch: &Batch, bubble_us: u64) {
         let metrics = &self.metrics.decode;
         metrics.bubble_us.observe(bubble_us);
@@ -225,8 +224,7 @@ impl<B: Backend> DecodeLane<B> {
         class.time_us.add(batch.decode_us.into());
     }
 
-    /// A slot holds so many tokens from now on, and drops rows until a sequence
-    /// starts in it.
+    /// Sets the number of tokens in a slot. The slot drops rows until a sequence starts in it.
     fn set_next(&mut self, slot: SlotId, next: Position) {
         let place = &mut self.slots[slot.index()];
         place.next = next;
@@ -236,8 +234,8 @@ impl<B: Backend> DecodeLane<B> {
         place.carry = None;
     }
 
-    /// A sequence begins in its slot. Fails when less than what it should begin
-    /// with is there, because a step failed meanwhile: then it has what there is.
+    /// Starts a sequence in its slot. Fails if a failed step left less than the prefix that it
+    /// should start with. It then keeps what is there.
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
@@ -267,8 +265,8 @@ impl<B: Backend> DecodeLane<B> {
         Ok(())
     }
 
-    /// Turns the batch's rows into the model's. True when a row of it belongs to a
-    /// sequence that has run before.
+    /// Turns the batch's rows into the model's. Returns true if one of them belongs to a sequence
+    /// that has run before.
     fn prepare(&mut self, batch: &mut Batch) -> bool {
         self.rows.clear();
         let calls = Calls::of(&batch.rows, self.backend.runs_ragged());
@@ -279,8 +277,8 @@ impl<B: Backend> DecodeLane<B> {
         continues
     }
 
-    /// Takes the rows of a call: fills in carries, checks positions, drops the rows of
-    /// sequences that have ended. True as above.
+    /// Takes the rows of a call: fills in samples of the previous step, checks positions, and drops
+    /// the rows of ended sequences. Returns the same as `prepare`.
     fn take(&mut self, batch: &mut Batch, calls: &Calls, call: usize) -> bool {
         let mut continues = false;
         for row in calls.rows(&batch.rows, call) {

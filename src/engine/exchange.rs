@@ -1,5 +1,5 @@
-//! One request in progress: where the engine leaves text and the connection
-//! finds bytes.
+//! A request in progress. The engine writes the bytes of its reply here, and the connection takes
+//! them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,38 +12,37 @@ use crate::clock::Micros;
 use crate::limits::UNREAD_BYTES_MAX;
 use crate::scheduler::SequenceId;
 
-/// An exchange, shared by the engine and the connection on the front lane.
+/// An exchange, shared by the engine and a connection of the front lane.
 pub type SharedExchange = Rc<RefCell<Exchange>>;
 
 /// See the module's description.
 pub struct Exchange {
-    /// The id that the response has.
+    /// The id of the response.
     pub id: String,
     reply: Box<dyn Reply>,
-    /// Its sequences; those that ended have ids that no longer match.
+    /// The request's sequences. Ids of ended sequences match nothing.
     pub sequences: Vec<SequenceId>,
     live: usize,
     /// Tokens so far.
     pub usage: Usage,
-    /// When it was admitted.
+    /// The time of admission.
     pub admitted: Micros,
-    /// When the first of its sequences was given a slot.
+    /// The time at which the first sequence got a slot.
     pub started: Option<Micros>,
-    /// When the first token came.
+    /// The time of the first token.
     pub first_token: Option<Micros>,
-    /// Bytes of the body for the connection to take. A reply that is not
-    /// streamed stays empty until the end.
+    /// Bytes of the body for the connection to take. Without streaming, they come at the end.
     pub out: Vec<u8>,
-    /// How it ended, once it has.
+    /// The outcome, once the request has ended.
     pub outcome: Option<Result<(), ApiError>>,
-    /// It ended with an error of ours.
+    /// The request ended with a server error.
     pub failed: bool,
-    /// The connection's task.
+    /// Wakes the connection's task.
     pub waker: Option<Waker>,
 }
 
 impl Exchange {
-    /// An exchange with `sequences` still to be admitted.
+    /// An exchange whose `sequences` sequences are not admitted yet.
     pub fn new(
         id: String,
         reply: Box<dyn Reply>,
@@ -67,17 +66,17 @@ impl Exchange {
         }
     }
 
-    /// True when bytes may leave before the end.
+    /// True if bytes are sent before the end.
     pub fn is_stream(&self) -> bool {
         self.reply.options().stream
     }
 
-    /// True when the connection has something to do.
+    /// True if the connection has bytes to take, or the request has ended.
     pub fn is_ready(&self) -> bool {
         self.outcome.is_some() || !self.out.is_empty()
     }
 
-    /// A choice has new text, or ends, or both.
+    /// Adds text to a choice, or ends it, or both.
     pub fn push_delta(&mut self, choice: usize, delta: Delta<'_>, now: Micros) {
         if self.outcome.is_some() {
             return;
@@ -101,7 +100,7 @@ impl Exchange {
         }
     }
 
-    /// Where its time went, until now.
+    /// The time spent in each phase until now.
     pub fn timings(&self, now: Micros) -> Timings {
         let started = self.started.unwrap_or(now);
         let first_token = self.first_token.unwrap_or(now);
@@ -113,13 +112,13 @@ impl Exchange {
         }
     }
 
-    /// It ends here, with an error.
+    /// Ends the request with an error.
     pub fn fail(&mut self, error: ApiError) {
         self.failed = true;
         self.outcome.get_or_insert(Err(error));
     }
 
-    /// A token was generated.
+    /// Counts a generated token.
     pub fn count_token(&mut self, now: Micros) {
         self.usage.completion_tokens += 1;
         self.first_token.get_or_insert(now);

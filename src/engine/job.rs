@@ -5,24 +5,24 @@ use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::scheduler::NewSequence;
 
-/// A request that generates text: prompts as tokens, and the reply that takes their texts.
+/// A request that generates text: its prompts as tokens, and the reply that turns texts into bytes.
 pub struct Job {
     /// The id of its response.
     pub id: String,
-    /// One sequence for each choice. The choices of a prompt stand behind each other.
+    /// One sequence for each choice. The choices of a prompt are next to each other.
     pub sequences: Vec<NewSequence>,
     /// Choices of each prompt, at least 1.
     pub choices: usize,
-    /// Texts that end a choice and are not part of it.
+    /// Stop strings. They end a choice and are not part of its text.
     pub stops: Vec<String>,
-    /// The control tokens that belong to the text: those that this parser reads.
+    /// The parser whose control tokens belong to the text.
     pub markers: Option<ParserOptions>,
     /// Tokens of all prompts, each counted once.
     pub prompt_tokens: u64,
     /// Writes the response.
     pub reply: Box<dyn Reply>,
-    /// When the request's head had been read.
+    /// The time at which the request's head was complete.
     pub received: Micros,
-    /// When its time is over.
+    /// The deadline.
     pub deadline: Option<Micros>,
 }

@@ -1,15 +1,14 @@
-//! The engine: takes jobs in, keeps the decode lane fed, turns the tokens that come back into
-//! replies.
+//! The engine: takes jobs, keeps the decode lane busy, and turns tokens into replies.
 //!
-//! The caller [submits](Engine::submit) jobs and calls [`Engine::pump`] whenever a batch has come
-//! back ([`Engine::is_ready`]) or the moment of [`Engine::wake_at`] has passed. It finds the bytes
-//! of each reply in its [`Exchange`].
+//! The caller [submits](Engine::submit) jobs. It calls [`Engine::pump`] when a batch has come back
+//! ([`Engine::is_ready`]) and at the time of [`Engine::wake_at`]. The bytes of each reply are in
+//! its [`Exchange`].
 //!
-//! **Invariant:** pure but for the ring. Nothing here reads a clock; the caller says what time it
-//! is.
-//! **Invariant:** while there is work, the decode lane has the next step before it ends the one
-//! that it runs; and not much before, so that requests that arrive meanwhile join it.
-//! **Invariant:** a step that changes nothing but tokens makes no heap allocation here, once the
+//! **Invariant:** pure, except for the ring. Nothing here reads a clock: each call is told the
+//! time.
+//! **Invariant:** while there is work, the decode lane gets the next step before it ends the
+//! running one. It gets the step late, so that requests that arrive meanwhile can join.
+//! **Invariant:** a step with nothing but new tokens makes no heap allocation here, once the
 //! buffers of its requests have grown.
 
 pub mod exchange;
@@ -48,7 +47,7 @@ pub struct Engine {
     link: FrontLink<Batch>,
     spare: heapless::Vec<Box<Batch>, BATCHES>,
     pipeline: Pipeline,
-    /// The scheduler had nothing for a step, and nothing has changed since.
+    /// The scheduler had no work for a step, and nothing has changed since.
     nothing_to_plan: bool,
     streams: Vec<Option<Stream>>, // [SEQUENCES_MAX], by SequenceId::index
     events: Vec<Event>,           // of one step; capacity for one a slot
@@ -56,7 +55,7 @@ pub struct Engine {
     to_wake: Vec<SharedExchange>, // changed by one step
     pace: Pace,
     gathering: Gathering,
-    /// The first deadline of all streams.
+    /// The earliest deadline of all streams.
     next_deadline: Option<Micros>,
     metrics: Arc<Metrics>,
 }
@@ -66,14 +65,14 @@ pub struct Engine {
 /// idle engine waits a moment to gather them.
 #[derive(Debug, Default)]
 struct Gathering {
-    /// Sequences that may still come.
+    /// Sequences that are expected to come.
     expected: usize,
     /// The end of the wait.
     until: Micros,
 }
 
 impl Engine {
-    /// An engine with nothing to do. Allocates every batch there will be.
+    /// An idle engine. Allocates all batches.
     pub fn new(
         vocab: Arc<Vocab>,
         capacity: Capacity,
@@ -99,10 +98,9 @@ impl Engine {
         }
     }
 
-    /// Takes a job in: all of its sequences, or none.
+    /// Admits all sequences of a job, or none.
     ///
-    /// # Errors
-    /// 429 when the queue has no room, with the time after which it may.
+    /// # Errors 429 if the queue is full, with a `Retry-After`.
     pub fn submit(&mut self, job: Job, now: Micros) -> Result<SharedExchange, ApiError> {
         let Job { id, sequences, choices, stops, markers, prompt_tokens, reply, .. } = job;
         let arrived = sequences.len();
@@ -136,8 +134,8 @@ impl Engine {
         Ok(exchange)
     }
 
-    /// Takes the batches that came back, ends what has had its time, and plans what goes out
-    /// next.
+    /// Takes the batches that came back, ends streams whose deadline has passed, and plans the next
+    /// step.
     pub fn pump(&mut self, now: Micros) {
         while let Some(mut batch) = self.link.receive() {
             self.pipeline.received(now);
@@ -161,8 +159,8 @@ impl Engine {
         self.publish();
     }
 
-    /// When [`Engine::pump`] should be called though nothing happened: to plan the step after the
-    /// running one, or the first of all, or to end what has had its time.
+    /// The next time at which [`Engine::pump`] must be called even if nothing happens: to plan a
+    /// step, or to end a stream at its deadline.
     pub fn wake_at(&self) -> Option<Micros> {
         let gathered = (self.gathering.expected > 0).then_some(self.gathering.until);
         let plan = match (self.nothing_to_plan, self.is_busy()) {
@@ -179,7 +177,7 @@ impl Engine {
         self.publish();
     }
 
-    /// True when [`Engine::pump`] has something to take.
+    /// True if a batch has come back.
     pub fn is_ready(&self) -> bool {
         self.link.is_ready()
     }
@@ -189,15 +187,14 @@ impl Engine {
         self.scheduler.is_idle() && !self.is_busy() && self.streams.iter().all(Option::is_none)
     }
 
-    /// The scheduler, to look at.
+    /// Read access to the scheduler.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
 
-    /// Compares the books with what they describe. For tests.
+    /// Compares the books with each other. For tests.
     ///
-    /// # Panics
-    /// When they disagree.
+    /// # Panics If they disagree.
     pub fn check(&self) {
         self.scheduler.check();
         assert_eq!(self.spare.len() + self.pipeline.in_flight(), BATCHES, "a batch is lost");
@@ -208,13 +205,13 @@ impl Engine {
         }
     }
 
-    /// True while the decode lane owes a step.
+    /// True while a step is in flight.
     pub fn is_busy(&self) -> bool {
         self.pipeline.in_flight() > 0
     }
 
-    /// When the running step began, if one runs. One that has come back and waits to be taken
-    /// does not.
+    /// The time at which the running step began. `None` if no step runs, or if it has come back
+    /// already.
     pub fn step_began(&self) -> Option<Micros> {
         if self.is_ready() { None } else { self.pipeline.running_since() }
     }
@@ -270,7 +267,7 @@ impl Engine {
         }
     }
 
-    /// Ends the streams whose time is over.
+    /// Ends the streams whose deadline has passed.
     fn expire(&mut self, now: Micros) {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -291,7 +288,7 @@ impl Engine {
         self.nothing_to_plan = false;
     }
 
-    /// Changes a stream. `change` says whether it ended.
+    /// Changes a stream. `change` returns true if the stream ended.
     fn update(
         &mut self,
         id: SequenceId,
@@ -313,7 +310,7 @@ impl Engine {
             _ => None,
         };
         match failed {
-            // Its other sequences.
+            // End the other sequences of the request.
             Some(504) => self.end(&exchange.borrow(), |finished| &finished.timeout),
             Some(_) => self.end(&exchange.borrow(), |finished| &finished.error),
             None => {}
@@ -321,7 +318,7 @@ impl Engine {
         self.to_wake.push(exchange);
     }
 
-    /// Ends the rest of a request, and counts it as `reason` says.
+    /// Ends the remaining sequences of a request, and counts them under `reason`.
     fn end(&mut self, exchange: &Exchange, reason: fn(&Finished) -> &Counter) {
         for id in &exchange.sequences {
             self.scheduler.cancel(*id);
@@ -338,12 +335,12 @@ impl Engine {
         }
     }
 
-    /// The end of a wait for requests that arrive together.
+    /// The end of the wait for requests that arrive together.
     fn gathered_at(&self, now: Micros) -> Micros {
         now + gather_time(self.scheduler.shortest_step())
     }
 
-    /// Nothing runs, and more may come in a moment.
+    /// True while an idle engine waits for more requests.
     fn is_gathering(&self, now: Micros) -> bool {
         let Gathering { expected, until } = self.gathering;
         expected > 0 && now < until && !self.is_busy()
@@ -374,7 +371,8 @@ impl Engine {
             let Some(stream) = &mut self.streams[id.index()] else { continue };
             let mut exchange = stream.exchange.borrow_mut();
             exchange.started.get_or_insert(now);
-            // A follower begins twice, a retry again and again, maybe with less.
+            // A follower starts twice. After a failure a sequence may restart with fewer cached
+            // tokens.
             let before = stream.times.cached;
             let cached = self.scheduler.cached_tokens(id) as u64;
             stream.times.start(start.prompt_tokens, cached, metrics, now);
@@ -385,7 +383,7 @@ impl Engine {
         }
     }
 
-    /// Shows how full it is.
+    /// Publishes the load in the metrics.
     fn publish(&self) {
         let metrics = &self.metrics.front;
         metrics.running.set(self.scheduler.running_count() as u64);

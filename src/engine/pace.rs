@@ -1,10 +1,10 @@
-//! When a place in the queue will be free.
+//! Predicts when the queue will have room.
 
 use crate::clock::Micros;
 use crate::limits::RETRY_AFTER_S_MAX;
 
-/// How fast sequences finish while there is work: an exponential mean of the
-/// time between two.
+/// The pace at which sequences finish: an exponential mean of the time between two ends, while
+/// there is work.
 #[derive(Debug, Default)]
 pub struct Pace {
     last: Option<Micros>,
@@ -12,7 +12,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// One more has.
+    /// Counts a finished sequence.
     pub fn finished(&mut self, now: Micros) {
         if let Some(last) = self.last.replace(now) {
             let gap = now.seconds_since(last);
@@ -21,12 +21,12 @@ impl Pace {
         }
     }
 
-    /// Nothing runs: the time until something does says nothing of the pace.
+    /// The engine is idle. Idle time does not count.
     pub fn pause(&mut self) {
         self.last = None;
     }
 
-    /// When `waiting` sequences will have left the queue, in whole seconds.
+    /// Seconds, rounded up, until `waiting` sequences have left the queue.
     pub fn seconds_until_free(&self, waiting: usize) -> u64 {
         let seconds = self.mean_s.unwrap_or(1.0) * waiting as f64;
         (seconds.ceil() as u64).clamp(1, RETRY_AFTER_S_MAX)

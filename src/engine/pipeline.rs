@@ -1,11 +1,11 @@
-//! The steps in flight, and when to plan the next one: as late as is safe.
+//! The steps in flight, and the time to plan the next one: as late as is safe.
 //!
-//! A request that arrives while a step runs can join the next one only if that has not been
-//! planned yet. Planned too late, the next step leaves the decode lane without work. So it is
-//! planned when three quarters of the running step's expected time have passed.
+//! A request that arrives during a step can join the next step only if that one is not planned yet.
+//! But a step that is planned too late leaves the decode lane without work. So the next step is
+//! planned after three quarters of the running step's expected time.
 //!
-//! Where every slot is taken, nobody could join. The next step is planned at once, which spares
-//! the front lane a wake-up.
+//! If all slots are taken, no request could join. Then the next step is planned at once, which
+//! saves the front lane a wake-up.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::limits::{GATHER_MAX, PLAN_MARGIN, STEPS_IN_FLIGHT};
 /// The steps in flight.
 #[derive(Debug, Default)]
 pub struct Pipeline {
-    /// The expected time of each, the running one first. `None` where it is not known.
+    /// The expected time of each step, the running one first. `None` if it is not known.
     in_flight: heapless::Deque<Option<Duration>, STEPS_IN_FLIGHT>,
-    /// When the running one began.
+    /// The time at which the running step began.
     began: Micros,
 }
 
 impl Pipeline {
-    /// A step was sent that is expected to take this long.
+    /// Takes note that a step was sent, with its expected time.
     pub fn sent(&mut self, expected: Option<Duration>, now: Micros) {
         if self.in_flight.is_empty() {
             self.began = now;
@@ -30,13 +30,13 @@ impl Pipeline {
         self.in_flight.push_back(expected).expect("no more steps are in flight than this");
     }
 
-    /// The running step came back. The next one runs.
+    /// The running step came back, and the next one begins.
     pub fn received(&mut self, now: Micros) {
         self.in_flight.pop_front().expect("it was sent");
         self.began = now;
     }
 
-    /// When the running step began, if one runs.
+    /// The time at which the running step began, if one runs.
     pub fn running_since(&self) -> Option<Micros> {
         (!self.in_flight.is_empty()).then_some(self.began)
     }
@@ -52,8 +52,7 @@ impl Pipeline {
         self.in_flight.is_empty() || has_room && (free_slots == 0 || now >= self.plan_at())
     }
 
-    /// When the step after the running one may be planned, if one runs and none is planned
-    /// behind it.
+    /// The time at which to plan the next step, if one step runs and no other is planned.
     pub fn wake_at(&self) -> Option<Micros> {
         (1..STEPS_IN_FLIGHT).contains(&self.in_flight.len()).then(|| self.plan_at())
     }

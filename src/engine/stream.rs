@@ -1,4 +1,5 @@
-//! The text side of a live sequence: its tokens become text, and the text bytes of its reply.
+//! The text side of a live sequence: turns its tokens into text, and the text into bytes of the
+//! reply.
 
 use super::exchange::SharedExchange;
 use super::times::Times;
@@ -18,19 +19,19 @@ use crate::types::TokenId;
 pub(super) struct Stream {
     pub id: SequenceId,
     pub exchange: SharedExchange,
-    /// Its place among the choices of its request.
+    /// The index among the choices of the request.
     pub choice: usize,
     pub text: TextStream,
     pub times: Times,
-    /// When its time is over.
+    /// The deadline.
     pub deadline: Option<Micros>,
-    /// The first choice of its prompt, which counts the prompt's tokens.
+    /// This is the first choice of its prompt. It counts the prompt's tokens.
     pub counts_prompt: bool,
-    /// The control tokens that belong to its text: those that this parser reads.
+    /// The parser whose control tokens belong to the text.
     pub markers: Option<ParserOptions>,
 }
 
-/// What a stream needs to make text of a token.
+/// Everything that a stream needs besides itself.
 pub(super) struct Context<'a> {
     pub vocab: &'a Vocab,
     pub metrics: &'a FrontMetrics,
@@ -43,15 +44,15 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Generated<'a> {
     pub token: TokenId,
-    /// The log-probabilities, where the request asked for them. They are the batch's: to be
-    /// written out before it is used again.
+    /// The log-probabilities, if the request asked for them. They are in the batch, so they must be
+    /// written before the batch is reused.
     pub logprobs: Option<&'a TokenLogprobs>,
-    /// It is the last that the request asked for.
+    /// This is the last token that the request asked for.
     pub is_last: bool,
 }
 
 impl Stream {
-    /// Adds a token. True when it ended the text.
+    /// Adds a token. Returns true if it ended the text.
     pub fn push_token(&mut self, generated: Generated<'_>, context: Context<'_>) -> bool {
         let Context { vocab, metrics, text, now } = context;
         let Generated { token, logprobs, is_last } = generated;
@@ -90,7 +91,7 @@ impl Stream {
         finish.is_some()
     }
 
-    /// The scheduler ended the sequence, with no token that belongs to the text.
+    /// The scheduler ended the sequence without a further token of text.
     pub fn finish(&mut self, finish: Finish, context: Context<'_>) {
         let Context { metrics, now, .. } = context;
         let error = match finish {
@@ -115,8 +116,7 @@ impl Stream {
         self.exchange.borrow_mut().fail(error);
     }
 
-    /// Its time is over. Without a token yet that is an error; otherwise it ends with the text
-    /// that it has.
+    /// The deadline has passed. Without a token this is an error; otherwise the text ends here.
     pub fn expire(&mut self, context: Context<'_>) {
         if self.exchange.borrow().first_token.is_some() {
             return self.end(FinishReason::Timeout, context);
@@ -125,7 +125,7 @@ impl Stream {
         context.metrics.finished.timeout.increment();
     }
 
-    /// The text ends here.
+    /// Ends the text here.
     fn end(&mut self, finish: FinishReason, context: Context<'_>) {
         let Context { metrics, text, now, .. } = context;
         text.clear();
@@ -137,7 +137,7 @@ impl Stream {
     }
 }
 
-/// Where texts that ended for this reason are counted.
+/// The counter for texts that ended for this reason.
 fn counter(metrics: &FrontMetrics, finish: FinishReason) -> &Counter {
     match finish {
         FinishReason::Stop => &metrics.finished.stop,
@@ -146,8 +146,8 @@ fn counter(metrics: &FrontMetrics, finish: FinishReason) -> &Counter {
     }
 }
 
-/// Log-probabilities, with the texts of the tokens. Allocates, for the requests that ask for
-/// them.
+/// Adds the texts of the tokens to their log-probabilities. Allocates, but only for requests that
+/// asked for them.
 fn spell(token: TokenId, found: &TokenLogprobs, vocab: &Vocab) -> SpelledLogprobs {
     let scored = |token: TokenId, logprob: f32| Scored {
         token,

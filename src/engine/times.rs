@@ -1,29 +1,29 @@
-//! When what happened to a sequence, and the metrics that follow from it.
+//! The times of a sequence, and the metrics that follow from them.
 
 use crate::api::reply::Usage;
 use crate::clock::Micros;
 use crate::metrics::{Counter, FrontMetrics};
 
-/// When what happened to a sequence.
+/// The times of a sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// The request's head was read.
+    /// The request's head was complete.
     received: Micros,
-    /// The scheduler took it in.
+    /// The scheduler admitted the sequence.
     admitted: Micros,
-    /// It was given a slot.
+    /// The sequence got a slot.
     started: Micros,
-    /// Its newest token came.
+    /// The newest token came.
     last_token: Option<Micros>,
-    /// Known once it has started.
+    /// Tokens of the prompt. Known once the sequence has started.
     prompt_tokens: u64,
-    /// Tokens of its prompt that were there already.
+    /// Tokens of the prompt found in the KV cache.
     pub cached: u64,
     generated: u64,
 }
 
 impl Times {
-    /// Of a sequence taken in now.
+    /// A sequence that was admitted now.
     pub fn new(received: Micros, now: Micros) -> Self {
         Self {
             received,
@@ -36,8 +36,7 @@ impl Times {
         }
     }
 
-    /// It was given a slot, or begins again in it, with so much of its prompt there
-    /// already.
+    /// The sequence got a slot, or restarts, with this number of cached prompt tokens.
     pub fn start(&mut self, prompt_tokens: u32, cached: u64, metrics: &FrontMetrics, now: Micros) {
         if self.prompt_tokens == 0 {
             self.started = now;
@@ -49,7 +48,7 @@ impl Times {
         } // or else its prompt was computed long ago
     }
 
-    /// A token became an event.
+    /// A token was written.
     pub fn token(&mut self, metrics: &FrontMetrics, now: Micros) {
         metrics.generation_tokens.increment();
         self.generated += 1;
@@ -62,13 +61,13 @@ impl Times {
         }
     }
 
-    /// Its prompt is computed.
+    /// The prompt is computed.
     pub fn prompt(&self, metrics: &FrontMetrics, now: Micros) {
         metrics.prompt_tokens.add(self.prompt_tokens);
         metrics.prefill_us.observe(now.since(self.started));
     }
 
-    /// Its own tokens so far, and its prompt's.
+    /// The sequence's tokens so far.
     pub fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,
@@ -77,7 +76,7 @@ impl Times {
         }
     }
 
-    /// The text is whole.
+    /// The text has ended.
     pub fn end(&self, metrics: &FrontMetrics, reason: &Counter, now: Micros) {
         reason.increment();
         metrics.e2el_us.observe(now.since(self.received));

@@ -1,12 +1,12 @@
-//! Waking a lane that has gone to sleep beside an empty ring.
+//! Bells: they wake a lane that sleeps beside an empty ring.
 //!
-//! `rtrb` cannot wake anybody. Each ring is paired with a bell, which costs
-//! its ringer one fence and one relaxed load while the other side is awake.
+//! `rtrb` cannot wake a thread, so each ring has a bell. While the other side is awake, ringing
+//! costs one fence and one relaxed load.
 //!
-//! The sleeper announces that it sleeps and then looks at the ring once more;
-//! the ringer pushes and then looks for the announcement. With a sequentially
-//! consistent fence between the two halves on both sides, at least one of
-//! them sees the other (Dekker), so no wake-up is lost.
+//! The sleeper announces that it will sleep, and then looks at the ring once more. The ringer
+//! pushes, and then looks for the announcement. Both sides have a sequentially consistent fence
+//! between the two. So at least one of them sees the other (Dekker's algorithm), and no wake-up is
+//! lost.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -15,31 +15,31 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The announcement, shared by both kinds of bell.
+/// The announcement that a lane sleeps. Both kinds of bell have one.
 #[derive(Debug, Default)]
 struct Asleep(AtomicBool);
 
 impl Asleep {
-    /// Sleeper: announce, then look again before really sleeping.
+    /// For the sleeper: announces sleep. It must look at the ring once more before it sleeps.
     fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Sleeper: awake.
+    /// For the sleeper: it is awake.
     fn withdraw(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Ringer, after the push: true when the sleeper must be woken, to one
-    /// ringer only.
+    /// For the ringer, after its push: true if it must wake the sleeper. Only one ringer is told
+    /// so.
     fn take(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Wakes a plain thread (the decode lane, the prepare lane) by `unpark`.
+/// Wakes a plain thread, such as the decode lane or the prepare lane, with `unpark`.
 #[derive(Debug, Default)]
 pub struct ThreadBell {
     asleep: Asleep,
@@ -55,19 +55,19 @@ impl ThreadBell {
         }
     }
 
-    /// Nothing more will be pushed. The sleeper wakes for good.
+    /// Closes the bell: nothing more will be pushed. The sleeper wakes for good.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.ring();
     }
 
-    /// True after [`ThreadBell::close`]; what was pushed before it is visible.
+    /// True after [`ThreadBell::close`]. Everything pushed before is visible.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Waits on the calling thread, always the same one, until `ready` or
-    /// closed: polls for `spin`, then parks.
+    /// Waits until `ready` or closed: polls for `spin`, then parks. The calling thread must always
+    /// be the same.
     pub fn wait(&self, spin: Duration, ready: impl Fn() -> bool) {
         let ready = || ready() || self.is_closed();
         let start = Instant::now();
@@ -86,11 +86,11 @@ impl ThreadBell {
     }
 }
 
-/// Wakes the front lane, whose executor sleeps in the kernel on its sockets:
-/// one of them is the other end of this one.
+/// Wakes the front lane, whose executor sleeps in the kernel. One of the executor's sockets is the
+/// other end of this one.
 ///
-/// Not glommio's own cross-thread waker: that one sends through an unbounded
-/// channel, which allocates on the ringer's side.
+/// glommio's own waker between threads would allocate on the ringer's side, because it sends
+/// through an unbounded channel.
 #[derive(Debug)]
 pub struct SocketBell {
     asleep: Asleep,
@@ -98,10 +98,9 @@ pub struct SocketBell {
 }
 
 impl SocketBell {
-    /// The bell, and the socket that becomes readable when it rings.
+    /// Makes the bell, and the socket that becomes readable when it rings.
     ///
-    /// # Errors
-    /// When the process has no file descriptors left.
+    /// # Errors If the process has no file descriptors left.
     pub fn new() -> io::Result<(Self, UnixStream)> {
         let (socket, sleeper) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
@@ -112,19 +111,19 @@ impl SocketBell {
     /// Wakes the front lane, if it sleeps. Call after the push.
     pub fn ring(&self) {
         if self.asleep.take() {
-            // A full socket means that a wake-up is already on its way; a
-            // closed one, that the front lane has ended. Neither needs this byte.
+            // If the socket is full, a wake-up is on its way already. If it is closed, the front
+            // lane has ended. Neither needs this byte.
             let _ = (&self.socket).write(&[1]);
         }
     }
 
-    /// Front lane: announce sleep; then look at the rings again, and sleep
-    /// only if they are still empty.
+    /// For the front lane: announces sleep. It must look at the rings once more, and sleep only if
+    /// they are still empty.
     pub fn announce(&self) {
         self.asleep.announce();
     }
 
-    /// Front lane: awake.
+    /// For the front lane: it is awake.
     pub fn withdraw(&self) {
         self.asleep.withdraw();
     }

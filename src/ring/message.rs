@@ -1,6 +1,5 @@
-//! What travels between the front lane and the decode lane: one preallocated
-//! [`Batch`], which goes down filled with rows and comes back filled with
-//! samples.
+//! The messages between the front lane and the decode lane: a preallocated [`Batch`] goes down with
+//! rows and comes back with samples.
 
 use std::sync::Arc;
 
@@ -9,50 +8,48 @@ use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
 use crate::types::{Owner, Position, Sampling, SlotId, TokenId};
 
-/// One step: what the scheduler asks for, and what the decode lane made of it.
+/// One step: the scheduler's plan, and the decode lane's answers.
 ///
-/// **Invariant:** all batches are allocated at start-up. They circulate; a
-/// step allocates none.
+/// **Invariant:** all batches are allocated at the start and reused. No step allocates one.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Steps count from 1, in the order they were planned.
+    /// The number of the step, from 1, in the order of planning.
     pub step: u64,
-    /// When the front lane sent it.
+    /// The time at which the front lane sent the batch.
     pub sent: Micros,
-    /// Slots whose KV cells are to be cleared before anything else.
+    /// Slots whose KV cells are cleared first.
     pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
-    /// Sequences that begin, after the clears, in this order.
+    /// Sequences that start, after the clears, in this order.
     pub starts: heapless::Vec<Start, { 2 * SLOTS_MAX }>,
-    /// The tokens to run, each sequence's in order of position.
+    /// The tokens to run. Rows of a sequence are in order of position.
     pub rows: heapless::Vec<Row, STEP_ROWS_MAX>,
-    /// How many of the rows are generated tokens.
+    /// The number of rows that are generated tokens.
     pub decode_rows: u32,
-    /// How many of the rows are tokens of prompts.
+    /// The number of rows that are prompt tokens.
     pub prefill_rows: u32,
 
-    /// Answer: one for each row that asked for it and was run.
+    /// Answer: one sample for each row that ran and asked for one.
     pub samples: heapless::Vec<Sample, SLOTS_MAX>,
-    /// Answer: the log-probabilities of those samples that were asked for them.
+    /// Answer: the log-probabilities of samples whose requests asked for them.
     pub logprobs: heapless::Vec<TokenLogprobs, SLOTS_MAX>,
-    /// Answer: sequences that this step failed. Their later rows are dropped
-    /// until they start again.
+    /// Answer: sequences that failed in this step. Their later rows are dropped until they restart.
     pub failed: heapless::Vec<Failed, SLOTS_MAX>,
     /// Answer: the model could not run the step.
     pub step_failed: bool,
-    /// Answer: because it took too long and was given up.
+    /// Answer: the step took too long and was aborted.
     pub aborted: bool,
-    /// Answer: rows not run because their sequence had ended in a step before.
+    /// Answer: rows that did not run because their sequence had ended in an earlier step.
     pub rows_dropped: u32,
     /// Answer: time inside the model, in microseconds.
     pub decode_us: u32,
     /// Answer: time in the sampler, in microseconds.
     pub sample_us: u32,
-    /// Answer: Rust heap allocations of the decode lane since the step before.
+    /// Answer: Rust heap allocations of the decode lane since the previous step.
     pub allocations: u32,
 }
 
 impl Batch {
-    /// Empties the batch for its next use; keeps its memory.
+    /// Empties the batch for its next use. It keeps its memory.
     pub fn clear(&mut self) {
         self.clears.clear();
         self.starts.clear();
@@ -76,92 +73,90 @@ impl Batch {
     }
 }
 
-/// A sequence begins in a slot, with the first tokens of what a slot holds; or
-/// begins again, after a step that failed.
+/// The start of a sequence in a slot, with a prefix that a slot holds. After a failed step, the
+/// restart of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
-    /// The slot and the generation that it now has.
+    /// The slot and its new generation.
     pub owner: Owner,
-    /// The slot that holds its beginning: its own, or another one.
+    /// The slot that holds the prefix: the sequence's own slot or another one.
     pub source: SlotId,
-    /// Where its first row goes: the tokens before are those of `source`. What
-    /// else its own slot holds is forgotten.
+    /// The position of the first row, which is the length of the prefix. Other tokens in the
+    /// sequence's slot are forgotten.
     pub keep: Position,
-    /// Tokens of the prompt; later ones are generated.
+    /// Tokens of the prompt. Later tokens are generated.
     pub prompt_tokens: u32,
-    /// How to choose its tokens.
+    /// How to sample tokens.
     pub sampling: Sampling,
-    /// What few ask for. Comes back as those of the slot's holder before, for the
-    /// front lane to drop: the decode lane frees nothing.
+    /// The less common sampling options. The batch returns with those of the slot's previous holder
+    /// for the front lane to drop, because the decode lane frees nothing.
     pub advanced: Option<Arc<AdvancedSampling>>,
-    /// What Mirostat's `mu` was after the token before.
+    /// Mirostat's `mu` after the previous token.
     pub mu: f32,
 }
 
-/// A sequence that a step failed.
+/// A sequence that failed in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// Which.
+    /// The sequence's slot and generation.
     pub owner: Owner,
-    /// Its next position: the tokens before are in the KV cache.
+    /// The next position. Earlier tokens are in the KV cache.
     pub next: Position,
 }
 
 /// One token of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// The sequence it belongs to.
+    /// The slot and generation of the row's sequence.
     pub owner: Owner,
-    /// Its place in that sequence. The decode lane holds the same number and
-    /// compares.
+    /// The token's position in its sequence. The decode lane compares it with its own count.
     pub position: Position,
-    /// The token itself, or where to find it.
+    /// The token, or the place to take it from.
     pub input: Input,
-    /// Choose a next token from this row's logits.
+    /// Sample the next token from this row's logits.
     pub sample: bool,
 }
 
-/// Where a row's token comes from.
+/// The source of a row's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A prompt token.
     Token(TokenId),
-    /// The carry: the token that this sequence samples in the step before,
-    /// which had not run yet when this row was planned.
+    /// The sequence's sample from the previous step, which had not run when this row was planned.
     Carry,
 }
 
-/// A chosen token.
+/// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// The sequence that goes on with it.
+    /// The slot and generation of the sequence.
     pub owner: Owner,
     /// The token.
     pub token: TokenId,
-    /// It is an end-of-generation token: the decode lane runs no further row
-    /// of this sequence.
+    /// The token ends the generation. The decode lane runs no further row of this sequence.
     pub end: bool,
-    /// It ends because its constraint could not be followed any further: the text is
-    /// not what was asked for.
+    /// The sequence ends because its constraint could not be followed any further. Its text breaks
+    /// the constraint.
     pub broken: bool,
-    /// Which of the batch's `logprobs` are its own, if it was asked for them.
+    /// The index in the batch's `logprobs`, if the request asked for them.
     pub logprobs: Option<u16>,
-    /// What Mirostat's `mu` is after it: the sequence may have to go on elsewhere.
+    /// Mirostat's `mu` after this token. The scheduler keeps it, in case the sequence moves to
+    /// another slot.
     pub mu: f32,
 }
 
-/// Natural logarithms of probabilities, of the whole vocabulary's softmax over the
-/// model's own logits.
+/// Natural logarithms of probabilities: the softmax of the model's raw logits over the whole
+/// vocabulary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenLogprobs {
-    /// The chosen token's.
+    /// The log-probability of the sampled token.
     pub logprob: f32,
-    /// The most probable tokens', as many as were asked for, the largest first.
+    /// The most probable tokens, as many as requested, the most probable first.
     pub top: heapless::Vec<(TokenId, f32), TOP_LOGPROBS_MAX>,
 }
 
 impl TokenLogprobs {
-    /// What stands for a probability of 0, as OpenAI has it: JSON has no infinity.
-    /// No log-probability is smaller.
+    /// The log-probability that stands for a probability of 0, as in OpenAI's API, because JSON has
+    /// no infinity. No log-probability is smaller.
     pub const MIN: f32 = -9999.0;
 }

@@ -1,15 +1,15 @@
-//! The rings between the front lane and the lanes that work for it: typed pairs of SPSC queues
-//! and their bells.
+//! Links between the front lane and the lanes that work for it. A link has two SPSC rings and a
+//! bell for each side.
 //!
 //! ```text
 //! front lane --FrontLink--> [ring: Box<T>] --LaneLink--> another lane
 //!            <------------- [ring: Box<T>] <------------
 //! ```
 //!
-//! What goes down comes back. To the decode lane these are batches, to the prepare lane and the
-//! embed lane pieces of work.
+//! Every item that goes down comes back. The decode lane gets batches. The prepare lane and the
+//! embed lane get tasks.
 //!
-//! **Invariant:** a push never waits. Both rings hold everything that is in flight.
+//! **Invariant:** a push never waits, because both rings have room for every item in flight.
 
 pub mod bell;
 pub mod message;
@@ -25,7 +25,7 @@ pub struct FrontLink<T> {
     down: Producer<Box<T>>,
     up: Consumer<Box<T>>,
     lane_bell: Arc<ThreadBell>,
-    /// Sent and not yet received. At most the ring's capacity, so `up` has a place for each.
+    /// Items sent and not yet received. `up` has room for all of them.
     in_flight: usize,
 }
 
@@ -38,8 +38,8 @@ pub struct LaneLink<T> {
     spin: Duration,
 }
 
-/// Both ends of a link that `capacity` items may be in. `front_bell` wakes the front lane.
-/// `spin` is how long the other lane polls an empty ring before it parks.
+/// Makes both ends of a link with room for `capacity` items. `front_bell` wakes the front lane. The
+/// other lane polls an empty ring for `spin` before it parks.
 pub fn link<T>(
     capacity: usize,
     front_bell: Arc<SocketBell>,
@@ -55,10 +55,9 @@ pub fn link<T>(
 }
 
 impl<T> FrontLink<T> {
-    /// Hands an item over.
+    /// Sends an item to the lane.
     ///
-    /// # Errors
-    /// The item itself, when as many are in flight as the link holds.
+    /// # Errors Returns the item if the link is full.
     pub fn send(&mut self, item: Box<T>) -> Result<(), Box<T>> {
         if self.in_flight == self.down.buffer().capacity() {
             return Err(item);
@@ -69,7 +68,7 @@ impl<T> FrontLink<T> {
         Ok(())
     }
 
-    /// The next item that came back, if one has.
+    /// The next item that came back, if there is one.
     pub fn receive(&mut self) -> Option<Box<T>> {
         let item = self.up.pop().ok()?;
         self.in_flight -= 1;
@@ -89,8 +88,7 @@ impl<T> Drop for FrontLink<T> {
 }
 
 impl<T> LaneLink<T> {
-    /// The next item, waiting for one. `None` once the front lane is gone and everything that it
-    /// sent has been received.
+    /// Waits for the next item. `None` if the front lane is gone and every item has been received.
     pub fn receive(&mut self) -> Option<Box<T>> {
         self.lane_bell.wait(self.spin, || !self.down.is_empty());
         self.down.pop().ok()
