@@ -1,9 +1,10 @@
-//! The burst: requests that share a prefix arrive at once. A server that
-//! computes the prefix once answers the last of them about as soon as the
-//! first; one that computes it for each makes the last wait for all.
+//! The burst scenario: requests that share a prefix arrive at once.
 //!
-//! One such request goes alone before, with another prefix of the same length,
-//! so that nothing of it is remembered.
+//! A server that computes the prefix once answers the last request almost as soon as the first. A
+//! server that computes the prefix for each request makes the last one wait for all others.
+//!
+//! One such request is sent alone first, as a baseline. Its prefix has the same length and other
+//! tokens, so that the server's prefix cache cannot help the burst.
 
 use super::latency::Latency;
 use super::load::{Load, Outcome, RequestResult, run as run_load, run_alone};
@@ -11,23 +12,23 @@ use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Notes, Table, scenario_json};
 
-/// What to send.
+/// The requests of a burst.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The prompts that share a prefix.
     pub prompts: Vec<Vec<u32>>,
-    /// Tokens of that prefix.
+    /// Tokens of the shared prefix.
     pub prefix_len: usize,
-    /// The one that is sent alone.
+    /// The prompt that is sent alone.
     pub alone: Vec<u32>,
-    /// Requests to send before.
+    /// Prompts of the warm-up requests.
     pub warmups: Vec<Vec<u32>>,
 }
 
-/// Runs it against the server that `base` names.
+/// Runs the burst against the server that `base` names.
 ///
 /// # Errors
-/// A sentence, when it could not begin, or the request alone failed.
+/// A message, when the burst could not start or the request sent alone failed.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let progress = Progress::start(show_progress, plan.prompts.len() + 1, "burst");
     let alone = run_alone(base, &plan.alone, &plan.warmups, "the request alone", |completed| {

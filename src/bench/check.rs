@@ -1,5 +1,5 @@
-//! Whether the flags of `corelane bench serve` make sense together, as far as clap does
-//! not know it.
+//! Checks the flags of `corelane bench serve` that clap cannot check by itself: ranges and
+//! combinations.
 
 use super::args::{Backend, BenchServeArgs, CHAT_PATH, Scenario};
 use super::goodput::{Limit, LimitOn};
@@ -8,10 +8,10 @@ use super::workload::Form;
 use crate::limits::{BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX, BENCH_ROUNDS_MAX};
 
 impl BenchServeArgs {
-    /// Checks what clap does not.
+    /// Checks ranges and combinations of flags.
     ///
     /// # Errors
-    /// A sentence that says what would be right.
+    /// A message that says which values are allowed.
     pub fn check(&self) -> Result<(), String> {
         let within = |flag: &str, value: usize, most: usize| match value {
             0 => Err(format!("{flag} is 0; it must be at least 1")),
@@ -48,7 +48,7 @@ impl BenchServeArgs {
         self.timeout().map(drop)
     }
 
-    /// Tokens of all prompts of a round, at most: they are drawn before it begins.
+    /// Upper bound on the prompt tokens of a round. All of them are drawn before the round starts.
     fn prompt_tokens_max(&self) -> Result<u64, String> {
         let most = u64::from(*lengths(self.random_input_len, self.range_ratio())?.end());
         let (own, prefix) = (u64::from(self.random_input_len), u64::from(self.prefix_len()));
@@ -106,7 +106,7 @@ impl BenchServeArgs {
         Ok(())
     }
 
-    /// What was given has to be of use.
+    /// Refuses flags that the scenario does not use.
     fn check_scenario(&self) -> Result<(), String> {
         use Scenario::{Burst, Load, Stall, Turns};
         let used_by: [(&str, bool, &[Scenario]); 11] = [

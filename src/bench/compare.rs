@@ -1,8 +1,7 @@
-//! Rounds: the same scenario several times, against one server or two in turns
-//! (A B A B …), with the ratio of each pair.
+//! Compares rounds: one scenario several times, on one server or on two in turns (A B A B …).
 //!
-//! On a machine that others share, a time means little by itself, and the ratio
-//! of two that were taken one after the other means more.
+//! With two servers, each round gives a ratio of the two. On a shared machine the ratio of two
+//! measurements taken one after the other is more reliable than either time.
 
 use serde_json::{Map, Value, json};
 
@@ -10,16 +9,16 @@ use super::failure;
 use super::report::{Measure, Measured, Notes, digits};
 use super::stats::Sorted;
 
-/// One number over all rounds.
+/// One measure over all rounds.
 struct Row<'a> {
     measure: &'a Measure,
-    /// For each server, the rounds in which it could be taken.
+    /// The values of each server, from the rounds in which it was measured.
     values: Vec<Sorted>,
-    /// First / second, for each round in which both could be taken.
+    /// First / second, from the rounds in which both were measured.
     pairs: Vec<f64>,
 }
 
-/// The rows of `rounds`, `[rounds][servers]`.
+/// The rows of `rounds`, which is `[rounds][servers]`.
 fn rows(rounds: &[Vec<Measured>]) -> Vec<Row<'_>> {
     let Some(first) = rounds.first() else { return Vec::new() };
     let row = |measure| {
@@ -88,7 +87,7 @@ pub fn table(rounds: &[Vec<Measured>], urls: &[&str]) -> String {
     text
 }
 
-/// What there is to say of one server over all rounds, if anything.
+/// The notes and failures of one server over all rounds.
 fn said_of(rounds: &[Vec<Measured>], side: usize) -> Vec<String> {
     let (mut completed, mut failed, mut notes) = (0, 0, Notes::default());
     for measured in rounds.iter().map(|round| &round[side]) {
@@ -105,7 +104,8 @@ fn said_of(rounds: &[Vec<Measured>], side: usize) -> Vec<String> {
     said
 }
 
-/// The rounds in which two servers generated different numbers of tokens, if any.
+/// One line for each round in which the two servers generated different numbers of tokens, below a
+/// heading line. Empty when there is none.
 fn unequal_work(rounds: &[Vec<Measured>]) -> Vec<String> {
     let differing = |(index, round): (usize, &Vec<Measured>)| {
         let [first, second] = &round[..] else { return None };
@@ -132,7 +132,7 @@ fn spread(values: &Sorted, shown: fn(f64) -> String) -> String {
     }
 }
 
-/// All rounds, with the spread of each number and, for two servers, the ratios.
+/// The JSON of all rounds, with the spread of each number and, for two servers, the ratios.
 pub fn json(rounds: &[Vec<Measured>]) -> Map<String, Value> {
     let names: &[&str] = &["first", "second"];
     let of_round = |round: &Vec<Measured>| -> Value {
@@ -250,7 +250,7 @@ mod tests {
             "  round 3: 10 and 9 output tokens",
         ];
         assert_eq!(notes_of(&rounds, &both), expected);
-        // Where there is nothing to say, nothing is said, nor where nothing was counted.
+        // Plain rounds give no notes. Rounds without a token count give none on unequal work.
         let uncounted = Measured { output_tokens: None, ..plain() };
         assert!(notes_of(&[vec![plain(), plain()]], &both).is_empty());
         assert!(notes_of(&[vec![uncounted, plain()]], &both).is_empty());

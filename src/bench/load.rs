@@ -1,8 +1,7 @@
-//! A load on one server: which requests, when, and how many at once; and what
-//! came of them.
+//! Sends a load to one server and returns the result of each request.
 //!
-//! [`run`] is all there is to it. It blocks the calling thread, on which it
-//! runs its own single-threaded runtime, and opens its own connections.
+//! [`run`] is the entry point. It blocks the calling thread, runs its own single-threaded runtime
+//! on it, and opens its own connections.
 //!
 //! ```no_run
 //! use corelane::bench::load::{Load, run};
@@ -35,25 +34,25 @@ pub use super::workload::{Form, Load};
 use crate::clock::cpu_time;
 use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_REQUESTS_MAX};
 
-/// What came of a [`Load`].
+/// The results of a [`Load`].
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// From the beginning to the last response, warm-ups excluded.
+    /// From the first request to the last response, without warm-ups.
     pub duration: Duration,
-    /// In the order of [`Load::prompts`].
+    /// One result per request, in the order of [`Load::prompts`].
     pub requests: Vec<RequestResult>,
-    /// What the calling thread spent on it, warm-ups excluded.
+    /// CPU time of the calling thread, without warm-ups.
     pub client_cpu: Duration,
-    /// Connections opened after the beginning; 0 when all were reused.
+    /// Connections opened after the start of the run; 0 when all requests reused open connections.
     pub connections_opened: u64,
-    /// Requests sent again, since a used connection closed without an answer.
+    /// Requests sent again because a reused connection closed without an answer.
     pub requests_resent: u64,
 }
 
-/// Sends one request by itself, which is to go well: what others are held against.
+/// Sends one request alone, as a baseline for other measurements.
 ///
 /// # Errors
-/// As [`run`]; and when the request, called `what`, failed.
+/// The errors of [`run`]. Also when the request failed; the message then begins with `what`.
 pub fn run_alone(
     base: &Load,
     prompt: &[u32],
@@ -69,15 +68,15 @@ pub fn run_alone(
     }
 }
 
-/// Runs a load to its end. `progress` is told how many requests have ended.
+/// Runs a load to its end. Calls `progress` with the number of requests that have ended.
 ///
-/// All connections that will be needed at once are open before the time begins
-/// (where arrivals are spread and nothing bounds how many overlap, those beyond
-/// the first are opened on the way, before a request's own clock starts).
+/// All connections that the load needs at once are opened before the clock starts. There is one
+/// exception: with spread arrivals and no limit on concurrency, the number is not known. Then one
+/// connection is opened ahead, and each further one before its request's own clock starts.
 ///
 /// # Errors
-/// A sentence, when it could not begin: it makes no sense, the server cannot be
-/// reached, or a warm-up failed. What happens later is in the results.
+/// A message, when the run could not start: the load is invalid, the server is unreachable, or a
+/// warm-up failed. Later failures are in the results.
 pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> {
     check(load)?;
     let path = path(&load.endpoint)?;
@@ -109,7 +108,7 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
 /// Sends requests whose results do not count.
 ///
 /// # Errors
-/// A sentence, when one of them fails.
+/// A message, when one of them fails.
 pub(super) async fn warm_up(
     client: &Client,
     path: &Uri,
@@ -123,8 +122,7 @@ pub(super) async fn warm_up(
     }
 }
 
-/// Sends each request at its time, at most `at_once` at a time, first come,
-/// first served.
+/// Sends each request at its arrival time, in order, with at most `at_once` in flight.
 async fn drive(
     client: &Client,
     path: &Uri,
@@ -174,16 +172,16 @@ fn check(load: &Load) -> Result<(), String> {
     Ok(())
 }
 
-/// The path of a request.
+/// The request path.
 ///
 /// # Errors
-/// A sentence, when it is none.
+/// A message, when `endpoint` is not a valid path.
 pub(super) fn path(endpoint: &str) -> Result<Uri, String> {
     let uri = Uri::try_from(endpoint).ok().filter(|_| endpoint.starts_with('/'));
     uri.ok_or_else(|| format!("{endpoint:?} is not a path; one looks like /v1/completions"))
 }
 
-/// The requests of a load, with their bodies written.
+/// Prepares all requests of a load, with their bodies.
 fn prepare(load: &Load) -> Vec<PreparedRequest> {
     let request = |(index, prompt): (usize, &Vec<u32>)| {
         let max_tokens = load.output_lens.get(index).copied().unwrap_or(load.output_tokens);
@@ -192,7 +190,7 @@ fn prepare(load: &Load) -> Vec<PreparedRequest> {
     load.prompts.iter().enumerate().map(request).collect()
 }
 
-/// One request in the manner of `load`.
+/// Prepares one request with the options of `load`.
 pub(super) fn prepared(
     load: &Load,
     prompt: &[u32],
@@ -214,10 +212,10 @@ fn connections_ahead(load: &Load) -> usize {
     if all_needed { at_once.min(BENCH_CONNECTIONS_AHEAD_MAX) } else { 1 }
 }
 
-/// Runs a future on this thread alone.
+/// Runs a future on the current thread alone.
 ///
 /// # Errors
-/// A sentence, when the runtime cannot be made.
+/// A message, when the runtime cannot be created.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the client: {error}"))?;

@@ -1,4 +1,4 @@
-//! What an OpenAI-style server says, in an event or in a whole response.
+//! Parses the JSON of an OpenAI-style server, from one event or from a whole response.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,20 @@ use serde_json::Value;
 
 use crate::limits::BENCH_MESSAGE_CHARS_MAX;
 
-/// One event, or one whole response.
+/// The parsed JSON of one event or of one whole response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// It has a choice that says more than whose message it is: a token, or
-    /// more than one.
+    /// Whether a choice carries more than the message's role: one or more tokens.
     pub has_choices: bool,
-    /// A choice says why it ended.
+    /// Whether a choice has a finish reason.
     pub is_finished: bool,
-    /// Tokens as the server counts them.
+    /// Token counts from the server.
     pub usage: Option<Usage>,
-    /// An error in place of an answer.
+    /// The message of an error that the server sent instead of an answer.
     pub error: Option<String>,
 }
 
-/// Tokens of a request; what a server leaves out is `None`.
+/// Token counts of a request; `None` where the server omits one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt.
@@ -41,13 +40,13 @@ struct Wire<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
-    /// A completion's.
+    /// The text of a completion.
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
-    /// What is new in a chat that is streamed.
+    /// The new part of a chat message, in a stream.
     #[serde(borrow)]
     delta: Option<Said<'a>>,
-    /// All of a chat that is not.
+    /// The whole chat message, without streaming.
     #[serde(borrow)]
     message: Option<Said<'a>>,
     finish_reason: Option<IgnoredAny>,
@@ -59,17 +58,17 @@ struct Said<'a> {
     tool_calls: Option<IgnoredAny>,
     #[serde(borrow)]
     content: Option<Cow<'a, str>>,
-    /// What it thinks, in most servers' words.
+    /// The reasoning text, under the name that most servers use.
     #[serde(borrow)]
     reasoning_content: Option<Cow<'a, str>>,
-    /// And in vllm's.
+    /// The reasoning text, under vllm's name.
     #[serde(borrow)]
     reasoning: Option<Cow<'a, str>>,
 }
 
 impl Choice<'_> {
-    /// It only says whose message it is. The first event of a chat may, before any
-    /// token has been computed, so it is none.
+    /// Returns whether the choice only announces the message's role. The first event of a chat may
+    /// do that before any token is computed, so it does not count as a token.
     fn is_heading(&self) -> bool {
         self.delta.as_ref().is_some_and(|delta| {
             let said = [&delta.content, &delta.reasoning_content, &delta.reasoning];
@@ -80,10 +79,10 @@ impl Choice<'_> {
     }
 }
 
-/// Reads an event's data or a response's body, and adds its text to `text`.
+/// Parses an event's data or a response's body, and appends its text to `text`.
 ///
 /// # Errors
-/// A sentence, when it is not of the form.
+/// A message, when the JSON does not have the expected form.
 pub fn read(json: &[u8], text: &mut String) -> Result<Reply, String> {
     let wire: Wire<'_> = serde_json::from_slice(json)
         .map_err(|error| format!("{error}: {}", shown(&String::from_utf8_lossy(json))))?;
@@ -109,7 +108,7 @@ pub fn error_message(body: &[u8]) -> String {
     }
 }
 
-/// `{"message": "…"}` or `"…"` to the message, anything else to itself.
+/// The message of `{"message": "…"}` or `"…"`; any other value as JSON text.
 fn message_of(error: &Value) -> String {
     match error.get("message").unwrap_or(error) {
         Value::String(message) => shown(message),
@@ -117,8 +116,7 @@ fn message_of(error: &Value) -> String {
     }
 }
 
-/// What a server wrote, fit for a terminal: bounded, on one line, and without
-/// control characters.
+/// Makes a server's text safe to print: bounded in length, on one line, without control characters.
 pub fn shown(text: &str) -> String {
     let mut shown: String = text
         .chars()

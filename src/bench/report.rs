@@ -1,4 +1,4 @@
-//! Tables, in the form of `vllm bench serve`'s, and the numbers in them.
+//! Tables in the style of `vllm bench serve`, and the numbers in them.
 
 use std::fmt::{Display, Write};
 
@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::failure::{self, Failures};
 
-/// Characters of a table's line.
+/// Width of a table in characters.
 const WIDTH: usize = 50;
-/// Characters of a row's name.
+/// Width of a row's name in characters.
 const NAME_WIDTH: usize = 40;
 
 /// A table under construction.
@@ -18,24 +18,24 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table that begins with a title.
+    /// Starts a table with a title.
     pub fn new(title: &str) -> Self {
         let mut table = Self::default();
         table.line(&format!("{:=^WIDTH$}", format!(" {title} ")));
         table
     }
 
-    /// A heading for what follows.
+    /// Adds a heading.
     pub fn heading(&mut self, text: &str) {
         self.line(&format!("{text:-^WIDTH$}"));
     }
 
-    /// A name and a value.
+    /// Adds a row with a name and a value.
     pub fn row(&mut self, name: &str, value: impl Display) {
         self.line(&format!("{:<NAME_WIDTH$} {value}", format!("{name}:")));
     }
 
-    /// A number (see [`digits`]), or the word for one that could not be taken.
+    /// Adds a row with a number (see [`digits`]), or with "not taken" for `None`.
     pub fn number(&mut self, name: &str, value: Option<f64>) {
         match value {
             Some(value) => self.row(name, digits(value)),
@@ -43,12 +43,12 @@ impl Table {
         }
     }
 
-    /// A line as it is.
+    /// Adds a line unchanged.
     pub fn line(&mut self, text: &str) {
         writeln!(self.text, "{text}").expect("memory");
     }
 
-    /// What went wrong, if anything did.
+    /// Adds the failures under a heading, if there are any.
     pub fn failures(&mut self, failures: &Failures) {
         if !failures.is_empty() {
             self.heading("Failures");
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// What there is to say, if anything.
+    /// Adds the notes under a heading, if there are any.
     pub fn notes(&mut self, notes: &Notes) {
         let lines = notes.lines();
         if !lines.is_empty() {
@@ -69,14 +69,14 @@ impl Table {
         }
     }
 
-    /// The table, with its last line.
+    /// Returns the text of the table, with its closing line.
     pub fn end(mut self) -> String {
         self.line(&"=".repeat(WIDTH));
         self.text
     }
 }
 
-/// A number with two decimals, or with four when it is less than one.
+/// Formats a number with two decimals, or with four when its magnitude is below 1.
 pub fn digits(value: f64) -> String {
     if value.abs() < 1.0 { format!("{value:.4}") } else { format!("{value:.2}") }
 }
@@ -84,34 +84,34 @@ pub fn digits(value: f64) -> String {
 /// A number that can be compared between rounds and servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
-    /// Its key in a result file.
+    /// Key in a result file.
     pub key: String,
-    /// Its name in a table, with the unit.
+    /// Name in a table, with the unit.
     pub name: String,
-    /// The number; `None` when it could not be taken.
+    /// The number; `None` when it was not measured.
     pub value: Option<f64>,
 }
 
 impl Measure {
-    /// A number with its key and name.
+    /// Creates a measure.
     pub fn new(key: impl Into<String>, name: impl Into<String>, value: Option<f64>) -> Self {
         Self { key: key.into(), name: name.into(), value }
     }
 }
 
-/// What a reader has to know about the numbers, as counts of requests.
+/// Counts of requests that a reader needs to judge the numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Sent again, since a used connection closed without an answer.
+    /// Requests sent again because a reused connection closed without an answer.
     pub resent: u64,
-    /// Completed, and the server did not count their tokens.
+    /// Completed requests whose tokens the server did not count.
     pub uncounted: usize,
-    /// Completed with fewer tokens than they asked for.
+    /// Completed requests that got fewer tokens than they asked for.
     pub short: usize,
 }
 
 impl Notes {
-    /// A sentence for each that is not zero.
+    /// One sentence for each count above zero.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.resent > 0 {
@@ -130,32 +130,31 @@ impl Notes {
     }
 }
 
-/// What one run of a scenario against one server gave.
+/// The result of one scenario on one server, in one round.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// For a person who ran it once.
+    /// The table that is printed for a single round.
     pub table: String,
-    /// What can be compared.
+    /// The numbers that are compared between rounds and servers.
     pub measures: Vec<Measure>,
-    /// For a result file.
+    /// The entries for a result file.
     pub json: Map<String, Value>,
-    /// Requests that completed.
+    /// Number of requests that completed.
     pub completed: usize,
-    /// What went wrong.
+    /// The failed requests.
     pub failures: Failures,
-    /// What a reader has to know about the numbers.
+    /// Counts that a reader needs to judge the numbers.
     pub notes: Notes,
-    /// Tokens generated, all requests together; `None` where no number depends
-    /// on them.
+    /// Tokens generated by all requests together; `None` where no measure depends on them.
     pub output_tokens: Option<u64>,
 }
 
-/// A JSON object of numbers; one that was not taken is null.
+/// The measures as a JSON object, with null for `None`.
 pub fn numbers(measures: &[Measure]) -> Map<String, Value> {
     measures.iter().map(|measure| (measure.key.clone(), measure.value.into())).collect()
 }
 
-/// Measures as JSON, with what every scenario's result has.
+/// The measures as JSON, with the fields that every scenario's result has.
 pub fn scenario_json(
     measures: &[Measure],
     completed: usize,

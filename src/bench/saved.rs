@@ -1,4 +1,4 @@
-//! The result file: vllm's keys, so that its readers can be used.
+//! Writes the result file, with vllm's keys, so that tools for vllm's files can read it.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::workload::Form;
 /// Writes the file of `--save-result`.
 ///
 /// # Errors
-/// A sentence, when it cannot be written.
+/// A message, when the file cannot be written.
 pub fn save(
     args: &BenchServeArgs,
     urls: &[String],
@@ -32,7 +32,7 @@ pub fn save(
     std::fs::write(&path, text).map_err(|error| format!("cannot write {shown}: {error}"))
 }
 
-/// What was asked for, as far as the scenario uses it.
+/// The settings of the run, limited to those that the scenario uses.
 fn setup(
     args: &BenchServeArgs,
     urls: &[String],
@@ -87,7 +87,7 @@ fn setup(
     object
 }
 
-/// `--result-filename` in `--result-dir`; the name is vllm's by default.
+/// The path of the file: `--result-filename`, or a name in vllm's form, in `--result-dir`.
 fn path(args: &BenchServeArgs, models: &[Option<&str>], date: &str) -> PathBuf {
     let of_run = || {
         let concurrency =
@@ -101,7 +101,7 @@ fn path(args: &BenchServeArgs, models: &[Option<&str>], date: &str) -> PathBuf {
     args.result_dir.clone().unwrap_or_default().join(name)
 }
 
-/// `20261121-065900`, in UTC.
+/// The date and time in UTC, such as `20261121-065900`.
 fn date(now: OffsetDateTime) -> String {
     format!(
         "{:04}{:02}{:02}-{:02}{:02}{:02}",

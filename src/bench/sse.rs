@@ -1,50 +1,50 @@
-//! Server-sent events: bytes in, as the network cuts them; events out.
+//! Parses server-sent events from pieces of bytes as the network delivers them.
 //!
-//! As the HTML standard has it: lines end with LF, CR LF or CR; a line that
-//! begins with a colon is a comment; several `data` lines of one event are
-//! joined; what follows the last blank line is no event.
+//! The format is that of the HTML standard. Lines end with LF, CR LF or CR. A line that begins with
+//! a colon is a comment. Several `data` lines of one event are joined with LF. Text after the last
+//! blank line is not an event.
 //!
-//! **Invariant:** any bytes, cut anywhere, give the same events as the same
-//! bytes in one piece, and never a panic.
+//! **Invariant:** any bytes, cut anywhere, give the same events as the same bytes in one piece. No
+//! bytes cause a panic.
 
 use memchr::memchr2;
 
 use crate::limits::BENCH_EVENT_BYTES_MAX;
 
-/// What a server sent.
+/// One event from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// `data: …`
+    /// The data of a `data: …` event.
     Data(&'a [u8]),
-    /// `event: error` with data; or a field called `error`, as llama-server
-    /// once had it.
+    /// The data of an `event: error`, or of a field called `error` (an old form of llama-server).
     Error(&'a [u8]),
 }
 
-/// One event has more than [`BENCH_EVENT_BYTES_MAX`] bytes.
+/// The error of an event with more than [`BENCH_EVENT_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// The state between two pieces.
+/// A parser that keeps its state between pieces.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The beginning of a line whose end has not come.
+    /// The start of a line whose end has not arrived yet.
     partial: Vec<u8>,
-    /// The data of the event being read, each line with an LF after it.
+    /// The data of the current event, with an LF after each line.
     data: Vec<u8>,
     has_data: bool,
     is_error: bool,
-    /// The last piece ended with CR: an LF at once after it is the same end.
+    /// The last piece ended with CR, so an LF at the start of the next piece belongs to that line
+    /// end.
     after_cr: bool,
-    /// A line has been read, so a byte order mark is none any more.
+    /// A line has been read, so a byte order mark is no longer skipped.
     begun: bool,
 }
 
 impl Parser {
-    /// Reads one piece and hands on what it completes.
+    /// Parses one piece and calls `on_event` for each event that it completes.
     ///
     /// # Errors
-    /// [`TooLong`]; the parser is of no use afterwards.
+    /// [`TooLong`]; the parser must not be used afterwards.
     pub fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -64,7 +64,7 @@ impl Parser {
                 whole.extend_from_slice(line);
                 self.read_line(&whole, on_event);
                 whole.clear();
-                self.partial = whole; // and its memory
+                self.partial = whole; // keeps the allocation
             }
             self.after_cr = rest == b"\r";
             bytes = rest.strip_prefix(b"\r\n").unwrap_or(&rest[1..]);
@@ -86,8 +86,8 @@ impl Parser {
         if line.is_empty() {
             return self.dispatch(on_event);
         }
-        // A line without a colon is a field without a value; a comment is a
-        // field without a name.
+        // A line without a colon is a field with an empty value. A comment is a field with an empty
+        // name.
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (field, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The events of `pieces`; errors begin with `!`.
+    /// The events of `pieces`; error events are prefixed with `!`.
     fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
         let mut parser = Parser::default();
         let mut found = Vec::new();

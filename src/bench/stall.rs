@@ -1,12 +1,15 @@
-//! The stall: streams run, and a long prompt arrives. How long do they stop
-//! for it, and what does it wait for them?
+//! The stall scenario: a long prompt arrives while streams run.
 //!
-//! In one run, on one server: the long prompt alone (another of the same
-//! length, so that nothing is remembered); then the streams by themselves
-//! ("before"); then the long prompt among them, until its first token
-//! ("during"). A gap between two tokens that touches the time from the write of
-//! the long prompt to its first token is one during it, so a stream that stops
-//! at once and goes on just after is not missed.
+//! It measures how long the streams stop for the prompt, and how long the prompt waits for them.
+//!
+//! One run on one server has three parts:
+//! 1. A long prompt alone. It has the same length as the later one and other tokens, so that no
+//!    prefix cache helps.
+//! 2. The streams alone ("before").
+//! 3. The long prompt beside the streams, until its first token ("during").
+//!
+//! A gap between two tokens counts as "during" when it overlaps the time from the write of the long
+//! prompt to its first token. This includes a stream that stops at once and continues just after.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -27,43 +30,42 @@ use super::result::PreparedRequest;
 use super::stats::Sorted;
 use crate::clock::cpu_time;
 
-/// Gaps of each stream before the long prompt is sent. With the usual four
-/// streams the 99th percentile has two hundred to choose from.
+/// Gaps of each stream before the long prompt is sent. With the default of four streams, the 99th
+/// percentile is taken from two hundred gaps.
 const GAPS_BEFORE: usize = 50;
-/// The long prompt's first token is all that is asked of it.
+/// The long prompt only needs its first token.
 const LONG_OUTPUT_TOKENS: u32 = 1;
 
-/// What to send.
+/// The requests of a stall.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The streams' prompts.
+    /// The prompts of the streams.
     pub streams: Vec<Vec<u32>>,
-    /// Tokens that each stream asks for; it must not end before the long
-    /// prompt's first token.
+    /// `max_tokens` of each stream. A stream must not end before the long prompt's first token.
     pub stream_tokens: u32,
-    /// The long prompt.
+    /// The long prompt that is sent beside the streams.
     pub long: Vec<u32>,
-    /// The one that is sent alone.
+    /// The long prompt that is sent alone.
     pub long_alone: Vec<u32>,
-    /// Requests to send before.
+    /// Prompts of the warm-up requests.
     pub warmups: Vec<Vec<u32>>,
 }
 
-/// What came of it; gaps in milliseconds.
+/// The results of a stall; gaps are in milliseconds.
 struct Stall {
     before: Sorted,
     during: Sorted,
     ttft: Duration,
     ttft_alone: Duration,
     client_cpu: Duration,
-    /// Requests sent again.
+    /// Number of requests sent again.
     resent: u64,
 }
 
-/// Runs it against the server that `base` names.
+/// Runs the stall against the server that `base` names.
 ///
 /// # Errors
-/// A sentence, when a request fails or a stream ends too early.
+/// A message, when a request fails or a stream ends too early.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let path = path(&base.endpoint)?;
     let client = Client::new(&base.address, base.api_key.as_deref(), base.timeout)?;
@@ -108,7 +110,7 @@ async fn measure(
         events.wait_until(have_settled).await;
         let long = completed(client.complete(path, &long, origin, |_| ()).await)?;
         let first = origin + long.started + long.ttft;
-        // The gaps that were open then are closed.
+        // Wait until each stream has closed the gap that was open at the long prompt's first token.
         events.wait_until(|times| times.iter().all(|t| t.last() > Some(&first))).await;
         Ok::<_, String>(long)
     });
@@ -119,7 +121,7 @@ async fn measure(
     progress.set(2);
     let client_cpu = cpu_time() - cpu;
     let resent = client.resent() - resent;
-    drop(running); // which closes the streams' connections: the server may stop
+    drop(running); // closes the streams' connections, so that the server can stop
     let written = origin + long.started;
     let (before, during) = split_gaps(&events.times.borrow(), written, written + long.ttft);
     Ok(Stall { before, during, ttft: long.ttft, ttft_alone: alone.ttft, client_cpu, resent })
@@ -144,7 +146,7 @@ fn ended_early(stream: Option<RequestResult>) -> String {
     }
 }
 
-/// When each stream's tokens came, told as they come.
+/// The arrival times of each stream's tokens, with a notification for each.
 struct Events {
     times: RefCell<Vec<Vec<Instant>>>, // [streams][tokens]
     changed: Notify,
@@ -167,7 +169,7 @@ impl Events {
     }
 }
 
-/// The moment from which all streams run: the last of their first tokens.
+/// The time from which all streams run: the latest of their first tokens.
 fn all_run_from(times: &[Vec<Instant>]) -> Option<Instant> {
     let firsts: Option<Vec<Instant>> = times.iter().map(|t| t.first().copied()).collect();
     firsts?.into_iter().max()
@@ -179,8 +181,10 @@ fn have_settled(times: &[Vec<Instant>]) -> bool {
     times.iter().all(|t| gaps(t) >= GAPS_BEFORE)
 }
 
-/// The gaps while all streams ran that ended before `written`, and those that
-/// touch the time from `written` to `first`.
+/// Splits the gaps into "before" and "during".
+///
+/// "Before" are the gaps that start when all streams run and end by `written`. "During" are the
+/// gaps that overlap the time from `written` to `first`.
 fn split_gaps(times: &[Vec<Instant>], written: Instant, first: Instant) -> (Sorted, Sorted) {
     let from = all_run_from(times).unwrap_or(written);
     let gaps = || times.iter().flat_map(|t| t.windows(2).map(|pair| (pair[0], pair[1])));
@@ -272,11 +276,12 @@ mod tests {
         let origin = Instant::now();
         let at = |ms| origin + Duration::from_millis(ms);
         let times = times(origin, &[&[0, 10, 20, 30, 95, 105, 115], &[15, 25, 33, 40, 60, 120]]);
-        // All run from 15; the long prompt is written at 31, its first token is at 100.
+        // All streams run from 15. The long prompt is written at 31, and its first token comes at
+        // 100.
         let (before, during) = split_gaps(&times, at(31), at(100));
         assert_eq!(before, [10.0, 10.0].into_iter().collect());
         assert_eq!(during, [65.0, 10.0, 8.0, 7.0, 20.0, 60.0].into_iter().collect());
-        // A server that stops all streams, and lets them go on just after.
+        // A server that stops all streams, and continues them just after the first token.
         let (_, during) = split_gaps(&times, at(61), at(94));
         assert_eq!(during.max(), Some(65.0));
     }

@@ -1,4 +1,4 @@
-//! A server to measure: where it is, and what it serves.
+//! The server under test: its address and its model.
 
 use std::time::Duration;
 
@@ -10,32 +10,31 @@ use super::client::Client;
 use super::load::{block_on, path};
 use super::reply::{error_message, shown};
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The URL, as it was given.
+    /// The URL, as given by the user.
     pub url: String,
-    /// `host:port`
+    /// Address of the server, as `host:port`.
     pub address: String,
-    /// The path in the URL, before every endpoint's; mostly empty.
+    /// The path in the URL, which prefixes every endpoint. Usually empty.
     pub prefix: String,
 }
 
 /// The first model of `GET /v1/models`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    /// Its name.
+    /// The model's name.
     pub id: Option<String>,
-    /// Tokens of its vocabulary, where the server tells (corelane and
-    /// llama-server do, in `meta.n_vocab`).
+    /// Size of the vocabulary in tokens. corelane and llama-server report it in `meta.n_vocab`.
     pub n_vocab: Option<u32>,
 }
 
 impl Target {
-    /// Reads a base URL, such as `http://127.0.0.1:8080`.
+    /// Parses a base URL, such as `http://127.0.0.1:8080`.
     ///
     /// # Errors
-    /// A sentence, when it is none that can be used.
+    /// A message, when the URL cannot be used.
     pub fn parse(url: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!(
@@ -67,10 +66,10 @@ impl Target {
         })
     }
 
-    /// Asks the server what it serves.
+    /// Asks the server which model it serves.
     ///
     /// # Errors
-    /// A sentence, when it does not say.
+    /// A message, when the server does not answer with a list of models.
     pub fn model(&self, api_key: Option<&str>, timeout: Duration) -> Result<Model, String> {
         let path = path(&format!("{}/v1/models", self.prefix))?;
         let client = Client::new(&self.address, api_key, timeout)?;

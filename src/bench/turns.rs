@@ -1,29 +1,31 @@
-//! Two turns of a conversation: the second prompt is the first with more behind it.
-//! A server that keeps what it has computed prefills only what is new.
+//! The turns scenario: two turns of a conversation.
 //!
-//! The answer of the first turn comes as text, so the second prompt goes on with
-//! tokens of its own in its place: all of them are new to the server.
+//! The second prompt is the first prompt with more tokens appended. A server that caches prefixes
+//! prefills only the appended tokens.
+//!
+//! The first turn's answer arrives as text, not as token ids. The second prompt therefore has
+//! random tokens in its place, and all of them are new to the server.
 
 use super::load::{Load, Outcome, run as run_load, run_alone};
 use super::metrics::{Manner, Metrics};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Notes, Table, scenario_json};
 
-/// What to send.
+/// The requests of the two turns.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The prompt of the first turn.
     pub first: Vec<u32>,
-    /// What the second prompt has behind it.
+    /// The tokens that the second prompt appends.
     pub more: Vec<u32>,
-    /// Requests to send before.
+    /// Prompts of the warm-up requests.
     pub warmups: Vec<Vec<u32>>,
 }
 
-/// Runs it against the server that `base` names.
+/// Runs the two turns against the server that `base` names.
 ///
 /// # Errors
-/// A sentence, when it could not begin, or the first turn failed.
+/// A message, when the run could not start or the first turn failed.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let progress = Progress::start(show_progress, 2, "turns");
     let first = run_alone(base, &plan.first, &plan.warmups, "the first turn", |completed| {
@@ -69,7 +71,7 @@ fn report(first: &Outcome, second: &Outcome, plan: &Plan) -> Measured {
         completed: metrics.completed,
         failures: metrics.failures,
         notes,
-        output_tokens: None, // times to a first token do not depend on them
+        output_tokens: None, // the TTFT does not depend on the number of output tokens
     }
 }
 

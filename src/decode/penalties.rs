@@ -1,13 +1,13 @@
-//! Penalties on tokens that the text has already: by one pass over its tokens, and
-//! none over the vocabulary.
+//! Penalties on tokens that the text already has. They pass over the text's tokens, not over the
+//! vocabulary.
 
 use super::history::History;
 use crate::types::{Sampling, TokenId};
 
-/// Repetition penalty over the last `repeat_last_n` tokens (Keskar et al.,
-/// 2019); presence and frequency penalties over the same, as in llama.cpp, or over the
-/// generated tokens, as OpenAI has it: `logit -= frequency * count + presence`. `counts` is all
-/// zeroes before and after, `[n_vocab]`, as `logits`.
+/// Applies the repetition penalty over the last `repeat_last_n` tokens (Keskar et al., 2019), and
+/// the presence and frequency penalties: `logit -= frequency * count + presence`. The latter two
+/// count the same window, as in llama.cpp, or the generated tokens, as in OpenAI's API. `counts` is
+/// all zeroes before and after the call, `[n_vocab]` like `logits`.
 pub(super) fn apply_penalties(
     counts: &mut [u32],
     logits: &mut [f32],
@@ -32,8 +32,8 @@ pub(super) fn apply_penalties(
     }
 }
 
-/// Calls `apply(token, count)` once for each distinct token, in linear time,
-/// with a table of counts that is all zeroes before and after.
+/// Calls `apply(token, count)` once for each distinct token, in linear time. `counts` is all zeroes
+/// before and after the call.
 fn for_each_distinct(counts: &mut [u32], tokens: &[TokenId], mut apply: impl FnMut(usize, u32)) {
     for token in tokens {
         counts[*token as usize] += 1;

@@ -1,31 +1,27 @@
-//! The long way from logits to a token: llama.cpp's samplers in any order, on
-//! a pool of tokens that grows smaller.
+//! llama.cpp's samplers in any order, on a shrinking pool of tokens.
 //!
-//! What most requests ask for goes through [`super::sampler`], which never makes
-//! a list of tokens. Here each sampler takes some out of the pool, or changes the
-//! logits of those that are in it. No sampler sorts: each finds the weight, the
-//! logit or the distance from which on it cuts, and one pass cuts.
+//! Most requests take the faster way of [`super::sampler`], which makes no list of tokens. Here
+//! each sampler removes tokens from the pool, or changes the logits of those in it. No sampler
+//! sorts: each finds the weight, logit or distance of its cut, and one pass cuts.
 //!
-//! The definitions are llama.cpp's. Of tokens that are all alike at the edge of a
-//! cut, all stay.
+//! The definitions are llama.cpp's. If several tokens are equal at the edge of a cut, all of them
+//! stay.
 //!
-//! **Invariant:** nothing here allocates: the pool has room for the vocabulary.
+//! **Invariant:** nothing here allocates, because the pool has room for the vocabulary.
 
 use super::largest::{Candidate, NARROW_K_MAX, keep_largest, kth_largest, max};
 use super::weights::{RADIX_BUCKETS, draw_from, exp_into, nucleus_floor, sum_of};
 use crate::types::chain::{Chain, SamplerKind};
 use crate::types::{Sampling, TokenId};
 
-/// Temperatures under this are greedy: no second-best logit has a chance, and
-/// dividing by them would overflow.
+/// Temperatures below this are greedy: the second-best logit has no chance, and a division could
+/// overflow.
 pub(super) const GREEDY_BELOW: f32 = 1e-3;
 
-/// Beyond any logit that says something, and far enough from where floats end that
-/// squares of it are numbers.
+/// Larger than any meaningful logit, and small enough that its square is finite.
 const LOGIT_MAX: f32 = 1e15;
 
-/// Tokens that may still be chosen: at least one, once it was filled with any.
-/// Their logits are finite.
+/// The tokens that may still be chosen. At least one, once it was filled. Their logits are finite.
 pub(super) struct Pool {
     logits: Vec<f32>,        // capacity n_vocab
     tokens: Vec<u32>,        // [logits.len()], capacity n_vocab
@@ -35,7 +31,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Room for a vocabulary.
+    /// A pool with room for a vocabulary.
     pub fn new(n_vocab: usize) -> Self {
         Self {
             logits: Vec::with_capacity(n_vocab),
@@ -46,7 +42,7 @@ impl Pool {
         }
     }
 
-    /// Puts all tokens in that have a chance at all.
+    /// Fills the pool with all tokens that have a chance.
     pub fn fill(&mut self, logits: &[f32]) {
         assert_eq!(logits.len(), self.weights.len());
         self.logits.clear();
@@ -59,21 +55,21 @@ impl Pool {
         }
     }
 
-    /// Writes the logits back to their places in the vocabulary.
+    /// Writes the logits back to the vocabulary.
     pub fn store(&self, logits: &mut [f32]) {
         for (token, logit) in self.tokens.iter().zip(&self.logits) {
             logits[*token as usize] = *logit;
         }
     }
 
-    /// And reads them again.
+    /// Reads the logits of the pool's tokens again.
     pub fn load(&mut self, logits: &[f32]) {
         for (token, logit) in self.tokens.iter().zip(&mut self.logits) {
             *logit = logits[*token as usize];
         }
     }
 
-    /// Applies a sampler that is no penalty. `coin`, in `[0, 1)`, is XTC's.
+    /// Applies a sampler other than a penalty. `coin`, in `[0, 1)`, decides about XTC.
     pub fn apply(&mut self, kind: SamplerKind, sampling: &Sampling, chain: &Chain, coin: f64) {
         let min_keep = chain.min_keep as usize;
         match kind {
@@ -100,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// Draws a token, with `draw` in `[0, 1)`; its probability in the pool comes with it.
+    /// Draws a token, with `draw` in `[0, 1)`. Returns it with its probability in the pool.
     pub fn draw(&mut self, draw: f64) -> (TokenId, f64) {
         let total = self.weigh();
         let weights = &self.weights[..self.logits.len()];
@@ -116,26 +112,26 @@ impl Pool {
         &self.largest
     }
 
-    /// Those at least as probable as `p`; the most probable one if there are none.
+    /// Keeps the tokens of at least probability `p`, or the most probable one if there are none.
     pub fn keep_probable(&mut self, p: f64) {
         let total = self.weigh();
         self.keep_from((p * total) as f32, 1);
     }
 
-    /// Unnormalised probabilities, 1 for the largest logit; their sum.
+    /// Computes unnormalised probabilities, 1 for the largest logit. Returns their sum.
     fn weigh(&mut self) -> f64 {
         let weights = &mut self.weights[..self.logits.len()];
         exp_into(weights, &self.logits, max(&self.logits), 1.0, f32::NEG_INFINITY)
     }
 
-    /// What the logits are expected to be below the largest, after `weigh`.
+    /// The expected distance of a logit below the largest, after `weigh`.
     fn mean_below_max(&self, total: f64) -> f64 {
         let max = max(&self.logits);
         let weights = &self.weights[..self.logits.len()];
         sum_of(weights, &self.logits, |weight, logit| weight * (max - logit)) / total
     }
 
-    /// Keeps the tokens that `keep` says yes to, by place and logit.
+    /// Keeps the tokens for which `keep` returns true, given their index and logit.
     fn retain(
         logits: &mut Vec<f32>,
         tokens: &mut Vec<u32>,
@@ -153,8 +149,8 @@ impl Pool {
         tokens.truncate(kept);
     }
 
-    /// Keeps the weights from `floor` on, after `weigh`; the `min_keep` largest if
-    /// those are fewer.
+    /// Keeps weights of at least `floor`, after `weigh`. Keeps the `min_keep` largest if that is
+    /// more.
     fn keep_from(&mut self, floor: f32, min_keep: usize) {
         let Self { logits, tokens, weights, .. } = self;
         let count = weights[..logits.len()].iter().filter(|weight| **weight >= floor).count();
@@ -165,7 +161,7 @@ impl Pool {
         }
     }
 
-    /// The `k` largest logits.
+    /// Keeps the `k` largest logits.
     pub fn top_k(&mut self, k: usize) {
         let Self { logits, tokens, weights, largest, .. } = self;
         if k >= logits.len() {
@@ -181,7 +177,7 @@ impl Pool {
             return;
         }
         let floor = kth_largest(&mut weights[..logits.len()], logits, k);
-        // As many of those that are alike as are needed.
+        // Of logits equal to the k-th, keep as many as are needed.
         let mut ties = k - logits.iter().filter(|logit| **logit > floor).count();
         Self::retain(logits, tokens, |_, logit| {
             let is_tie = logit == floor && ties > 0;
@@ -190,7 +186,7 @@ impl Pool {
         });
     }
 
-    /// The smallest set whose probabilities reach `p` (Holtzman et al., 2020).
+    /// Keeps the smallest set of tokens whose probabilities reach `p` (Holtzman et al., 2020).
     fn top_p(&mut self, p: f32, min_keep: usize) {
         let total = self.weigh();
         let weights = &self.weights[..self.logits.len()];
@@ -198,17 +194,17 @@ impl Pool {
         self.keep_from(floor.min(1.0), min_keep);
     }
 
-    /// Those at least `p` times as probable as the most probable one.
+    /// Keeps tokens at least `p` times as probable as the most probable one.
     fn min_p(&mut self, p: f32, min_keep: usize) {
         self.weigh();
         self.keep_from(p.min(1.0), min_keep);
     }
 
-    /// Those whose information is nearest to the expected one, the entropy, until
-    /// their probabilities pass `p` (Meister et al., "Locally Typical Sampling", 2022).
+    /// Keeps the tokens whose information is nearest to its expectation, the entropy, until their
+    /// probabilities pass `p` (Meister et al., "Locally Typical Sampling", 2022).
     ///
-    /// Information is a constant less the logit: it is as far from the entropy as
-    /// the logit is from the expected logit.
+    /// The information of a token is a constant minus its logit. So its distance from the entropy
+    /// is the distance of the logit from the expected logit.
     fn typical(&mut self, p: f32, min_keep: usize) {
         let total = self.weigh();
         let expected = max(&self.logits) - self.mean_below_max(total) as f32;
@@ -220,8 +216,8 @@ impl Pool {
         });
     }
 
-    /// Those at most `n` standard deviations of the logits under the largest
-    /// (Tang et al., "Top-nσ", 2024).
+    /// Keeps logits at most `n` standard deviations below the largest (Tang et al., "Top-nσ",
+    /// 2024).
     fn top_n_sigma(&mut self, n: f32) {
         let Self { logits, tokens, .. } = self;
         let (max, count) = (max(logits), logits.len() as f64);
@@ -231,8 +227,8 @@ impl Pool {
         Self::retain(logits, tokens, |_, logit| f64::from(logit) >= floor);
     }
 
-    /// Exclude top choices: of those at least as probable as `threshold`, only the
-    /// least probable stays; unless fewer than `min_keep` would be left of all.
+    /// Excludes top choices: of the tokens with at least probability `threshold`, only the least
+    /// probable one stays. Does nothing if fewer than `min_keep` tokens would be left.
     fn xtc(&mut self, threshold: f32, min_keep: usize) {
         let total = self.weigh();
         let Self { logits, tokens, weights, .. } = self;
@@ -246,9 +242,8 @@ impl Pool {
         }
     }
 
-    /// The temperature between `temperature - range` and `temperature + range`, the
-    /// higher the less the model knows: the entropy, as a part of what it could be,
-    /// to the power of `exponent`, says where between.
+    /// A temperature between `temperature - range` and `temperature + range`. It grows with the
+    /// entropy, taken as a part of its largest value, to the power of `exponent`.
     fn dynamic_temperature(&mut self, temperature: f32, range: f32, exponent: f32) -> f32 {
         if range <= 0.0 || self.logits.len() < 2 {
             return temperature;
@@ -260,12 +255,12 @@ impl Pool {
         low + (high - low) * part.powf(exponent.into()) as f32
     }
 
-    /// Divides the logits; close to 0, only the largest stays.
+    /// Divides the logits. Close to 0, only the largest stays.
     fn temperature(&mut self, temperature: f32) {
         if temperature < GREEDY_BELOW {
             return self.top_k(1);
         }
-        // Low temperatures one after another would make them infinite.
+        // Several low temperatures in a row would make them infinite.
         let divide = |logit: &mut f32| {
             *logit = (*logit / temperature).clamp(-LOGIT_MAX, LOGIT_MAX);
         };
@@ -273,8 +268,8 @@ impl Pool {
     }
 }
 
-/// The smallest distance from `centre` within which the weights add up to more than
-/// `mass`, and there are `count` logits; the largest number if there are not so many.
+/// The smallest distance from `centre` within which the weights add up to more than `mass`, and
+/// which contains `count` logits. The largest number if there are fewer.
 fn distance_that_holds(
     weights: &[f32],
     logits: &[f32],
@@ -287,8 +282,7 @@ fn distance_that_holds(
         sum_of(weights, logits, |weight, logit| if is_near(logit) { weight } else { 0.0 }) > mass
             && (count < 2 || logits.iter().filter(|logit| is_near(**logit)).count() >= count)
     };
-    // By halves of all floats there are: a positive one's bits are ordered as its
-    // value is.
+    // Bisects over all floats: the bits of positive floats are in the order of their values.
     let (mut low, mut high) = (0, f32::MAX.to_bits());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -326,7 +320,7 @@ mod tests {
         tokens
     }
 
-    /// What `apply` leaves of tokens with these probabilities.
+    /// The tokens that `apply` leaves of a pool with these probabilities.
     fn left(p: &[f32], apply: impl FnOnce(&mut Pool)) -> Vec<u32> {
         let mut pool = of_probabilities(p);
         apply(&mut pool);
@@ -405,7 +399,7 @@ mod tests {
     fn dynamic_temperature_follows_the_entropy() {
         let temperature =
             |p: &[f32], exponent| of_probabilities(p).dynamic_temperature(1.0, 0.5, exponent);
-        // All alike: as hot as may be. One certain: as cold.
+        // Equal probabilities give the highest temperature, a certain token the lowest.
         assert!((temperature(&[0.25; 4], 1.0) - 1.5).abs() < 1e-4);
         assert!((temperature(&[1.0, 1e-30], 1.0) - 0.5).abs() < 1e-4);
         // Entropy of (0.9, 0.1) in bits, of 1 possible: 0.469.
@@ -418,7 +412,7 @@ mod tests {
         assert_eq!(tokens(&pool), [0]);
     }
 
-    /// `"samplers": "ttt…"`, each of which divides by almost nothing.
+    /// `"samplers": "ttt…"`: each divides by almost nothing.
     #[test]
     fn no_sampler_empties_the_pool() {
         let sampling = Sampling {
@@ -497,7 +491,7 @@ mod tests {
                 difference[sampler.choose(&logits, &sampling, draw) as usize] += 1;
                 difference[pool.draw(draw).0 as usize] -= 1;
             }
-            // A part `p` of all holds `p * GRID` draws, give or take one, wherever it lies.
+            // A part `p` holds `p * GRID` draws, give or take one, wherever it lies.
             for (token, difference) in difference.iter().enumerate() {
                 prop_assert!(difference.abs() <= 2, "token {}: {} more", token, difference);
             }

@@ -1,20 +1,19 @@
-//! Logits to a token, without sorting the vocabulary.
+//! Samples a token from logits, without sorting the vocabulary.
 //!
-//! The chain is llama.cpp's default one: penalties, top-k, top-p, min-p,
-//! temperature, draw. Two routes through it:
+//! The chain is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, draw. There are
+//! two routes:
 //!
-//! - **narrow**, for `top_k` up to [`NARROW_K_MAX`]: one pass over the logits
-//!   keeps the k largest, and only those are sorted;
-//! - **wide**, for all else: one pass turns the logits into weights
-//!   `exp(logit - max)`, and a radix descent over the bits of the weights finds
-//!   the smallest weight that top-p keeps. Nothing is sorted.
+//! - **narrow**, for `top_k` up to [`NARROW_K_MAX`]: one pass over the logits keeps the k largest,
+//!   and only those are sorted;
+//! - **wide**, otherwise: one pass turns the logits into weights `exp(logit - max)`, and a radix
+//!   descent over the bits of the weights finds the smallest weight that top-p keeps. Nothing is
+//!   sorted.
 //!
-//! What few requests ask for is in `advanced`: it comes here too, but for llama.cpp's
-//! other samplers, or another order of them, which take a third route (`pool`).
+//! The less common options (`advanced`) come here too, except for llama.cpp's other samplers and
+//! other orders of the chain, which take a third route (`pool`).
 //!
-//! The draw is a hash of the seed and the position, so the same seed gives the
-//! same text whatever else runs beside it, and nothing has to be saved when a
-//! sequence is moved.
+//! The draw is a hash of the seed and the position. So the same seed gives the same text, whatever
+//! runs beside it, and a sequence that moves needs no saved state.
 //!
 //! **Invariant:** [`Sampler::sample`] makes no heap allocation.
 
@@ -27,14 +26,14 @@ use super::pool::{GREEDY_BELOW, Pool};
 use super::weights::{RADIX_BUCKETS, draw_from, exp_into, nucleus_floor, reheat};
 use crate::types::{Sampling, TokenId};
 
-/// Buffers for choosing tokens, for one vocabulary.
+/// Buffers for sampling from one vocabulary.
 pub struct Sampler {
     end_tokens: Box<[TokenId]>,
     weights: Box<[f32]>,                   // [n_vocab]
     pub(super) candidates: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
     pub(super) counts: Box<[u32]>,         // [n_vocab], all 0 between calls
     mass: Box<[f64]>,                      // [RADIX_BUCKETS]
-    // For what few ask for (`advanced`).
+    // For the less common options (`advanced`).
     pub(super) raw: Box<[f32]>, // [n_vocab], logits as the model gave them
     pub(super) pool: Pool,
     pub(super) dry: Dry,
@@ -61,8 +60,8 @@ impl Sampler {
         self.end_tokens.contains(&token)
     }
 
-    /// Chooses the token that follows `history`. Changes `logits` (`[n_vocab]`)
-    /// in place where penalties apply. Logits that are not numbers never win.
+    /// Samples the token after `history`. Penalties change `logits` (`[n_vocab]`) in place. NaN
+    /// never wins.
     pub fn sample(
         &mut self,
         logits: &mut [f32],
@@ -76,7 +75,7 @@ impl Sampler {
         self.choose(logits, sampling, history.uniform(sampling.seed))
     }
 
-    /// An end-of-generation token; 0 where the vocabulary has none.
+    /// An end-of-generation token, or 0 if the vocabulary has none.
     pub(super) fn first_end(&self) -> TokenId {
         self.end_tokens.first().copied().unwrap_or_default()
     }
@@ -87,7 +86,7 @@ impl Sampler {
         }
     }
 
-    /// The fast routes, behind the penalties, with `draw` in `[0, 1)`.
+    /// The two routes, after the penalties, with `draw` in `[0, 1)`.
     pub(super) fn choose(&mut self, logits: &[f32], sampling: &Sampling, draw: f64) -> TokenId {
         assert_eq!(logits.len(), self.weights.len());
         let token = if sampling.temperature < GREEDY_BELOW || sampling.top_k == 1 {
@@ -135,7 +134,7 @@ impl Sampler {
         chosen.unwrap_or(&candidates[0]).token as usize
     }
 
-    /// Only logits of at least `floor` take part.
+    /// The wide route. Only logits of at least `floor` take part.
     fn sample_wide(&mut self, logits: &[f32], s: &Sampling, floor: f32, draw: f64) -> usize {
         let max = max(logits);
         if !max.is_finite() {
@@ -147,7 +146,7 @@ impl Sampler {
         if s.top_p < 1.0 {
             smallest = nucleus_floor(weights, &mut self.mass, f64::from(s.top_p) * total);
         }
-        // At most the largest weight, 1, which stays whatever top_p and min_p say.
+        // The largest weight is 1. Its token stays, whatever top_p and min_p are.
         smallest = smallest.max(s.min_p).min(1.0);
         if smallest > f32::MIN_POSITIVE {
             for weight in weights.iter_mut() {
@@ -168,7 +167,7 @@ mod tests {
 
     const NO_HISTORY: History<'static> = History { tokens: &[], prompt_tokens: 0 };
 
-    /// Pseudo-random logits with a heavy head, as a model's have.
+    /// Pseudo-random logits with a few large ones, as models have them.
     fn logits(n: usize, seed: u64) -> Vec<f32> {
         (0..n as u64)
             .map(|i| {
@@ -178,7 +177,7 @@ mod tests {
             .collect()
     }
 
-    /// The chain as its definition reads, with a full sort: token -> probability.
+    /// The definition of the chain, with a full sort: the probability of each token.
     fn reference(logits: &[f32], s: &Sampling) -> Vec<f64> {
         let mut order: Vec<usize> = (0..logits.len()).collect();
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
@@ -237,7 +236,7 @@ mod tests {
         check(300, Sampling { top_p: 0.7, ..base });
         check(300, Sampling { top_p: 0.9, min_p: 0.05, temperature: 1.7, ..base });
         check(300, Sampling { min_p: 0.2, ..base });
-        // The edges of every range.
+        // The limits of each option.
         check(300, Sampling { top_p: 0.0, ..base });
         check(300, Sampling { top_p: 1e-30, ..base });
         check(300, Sampling { min_p: 1.0, ..base });
@@ -261,7 +260,7 @@ mod tests {
             let mut mass = vec![0.0; RADIX_BUCKETS];
             let floor = nucleus_floor(&weights, &mut mass, f64::from(s.top_p) * total);
             let ours = weights.iter().filter(|w| **w >= floor).count();
-            // One token's difference is rounding at the very edge.
+            // One token more or less is rounding at the edge.
             assert!(ours.abs_diff(kept) <= 1, "seed {seed}: kept {ours} tokens, should be {kept}");
         }
     }

@@ -9,7 +9,7 @@ use crate::api::json::ASKED;
 use crate::api::{OPENAPI, route};
 use crate::http::head::Method;
 
-/// Described since clients send them, and not needed here.
+/// Fields that clients send and this server does not need. They are described.
 const IGNORED: &[&str] = &[
     "budget_tokens",
     "data",
@@ -58,8 +58,8 @@ fn described(document: &Value, schema: &Value, seen: &mut Names, names: &mut Nam
     }
 }
 
-/// What these paths read and leave undescribed: it is refused, or checked and of no
-/// use there, or another dialect's name that works as well.
+/// Fields that these paths read but `openapi.json` does not describe: they are refused, have no
+/// effect there, or are another dialect's names.
 fn undescribed(path: &str) -> &'static [&'static str] {
     match path {
         "/v1/completions" => &["top_logprobs"],
@@ -72,7 +72,7 @@ fn undescribed(path: &str) -> &'static [&'static str] {
     }
 }
 
-/// The names that are looked for in these bodies.
+/// The field names that the reader looks for in these bodies.
 fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take();
     let route = route::find(Method::Post, path).unwrap();
@@ -84,9 +84,9 @@ fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take().into_iter().map(str::to_owned).collect()
 }
 
-/// Every form that a field may have which has fields of its own.
+/// Every form of each field that has fields of its own.
 fn bodies(path: &str) -> Vec<Value> {
-    // What all that generate text have, on top of what each needs.
+    // The fields of all paths that generate text, beside those that each path needs.
     let forms = [
         json!({"stream_options": {"include_usage": false}}),
         json!({"response_format": {"type": "json_object", "schema": {"type": "object"}}}),
@@ -153,7 +153,7 @@ fn every_field_that_is_read_is_described_and_every_other_one_is_not() {
         .iter()
         .flat_map(|route| route.paths.iter().map(|path| (*path, route.methods())))
     {
-        // These read all that a request for text has, and use the conversation alone.
+        // These read all fields of a request for text, and use only the conversation.
         let is_prompt_alone = ["/apply-template", "/v1/messages/count_tokens"].contains(&path);
         if methods != "POST" {
             continue;

@@ -52,7 +52,7 @@ pub(super) fn of_chat(
     let begins = !chat.conversation.continue_final_message;
     let ChatRequest { mut generation, .. } = chat;
     if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
-        // What is constrained is the answer, and nothing before it.
+        // Only the answer is constrained, so close the block of reasoning first.
         text.push_str(&format!("\n{closer}\n\n"));
         parser.reasoning_is_open = false;
     }
@@ -104,7 +104,7 @@ pub(super) fn of_prompts(
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
         prompt,
         max_tokens,
-        // Each choice draws differently.
+        // Each choice gets another seed.
         sampling: Sampling { seed: seed.wrapping_add(choice as u64), ..request.sampling },
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
@@ -183,8 +183,8 @@ pub(super) fn chat_prompt(
     })
 }
 
-/// The schema of an answer that may be calls instead. It is compiled alone first, so that
-/// what is wrong with it is not said of the tools.
+/// The schema of an answer that may be tool calls instead. It is compiled alone first, so that an
+/// error in it is not blamed on the tools.
 fn form_beside_calls(
     form: &RequestedConstraint,
     compiler: Option<&mut Compiler>,

@@ -1,5 +1,5 @@
-//! The lanes that prepare requests: the prepare lane and the embed lane. They do what takes
-//! longer than the millisecond that a turn of the front lane may take.
+//! The lanes that prepare requests: the prepare lane and the embed lane. They do work that takes
+//! longer than a turn of the front lane may take, about a millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::limits::WORK_MAX;
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
 
-/// Something to do.
+/// A task for one of these lanes.
 pub enum Task {
     /// For the prepare lane: a long body.
     Body(Envelope, Vec<u8>),
@@ -25,12 +25,12 @@ pub enum Task {
     Embed(Box<Texts>),
 }
 
-/// The size of a task that compiles a constraint, beside the bytes of bodies. Its time is not
-/// known before; prompts go first.
+/// The size of a task that compiles a constraint, on the scale of bodies' bytes. Its time is not
+/// known beforehand, so prompts go first.
 const COMPILING: usize = 1 << 20;
 
 impl Task {
-    /// About how long it takes, beside others for the same lane.
+    /// The expected cost, to compare with other tasks of the same lane.
     fn size(&self) -> usize {
         match self {
             Task::Body(_, body) => body.len(),
@@ -40,15 +40,15 @@ impl Task {
     }
 }
 
-/// A task on its way to a lane, and the answer on its way back.
+/// A task on its way to a lane, or its answer on the way back.
 pub struct Work {
-    /// The front lane's number for it.
+    /// The front lane's number for the task.
     pub ticket: u64,
-    /// What to do. `None` once it is done.
+    /// The task. `None` once it is done.
     pub task: Option<Task>,
     /// Set by the front lane when the client has left.
     pub abandoned: Arc<AtomicBool>,
-    /// The answer. `None` for what was abandoned.
+    /// The answer. `None` if the task was abandoned.
     pub result: Option<Result<Prepared, ApiError>>,
 }
 

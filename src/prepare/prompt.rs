@@ -18,10 +18,9 @@ pub fn text_of(prompt: &Prompt, model: &ServedModel) -> String {
     }
 }
 
-/// What cannot fit is refused before it costs anything to tokenise.
+/// Refuses a text that cannot fit before it is tokenised.
 ///
-/// # Errors
-/// 400 with the size and the bound.
+/// # Errors 400 with the size and the bound.
 pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
     if text.len() <= TEXT_BYTES_MAX {
         return Ok(());
@@ -30,10 +29,9 @@ pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
     Err(ApiError::field(param, message))
 }
 
-/// The same of a prompt, which has to fit into a sequence, too.
+/// Refuses a prompt that cannot fit into a text or into a sequence.
 ///
-/// # Errors
-/// 400 with the size and the bound.
+/// # Errors 400 with the size and the bound.
 pub fn check_prompt_text(
     text: &str,
     param: &'static str,
@@ -47,10 +45,9 @@ pub fn check_prompt_text(
     Ok(())
 }
 
-/// Token ids are those of the vocabulary.
+/// Refuses token ids that are not in the vocabulary.
 ///
-/// # Errors
-/// 400 with the first that is not, and the range.
+/// # Errors 400 with the first such id and the valid range.
 pub fn check_known(
     param: &'static str,
     ids: &[TokenId],

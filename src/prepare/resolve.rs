@@ -1,4 +1,4 @@
-//! What a request asks of the sampler in words of text, put into tokens.
+//! Converts text-valued sampler options to token ids.
 
 use std::sync::Arc;
 
@@ -9,10 +9,9 @@ use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::types::TokenId;
 
-/// The same, in tokens of the vocabulary.
+/// Converts a request's sampler options to tokens of the vocabulary.
 ///
-/// # Errors
-/// 400 for a token that is not in the vocabulary, and for too many of them.
+/// # Errors 400 for a token that is not in the vocabulary, and for too many tokens.
 pub fn resolve(requested: &RequestedAdvanced, vocab: &Vocab) -> Result<AdvancedSampling, ApiError> {
     let mut advanced = requested.advanced.clone();
     advanced.logit_bias = logit_bias(&requested.logit_bias, vocab)?;
@@ -27,7 +26,7 @@ pub fn resolve(requested: &RequestedAdvanced, vocab: &Vocab) -> Result<AdvancedS
     Ok(advanced)
 }
 
-/// A text's bias is that of each token it comes to, as in llama-server.
+/// The bias of a text applies to each of its tokens, as in llama-server.
 fn logit_bias(
     requested: &[(BiasTarget, f32)],
     vocab: &Vocab,

@@ -18,19 +18,19 @@ use crate::random::SplitMix64;
 
 /// The settings of the front lane.
 pub struct FrontConfig {
-    /// Keys that clients must give one of; none lets everybody in.
+    /// API keys. Without any, every client is admitted.
     pub keys: Vec<ApiKey>,
-    /// How long a request may take that does not say so itself.
+    /// The longest time of a request, if it sets none itself.
     pub request_timeout: Option<Duration>,
-    /// How long a step may take before it is given up.
+    /// The longest time of a step. A longer one is aborted.
     pub step_timeout: Duration,
-    /// How long running requests may take to finish after a drain began.
+    /// The time that running requests have to finish after a drain began.
     pub drain: Duration,
     /// Poll the rings while there is work, instead of sleeping between events.
     pub polls: bool,
-    /// Where request ids and default seeds begin.
+    /// The start of request ids and default seeds.
     pub entropy: u64,
-    /// Where to count, and the clock.
+    /// The metrics, and the clock.
     pub metrics: Arc<Metrics>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Front {
     pub timers: Timers,
     /// The loaded model; `None` while it loads.
     pub service: RefCell<Option<Service>>,
-    /// Scratch that every connection reads into.
+    /// A buffer that every connection reads into.
     pub read_buffer: RefCell<Box<[u8]>>,
     stage: Cell<Stage>,
     connections: Cell<usize>,
@@ -50,7 +50,7 @@ pub(super) struct Front {
     exchanges: Cell<usize>,
     body_bytes: Cell<usize>,
     entropy: Cell<u64>,
-    /// The engine has something to look at.
+    /// The engine's task must look at the engine.
     kicked: Cell<bool>,
     pub engine_waker: RefCell<Option<Waker>>,
 }
@@ -60,9 +60,9 @@ pub(super) struct Front {
 enum Stage {
     /// It accepts requests.
     Open,
-    /// It finishes what runs, since this moment.
+    /// It finishes running requests. The drain began at this time.
     Draining(Micros),
-    /// The drain is over: connections end wherever they are.
+    /// The drain is over, and all connections end.
     Closing,
 }
 
@@ -85,7 +85,7 @@ impl Front {
         })
     }
 
-    /// Where this lane counts.
+    /// The counters of this lane.
     pub fn counters(&self) -> &FrontMetrics {
         &self.config.metrics.front
     }
@@ -98,7 +98,7 @@ impl Front {
         }
     }
 
-    /// Why no request is served now, if so.
+    /// The error for requests that cannot be served now, if there is one.
     pub fn unavailable(&self) -> Option<ApiError> {
         if self.is_draining() {
             return Some(ApiError::unavailable("the server is about to end", 5));

@@ -1,5 +1,5 @@
-//! What the executor needs of the kernel, looked at before it is made: glommio
-//! panics where a sentence would do.
+//! Checks that the kernel has what the executor needs. Without the check, glommio would panic
+//! instead of giving a clear error.
 
 use rustix::io::Errno;
 use rustix::io_uring::{io_uring_params, io_uring_setup};
@@ -14,15 +14,14 @@ pub fn check() -> Result<(), String> {
     check_io_uring()
 }
 
-/// Raises the soft limit on open files, often 1,024, to the hard one: each
-/// connection is a file. Refused, the limit stays; the listener copes with
-/// running out.
+/// Raises the soft limit on open files, often 1,024, to the hard limit, because each connection is
+/// a file. If the kernel refuses, the limit stays, and the listener handles a lack of descriptors.
 pub fn allow_many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The first Linux whose io_uring can all that glommio uses.
+/// The first Linux version whose io_uring has everything that glommio uses.
 const KERNEL_VERSION_MIN: (u32, u32) = (5, 8);
 
 /// Major and minor of a release such as `6.1.0-13-amd64`.

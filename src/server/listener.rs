@@ -1,5 +1,4 @@
-//! The listening socket: bound early and exclusively, accepted from on the
-//! front lane.
+//! The listening socket: bound early and exclusively; the front lane accepts from it.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,17 +16,15 @@ use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG, REFUSED_CONNECTIONS_MAX};
 
 /// Binds the address that clients connect to.
 ///
-/// Not with glommio's own `bind`: it shares the port with whoever else asks
-/// (`SO_REUSEPORT`), so a second server would start and take half of the
-/// connections.
+/// glommio's own `bind` shares the port (`SO_REUSEPORT`), so a second server could start and take
+/// half of the connections. This one does not share it.
 ///
-/// # Errors
-/// A sentence for the user.
+/// # Errors A sentence for the user.
 pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
     let unknown = || format!("--host {host} is not an address of this machine");
     let resolved =
         (host, port).to_socket_addrs().map_err(|error| format!("{}: {error}", unknown()))?;
-    // A name like localhost may have several; IPv4 is what its clients try most.
+    // A name such as localhost may have several addresses. Clients mostly try IPv4.
     let mut addresses: Vec<SocketAddr> = resolved.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let address = *addresses.first().ok_or_else(unknown)?;
@@ -75,7 +72,7 @@ async fn accept(front: Rc<Front>, listener: TcpListener) {
             }
             Ok(_) => front.counters().connections_dropped.increment(), // and closed
             Err(error) => {
-                // Out of descriptors, most likely: wait for some to be closed.
+                // Probably no descriptors are left: wait until some are closed.
                 tracing::warn!(%error, "cannot accept connections");
                 sleep(Duration::from_millis(100)).await;
             }

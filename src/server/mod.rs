@@ -47,8 +47,8 @@ pub async fn run(
     ready: rtrb::Consumer<ServiceParts>,
 ) {
     let front = Front::new(config, control);
-    // A stream socket is a stream socket: glommio makes only its TcpStream from
-    // one that exists already.
+    // glommio makes only its TcpStream from an existing socket. For reads, any stream socket will
+    // do.
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
     let mut accepting = Some(listener::start(&front, listener));
     glommio::spawn_local(sweep(front.clone())).detach();
@@ -66,8 +66,7 @@ pub async fn run(
     end(&front).await;
 }
 
-/// Cuts off what is still open, and lets go of the other lanes, which end when they have nobody
-/// to work for.
+/// Closes open connections, and releases the other lanes, which then end.
 async fn end(front: &Front) {
     front.close();
     let began = front.clock.now();
@@ -106,12 +105,12 @@ impl Turns {
         front.counters().allocations.advance_to(allocations_on_this_thread());
     }
 
-    /// Waits until [`Turns::take`] has something to do.
+    /// Waits until [`Turns::take`] has work.
     async fn wait(&mut self, socket: &mut TcpStream) {
         let front = &self.front;
         if front.config.polls {
-            // On a core of its own the lane never sleeps while the decode lane
-            // works; it lets the other tasks and the sockets have their turn.
+            // On a core of its own, the lane polls while the decode lane works. It lets the other
+            // tasks and the sockets take their turns.
             let mut looked_up = front.clock.now();
             while front.is_busy() {
                 if self.has_news() || self.plan_is_due_in() == Some(Duration::ZERO) {
@@ -138,7 +137,7 @@ impl Turns {
                 return Poll::Ready(());
             }
             remember(&mut front.engine_waker.borrow_mut(), cx);
-            // Any byte is a wake-up; an end would be our own doing.
+            // Any byte is a wake-up. The socket never ends before this lane.
             let mut bytes = [0; 64];
             Pin::new(&mut *socket).poll_read(cx, &mut bytes).map(|_| ())
         })
@@ -160,8 +159,8 @@ impl Turns {
     }
 }
 
-/// Looks for passed timeouts while there are connections, and for the end of a drain. Without
-/// either it costs a wake-up in a second.
+/// Looks for passed timeouts while there are connections, and for the end of a drain. Otherwise it
+/// wakes up once a second.
 async fn sweep(front: Rc<Front>) {
     let given_up = Cell::new(None);
     while !front.is_closing() {
@@ -175,12 +174,11 @@ async fn sweep(front: Rc<Front>) {
     }
 }
 
-/// Gives up a step that takes too long; and if that does not help, ends the process: a server
-/// that accepts and does not answer is worse than none. `given_up` remembers when the step that
-/// was given up began, and when that was.
+/// Aborts a step that takes too long. If that does not help, ends the process: a server that
+/// accepts requests and never answers is worse than none. `given_up` holds the start of the aborted
+/// step and the time of the abort.
 ///
-/// # Panics
-/// When the decode lane is stuck.
+/// # Panics If the decode lane is stuck.
 fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
     let began = front.service.borrow().as_ref().and_then(|service| service.engine.step_began());
     let Some(began) = began else { return };
@@ -189,8 +187,8 @@ fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
     if elapsed < limit {
         return;
     }
-    // The time from the first look that found it too long counts: this process may
-    // have been stopped, too.
+    // The time counts from the first look that found the step too long, because this whole process
+    // may have been stopped.
     match given_up.get() {
         Some((step, at)) if step == began => assert!(
             now.since(at) < limit.as_micros() as u64, // a day at most

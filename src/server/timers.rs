@@ -1,5 +1,5 @@
-//! One timer for each connection, all looked at by one task: setting a timeout
-//! is a store, and an idle server sets none.
+//! A timer for each connection. One task looks at all of them, so setting a timeout is only a
+//! store, and an idle server sets none.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -21,7 +21,7 @@ impl Timer {
     /// Starts the timer anew.
     pub fn set(&self, now: Micros, timeout: Duration) {
         self.expired.set(false);
-        // A timeout of ours is minutes at most.
+        // Timeouts are at most minutes.
         self.deadline.set(Some(Micros(now.0 + timeout.as_micros() as u64)));
     }
 
@@ -30,7 +30,7 @@ impl Timer {
         self.expired.get()
     }
 
-    /// The task to wake when the time is over.
+    /// Wakes this task when the time is over.
     pub fn register(&self, cx: &Context<'_>) {
         remember(&mut self.waker.borrow_mut(), cx);
     }

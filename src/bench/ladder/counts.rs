@@ -1,23 +1,23 @@
-//! What the lanes count while a rung runs.
+//! Reads what the lanes count while a rung runs.
 
 use std::time::Duration;
 
 use super::rung::{Allocations, RungRun};
 use crate::metrics::{HistogramSnapshot, Metrics};
 
-/// What the lanes have counted.
+/// A reading of the lanes' counters.
 pub struct Counts {
     bubble: HistogramSnapshot,
     model_us: u64,
     decode_allocations: u64,
     /// Rust heap allocations of the front lane.
     pub front_allocations: u64,
-    /// Responses, whatever their status.
+    /// Number of responses, with any status.
     pub responses: u64,
 }
 
 impl Counts {
-    /// As it is now.
+    /// Reads the counters now.
     pub fn read(metrics: &Metrics) -> Self {
         Self {
             bubble: metrics.decode.bubble_us.snapshot(),
@@ -28,7 +28,7 @@ impl Counts {
         }
     }
 
-    /// What was counted from then to now.
+    /// The difference between now and this reading.
     pub fn until_now(&self, metrics: &Metrics) -> Self {
         let now = Self::read(metrics);
         Self {
@@ -40,8 +40,7 @@ impl Counts {
         }
     }
 
-    /// Adds what was counted to a run whose front lane was the thread that
-    /// measured.
+    /// Adds the counts to a run in which the measuring thread was the front lane.
     pub fn complete(&self, run: RungRun) -> RungRun {
         let per_token = |count: u64| Some(count as f64 / run.tokens as f64);
         let quantile = |q| self.bubble.quantile(q);
