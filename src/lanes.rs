@@ -1,9 +1,8 @@
-//! Starts the lanes and wires the rings between them.
+//! Starts the lanes, and connects them with links.
 //!
-//! The listening sockets are bound first, so a port in use is known at once; the
-//! front lane and the ops lane start next, and answer while the model loads; then
-//! the model is loaded on the calling thread, and the decode lane and the prepare
-//! lane start.
+//! The listening sockets are bound first, so a port in use is reported at once. The front lane and
+//! the ops lane start next, and answer while the model loads. The calling thread loads the model.
+//! Then the decode lane and the prepare lane start.
 
 mod size;
 mod thread;
@@ -49,14 +48,12 @@ pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
 use thread::{spawn, start_pinned, wait_for};
 
-/// A lane that breaks an invariant ends the process, loudly: a server that
-/// accepts and does not answer is worse than none. (A hook and not
-/// `panic = "abort"`, which would build every dependency a second time for the
-/// tests.)
+/// Makes a lane that panics end the process: a server that accepts requests and never answers is
+/// worse than none. (`panic = "abort"` would do the same, but would build every dependency a second
+/// time for the tests.)
 ///
-/// **Invariant:** a panic on a connection of the ops lane ends that connection
-/// alone. It is reported without a backtrace, for which a coroutine's stack is
-/// too small.
+/// **Invariant:** a panic on a connection of the ops lane ends only that connection. It is reported
+/// without a backtrace, because a coroutine's stack is too small for one.
 pub fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -73,7 +70,7 @@ pub fn end_on_panic() {
     }));
 }
 
-/// A server whose front lane runs, and whose model may still be loading.
+/// A server. Its front lane runs; its model may still be loading.
 pub struct Server {
     address: SocketAddr,
     control: Arc<Control>,
@@ -85,14 +82,14 @@ pub struct Server {
     ops: Option<OpsLane>,
 }
 
-/// The ops lane, which runs until it is told to stop.
+/// The ops lane. It runs until it is stopped.
 struct OpsLane {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// Makes an embedder, on the thread that will use it.
+/// Makes an embedder on the thread that will use it.
 type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
 
 impl Server {
@@ -118,11 +115,10 @@ impl Server {
         Ok(Self { address, control, config, metrics, ready, front, others: Vec::new(), ops })
     }
 
-    /// Loads a model, and serves it. `progress` is told how far loading is,
-    /// from 0 to 1. `None` when a drain began meanwhile.
+    /// Loads a model and serves it. `progress` gets the loaded part, from 0 to 1. Returns `None` if
+    /// a drain began meanwhile.
     ///
-    /// # Errors
-    /// A sentence for the user.
+    /// # Errors A sentence for the user.
     pub fn load(
         &mut self,
         source: &Source,
@@ -141,16 +137,16 @@ impl Server {
         self.serve_loaded(&loaded).map(Some)
     }
 
-    /// Serves a model that is in memory already.
+    /// Serves a model that is already in memory.
     ///
-    /// # Errors
-    /// A sentence for the user.
+    /// # Errors A sentence for the user.
     pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
-        // llama.cpp computes recurrent states of sequences with different counts of rows apart.
+        // With a recurrent model, llama.cpp computes sequences with different numbers of rows
+        // separately.
         self.config.cache.unified &= !loaded.info.is_recurrent;
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
         let available = memory::available_bytes();
-        // Of a cell in 16 bits; the layout may have fewer.
+        // The model's size is for 16 bits; the layout may need less.
         let kv_bytes = loaded.info.kv_bytes_per_token as f64 * self.config.cache.relative_size();
         let sized = ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..loaded.info.clone() };
         let asked = self.config.context_tokens;
@@ -163,7 +159,7 @@ impl Server {
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         let pooling = self.config.pooling.or(info.pooling);
         let embedder = pooling.map(|pooling| {
-            // A text is computed at once, so the memory for it is there from the start.
+            // A text is computed in one go, so its memory is allocated at the start.
             let tokens = trained.min(EMBEDDING_TOKENS_MAX as u32);
             let (model, config) = (model.clone(), embed_config(&context, tokens));
             let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &config));
@@ -239,7 +235,8 @@ impl Server {
             ServiceParts { model: model.clone(), capacity, decode: front_link, prepare, embed };
         assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
-        // Whoever is told that it serves must not be answered 503.
+        // Return only when requests are served, so that the caller's first request is not answered
+        // 503.
         while self.metrics.front.state() == State::Loading && !self.front.is_finished() {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -277,27 +274,27 @@ impl Server {
         Ok(link)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A handle to end it with, from any thread.
+    /// A handle to end the server from any thread.
     pub fn control(&self) -> Arc<Control> {
         self.control.clone()
     }
 
-    /// Where metrics are shown, if they are.
+    /// The address of the metrics, if they are on.
     pub fn ops_address(&self) -> Option<SocketAddr> {
         self.ops.as_ref().map(|ops| ops.address)
     }
 
-    /// What the lanes count.
+    /// The metrics of all lanes.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
 
-    /// Waits until it has drained and every lane has ended, the ops lane last.
+    /// Waits until the server has drained and every lane has ended, the ops lane last.
     pub fn join(self) {
         let Self { ready, front, others, ops, .. } = self;
         drop(ready);
@@ -313,8 +310,8 @@ impl Server {
     }
 }
 
-/// How the model is told of a conversation: by the template that the user gave, or its
-/// own. One of its own that cannot be read is a warning, since the rest works.
+/// The chat template: the user's, or the model's own. If the model's own cannot be read, that is
+/// only a warning, because everything else works.
 fn chat_model(
     config: &ServeConfig,
     info: &ModelInfo,
@@ -349,12 +346,11 @@ fn start_front(
         metrics: metrics.clone(),
     };
     let core = config.placement.front_core;
-    // While it polls, the lane lets go of its core to look at its sockets. If it went to
-    // sleep for that, glommio would interrupt all other cores of the process each time
-    // (`membarrier`), those of the model among them.
+    // A polling lane yields its core to look at its sockets. If it slept for that, glommio would
+    // interrupt all other cores of the process each time (`membarrier`), also those of the model.
     let spin = spin(config);
     let control = control.clone();
-    // The executor is made on its own thread; whether that worked is told back.
+    // The executor is made on its own thread, which reports the result.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
         let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core))
@@ -388,7 +384,7 @@ fn start_ops(
     let thread = spawn("ops", LANE_STACK_BYTES, {
         let stop = stop.clone();
         move || {
-            // What this thread starts inherits both.
+            // Threads that this one starts inherit the cores and the priority.
             let started = pin_this_thread(&cores).and_then(|()| {
                 yield_to_others();
                 ops::start(bound, metrics)
@@ -409,7 +405,7 @@ fn start_ops(
     Ok(OpsLane { address, stop, thread })
 }
 
-/// Makes vectors of texts, and the answer of them.
+/// Computes the vectors of texts, and writes the answer.
 fn embed(
     task: Task,
     is_wanted: &dyn Fn() -> bool,

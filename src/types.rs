@@ -1,5 +1,5 @@
-//! The words that every lane shares: ids that cannot be mixed up, and the
-//! sampling parameters of one sequence, the facts of a model.
+//! Types that every lane uses: ids, the sampling parameters of a sequence, and the facts of a
+//! model.
 //!
 //! Plain data. Nothing here reads a clock or does I/O.
 
@@ -19,8 +19,7 @@ impl SlotId {
     }
 }
 
-/// Whose request it is: the place of its API key in the configuration. Where
-/// there are no keys, everybody is 0.
+/// The index of a request's API key in the configuration. Without keys, it is always 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct KeyId(pub u16);
 
@@ -31,8 +30,8 @@ impl KeyId {
     }
 }
 
-/// How many times a slot has been handed out. A message for an earlier owner
-/// carries an older generation, and is dropped.
+/// The number of times that a slot was handed out. A message for an earlier owner has an older
+/// generation and is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u32);
 
@@ -48,7 +47,7 @@ impl Generation {
 pub struct Owner {
     /// The slot held.
     pub slot: SlotId,
-    /// Which of the slot's successive holders this is.
+    /// The generation of this holder.
     pub generation: Generation,
 }
 
@@ -68,13 +67,12 @@ impl Position {
     }
 }
 
-/// How the next token of a sequence is chosen from its logits.
+/// The common options of sampling.
 ///
-/// The chain runs in llama.cpp's default order: penalties, top-k, top-p,
-/// min-p, temperature, draw.
+/// The chain runs in llama.cpp's default order: penalties, top-k, top-p, min-p, temperature, draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits before the draw. 0 means greedy: the largest logit wins.
+    /// Divides the logits before the draw. 0 is greedy: the largest logit wins.
     pub temperature: f32,
     /// Keep the `top_k` largest logits; 0 keeps all.
     pub top_k: u32,
@@ -91,17 +89,17 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// Subtracted once for each time the token was generated before; 0 is off.
     pub frequency_penalty: f32,
-    /// The draw for the token at position `p` depends on this and `p` alone.
+    /// The seed. The draw for position `p` depends on the seed and `p` alone.
     pub seed: u64,
     /// Never choose an end-of-generation token.
     pub ignore_eos: bool,
-    /// Presence and frequency penalties are on the tokens that the repetition penalty is
-    /// on, as in llama.cpp, and not on all that were generated.
+    /// Presence and frequency penalties apply to the window of the repetition penalty, as in
+    /// llama.cpp, instead of to all generated tokens.
     pub penalise_window: bool,
 }
 
 impl Default for Sampling {
-    /// OpenAI's defaults: the model's own distribution, untouched.
+    /// OpenAI's defaults, which leave the model's distribution unchanged.
     fn default() -> Self {
         Self {
             temperature: 1.0,
@@ -120,7 +118,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// The largest logit wins, always.
+    /// Greedy sampling: the largest logit always wins.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
@@ -141,12 +139,12 @@ pub enum CacheType {
 }
 
 impl CacheType {
-    /// One number for itself, and not a block of them.
+    /// True for types that store each number by itself, not in blocks.
     pub fn is_plain(self) -> bool {
         matches!(self, CacheType::F32 | CacheType::F16)
     }
 
-    /// Bits that one number takes, its share of the block's scale included.
+    /// Bits of one number, with its share of the block's scale.
     pub fn bits(self) -> f64 {
         match self {
             CacheType::F32 => 32.0,
@@ -171,16 +169,16 @@ impl std::str::FromStr for CacheType {
     }
 }
 
-/// Whether attention is computed block by block, without the whole matrix of
-/// scores (Dao et al., 2022).
+/// Flash attention: computes attention block by block, without the whole matrix of scores (Dao et
+/// al., 2022).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FlashAttention {
-    /// Where the model allows it.
+    /// On, if the model allows it.
     #[default]
     Auto,
     /// Always.
     On,
-    /// llama.cpp's, to compare it with ours.
+    /// On, with llama.cpp's kernel, to compare it with corelane's.
     Llama,
     /// Never.
     Off,
@@ -200,14 +198,14 @@ impl std::str::FromStr for FlashAttention {
     }
 }
 
-/// How the vectors of a text's tokens become one.
+/// How the vectors of a text's tokens are pooled into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Their mean.
     Mean,
-    /// That of the first token, which stands for all in BERT and its like.
+    /// The vector of the first token, as in BERT.
     Cls,
-    /// That of the last token, which has seen all others.
+    /// The vector of the last token, which has seen all others.
     Last,
 }
 
@@ -224,16 +222,16 @@ impl std::str::FromStr for Pooling {
     }
 }
 
-/// How the KV cache is laid out.
+/// The layout of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLayout {
-    /// One cache for all sequences, and not one for each.
+    /// All sequences share one cache. Otherwise each has its own.
     pub unified: bool,
     /// The type of the keys.
     pub keys: CacheType,
     /// The type of the values.
     pub values: CacheType,
-    /// How attention reads it.
+    /// The kernel that reads it.
     pub flash_attention: FlashAttention,
 }
 
@@ -245,13 +243,13 @@ impl Default for CacheLayout {
 }
 
 impl CacheLayout {
-    /// Its size, beside that of the same cache in 16 bits.
+    /// The size relative to the same cache in f16.
     pub fn relative_size(&self) -> f64 {
         (self.keys.bits() + self.values.bits()) / (2.0 * CacheType::F16.bits())
     }
 }
 
-/// What a user sees of a model.
+/// Facts about a model, for users.
 #[derive(Clone, Debug, Default)]
 pub struct ModelInfo {
     /// The GGUF's `general.name`, or the file's name.
@@ -266,33 +264,33 @@ pub struct ModelInfo {
     pub n_embd: usize,
     /// Heads of its attention.
     pub n_head: u32,
-    /// How it is told of a conversation, in Jinja, if it is made for one.
+    /// The chat template in Jinja, if the model has one.
     pub chat_template: Option<String>,
-    /// Tokens of context it was trained for.
+    /// Tokens of context that the model was trained with.
     pub context_trained: u32,
     /// Bytes of KV cache for one token, in f16.
     pub kv_bytes_per_token: u64,
-    /// How it makes an embedding of a text, if it was made for that.
+    /// The pooling of embeddings, if the model was made for them.
     pub pooling: Option<Pooling>,
-    /// Its tokens see those behind them, too: it cannot generate text.
+    /// Tokens also attend to later ones, so the model cannot generate text.
     pub sees_ahead: bool,
-    /// What it holds of a sequence is a state, in some layers at least: it cannot
-    /// forget the end of one, nor begin with a part of another.
+    /// Some layers hold a recurrent state. It cannot forget the end of a sequence, nor start with a
+    /// prefix of another one.
     pub is_recurrent: bool,
-    /// How the products with its weights are computed.
+    /// The kernels for products with the weights.
     pub kernels: KernelsInfo,
 }
 
-/// How the products with a model's weights are computed.
+/// The kernels for products with a model's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelsInfo {
-    /// `llama`, or the instruction set of our own kernels.
+    /// `llama`, or the instruction set of corelane's kernels.
     pub name: &'static str,
-    /// Matrices that our own kernels multiply with. The others are llama.cpp's.
+    /// The matrices that corelane's kernels multiply with. llama.cpp's kernels do the others.
     pub matrices: usize,
     /// Bytes of these matrices in memory.
     pub bytes: u64,
-    /// Bytes by which they are larger there than in the file.
+    /// Bytes by which the matrices are larger in memory than in the file.
     pub bytes_added: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a server of a configuration takes: cells, rows, slots, the model's context.
+//! Sizes that follow from a configuration: cells, rows, slots, and the model's context.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,17 +32,17 @@ pub(crate) fn context_config(
     }
 }
 
-/// KV cells that one sequence may have: its share, or all.
+/// The most KV cells of one sequence: its share, or all.
 pub(super) fn cells_of_one(config: &ServeConfig, context_tokens: u32) -> u32 {
     let share = if config.cache.unified { 1 } else { config.parallel as u32 }; // at most SLOTS_MAX
     context_tokens / share
 }
 
-/// The embed lane's context beside one that generates.
+/// The embed lane's context, beside one that generates.
 pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfig {
     let slots = EMBEDDING_TEXTS_MAX as u32; // a handful
-    // llama.cpp plans for as many rows of each sequence, and dies where it finds that
-    // these are more than it was told.
+    // llama.cpp reserves this many rows for each sequence, and ends the process if there are more
+    // than it was told.
     let rows = tokens.next_multiple_of(slots);
     ContextConfig {
         context_tokens: rows,
@@ -53,7 +53,7 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
     }
 }
 
-/// The scheduler's room in a server of `config`.
+/// The scheduler's capacity in a server of `config`.
 pub(crate) fn capacity(
     config: &ServeConfig,
     context_tokens: u32,
@@ -76,13 +76,13 @@ pub(crate) fn capacity(
     }
 }
 
-/// Rows of one step. More than llama.cpp computes at once would only be split; but a
-/// prompt needs room beside all the others, each with a row of its own.
+/// The most rows of a step. llama.cpp would split more than it computes at once. But a prompt needs
+/// room beside all other sequences, each with a row of its own.
 fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
     batch_rows.min(ubatch_rows.max(2 * slots))
 }
 
-/// How long the front lane and the decode lane poll before they park.
+/// The time that the front lane and the decode lane poll before they park.
 pub(crate) fn spin(config: &ServeConfig) -> Duration {
     if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
 }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(step_rows(2048, 256, 8), 256);
         assert_eq!(step_rows(2048, 256, 128), 256);
         assert_eq!(step_rows(2048, 256, 250), 500);
-        // --batch-size is the user's word, and never under --parallel.
+        // --batch-size is kept as given, and never less than --parallel.
         assert_eq!(step_rows(64, 64, 60), 64);
     }
 }

@@ -1,4 +1,4 @@
-//! Starts a lane's thread, and waits for how that went.
+//! Starts a lane's thread and waits for its result.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use rtrb::{Consumer, RingBuffer};
 use crate::limits::LANE_STACK_BYTES;
 use crate::placement::pin_this_thread;
 
-/// Starts a lane that computes: on the thread of its own, pinned to these cores, it
-/// first makes what it needs, and says whether that worked.
+/// Starts a lane on a thread of its own, pinned to `cores`. The lane first makes what it needs and
+/// reports whether that worked.
 pub(super) fn start_pinned<T>(
     name: &str,
     cores: Vec<usize>,
@@ -18,8 +18,8 @@ pub(super) fn start_pinned<T>(
 ) -> Result<JoinHandle<()>, String> {
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn(name, LANE_STACK_BYTES, move || {
-        // Pinned first, so that the memory it touches is near its core. ggml
-        // pins this thread, too, when it makes its pool: to the last core.
+        // Pinned first, so that the memory it touches is near its core. When ggml makes its thread
+        // pool, it pins this thread to the last core, too.
         let last = &cores[cores.len() - 1..];
         match pin_this_thread(last).and_then(|()| make()) {
             Ok(made) => {
@@ -46,7 +46,7 @@ pub(super) fn spawn<T: Send + 'static>(
     builder.spawn(run).map_err(|error| format!("cannot start the {name} lane: {error}"))
 }
 
-/// Waits, at start-up only, for a new lane to say how its start went.
+/// Waits, at start-up only, for the result of a lane's start.
 pub(super) fn wait_for(
     outcome: &mut Consumer<Result<(), String>>,
     lane: &str,

@@ -1,73 +1,71 @@
-//! What a step will take: a small model of its time, fitted to the steps that
-//! ran.
+//! Predicts the time of a step: a small model of it, fitted to the steps that ran.
 //!
-//! Two curves give the time of a step: one of steps that only decode, one of steps with
-//! prompt rows. Both bend where the kernels change with the number of rows, so neither is a
-//! formula: each is a line through knots at powers of two, which every step pulls towards
-//! the time that it took. The longer the context before a row, the more time it takes: a
-//! slope over the tokens before all rows, by regression on the time that the curve left
-//! unexplained.
+//! Two curves give the time: one for steps with decode rows only, one for steps with prompt rows.
+//! Both bend where the kernels change with the number of rows, so neither is a formula. Each is a
+//! line through knots at powers of two, and every step pulls its knots towards the time that it
+//! took. A row takes more time the more tokens are before it: a slope over these depths, by
+//! regression on the time that the curve leaves unexplained.
 //!
-//! Where decode and prompt rows are one pass over the weights, the second curve is of all
-//! rows of a step. Where they are two passes, it is of the prompt rows, and the decode rows
-//! take their own time beside it.
+//! If decode and prompt rows are one pass over the weights, the second curve is over all rows of a
+//! step. If they are two passes, it is over the prompt rows, and the decode rows add their own
+//! time.
 //!
-//! Some steps take longer than expected. A margin follows the one in a hundred that takes
-//! longest, and bounds leave room for it.
+//! Some steps take longer than expected. A margin follows the slowest one in a hundred, and bounds
+//! leave room for it.
 
 use std::time::Duration;
 
 use crate::limits::STEP_ROWS_MAX;
 
-/// 1, 2, 4 … `STEP_ROWS_MAX` rows.
+/// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.
 const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 
-/// How far a step moves the knots beside it towards what it took.
+/// The part of the error by which a step moves its knots.
 const RATE: f64 = 0.2;
 
-/// Steps whose depths differ by less than this, in tokens, do not tell the cost of depth.
+/// Steps whose depths differ by less than this many tokens say nothing about the cost of depth.
 const DEPTHS_SPREAD: f64 = 64.0;
 
-/// Steps whose shares of decode rows differ by less than this do not tell their cost.
+/// Steps whose shares of decode rows differ by less than this say nothing about their cost.
 const DECODES_SPREAD: f64 = 0.05;
 
-/// A step that takes longer than expected plus the margin raises the margin by this part of the
-/// expected time. Any other lowers it by a part that is `STEPS_WITHIN` times smaller. So the
-/// margin rests where one step in a hundred is longer.
+/// A step that takes longer than the expected time plus the margin raises the margin by this part
+/// of the expected time. Any other step lowers it by a part that is `STEPS_WITHIN` times smaller.
+/// So the margin settles where one step in a hundred is longer.
 const MARGIN_RISE: f64 = 0.05;
 
 /// Steps within the margin for each one beyond it.
 const STEPS_WITHIN: f64 = 99.0;
 
-/// The margin before any step was seen, as a part of the expected time.
+/// The margin before the first step, as a part of the expected time.
 const MARGIN_START: f64 = 0.2;
 
-/// The margin is at most this part of the expected time.
+/// The largest margin, as a part of the expected time.
 const MARGIN_MAX: f64 = 0.5;
 
-/// By how much what is known of copies fades in a step without any. One that seems to
-/// take too long is not made, and so not measured; the first may have met memory that
-/// was not there yet. After some hundred steps it is tried again.
+/// Decay of the copy's estimated time in each step without a copy. A copy that seems too slow is
+/// not made and so not measured, though the first one may have met untouched memory. The decay lets
+/// a copy be tried again after some hundred steps.
 const COPY_FADES: f64 = 0.002;
 
-/// How far a step moves what is known of depths.
+/// The part of the error by which a step moves the slopes.
 const DEPTH_RATE: f64 = 0.05;
 
-/// A step that takes longer than this many times the expected time met something else (a page
-/// that was not there, another program). It counts as if it had taken that long.
+/// A step that takes longer than this many times the expected time met something else, such as a
+/// page fault or another program. It counts as if it had taken that long.
 const SURPRISE_MAX: f64 = 2.0;
 
 /// Rows of one kind in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// How many.
+    /// The number of rows.
     pub count: usize,
-    /// The tokens before each of them, together.
+    /// The sum of the tokens before each of them.
     pub depths: usize,
 }
 
 impl Rows {
-    /// One more row, with `depth` tokens before it.
+    /// Adds a row with `depth` tokens before it.
     pub fn add(&mut self, depth: usize) {
         self.count += 1;
         self.depths += depth;
@@ -85,25 +83,24 @@ pub struct StepCost {
     one_pass: bool,
     decode: Kind,
     prefill: Kind,
-    /// Microseconds that a decode row takes more than a prompt row in the same pass, most of
-    /// which have no logits.
+    /// Microseconds that a decode row takes more than a prompt row in the same pass. Most prompt
+    /// rows have no logits.
     decodes: Slope,
-    /// By how much one step of both kinds in a hundred takes longer than expected, as a part
-    /// of the expected time.
+    /// The excess of the slowest of a hundred mixed steps over the expected time, as a part of that
+    /// time.
     margin: f64,
-    /// Microseconds that a copy from one slot to another takes.
+    /// Microseconds of a copy from one slot to another.
     copy: Option<f64>,
 }
 
 impl StepCost {
-    /// Nothing is known yet.
+    /// A model that knows nothing yet.
     pub fn new(one_pass: bool) -> Self {
         let decodes = Slope { spread: DECODES_SPREAD, ..Slope::default() };
         Self { one_pass, decodes, margin: MARGIN_START, ..Self::default() }
     }
 
-    /// A step with these rows, and with `copies` copies from one slot to another, took this
-    /// time.
+    /// Learns from a step with these rows and `copies` copies from one slot to another.
     pub fn observe(&mut self, decode: Rows, prefill: Rows, copies: usize, took: Duration) {
         let took = took.as_secs_f64() * 1e6;
         if copies > 0 {
@@ -134,7 +131,7 @@ impl StepCost {
         }
     }
 
-    /// The time of a step with these rows, once it can be told.
+    /// The expected time of a step with these rows, once it is known.
     pub fn step(&self, decode: Rows, prefill: Rows) -> Option<Duration> {
         if prefill.count == 0 {
             return self.decode(decode);
@@ -142,20 +139,20 @@ impl StepCost {
         self.both(decode, prefill).map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
-    /// The time of a step of both kinds.
+    /// The expected time of a step with both kinds of rows.
     fn both(&self, decode: Rows, prefill: Rows) -> Option<f64> {
         let count = self.pass(decode, prefill);
         Some(self.apart_from_prompts(decode, count)? + self.prefill.at(prefill, count)?)
     }
 
-    /// Rows of the pass over the weights that prompt rows are in.
+    /// Rows of the pass over the weights that has the prompt rows.
     fn pass(&self, decode: Rows, prefill: Rows) -> usize {
         prefill.count + if self.one_pass { decode.count } else { 0 }
     }
 
-    /// The part of a step's time that the curve for prompts does not have. In one pass of `rows`
-    /// rows, decode rows take a little more than prompt rows. In a pass of their own, they take
-    /// their whole time.
+    /// The part of a step's time outside the curve for prompts. In one pass of `rows` rows, decode
+    /// rows take a little more than prompt rows. In a pass of their own, they take their whole
+    /// time.
     fn apart_from_prompts(&self, decode: Rows, rows: usize) -> Option<f64> {
         if !self.one_pass {
             return self.decode.at(decode, decode.count);
@@ -163,19 +160,18 @@ impl StepCost {
         Some(self.decode.depth.at(decode) + self.decodes.at(decode_share(decode, rows)))
     }
 
-    /// What a copy from one slot to another takes, once one has been made.
+    /// The expected time of a copy from one slot to another, once one was made.
     pub fn copy(&self) -> Option<Duration> {
         self.copy.map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
-    /// What a step of these decode rows and no others takes, once one has run.
+    /// The expected time of a step with these decode rows only, once such a step has run.
     pub fn decode(&self, rows: Rows) -> Option<Duration> {
         self.decode.at(rows, rows.count).map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
-    /// The most prompt rows, at most `most`, at a depth of `depth`, with which a step
-    /// of `decode` takes no longer than `bound` in 99 of 100; `None` before both kinds have
-    /// run.
+    /// The most prompt rows, up to `most`, of a prompt at depth `depth`, with which a step with
+    /// `decode` stays within `bound` in 99 of 100 steps. `None` before both kinds have run.
     pub fn prefill_rows_within(
         &self,
         bound: Duration,
@@ -187,7 +183,7 @@ impl StepCost {
         let bound = bound.as_secs_f64() * 1e6 / (1.0 + self.margin);
         let took = |count| self.both(decode, Rows { count, depths: count * (depth + count / 2) });
         took(1)?;
-        // More rows take longer, so the largest number that fits is found by halving.
+        // More rows take longer, so bisect for the largest number that fits.
         let (mut fits, mut beyond) = (0, most + 1);
         while beyond - fits > 1 {
             let middle = fits.midpoint(beyond);
@@ -201,12 +197,12 @@ impl StepCost {
     }
 }
 
-/// The decode rows of a pass of `rows` rows, for a [`Slope`] over their number.
+/// The decode rows in a pass of `rows` rows, for a [`Slope`] over their share.
 fn decode_share(decode: Rows, rows: usize) -> Rows {
     Rows { count: rows, depths: decode.count }
 }
 
-/// What rows of one kind take.
+/// The curve and the slope of one kind of row.
 #[derive(Clone, Debug, Default)]
 struct Kind {
     curve: Curve,
@@ -214,7 +210,7 @@ struct Kind {
 }
 
 impl Kind {
-    /// The time of these rows, as part of `count` in one pass over the weights.
+    /// The time of these rows as part of a pass of `count` rows over the weights.
     fn at(&self, rows: Rows, count: usize) -> Option<f64> {
         if count == 0 {
             return Some(0.0);
@@ -233,16 +229,16 @@ impl Kind {
     }
 }
 
-/// Microseconds that a row takes more for each token before it: normalised least mean
-/// squares over what whole steps took, so that many rows say more than few. What is
-/// learnt from are the distances from the mean depth; the curve has the rest.
+/// Microseconds that each token before a row adds to the row's time, by normalised least mean
+/// squares over whole steps. So a step with many rows counts more than one with few. The slope is
+/// over the distance from the mean depth; the curve has the rest.
 #[derive(Clone, Debug)]
 struct Slope {
     mean: Option<f64>,
-    /// The mean square of what the slope is multiplied with.
+    /// The mean square of the distances.
     power: f64,
     slope: f64,
-    /// Under this spread of depths nothing is to be learnt from them.
+    /// Distances below this spread teach nothing.
     spread: f64,
 }
 
@@ -257,7 +253,7 @@ impl Slope {
         self.slope * rows.depths as f64
     }
 
-    /// A step of these rows took so much more than expected.
+    /// Learns from a step that took `error` microseconds more than expected.
     fn observe(&mut self, rows: Rows, error: f64) {
         let mean = self.mean.get_or_insert(rows.mean_depth());
         let beyond = rows.depths as f64 - *mean * rows.count as f64;
@@ -269,17 +265,17 @@ impl Slope {
     }
 }
 
-/// Microseconds by rows: a line through the knots that are known.
+/// Microseconds by number of rows: a line through the known knots.
 #[derive(Clone, Debug, Default)]
 struct Curve {
     knots: [Option<f64>; KNOTS],
 }
 
 impl Curve {
-    /// `rows` rows took `took` microseconds.
+    /// Learns that `rows` rows took `took` microseconds.
     fn observe(&mut self, rows: usize, took: f64) {
         let below = rows.ilog2() as usize;
-        // The share of the way from the knot below to the one above.
+        // The position between the knot below and the knot above, from 0 to 1.
         let share = rows as f64 / (1 << below) as f64 - 1.0;
         let Some(predicted) = self.at(rows) else {
             self.knots[below] = Some(took);
@@ -291,15 +287,15 @@ impl Curve {
                 continue;
             }
             let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
-            // An unknown knot is worth nothing yet: it takes the whole error.
+            // An unknown knot takes the whole error.
             let rate = if self.knots[knot].is_some() { RATE * weight } else { weight };
             self.knots[knot] = Some((value + rate * error).max(0.0));
         }
         self.agree(if share < 0.5 { below } else { (below + 1).min(KNOTS - 1) });
     }
 
-    /// More rows never take less, nor more than in proportion: other knots that say so
-    /// give way to the one that was seen last, step by step.
+    /// More rows never take less time, nor more than in proportion. Knots that contradict this are
+    /// moved, step by step, towards the knot that was seen last.
     fn agree(&mut self, seen: usize) {
         let Some(value) = self.knots[seen] else { return };
         for (index, knot) in self.knots.iter_mut().enumerate() {
@@ -314,9 +310,8 @@ impl Curve {
         }
     }
 
-    /// The time of `rows` rows, once any have run. Between two known knots, a
-    /// line; beyond the largest, in proportion to it; below the smallest, as long
-    /// as that.
+    /// The time of `rows` rows, once some have run: between two known knots a line, beyond the
+    /// largest in proportion to it, and below the smallest the same time.
     fn at(&self, rows: usize) -> Option<f64> {
         let known = |(index, knot): (usize, &Option<f64>)| Some((1usize << index, (*knot)?));
         let mut below = None;
@@ -343,7 +338,7 @@ mod tests {
         Rows { count, depths: count * depth }
     }
 
-    /// What a machine takes whose kernels work on four rows at a time.
+    /// The time on a machine whose kernels work on four rows at a time.
     fn machine(decode: Rows, prefill: Rows) -> Duration {
         let fours = 17_000 * decode.count.next_multiple_of(4) / 4;
         let prompt = if prefill.count == 0 { 0 } else { 20_000 + 6_000 * prefill.count };
@@ -400,7 +395,7 @@ mod tests {
     fn the_bound_holds_for_the_slow_steps_and_no_slower_ones_are_feared() {
         let four = rows(4, 300);
         let bound = Duration::from_millis(300);
-        // Steps between two that take 1.3 times as long as the others.
+        // Every `between`-th step takes 1.3 times as long as the others.
         let part_of_bound = |between: usize| {
             let mut cost = trained();
             let mut took = Duration::ZERO;
@@ -432,8 +427,8 @@ mod tests {
         assert_eq!(cost.decode(four), None);
         assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
         cost.observe(rows(0, 0), rows(64, 0), 0, Duration::from_millis(640));
-        // Prompts alone tell what prompts beside others will cost, and more rows
-        // than ever ran are taken to cost as much each.
+        // Steps with prompts only predict the cost of prompts beside others, and the cost of more
+        // rows than ever ran is taken in proportion.
         cost.observe(four, rows(0, 0), 0, Duration::from_millis(40));
         let bound = Duration::from_millis(1320).mul_f64(1.0 + MARGIN_START);
         let fit = cost.prefill_rows_within(bound, four, 0, 500).unwrap();
@@ -469,8 +464,8 @@ mod tests {
         assert!(cost.copy().unwrap().as_secs_f64() < copy / 4.0, "it is tried again");
     }
 
-    /// A step that met a page fault of five seconds must not starve prompts: with the
-    /// fewest rows alone (8 here) nobody would ever see again that more fit.
+    /// A page fault of five seconds must not starve prompts. With the fewest rows alone (8 here),
+    /// no step would ever show that more fit.
     #[test]
     fn one_long_step_is_soon_forgotten() {
         let mut cost = trained();

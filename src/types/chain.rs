@@ -7,37 +7,35 @@ use std::sync::Arc;
 use super::{Sampling, TokenId};
 use crate::limits::SAMPLERS_MAX;
 
-/// llama.cpp's samplers, in any order. The parameters of those that [`Sampling`]
-/// knows stand there.
+/// llama.cpp's samplers in any order. Parameters that [`Sampling`] has are not repeated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
-    /// The order. One that stands there twice is applied twice.
+    /// The order. A sampler that occurs twice is applied twice.
     pub samplers: heapless::Vec<SamplerKind, SAMPLERS_MAX>,
-    /// `top_p`, `min_p`, `typical_p` and XTC leave so many tokens at least.
+    /// The least number of tokens that `top_p`, `min_p`, `typical_p` and XTC keep.
     pub min_keep: u32,
-    /// Keep the tokens whose information is nearest to the expected one, until
-    /// their probabilities pass this; 1 keeps all.
+    /// Keep the tokens whose information is nearest to the expected one, until their probabilities
+    /// pass this. 1 keeps all.
     pub typical_p: f32,
-    /// Keep logits at most so many standard deviations below the largest; 0 and
-    /// less keep all.
+    /// Keep logits at most this many standard deviations below the largest. 0 and less keep all.
     pub top_n_sigma: f32,
-    /// How often XTC happens; 0 is never.
+    /// The probability that XTC is applied. 0 is never.
     pub xtc_probability: f32,
-    /// XTC drops all tokens at least this probable but the least of them; over
-    /// 0.5 there can be no two, and it is off.
+    /// XTC drops all tokens of at least this probability except the least probable of them. Above
+    /// 0.5 there can be no two such tokens, so XTC is off.
     pub xtc_threshold: f32,
-    /// The temperature moves by so much up and down with the entropy; 0 is off.
+    /// The range by which the temperature moves with the entropy. 0 is off.
     pub dynatemp_range: f32,
-    /// And over the entropy's part of its largest value, to this power.
+    /// The exponent of the entropy's part of its largest value.
     pub dynatemp_exponent: f32,
     /// Don't Repeat Yourself.
     pub dry: DryOptions,
-    /// Draws the token, after the samplers.
+    /// Samples the token after the other samplers.
     pub mirostat: Option<Mirostat>,
 }
 
 impl Default for Chain {
-    /// llama.cpp's own defaults, which change nothing.
+    /// llama.cpp's defaults, which change nothing.
     fn default() -> Self {
         Self {
             samplers: SamplerKind::ORDER.into_iter().collect(),
@@ -55,7 +53,7 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// False for a sampler that would change nothing.
+    /// False if the sampler would change nothing.
     pub fn is_on(&self, kind: SamplerKind, sampling: &Sampling) -> bool {
         match kind {
             SamplerKind::Penalties => {
@@ -111,40 +109,40 @@ impl SamplerKind {
         SamplerKind::Temperature,
     ];
 
-    /// True for those that look at the text so far, and not at other logits.
+    /// True for samplers that depend on the text so far, not on other logits.
     pub fn is_penalty(self) -> bool {
         matches!(self, SamplerKind::Penalties | SamplerKind::Dry)
     }
 }
 
-/// Mirostat (Basu et al., 2021): a text as surprising as is asked for.
+/// Mirostat (Basu et al., 2021): samples a text of a given surprise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mirostat {
     /// 1 or 2.
     pub version: u8,
-    /// The surprise aimed at, in bits.
+    /// The surprise per token, in bits.
     pub tau: f32,
-    /// How fast it is approached.
+    /// The learning rate.
     pub eta: f32,
 }
 
-/// Don't Repeat Yourself: a token that would go on with a repetition of `n` tokens
-/// loses `multiplier * base^(n - allowed_length)` of its logit.
+/// DRY ("Don't Repeat Yourself"): a token that would continue a repetition of `n` tokens loses
+/// `multiplier * base^(n - allowed_length)` of its logit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DryOptions {
-    /// 0 is off.
+    /// The multiplier. 0 is off.
     pub multiplier: f32,
-    /// At least 1.
+    /// The base, at least 1.
     pub base: f32,
-    /// Repetitions shorter than this cost nothing, in tokens.
+    /// Repetitions of fewer tokens cost nothing.
     pub allowed_length: u32,
-    /// How far back repetitions are looked for, in tokens.
+    /// The number of last tokens in which repetitions count.
     pub last_n: u32,
-    /// No repetition reaches over one of these.
+    /// No repetition reaches over a breaker.
     pub breakers: Arc<Breakers>,
 }
 
-/// llama.cpp's own sequence breakers.
+/// llama.cpp's default sequence breakers.
 pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 impl Default for DryOptions {
@@ -154,7 +152,7 @@ impl Default for DryOptions {
     }
 }
 
-/// Sequences of tokens: each a head, and the tokens behind it.
+/// Sequences of tokens, each with a head and a tail.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Breakers {
     heads: Box<[(TokenId, u16)]>, // each with its tail; sorted
@@ -162,8 +160,8 @@ pub struct Breakers {
 }
 
 impl Breakers {
-    /// Sequences out of heads, each with the index of its tail in `tails`. Many
-    /// heads share a tail; an empty one stands for a sequence of one token.
+    /// Makes sequences from heads, each with the index of its tail in `tails`. Heads may share a
+    /// tail. An empty tail makes a sequence of one token.
     pub fn new(mut heads: Vec<(TokenId, u16)>, tails: Vec<Box<[TokenId]>>) -> Self {
         assert!(heads.iter().all(|(_, tail)| usize::from(*tail) < tails.len()));
         heads.sort_unstable();
@@ -171,7 +169,7 @@ impl Breakers {
         Self { heads: heads.into(), tails: tails.into() }
     }
 
-    /// What may stand behind `token` for both to be a sequence.
+    /// The tails of sequences that begin with `token`.
     pub fn tails(&self, token: TokenId) -> impl Iterator<Item = &[TokenId]> {
         let first = self.heads.partition_point(|(head, _)| *head < token);
         let heads = self.heads[first..].iter().take_while(move |(head, _)| *head == token);

@@ -1,27 +1,27 @@
-//! Whether a rung ran what it names: its tokens, its texts and its events are held
-//! against those of the lowest rung that ran.
+//! Checks that a rung did its work. Compares its tokens, texts and events with the tokens of the
+//! lowest rung that ran.
 
 use super::workload::Texts;
 use crate::types::TokenId;
 
-/// Requests that must begin with the same token as on the rung below.
+/// Fraction of requests that must begin with the same token as on the rung below.
 const TOKENS_AGREE_MIN: f64 = 0.9;
 
-/// Texts that must begin with the token of the rungs below. Over the network requests
-/// arrive one by one, so other rows are computed together and round differently, and a
-/// model with random weights has close seconds. A text that is somebody else's agrees by
-/// chance alone.
+/// Fraction of texts that must begin with the reference token.
+///
+/// Over the network, requests arrive one by one. Steps then have other rows and round differently,
+/// and a model with random weights has many near ties. A text from another request would match only
+/// by chance.
 const TEXTS_AGREE_MIN: f64 = 0.5;
 
-/// Events of a stream for each token: some tokens end no character, and have no event of
-/// their own.
+/// Fewest events of a stream per token. A token that does not complete a character has no event.
 const EVENTS_PER_TOKEN_MIN: f64 = 0.8;
 
-/// All tokens where both ran the recorded batches, and the first ones where batches are
-/// planned as time goes.
+/// Compares tokens. All must be equal when both rungs ran the recorded batches (`recorded`).
+/// Otherwise batches depend on timing, and only first tokens are compared.
 ///
 /// # Errors
-/// A sentence, when they differ.
+/// A message, when the tokens differ.
 pub fn tokens(reference: &Texts, found: &Texts, recorded: bool) -> Result<(), String> {
     let agreement = reference.agreement(found);
     if agreement < TOKENS_AGREE_MIN || (recorded && reference != found) {
@@ -33,10 +33,10 @@ pub fn tokens(reference: &Texts, found: &Texts, recorded: bool) -> Result<(), St
     Ok(())
 }
 
-/// Texts, in the order of the requests, against the first tokens.
+/// Compares texts, in the order of the requests, with the first tokens of the reference.
 ///
 /// # Errors
-/// A sentence, when they differ.
+/// A message, when they differ.
 pub fn texts<'t, 'b>(
     reference: &Texts,
     bytes_of: impl Fn(TokenId) -> &'b [u8],
@@ -44,7 +44,7 @@ pub fn texts<'t, 'b>(
 ) -> Result<(), String> {
     let alike = found.zip(&reference.0).filter(|(text, tokens)| {
         let first = String::from_utf8_lossy(bytes_of(tokens[0]));
-        // Half a character is no text yet.
+        // The first token may end within a character, which the text does not show yet.
         text.starts_with(first.trim_end_matches(char::REPLACEMENT_CHARACTER))
     });
     let share = alike.count() as f64 / reference.0.len() as f64;
@@ -57,10 +57,10 @@ pub fn texts<'t, 'b>(
     Ok(())
 }
 
-/// A request whose tokens came in so many events.
+/// Checks the number of events of a request with `tokens` tokens.
 ///
 /// # Errors
-/// A sentence, when that is no stream.
+/// A message, when there are too few events for a stream.
 pub fn streamed(events: usize, tokens: u64) -> Result<(), String> {
     if (events as f64) < tokens as f64 * EVENTS_PER_TOKEN_MIN {
         return Err(format!("{tokens} tokens came in {events} events"));

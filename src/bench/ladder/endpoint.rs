@@ -1,5 +1,5 @@
-//! Rungs 6 and 7: requests in memory to responses in memory, through the
-//! engine that the server has, without its sockets.
+//! Rungs 6 and 7: turn requests in memory into responses in memory, through the server's engine but
+//! without sockets.
 
 use time::OffsetDateTime;
 
@@ -19,16 +19,16 @@ use crate::http::response::{self, HeadOptions};
 use crate::prepare::{self, Envelope, Prepared, ServedModel};
 use crate::types::KeyId;
 
-/// What a rung hands to the engine for a request, and takes of its reply.
+/// The form in which a rung passes requests to the engine and takes its replies.
 pub enum Door {
     /// Rung 6: typed requests in, JSON out.
     Endpoint,
-    /// Rung 7: HTTP requests in, HTTP responses out; one wire image a request.
+    /// Rung 7: HTTP requests in, HTTP responses out. Holds the bytes of each request.
     Handler(Vec<Vec<u8>>),
 }
 
 impl Door {
-    /// Rung 7's door: the requests as a client would write them.
+    /// Rung 7's form, with the requests as a client would write them.
     pub fn handler(workload: &Workload) -> Self {
         let wire = |prompt: &Vec<i32>| {
             let body = format!(
@@ -80,10 +80,10 @@ impl Door {
         }
     }
 
-    /// The body of a response that left by this door.
+    /// The body of a response.
     ///
     /// # Errors
-    /// A sentence, when a client would not find one there.
+    /// A message, when an HTTP client could not find a body in it.
     pub fn body<'a>(&self, response: &'a [u8]) -> Result<&'a [u8], String> {
         if matches!(self, Door::Endpoint) {
             return Ok(response);
@@ -142,8 +142,7 @@ fn prepared(
     }
 }
 
-/// Runs the workload through the engine; gives back every response, in the
-/// order of the requests.
+/// Runs the workload through the engine. Returns all responses in the order of the requests.
 pub fn engine(
     engine: &mut Engine,
     waiter: &mut Waiter,
@@ -188,7 +187,7 @@ pub fn engine(
     Ok((responses, watch.stop()))
 }
 
-/// The text in a response's body, and the generated tokens that its `usage` counts.
+/// The text in a response's body, and the number of generated tokens in its `usage`.
 pub fn text_and_tokens(response: &[u8]) -> Result<(String, u64), String> {
     let value: serde_json::Value = serde_json::from_slice(response)
         .map_err(|error| format!("a response is not JSON: {error}"))?;

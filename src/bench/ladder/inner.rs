@@ -1,4 +1,4 @@
-//! Rungs 0 to 2: what runs on the decode lane, without a lane.
+//! Rungs 0 to 2: the work of the decode lane, run on the calling thread.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ struct BareStep {
     calls: [BareCall; Calls::MOST],
 }
 
-/// Rows for the model, and which of them carry.
+/// The rows of one model call, and a flag for each row that is a carry. A carry is a row whose
+/// token is the one that its sequence sampled in the step before.
 struct BareCall {
     rows: Vec<DecodeRow>,
     carries: Vec<bool>,
@@ -51,9 +52,11 @@ fn row_for_model(row: &Row, carry: TokenId) -> DecodeRow {
     DecodeRow { token, position: row.position, slot: row.owner.slot, sample: row.sample }
 }
 
-/// Rung 0: `llama_decode` in a bare loop over the recorded batches, and the
-/// largest logit. Rows are written into llama.cpp's own batch on this rung, too: it
-/// can be called in no other way.
+/// Rung 0: calls `llama_decode` in a bare loop over the recorded batches and takes the largest
+/// logit.
+///
+/// Rows are written into llama.cpp's own batch on this rung too, because `llama_decode` requires
+/// it.
 pub fn backend(
     model: &mut impl Backend,
     workload: &Workload,
@@ -95,7 +98,7 @@ pub fn backend(
         let phase = match (any(true), any(false)) {
             (false, _) => &mut prefill,
             (true, false) => &mut decode,
-            (true, true) => continue, // of both, and so of neither
+            (true, true) => continue, // a mixed step counts as neither
         };
         phase.steps += 1;
         phase.rows += step.calls.iter().map(|call| call.rows.len() as u64).sum::<u64>();
@@ -105,7 +108,7 @@ pub fn backend(
     Ok((texts, measured))
 }
 
-/// Rung 1: batches in, batches out.
+/// Rung 1: takes batches, and writes the samples into them.
 pub fn executor(
     model: &mut impl Backend,
     workload: &Workload,
@@ -149,7 +152,7 @@ pub fn executor(
     Ok((texts_of(workload, &batches), measured))
 }
 
-/// Rung 2: the decode lane's own step, with its checks and its sampler.
+/// Rung 2: the decode lane's real step, with its checks and its sampler.
 pub fn sampler<B: Backend>(
     lane: &mut DecodeLane<B>,
     workload: &Workload,
@@ -165,15 +168,15 @@ pub fn sampler<B: Backend>(
     Ok((texts_of(workload, &batches), measured))
 }
 
-/// The token with the largest logit, of those that do not end the text.
+/// The token with the largest logit, except end-of-generation tokens.
 fn largest(logits: &mut [f32], end_tokens: &[TokenId]) -> TokenId {
     for token in end_tokens {
-        logits[*token as usize] = f32::NEG_INFINITY; // a token of the vocabulary
+        logits[*token as usize] = f32::NEG_INFINITY; // end tokens are ids of the vocabulary
     }
     argmax(logits) as TokenId // below n_vocab, which is an i32
 }
 
-/// The tokens that answered batches brought.
+/// The sampled tokens in completed batches, by request.
 pub fn texts_of(workload: &Workload, batches: &[Box<Batch>]) -> Texts {
     let mut texts = Texts::new(workload);
     let mut request_of = Requests::new(workload);
@@ -188,7 +191,7 @@ pub fn texts_of(workload: &Workload, batches: &[Box<Batch>]) -> Texts {
     texts
 }
 
-/// Which request holds a slot: they start in order.
+/// The request in each slot. Requests start in order.
 struct Requests {
     of_slot: Vec<usize>,
     next: usize,
@@ -222,8 +225,8 @@ mod tests {
     use crate::model::fake::{FakeModel, FakeOptions};
     use crate::scheduler::Scheduler;
 
-    /// Prompts that begin while others decode: the decode lane calls the model twice for
-    /// such a step, and rungs 0 and 1 must do the same.
+    /// Some prompts begin while other sequences decode. The decode lane calls the model twice in
+    /// such a step, and rungs 0 and 1 must do so too.
     #[test]
     fn every_rung_calls_the_model_as_often() {
         let workload = workload(12, 4, 40);

@@ -1,5 +1,5 @@
-//! What a rung takes: wall time, the CPU time of each lane and of other virtual
-//! machines, allocations.
+//! Measures a rung: wall time, CPU time of each lane, CPU time stolen by other virtual machines,
+//! and allocations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,8 @@ use rustix::param::clock_ticks_per_second;
 
 use crate::memory::allocations_on_this_thread;
 
-/// CPU time of this process's threads, by name. Threads that a lane starts
-/// (ggml's) inherit its name.
+/// CPU time of this process's threads, by name. Threads that a lane starts (ggml's) inherit its
+/// name.
 type CpuTimes = BTreeMap<String, Duration>;
 
 /// A running measurement.
@@ -21,57 +21,57 @@ pub struct Watch {
     allocations: u64,
 }
 
-/// Tokens that one kind of step took in, and its time.
+/// Totals of one kind of step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Phase {
-    /// How many there were.
+    /// Number of steps.
     pub steps: u64,
-    /// Rows of the steps.
+    /// Number of rows in these steps.
     pub rows: u64,
-    /// Time of the steps.
+    /// Time of these steps.
     pub time: Duration,
 }
 
 impl Phase {
-    /// Rows of a step, if there were any.
+    /// Mean rows per step; `None` without steps.
     pub fn rows_mean(&self) -> Option<f64> {
         (self.steps > 0).then(|| self.rows as f64 / self.steps as f64)
     }
 
-    /// Rows a second, if there were any.
+    /// Rows per second; `None` without rows.
     pub fn rate(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.rows as f64 / self.time.as_secs_f64())
     }
 }
 
-/// What was measured.
+/// The measurements of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// Wall time.
     pub wall: Duration,
-    /// CPU time of each lane that used any, by its thread's name.
+    /// CPU time of each lane that used any, by thread name.
     pub cpu: CpuTimes,
-    /// CPU time, of all cores together, that the hypervisor gave to others while this
-    /// machine wanted it.
+    /// CPU time on all cores together that the hypervisor gave to others while this machine wanted
+    /// it.
     pub stolen: Duration,
-    /// Rust heap allocations of the thread that measured.
+    /// Rust heap allocations of the measuring thread.
     pub allocations: u64,
-    /// Time inside `llama_decode`, on rungs 0 to 2; above, the lane's metrics have it.
+    /// Time inside `llama_decode`, on rungs 0 to 2. On higher rungs the lane's metrics have it.
     pub model: Duration,
-    /// Steps of prompts alone; only rung 0 tells.
+    /// Steps with prompt rows only; measured on rung 0 only.
     pub prefill: Phase,
-    /// Steps of one row for each sequence; only rung 0 tells.
+    /// Steps with one row for each sequence; measured on rung 0 only.
     pub decode: Phase,
 }
 
 impl Watch {
-    /// Begins to measure.
+    /// Starts a measurement.
     pub fn start() -> Self {
         let (cpu, allocations) = (cpu_times(), allocations_on_this_thread());
         Self { cpu, stolen: stolen_time(), allocations, began: Instant::now() }
     }
 
-    /// Ends it. On the thread that began, for the allocations to be right.
+    /// Ends the measurement. Call it on the thread that started it, or the allocations are wrong.
     pub fn stop(self) -> Measured {
         let wall = self.began.elapsed();
         let allocations = allocations_on_this_thread() - self.allocations;
@@ -85,28 +85,28 @@ impl Watch {
     }
 }
 
-/// Reads what the kernel's scheduler counts. Threads that end meanwhile are
-/// left out.
+/// Reads the kernel scheduler's CPU times. Threads that have ended are missing.
 fn cpu_times() -> CpuTimes {
     let mut times = CpuTimes::new();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return times };
     for thread in threads.flatten() {
         let read = |file| fs::read_to_string(thread.path().join(file));
         let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else { continue };
-        // "time on a CPU, time waiting for one, time slices", in nanoseconds.
+        // schedstat holds the time on a CPU, the time waiting for one (both in nanoseconds), and
+        // the time slices.
         let nanoseconds = stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
         *times.entry(name.trim().to_owned()).or_default() += Duration::from_nanos(nanoseconds);
     }
     times
 }
 
-/// `steal` of all cores since the machine started, in steps of a tick (10 ms).
+/// Stolen time of all cores since the machine started, in units of a tick (10 ms).
 fn stolen_time() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     stolen_in(&stat, clock_ticks_per_second())
 }
 
-/// The eighth number behind `cpu`, as proc_stat(5) has it.
+/// The eighth number after `cpu`, which is `steal` in proc_stat(5).
 fn stolen_in(stat: &str, ticks_per_second: u64) -> Duration {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
     let steal = all.and_then(|times| times.split_whitespace().nth(7)?.parse::<u64>().ok());

@@ -1,13 +1,17 @@
-//! The ladder: where does the speed go? From the bare model to a client on
-//! the network, a layer more on each rung, the same work on all of them.
+//! The benchmark ladder: the same work on eleven rungs, from the bare model to a client on the
+//! network.
 //!
-//! Every rung really runs what it names, and the run fails where one did not:
-//! where tokens are missing, where the tokens of rungs 1 to 3 are not those of
-//! rung 0 or the texts above do not begin like them (which rows run together
-//! decides how a model rounds, so texts of random weights part after a while),
-//! where a stream was not one event a token. The rungs are interleaved
-//! (A B C … A B C …), so that a drift of the machine hits all alike, and
-//! compared within a round.
+//! Each rung adds one layer of the server, so the difference between two rungs is the cost of a
+//! layer.
+//!
+//! Every rung checks that it did its work, and the run fails otherwise:
+//! - No token may be missing.
+//! - The tokens of rungs 1 to 3 equal those of rung 0. On higher rungs most texts begin like rung
+//!   0's. They may differ later, because the set of rows in a step changes how the model rounds.
+//! - A stream has about one event per token.
+//!
+//! The rungs are interleaved (A B C … A B C …) and compared within a round. A drift of the
+//! machine's speed then affects all of them alike.
 
 mod check;
 mod counts;
@@ -26,7 +30,7 @@ pub use measure::Measured;
 use rung::LAST_OF_TOKENS;
 pub use rung::{Allocations, Ladder, RUNGS, Rung, RungRun};
 
-/// Everything that was run.
+/// The runs of all rungs in all rounds.
 #[derive(Clone, Debug)]
 pub struct LadderReport {
     /// The model's name.
@@ -35,15 +39,15 @@ pub struct LadderReport {
     pub rounds: Vec<Vec<RungRun>>,
 }
 
-/// Runs the ladder. `tell` is told of each run as it ends.
+/// Runs the ladder. Calls `tell` with the round and the run after each run.
 ///
 /// # Errors
-/// A sentence, when a rung could not run or did not run what it names.
+/// A message, when a rung could not run or failed its checks.
 pub fn run(ladder: &Ladder, mut tell: impl FnMut(usize, &RungRun)) -> Result<LadderReport, String> {
     ladder.check()?;
     let stage = run::Stage::set(ladder)?;
     if ladder.rungs[0] > LAST_OF_TOKENS {
-        stage.run(0)?; // not measured: what the texts above are held against
+        stage.run(0)?; // not measured: the reference for the texts of the higher rungs
     }
     let mut rounds = Vec::with_capacity(ladder.rounds);
     for round in 0..ladder.rounds {
@@ -87,19 +91,19 @@ impl Ladder {
     }
 }
 
-/// The median of some numbers, and the smallest and the largest.
+/// The median, minimum and maximum of some numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The median; the mean of the two in the middle for an even count.
+    /// The median; for an even count, the mean of the two middle numbers.
     pub median: f64,
-    /// The smallest.
+    /// The smallest number.
     pub min: f64,
-    /// The largest.
+    /// The largest number.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of at least one number.
+    /// Computes the spread of at least one number.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -115,12 +119,12 @@ impl Spread {
 }
 
 impl LadderReport {
-    /// Place `index`'s tokens a second over the rounds.
+    /// Generated tokens per second of the rung at `index`, over the rounds.
     pub fn rate(&self, index: usize) -> Spread {
         Spread::of(self.rounds.iter().map(|runs| runs[index].rate()))
     }
 
-    /// Place `index`'s rate as a part of place `base`'s, round by round.
+    /// The rate at `index` divided by the rate at `base`, round by round.
     pub fn ratio(&self, index: usize, base: usize) -> Spread {
         Spread::of(self.rounds.iter().map(|runs| runs[index].rate() / runs[base].rate()))
     }

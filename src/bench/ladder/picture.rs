@@ -1,5 +1,5 @@
-//! The ladder as a picture: what is left of rung 0's speed on each rung, ours
-//! beside that of the system that this one replaces.
+//! Draws the ladder as SVG: each rung's speed relative to rung 0, beside the server that corelane
+//! replaces.
 
 use std::path::Path;
 
@@ -7,9 +7,8 @@ use plotters::prelude::*;
 
 use super::{Ladder, LadderReport, RUNGS};
 
-/// What the old system's own benchmark measured, in tokens a second, at the
-/// stage that is nearest to each rung; `None` where it had none. Its last
-/// figure is the middle of 47 to 55.
+/// Tokens per second from the old server's own benchmark, at its stage nearest to each rung. `None`
+/// where it has no such stage. The last figure is the middle of a range from 47 to 55.
 pub const OLD_SYSTEM: [Option<f64>; 11] = [
     Some(120.195),
     Some(107.758),
@@ -30,7 +29,7 @@ const THEIRS: RGBColor = RGBColor(0xc0, 0x6c, 0x2b);
 /// Writes the picture as SVG.
 ///
 /// # Errors
-/// A sentence, when there is no rung 0 to compare with or no way to write.
+/// A message, when rung 0 did not run or the file cannot be written.
 pub fn write(path: &Path, ladder: &Ladder, report: &LadderReport) -> Result<(), String> {
     let base = ladder.rungs.iter().position(|rung| *rung == 0);
     let base = base.ok_or("--svg needs rung 0, which the others are compared with")?;

@@ -1,5 +1,6 @@
-//! Rungs 3 to 5: two lanes, without the front lane's executor: the thread that
-//! calls plays the front lane.
+//! Rungs 3 to 5: a decode lane, and the calling thread in the role of the front lane.
+//!
+//! The front lane's executor (glommio) is not part of these rungs.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::ring::message::Batch;
 use crate::scheduler::Scheduler;
 use crate::types::TokenId;
 
-/// How the calling thread waits for the decode lane: as the front lane does.
+/// Makes the calling thread wait for the decode lane in the same way as the front lane does.
 pub struct Waiter {
     bell: Arc<SocketBell>,
     socket: UnixStream,
@@ -30,7 +31,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter, and the bell that wakes it. `polls` never sleeps.
+    /// Creates a waiter and the bell that wakes it. With `polls`, the waiter spins and never
+    /// sleeps.
     pub fn new(polls: bool, metrics: Arc<Metrics>) -> Result<(Self, Arc<SocketBell>), String> {
         let (bell, socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
@@ -38,12 +40,12 @@ impl Waiter {
         Ok((Self { bell: bell.clone(), socket, metrics, polls }, bell))
     }
 
-    /// The time, as [`Waiter::wait`] counts it.
+    /// The current time on the clock that [`Waiter::wait`] uses.
     pub fn now(&self) -> Micros {
         self.metrics.clock.now()
     }
 
-    /// Waits until `ready`, or until `until` has passed.
+    /// Waits until `ready` returns true or the time `until` has passed.
     pub fn wait(&mut self, until: Option<Micros>, ready: impl Fn() -> bool) {
         let passed = |now| until.is_some_and(|until| until <= now);
         if self.polls {
@@ -60,24 +62,24 @@ impl Waiter {
                 tv_sec: left.as_secs().cast_signed(),
                 tv_nsec: left.subsec_nanos().into(),
             });
-            // An interrupted wait is a short one, which the caller's loop stands.
+            // A signal may end the wait early. The caller's loop then waits again.
             let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], left.as_ref());
             let mut bytes = [0; 64];
-            let _ = std::io::Read::read(&mut self.socket, &mut bytes); // empty is fine
+            let _ = std::io::Read::read(&mut self.socket, &mut bytes); // the socket may be empty
         }
         self.bell.withdraw();
     }
 }
 
-/// A decode lane at work, and the link to it.
+/// A running decode lane and the link to it.
 pub struct Pipe {
-    /// The front lane's end.
+    /// The front lane's end of the link.
     pub link: FrontLink<Batch>,
-    /// How to wait for it.
+    /// Waits for the decode lane.
     pub waiter: Waiter,
-    /// The decode lane.
+    /// The thread of the decode lane.
     pub decode: JoinHandle<()>,
-    /// What it counts.
+    /// The decode lane's metrics.
     pub metrics: Arc<Metrics>,
 }
 
@@ -89,7 +91,7 @@ impl Pipe {
     }
 }
 
-/// Rung 3: the recorded batches through both rings.
+/// Rung 3: sends the recorded batches through both rings.
 pub fn rings(pipe: &mut Pipe, workload: &Workload, batches: Vec<Box<Batch>>) -> (Texts, Measured) {
     let mut done = Vec::with_capacity(batches.len());
     let total = batches.len();
@@ -114,8 +116,9 @@ pub fn rings(pipe: &mut Pipe, workload: &Workload, batches: Vec<Box<Batch>>) -> 
     (texts_of(workload, &done), measured)
 }
 
-/// Rung 4: the scheduler plans the batches; requests arrive and finish.
-/// `on_token` is told of each token and the request it belongs to.
+/// Rung 4: the scheduler plans the batches while requests arrive and finish.
+///
+/// Calls `on_token` with the index of a request and its next token.
 pub fn scheduler(
     pipe: &mut Pipe,
     scheduler: &mut Scheduler,

@@ -1,4 +1,4 @@
-//! Sets the stage once, and runs one rung after another on it.
+//! Loads the model once, and runs the rungs on it one after another.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -30,10 +30,10 @@ use crate::text::TextStream;
 use crate::text::stop::StopStrings;
 use crate::types::TokenId;
 
-/// Bytes of a token's text, as a rule: room for more is made where it is needed.
+/// Expected bytes of text per token. A text that needs more grows.
 const TOKEN_BYTES: usize = 8;
 
-/// The model in memory, the work, and what rung 0 made of it.
+/// The loaded model, the workload, and the reference tokens.
 pub struct Stage {
     pub(super) loaded: Loaded,
     pub(super) config: ServeConfig,
@@ -44,7 +44,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Loads the model and prepares the work.
+    /// Loads the model and prepares the workload.
     pub fn set(ladder: &Ladder) -> Result<Self, String> {
         let loaded = crate::model::load::load(&ladder.source, ladder.config.kernels, |_| true)
             .map_err(|error| error.to_string())?;
@@ -62,8 +62,8 @@ impl Stage {
         let config = ServeConfig {
             parallel: ladder.concurrency,
             context_tokens: Some(context_tokens),
-            // What a prompt may take would depend on what steps took, and every rung is to
-            // make the same ones.
+            // A prompt's share of a step would otherwise depend on measured step times. Every rung
+            // must make the same steps.
             itl_target: Some(Duration::MAX),
             cache_prompt: false,
             drain: Duration::ZERO,
@@ -86,9 +86,10 @@ impl Stage {
         self.loaded.info.name.clone()
     }
 
-    /// Runs one rung: a warm-up first, which is not measured.
+    /// Runs one rung, after a warm-up that is not measured.
     pub fn run(&self, rung: usize) -> Result<RungRun, String> {
-        // The lanes' names are what CPU time is counted by.
+        // CPU time is counted by thread name, so the thread has the name of the lane that it stands
+        // for.
         let (lane, core) = match rung {
             0..=2 => ("decode", self.config.placement.decode_cores.last()),
             3..=7 => ("front", Some(&self.config.placement.front_core)),
@@ -140,13 +141,14 @@ impl Stage {
         DecodeLane::new(backend, self.config.parallel, tokens, end_tokens, new_metrics())
     }
 
-    /// Holds the tokens of a rung against those of the lowest one that ran; their count.
+    /// Compares the tokens of a rung with those of the lowest rung that ran, and returns their
+    /// number.
     fn check_tokens(&self, texts: Texts, recorded: bool) -> Result<u64, String> {
         check::tokens(self.reference.get_or_init(|| texts.clone()), &texts, recorded)?;
         Ok(texts.tokens())
     }
 
-    /// The same of texts.
+    /// Compares the texts of a rung with the tokens of the lowest rung that ran.
     pub(super) fn check_texts<'a>(
         &self,
         texts: impl Iterator<Item = &'a str>,
@@ -160,7 +162,7 @@ impl Stage {
         let mut scheduler = Scheduler::new(self.workload.capacity.clone());
         let first = warm_up.record(&mut scheduler);
         let all = self.workload.record(&mut scheduler);
-        // One without rows only clears slots, and the decode lane does not count it.
+        // A batch without rows only clears slots, and the decode lane does not count it as a step.
         let steps = Some(all.iter().filter(|batch| !batch.rows.is_empty()).count() as u64);
         let end_tokens = self.loaded.vocab.end_tokens();
         let mut model = self.context()?;
@@ -186,7 +188,7 @@ impl Stage {
         Ok(RungRun { tokens, measured, steps, allocations, model_time, ..RungRun::default() })
     }
 
-    /// A decode lane of its own, as the server starts it.
+    /// Starts a decode lane in the same way as the server does.
     fn pipe(&self) -> Result<Pipe, String> {
         let metrics = new_metrics();
         let (waiter, bell) = Waiter::new(!self.config.placement.is_shared(), metrics.clone())?;
@@ -298,7 +300,7 @@ fn new_metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new(Clock::start(), route::paths()))
 }
 
-/// The prompts that `bench serve` draws, too.
+/// Draws prompts in the same way as `corelane bench serve`.
 fn prompts(ladder: &Ladder, n_vocab: usize) -> Result<Vec<Vec<TokenId>>, String> {
     let mut prompts = Prompts::new(n_vocab as u32, ladder.seed)?; // n_vocab is an i32 in llama.cpp
     let signed = |prompt: Vec<u32>| prompt.into_iter().map(u32::cast_signed).collect();

@@ -1,4 +1,4 @@
-//! Rungs 8 to 10: a server on a socket, and a client of it.
+//! Rungs 8 to 10: a server on a socket, and a client that sends requests to it.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::bench::load::{self, Load, Outcome};
 use crate::lanes::Server;
 use crate::types::TokenId;
 
-/// What came of a load, beside what was measured and counted meanwhile.
+/// The result of a load, with the times and counts of its run.
 struct Served<T> {
     came: T,
     measured: Measured,
@@ -30,7 +30,7 @@ impl<T> Served<T> {
 }
 
 impl Stage {
-    /// Rungs 8 and 9: a client in this process.
+    /// Rungs 8 and 9: the client runs in this process.
     pub(super) fn run_server(&self, rung: usize) -> Result<RungRun, String> {
         let stream = rung == 9;
         let warm_up = self.workload.warm_up();
@@ -54,7 +54,7 @@ impl Stage {
         Ok(served.complete(RungRun { tokens, measured, ..RungRun::default() }))
     }
 
-    /// Rung 10: `corelane bench serve`, as anybody would run it.
+    /// Rung 10: the client is `corelane bench serve`, as a user would run it.
     pub(super) fn run_client(&self) -> Result<RungRun, String> {
         let requests = self.workload.prompts.len();
         let warm_up = self.workload.warm_up();
@@ -87,7 +87,7 @@ impl Stage {
         Ok(served.complete(RungRun { tokens, measured, client_cpu, ..RungRun::default() }))
     }
 
-    /// Has a server answer one load to warm up, and then another.
+    /// Starts a server, runs a warm-up load on it, and then measures another load.
     fn serve<T>(
         &self,
         warm_up: impl FnOnce(&str) -> Result<T, String>,
@@ -103,7 +103,7 @@ impl Stage {
         let came = load(&address)?;
         let measured = watch.stop();
         server.control().drain();
-        server.join(); // its last counts are written when it ends
+        server.join(); // the server writes its last counts when it ends
         let counts = counts.until_now(&metrics);
         let requests = self.workload.prompts.len() as u64;
         if counts.responses != requests {
@@ -112,7 +112,7 @@ impl Stage {
         Ok(Served { came, measured, counts })
     }
 
-    /// Runs the load generator as another process; what it saved.
+    /// Runs the load generator as another process, and returns the result file.
     fn load_from_outside(
         &self,
         address: &str,
@@ -125,7 +125,8 @@ impl Stage {
         let output = Command::new(program)
             .args(["bench", "serve", "--ignore-eos", "--save-result", "--save-detailed"])
             .arg(format!("--base-url=http://{address}"))
-            // It need not ask for these, and all that the server answers is counted.
+            // With these two flags the client sends no request for the model's details. The
+            // server's response count would include it.
             .arg(format!("--model={}", self.loaded.info.name))
             .arg(format!("--vocab-size={}", self.loaded.vocab.n_tokens()))
             .arg(format!("--num-prompts={}", w.prompts.len()))
@@ -140,7 +141,7 @@ impl Stage {
             .output()
             .map_err(|error| format!("cannot start the load generator: {error}"))?;
         let saved = fs::read(&file);
-        let _ = fs::remove_file(&file); // gone or not, its content is what counts
+        let _ = fs::remove_file(&file); // a file that remains is harmless
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         }

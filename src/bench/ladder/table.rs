@@ -1,10 +1,10 @@
-//! The ladder as a table for people and as JSON for programs.
+//! The ladder's results as a table, and as JSON.
 
 use serde_json::{Value, json};
 
 use super::{Ladder, LadderReport, RUNGS, RungRun, Spread};
 
-/// The table's head.
+/// The first line of the table.
 pub fn head() -> String {
     format!(
         "{:<13} {:>7} {:>6} {:>8} {:>17} {:>21} {:>7} {:>7}  {:>7} {:>6} {:>6} {:>6}  {:>13}  {:>13}\n",
@@ -25,7 +25,7 @@ pub fn head() -> String {
     )
 }
 
-/// The whole table, its head included.
+/// The whole table, with its first line and a legend.
 pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
     let mut text = head();
     for index in 0..ladder.rungs.len() {
@@ -92,17 +92,17 @@ fn row(ladder: &Ladder, report: &LadderReport, index: usize) -> String {
 }
 
 impl RungRun {
-    /// CPU time of the front lane for each token, in microseconds.
+    /// CPU time of the front lane per token, in microseconds.
     pub fn front_us_per_token(&self) -> Option<f64> {
         Some(self.measured.cpu.get("front")?.as_secs_f64() * 1e6 / self.tokens as f64)
     }
 
-    /// Share of a core that other virtual machines took.
+    /// CPU time stolen by other virtual machines, as a fraction of one core.
     pub fn stolen_share(&self) -> f64 {
         self.measured.stolen.as_secs_f64() / self.measured.wall.as_secs_f64()
     }
 
-    /// Share of a core that a lane used, where it was measured.
+    /// CPU time of a lane as a fraction of one core, if it was measured.
     pub fn cpu_share(&self, lane: &str) -> Option<f64> {
         let wall = self.measured.wall.as_secs_f64();
         if lane == "client"
@@ -114,7 +114,7 @@ impl RungRun {
     }
 }
 
-/// The report as JSON: what was asked for, and every run.
+/// The report as JSON: the settings and every run.
 pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
     let run = |run: &RungRun| {
         let cpu = run.measured.cpu.iter();

@@ -1,59 +1,60 @@
-//! What every rung runs: the same prompts, and for the lowest rungs the same
-//! batches, recorded from the real scheduler.
+//! The work of every rung: the same prompts. Rungs 0 to 3 also get the same batches, recorded from
+//! the real scheduler.
 
 use crate::limits::{SEQUENCES_MAX, STEPS_IN_FLIGHT};
 use crate::ring::message::{Batch, Sample};
 use crate::scheduler::{Capacity, Event, NewSequence, Scheduler};
 use crate::types::{Sampling, TokenId};
 
-/// Requests of equal length, so many at a time.
+/// Requests of equal length, with a fixed number in flight.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// One prompt for each request.
+    /// One prompt per request.
     pub prompts: Vec<Vec<TokenId>>,
     /// Tokens that each request generates.
     pub gen_tokens: u32,
-    /// Requests that run at once.
+    /// Number of requests in flight.
     pub concurrency: usize,
-    /// The scheduler's room.
+    /// The scheduler's limits.
     pub capacity: Capacity,
 }
 
-/// A stop string that never comes, and has to be looked for all the same, from
-/// rung 5 on.
+/// A stop string that no text contains. From rung 5 on, the server still searches for it.
 pub const STOP: &str = "\u{1}never\u{1}";
 
-/// Tokens of a prompt that warms up, at most.
+/// Most tokens of a warm-up prompt.
 const WARM_UP_TOKENS: usize = 64;
 
 impl Workload {
-    /// Greedy, and never ended by the model: the count of tokens is known.
+    /// Greedy sampling without an end of generation, so that the number of tokens is known.
     pub fn sampling() -> Sampling {
         Sampling { ignore_eos: true, ..Sampling::greedy() }
     }
 
-    /// Tokens that the whole workload generates.
+    /// Number of tokens that the whole workload generates.
     pub fn tokens(&self) -> u64 {
         self.prompts.len() as u64 * u64::from(self.gen_tokens)
     }
 
-    /// A request, as the scheduler takes it.
+    /// The scheduler's input for a request.
     pub fn sequence(&self, request: usize) -> NewSequence {
         let prompt = self.prompts[request].clone().into_boxed_slice();
         NewSequence::new(prompt, self.gen_tokens, Self::sampling())
     }
 
-    /// The first requests of it, one for each that runs at once, and the first tokens of
-    /// their prompts: long ones would take half of the ladder's time.
+    /// A short workload for warming up: the first requests, one for each that runs at once.
+    ///
+    /// Prompts are cut to 64 tokens, because long ones would take half of the ladder's time.
     pub fn warm_up(&self) -> Workload {
         let first = self.prompts.iter().take(self.concurrency);
         let short = |prompt: &Vec<TokenId>| prompt[..prompt.len().min(WARM_UP_TOKENS)].to_vec();
         Workload { prompts: first.map(short).collect(), ..self.clone() }
     }
 
-    /// The batches that the scheduler makes of it when each request that ends
-    /// is followed by the next one at once, and each step is planned while the
-    /// one before it runs.
+    /// Records the batches that the scheduler plans for this workload.
+    ///
+    /// A new request starts as soon as one ends, and each step is planned while the previous one
+    /// runs.
     pub fn record(&self, scheduler: &mut Scheduler) -> Vec<Box<Batch>> {
         let mut queue = Queue::new(self, |_, _| ());
         let mut batches: Vec<Box<Batch>> = Vec::new();
@@ -76,7 +77,7 @@ impl Workload {
     }
 }
 
-/// What a model would send back that always says the same token.
+/// The answer of a model that always samples the same token.
 fn answer(batch: &Batch) -> Batch {
     let mut answered = Batch::default();
     for row in batch.rows.iter().filter(|row| row.sample) {
@@ -93,8 +94,9 @@ fn answer(batch: &Batch) -> Batch {
     answered
 }
 
-/// The requests of a workload in a closed loop: as one ends, the next begins.
-/// `on_token` is told of each token and the request it belongs to.
+/// Runs the requests of a workload in a closed loop: when one ends, the next begins.
+///
+/// Calls `on_token` with the index of a request and its next token.
 pub struct Queue<'a, F> {
     workload: &'a Workload,
     next: usize,
@@ -104,12 +106,12 @@ pub struct Queue<'a, F> {
 }
 
 impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
-    /// All requests are still to come.
+    /// Creates a queue in which no request has started.
     pub fn new(workload: &'a Workload, on_token: F) -> Self {
         Self { workload, next: 0, running: 0, requests: vec![0; SEQUENCES_MAX], on_token }
     }
 
-    /// Admits requests until as many run as may.
+    /// Admits requests up to the workload's concurrency.
     pub fn fill(&mut self, scheduler: &mut Scheduler) {
         while self.running < self.workload.concurrency && self.next < self.workload.prompts.len() {
             let (request, requests) = (self.next, &mut self.requests);
@@ -121,7 +123,7 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
         }
     }
 
-    /// Takes what became of a sequence.
+    /// Handles an event of a sequence.
     pub fn on_event(&mut self, event: Event) {
         match event {
             Event::Token { id, token, is_last, .. } => {
@@ -132,25 +134,26 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
         }
     }
 
-    /// True when every request has ended.
+    /// Returns whether every request has ended.
     pub fn is_done(&self) -> bool {
         self.running == 0 && self.next == self.workload.prompts.len()
     }
 }
 
-/// The tokens that each request came to, to compare the rungs with.
+/// The tokens that each request generated, for comparing the rungs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Texts(pub Vec<Vec<TokenId>>);
 
 impl Texts {
-    /// No tokens yet, and room for all of a workload's.
+    /// Creates empty lists with capacity for all tokens of a workload.
     pub fn new(workload: &Workload) -> Self {
         let room = || Vec::with_capacity(workload.gen_tokens as usize);
         Self(workload.prompts.iter().map(|_| room()).collect())
     }
 
-    /// The share of requests that begin with the same token. The same batches
-    /// give the same texts; other batches of the same prompts round
+    /// The fraction of requests that begin with the same token in both.
+    ///
+    /// The same batches give the same tokens. Different batches of the same prompts round
     /// differently, which seldom changes a first token.
     pub fn agreement(&self, other: &Texts) -> f64 {
         let pairs = self.0.iter().zip(&other.0);
@@ -158,7 +161,7 @@ impl Texts {
         equal as f64 / self.0.len() as f64
     }
 
-    /// Tokens of all requests.
+    /// Number of tokens of all requests.
     pub fn tokens(&self) -> u64 {
         self.0.iter().map(|text| text.len() as u64).sum()
     }
@@ -192,7 +195,7 @@ pub(super) mod tests {
     fn requests_of_equal_length_run_in_waves() {
         let workload = workload(8, 4, 3);
         let batches = workload.record(&mut Scheduler::new(workload.capacity.clone()));
-        // Two waves: a step of prompts, four of one row for each.
+        // Two waves, each with one step of prompts and four steps of one row per sequence.
         assert_eq!(batches.len(), 10);
         let rows: Vec<usize> = batches.iter().map(|batch| batch.rows.len()).collect();
         assert_eq!(rows, [12, 4, 4, 4, 4, 12, 4, 4, 4, 4]);
