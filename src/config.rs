@@ -1,4 +1,4 @@
-//! The server's configuration, checked: what is in here can be run.
+//! The server's configuration, already checked: a server can run it.
 
 use std::time::Duration;
 
@@ -11,64 +11,64 @@ use crate::limits::{
 use crate::placement::Placement;
 use crate::types::{CacheLayout, FlashAttention, Pooling};
 
-/// Everything that `serve` needs to know, besides the model.
+/// The settings of a server, except its model.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// Address to listen on.
     pub host: String,
-    /// Port to listen on; 0 for any free one.
+    /// Port to listen on; 0 chooses a free one.
     pub port: u16,
-    /// Where metrics, health and readiness are shown; `None` for nowhere.
+    /// Address of metrics, health and readiness; `None` turns them off.
     pub ops_addr: Option<String>,
-    /// The name that clients see; `None` for the model's own.
+    /// The model's name for clients; `None` uses the model's own.
     pub alias: Option<String>,
-    /// How the vectors of a text's tokens become one, instead of as the model says.
+    /// How the vectors of a text's tokens become one; `None` follows the model's metadata.
     pub pooling: Option<Pooling>,
-    /// A chat template, in Jinja, instead of the model's own.
+    /// A chat template in Jinja; `None` uses the model's own.
     pub chat_template: Option<String>,
-    /// Keys that clients must give one of; none lets everybody in.
+    /// API keys. Without any, everybody is let in.
     pub keys: Vec<ApiKey>,
-    /// KV cells of all sequences together; `None` chooses.
+    /// KV cells of all sequences together; `None` chooses from the model and memory.
     pub context_tokens: Option<u32>,
     /// Sequences that run at once.
     pub parallel: usize,
-    /// Rows of one step.
+    /// Most rows of one step.
     pub batch_rows: usize,
-    /// Rows that llama.cpp computes at once.
+    /// Most rows that llama.cpp computes at once.
     pub ubatch_rows: usize,
-    /// How long a running stream may wait between two tokens while prompts are
-    /// computed; `None` is twice what a step takes without any.
+    /// Longest time between two tokens of a running stream while prompts are computed. `None` is
+    /// twice the time of a step without prompts.
     pub itl_target: Option<Duration>,
-    /// Sequences that wait for a slot, at most.
+    /// Most sequences that wait for a slot.
     pub queue_requests: usize,
-    /// Their tokens, at most.
+    /// Most prompt tokens that wait for a slot.
     pub queue_tokens: usize,
-    /// How long a request may take that does not say so itself; `None` is for ever.
+    /// Time limit of a request that sets none; `None` sets no limit.
     pub request_timeout: Option<Duration>,
-    /// How long a step may take before it is given up.
+    /// Time limit of one step. After it, the model counts as hung.
     pub step_timeout: Duration,
-    /// A request begins with what the KV cache has of its prompt.
+    /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
-    /// The default for `max_tokens`; `None` leaves it to the dialect.
+    /// The default for `max_tokens`; `None` uses the dialect's.
     pub n_predict: Option<u32>,
-    /// Where request ids and default seeds begin.
+    /// Seed of request ids and of default seeds.
     pub entropy: u64,
-    /// How long running requests may take to finish after a drain began.
+    /// How long running requests may take to finish after a drain started.
     pub drain: Duration,
-    /// Which lane runs where.
+    /// The core of each lane.
     pub placement: Placement,
-    /// Which kernels multiply with the weights.
+    /// The kernels for products with the weights.
     pub kernels: Choice,
-    /// How the KV cache is laid out.
+    /// The layout of the KV cache.
     pub cache: CacheLayout,
-    /// How eagerly idle compute threads poll for work, 0 to 100.
+    /// How long idle compute threads poll for work, 0 (not at all) to 100.
     pub poll: u32,
     /// The clock of all lanes.
     pub clock: Clock,
 }
 
 impl Default for ServeConfig {
-    /// The flags' defaults, but without metrics, on any free port and on the first core.
+    /// The defaults of the flags, except: no metrics, any free port, only the first core.
     fn default() -> Self {
         Self {
             host: "127.0.0.1".into(),
@@ -100,24 +100,24 @@ impl Default for ServeConfig {
     }
 }
 
-/// A key that clients may give.
+/// An API key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiKey {
-    /// What logs and metrics call it.
+    /// Its name in logs and metrics.
     pub name: String,
-    /// What clients send.
+    /// The secret that clients send.
     pub secret: String,
-    /// Its share of the server, beside those of the others.
+    /// Its share of the server, relative to the other keys.
     pub weight: f64,
-    /// The lowest number that its requests may have for a priority: 0, unless it is
-    /// given, so that no key goes before the others on its own account.
+    /// The lowest priority number that its requests may ask for. By default 0: no key can put
+    /// itself before the others.
     pub priority_min: i32,
 }
 
 impl std::str::FromStr for ApiKey {
     type Err = String;
 
-    /// `NAME:SECRET[:WEIGHT[:PRIORITY]]`
+    /// Parses `NAME:SECRET[:WEIGHT[:PRIORITY]]`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(':');
         let (name, secret) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -142,10 +142,9 @@ impl std::str::FromStr for ApiKey {
 }
 
 impl ServeConfig {
-    /// Checks what the types do not.
+    /// Checks the rules that types cannot express.
     ///
-    /// # Errors
-    /// A sentence that says what would be right.
+    /// # Errors A sentence that says what would be right.
     pub fn check(&self) -> Result<(), String> {
         let within = |flag: &str, value: usize, low: usize, high: usize| {
             if (low..=high).contains(&value) {
@@ -167,7 +166,7 @@ impl ServeConfig {
             return Err("--cache-type-v of less than 16 bits needs --flash-attn on or auto".into());
         }
         if let Some(tokens) = self.context_tokens {
-            // Each sequence needs a token of prompt and one of text.
+            // A sequence needs a token of prompt and a token of text.
             let least = 2 * self.parallel;
             within("--ctx-size", tokens as usize, least, CONTEXT_TOKENS_MAX)?;
         }

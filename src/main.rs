@@ -1,4 +1,5 @@
-//! The command line: parse, check, start the lanes, wait for a signal; or measure.
+//! The command line: parses and checks the flags, then starts the lanes and waits for a signal, or
+//! runs a benchmark.
 #![deny(unsafe_code)]
 
 mod cli;
@@ -23,7 +24,7 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGua
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Counts each lane's allocations; see `corelane::memory`.
+/// Counts the allocations of each lane; see `corelane::memory`.
 #[global_allocator]
 static ALLOCATOR: corelane::memory::CountingAllocator = corelane::memory::CountingAllocator;
 
@@ -59,7 +60,7 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// What was done, in one line.
+/// Logs the totals in one line.
 fn log_end(metrics: &Metrics) {
     let (front, decode) = (&metrics.front, &metrics.decode);
     let bubble = decode.bubble_us.snapshot();
@@ -76,10 +77,10 @@ fn log_end(metrics: &Metrics) {
     );
 }
 
-/// Logs go to standard error through a thread of their own: a slow terminal
-/// loses lines, and never stops a lane. Also returns how many it lost.
+/// Starts logging to standard error, through a thread of its own: a slow terminal loses lines, but
+/// never stops a lane. Also returns the number of lost lines.
 fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, ErrorCounter), String> {
-    // The libraries under the ops lane call every closed connection an error.
+    // may and generator, the ops lane's libraries, log every closed connection as an error.
     let filter = format!("may=off,generator=off,{}", args.log);
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
@@ -100,14 +101,14 @@ fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, ErrorCounter), Strin
     Ok((guard, lines_lost))
 }
 
-/// The first SIGTERM or SIGINT drains, the second ends the process at once.
+/// The first SIGTERM or SIGINT drains; the second ends the process at once.
 fn drain_on_signal(control: Arc<Control>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
     let wait = move || {
         for signal in signals.forever() {
             if control.is_draining() {
-                // Without destructors: they would wait for the running step.
+                // Skip the destructors, which would wait for the running step.
                 signal_hook::low_level::exit(128 + signal);
             }
             control.drain();
@@ -117,7 +118,7 @@ fn drain_on_signal(control: Arc<Control>) -> Result<(), String> {
     Ok(())
 }
 
-/// A bar for models that take a while, where somebody may be looking.
+/// A progress bar for models that load slowly.
 fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
     const SHOWN_FROM_BYTES: u64 = 64 * 1024 * 1024;
     let bytes = match source {
@@ -142,7 +143,7 @@ fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
     }
 }
 
-/// Whose code multiplies with the weights, and what it takes of memory.
+/// Describes the kernels in use and the memory of their packed weights.
 fn kernels(info: &KernelsInfo) -> String {
     if info.matrices == 0 {
         return "llama.cpp's".into();
@@ -154,7 +155,7 @@ fn kernels(info: &KernelsInfo) -> String {
     )
 }
 
-/// What a person wants to know of a server that has started.
+/// Shows the facts that a person needs about the new server.
 fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
     let front = if placement.is_shared() { "shared" } else { "its own" };
@@ -189,6 +190,6 @@ Try it:
         decode_word = if placement.decode_cores.len() == 1 { "core" } else { "cores" },
         decode = format_list(&placement.decode_cores),
     );
-    // A closed standard output is no reason to stop serving.
+    // A closed standard output must not stop the server.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

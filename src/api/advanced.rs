@@ -1,7 +1,7 @@
-//! The fields that few requests have: biases, log-probabilities, the least number of
-//! tokens; and, in [`super::chain`], those of llama.cpp's samplers.
+//! Reads the less common sampling fields: biases, log-probabilities and the minimum number of
+//! tokens. [`super::chain`] reads the options of llama.cpp's samplers.
 //!
-//! What needs the vocabulary stays text here; `prepare` makes tokens of it.
+//! Options that need the vocabulary stay text here; `prepare` converts them to token ids.
 
 use simd_json::prelude::*;
 use simd_json::tape::Value;
@@ -16,32 +16,30 @@ use crate::limits::{
 use crate::sampling::AdvancedSampling;
 use crate::types::Sampling;
 
-/// What a request asks for beside [`Sampling`].
+/// Sampling options beyond [`Sampling`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestedAdvanced {
-    /// As far as it needs no vocabulary: without `logit_bias` and DRY's breakers.
+    /// The options that need no vocabulary: all but `logit_bias` and DRY's breakers.
     pub advanced: AdvancedSampling,
-    /// What is added to whose logit.
+    /// Each target and the bias added to its logit.
     pub logit_bias: Vec<(BiasTarget, f32)>,
-    /// DRY's sequence breakers; `None` are llama.cpp's own.
+    /// DRY's sequence breakers; `None` uses llama.cpp's own.
     pub dry_breakers: Option<Vec<String>>,
 }
 
-/// Whose logit is biased.
+/// The target of a bias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BiasTarget {
-    /// The token with this id, if there is one.
+    /// The token with this id, if the vocabulary has it.
     Token(i64),
-    /// Every token that this text comes to.
+    /// Every token that this text is tokenised into.
     Text(String),
 }
 
-/// Reads those fields; `None` where none asks for anything. `sampling` is what the
-/// request says otherwise: samplers that the request's own order leaves out are
-/// switched off there.
+/// Reads the less common fields. Returns `None` if the request sets none of them. Switches off the
+/// samplers in `sampling` that the request's own sampler order leaves out.
 ///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
+/// # Errors 400 for a value of the wrong type or out of range.
 pub fn read_advanced(
     fields: &Fields<'_, '_>,
     sampling: &mut Sampling,
@@ -60,8 +58,8 @@ pub fn read_advanced(
     Ok(asks.then(|| Box::new(RequestedAdvanced { advanced, logit_bias, dry_breakers })))
 }
 
-/// `logprobs` of a completion (a number), of a chat (`true`, with `top_logprobs`),
-/// and llama-server's `n_probs`.
+/// Reads `logprobs` of a completion (a number), of a chat (`true`, with `top_logprobs`), and
+/// llama-server's `n_probs`.
 fn read_logprobs(fields: &Fields<'_, '_>) -> Result<Option<u8>, ApiError> {
     const FORMS: &str = "true, false or a whole number from 0 to 5";
     let most = TOP_LOGPROBS_MAX as i64;
@@ -81,8 +79,8 @@ fn read_logprobs(fields: &Fields<'_, '_>) -> Result<Option<u8>, ApiError> {
     Ok(asked.max(n_probs).map(|n| n as u8)) // in range
 }
 
-/// `logit_bias`: OpenAI's object of token ids and biases, in which llama-server
-/// takes texts, too, or llama-server's list of pairs.
+/// Reads `logit_bias`: OpenAI's object of token ids and biases (llama-server also takes texts as
+/// its keys), or llama-server's list of pairs.
 fn read_logit_bias(fields: &Fields<'_, '_>) -> Result<Vec<(BiasTarget, f32)>, ApiError> {
     const FORMS: &str = "an object of token ids and numbers, or an array of pairs of a token id \
                          or a text and a number or false";
@@ -128,7 +126,7 @@ fn read_logit_bias(fields: &Fields<'_, '_>) -> Result<Vec<(BiasTarget, f32)>, Ap
     Ok(biases)
 }
 
-/// One bias; `false` forbids, as in llama-server.
+/// Reads one bias. As in llama-server, `false` forbids the token.
 fn read_bias(value: &Value<'_, '_>) -> Result<f32, ApiError> {
     if value.as_bool() == Some(false) {
         return Ok(f32::NEG_INFINITY);
@@ -142,7 +140,7 @@ fn read_bias(value: &Value<'_, '_>) -> Result<f32, ApiError> {
     }
 }
 
-/// `dry_sequence_breakers`: some strings.
+/// Reads `dry_sequence_breakers`, a list of strings.
 fn read_breakers(fields: &Fields<'_, '_>) -> Result<Option<Vec<String>>, ApiError> {
     const NAME: &str = "dry_sequence_breakers";
     let Some(value) = fields.get(NAME)? else { return Ok(None) };
@@ -165,7 +163,7 @@ mod tests {
     use super::*;
     use crate::api::json::read_object;
 
-    /// What a body asks for, and what becomes of OpenAI's defaults.
+    /// Returns the options of a body, and OpenAI's default sampling as it changed them.
     fn read(body: &str) -> Result<(Option<Box<RequestedAdvanced>>, Sampling), ApiError> {
         read_object(&mut body.as_bytes().to_vec(), |fields| {
             let mut sampling = crate::api::request::read_sampling(fields, Sampling::default())?;

@@ -1,5 +1,4 @@
-//! The fields of llama.cpp's samplers, with llama-server's names, defaults and
-//! meanings.
+//! Reads the options of llama.cpp's samplers, with llama-server's names, defaults and meanings.
 
 use simd_json::prelude::*;
 use simd_json::tape::Value;
@@ -10,12 +9,10 @@ use crate::limits::{SAMPLERS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::types::Sampling;
 use crate::types::chain::{Chain, DryOptions, Mirostat, SamplerKind};
 
-/// Reads those fields; `None` where `sampling` says all that they do. DRY's breakers
-/// are not among them. What an order of the request's own leaves out is switched off
-/// in `sampling`.
+/// Reads the sampler options, except DRY's breakers. Returns `None` if `sampling` alone expresses
+/// them. Switches off the samplers in `sampling` that the request's own order leaves out.
 ///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
+/// # Errors 400 for a value of the wrong type or out of range.
 pub fn read_chain(
     fields: &Fields<'_, '_>,
     sampling: &mut Sampling,
@@ -23,7 +20,7 @@ pub fn read_chain(
     Ok(unless_fast(read_all(fields)?, sampling))
 }
 
-/// llama.cpp's samplers as the request has them.
+/// Reads all options into a chain of llama.cpp's samplers.
 fn read_all(fields: &Fields<'_, '_>) -> Result<Chain, ApiError> {
     let number = |name, range, default: f32| -> Result<f32, ApiError> {
         Ok(fields.number(name, range)?.map_or(default, |value| value as f32))
@@ -45,7 +42,7 @@ fn read_all(fields: &Fields<'_, '_>) -> Result<Chain, ApiError> {
     if chain.mirostat.is_none() {
         return Ok(chain);
     }
-    // Mirostat takes the place of all that cuts off.
+    // Mirostat replaces all samplers that cut tokens off.
     let samplers = [SamplerKind::Penalties, SamplerKind::Dry, SamplerKind::Temperature];
     Ok(Chain { samplers: samplers.into_iter().collect(), dynatemp_range: 0.0, ..chain })
 }
@@ -73,8 +70,8 @@ fn read_mirostat(fields: &Fields<'_, '_>) -> Result<Option<Mirostat>, ApiError> 
     Ok((version > 0).then_some(Mirostat { version, tau, eta }))
 }
 
-/// `None` where the decode lane's fast route does the same: where what changes
-/// anything is a part of its own samplers, in its own order.
+/// Returns `None` if the decode lane's fast sampler gives the same result: only its own samplers
+/// change anything, in its own order.
 fn unless_fast(mut chain: Chain, sampling: &mut Sampling) -> Option<Chain> {
     const FAST: [SamplerKind; 5] = [
         SamplerKind::Penalties,
@@ -113,7 +110,7 @@ fn unless_fast(mut chain: Chain, sampling: &mut Sampling) -> Option<Chain> {
     None
 }
 
-/// `samplers`: their order, as an array of names or a string of letters.
+/// Reads `samplers`, their order: an array of names or a string of letters.
 fn read_samplers(
     fields: &Fields<'_, '_>,
 ) -> Result<Option<heapless::Vec<SamplerKind, SAMPLERS_MAX>>, ApiError> {
@@ -141,7 +138,7 @@ fn read_samplers(
     Ok(Some(samplers))
 }
 
-/// llama.cpp's names, with or without `_` and `-` between their parts.
+/// Finds a sampler by llama.cpp's name, with or without `_` and `-` between its parts.
 fn sampler_by_name(name: &str) -> Option<SamplerKind> {
     let plain = name.to_ascii_lowercase().replace(['_', '-'], "");
     Some(match plain.as_str() {
@@ -158,7 +155,7 @@ fn sampler_by_name(name: &str) -> Option<SamplerKind> {
     })
 }
 
-/// llama.cpp's letters.
+/// Finds a sampler by llama.cpp's letter.
 fn sampler_by_letter(letter: char) -> Option<SamplerKind> {
     Some(match letter {
         'e' => SamplerKind::Penalties,
@@ -180,7 +177,7 @@ mod tests {
     use crate::api::json::read_object;
     use crate::api::request::read_sampling;
 
-    /// The chain that a body asks for, and what becomes of OpenAI's defaults.
+    /// Returns the chain of a body, and OpenAI's default sampling as it changed them.
     fn read(body: &str) -> Result<(Option<Chain>, Sampling), ApiError> {
         read_object(&mut body.as_bytes().to_vec(), |fields| {
             let mut sampling = read_sampling(fields, Sampling::default())?;

@@ -1,5 +1,5 @@
-//! The dialect of cLLM, the server that this one replaces, so that its clients
-//! go on working: `/generate`, `/generate_stream`, `/encode`.
+//! The dialect of cLLM, the server that corelane replaces: `/generate`, `/generate_stream` and
+//! `/encode`. Its clients keep working.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ pub fn read_generate_stream(body: &mut [u8]) -> Result<GenerationRequest, ApiErr
 /// # Errors
 /// 400 that names the field.
 pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
-    // Temperature 0 is greedy; cLLM replaced it by 0.7.
+    // cLLM replaced temperature 0 by 0.7; here 0 is greedy.
     let defaults = Sampling { temperature: 0.7, top_p: 0.9, ..Sampling::default() };
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
@@ -38,7 +38,7 @@ pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         };
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
         let request = read_generation(fields, defaults, Some(MAX_TOKENS))?;
-        // Its answers have one text, and no place for these.
+        // cLLM's answers hold one text, without room for these.
         for (name, asked) in [
             ("n", request.n > 1),
             ("echo", request.echo),
@@ -55,10 +55,9 @@ pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     })
 }
 
-/// Reads an `/encode` request: its text.
+/// Reads the text of an `/encode` request.
 ///
-/// # Errors
-/// 400 that names the field.
+/// # Errors 400 that names the field.
 pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
     read_object(body, |fields| {
         let text = fields.string("text")?;
@@ -66,7 +65,7 @@ pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
     })
 }
 
-/// The answer to `/encode`.
+/// Writes the answer to `/encode`.
 pub fn push_encoded(out: &mut Vec<u8>, tokens: &[TokenId]) {
     out.extend_from_slice(b"{\"success\":true,\"data\":{\"tokens\":");
     serde_json::to_writer(&mut *out, tokens).expect("memory");

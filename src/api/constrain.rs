@@ -1,5 +1,5 @@
-//! What the text must be like: `response_format` of OpenAI, `grammar` and
-//! `json_schema` of llama-server, `guided_*` of vLLM.
+//! Reads the constraints on a text: OpenAI's `response_format`, llama-server's `grammar` and
+//! `json_schema`, vLLM's `guided_*`.
 
 use simd_json::prelude::*;
 use simd_json::tape::Value;
@@ -9,19 +9,18 @@ use super::json::{Fields, keep, wrong};
 use crate::constraint::Constraint;
 use crate::limits::GUIDED_CHOICES_MAX;
 
-/// A constraint, and who asked for it.
+/// A constraint, and the field that asked for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedConstraint {
     /// The field of the request, for errors.
     pub field: &'static str,
-    /// What it asks for.
+    /// The constraint itself.
     pub constraint: Constraint,
 }
 
-/// Reads whichever of these fields is there.
+/// Reads the one of these fields that the request has.
 ///
-/// # Errors
-/// 400 when there are two, or one is of another form than it should be.
+/// # Errors 400 if there are two, or if one has the wrong form.
 pub fn read_constraint(fields: &Fields<'_, '_>) -> Result<Option<RequestedConstraint>, ApiError> {
     let mut found: Option<RequestedConstraint> = None;
     let mut take = |field: &'static str, constraint| match (constraint, &found) {
@@ -77,7 +76,7 @@ fn read_response_format(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, A
     }
 }
 
-/// What a response format of this type has to have.
+/// Reads the field that this type of response format requires.
 fn text_of(format: &Fields<'_, '_>, kind: &str, name: &'static str) -> Result<String, ApiError> {
     format.string(name)?.ok_or_else(|| {
         let message = format!("response_format of the type {kind} must have a {name}, a string");
@@ -85,7 +84,7 @@ fn text_of(format: &Fields<'_, '_>, kind: &str, name: &'static str) -> Result<St
     })
 }
 
-/// A schema, which clients of vLLM send as text, too.
+/// Reads a schema; clients of vLLM send it as text, too.
 fn read_schema(
     name: &'static str,
     fields: &Fields<'_, '_>,
@@ -97,7 +96,7 @@ fn read_schema(
     of_schema(name, &value).map(Some)
 }
 
-/// A schema that is given as JSON.
+/// Builds a constraint from a schema as JSON.
 pub(super) fn of_schema(name: &'static str, value: &Value<'_, '_>) -> Result<Constraint, ApiError> {
     if !value.is_object() && !value.is_bool() {
         return Err(wrong(name, "a JSON schema, an object", value));
@@ -105,7 +104,7 @@ pub(super) fn of_schema(name: &'static str, value: &Value<'_, '_>) -> Result<Con
     Ok(Constraint::JsonSchema(keep(name, value)?.to_string()))
 }
 
-/// One of these texts, and nothing else.
+/// Reads `guided_choice`: the text must be one of these.
 fn read_choices(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError> {
     const NAME: &str = "guided_choice";
     let Some(value) = fields.get(NAME)? else { return Ok(None) };
@@ -118,7 +117,7 @@ fn read_choices(fields: &Fields<'_, '_>) -> Result<Option<Constraint>, ApiError>
     let quote = |element: Value<'_, '_>| {
         let text = element.as_str().ok_or_else(expected)?;
         let quoted = serde_json::to_string(text).expect("a string is JSON");
-        // Within quotes, too, these could be taken for more than themselves.
+        // Lark would treat these characters as special, even within quotes.
         Ok(quoted.replace('<', "\\u003c").replace('%', "\\u0025").replace('=', "\\u003d"))
     };
     let texts = array.iter().map(quote).collect::<Result<Vec<_>, ApiError>>()?;

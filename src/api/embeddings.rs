@@ -11,14 +11,14 @@ use super::request::{Prompt, read_prompt_list, refuse};
 use super::write::push_string;
 use crate::limits::EMBEDDING_INPUTS_MAX;
 
-/// What is asked for.
+/// A request for embeddings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbeddingsRequest {
     /// The texts.
     pub inputs: Vec<Prompt>,
-    /// Numbers, or their bytes.
+    /// How the vectors are written.
     pub format: Format,
-    /// The length that the vectors must have.
+    /// The required length of a vector; must be the model's.
     pub dimensions: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ pub enum Format {
 /// 400 that names the field.
 pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
     read_object(body, |fields| {
-        fields.string("model")?; // one model is served, whatever it is called
+        fields.string("model")?; // any name is accepted, for only one model is served
         refuse(fields, &[("timeout_ms", "null"), ("priority", "0")])?;
         Ok(EmbeddingsRequest {
             inputs: read_inputs(fields)?,
@@ -68,7 +68,7 @@ fn read_format(fields: &Fields<'_, '_>) -> Result<Format, ApiError> {
     }
 }
 
-/// The answer.
+/// Writes the answer.
 pub fn push(out: &mut Vec<u8>, model: &str, format: Format, vectors: &[Vec<f32>], tokens: usize) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (index, vector) in vectors.iter().enumerate() {

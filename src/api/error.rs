@@ -1,43 +1,43 @@
-//! An error as a client sees it: a status and a sentence, in its dialect.
+//! An error as a client sees it: a status and a sentence, in the form of its dialect.
 
 use std::io::Write;
 
 use super::write::push_string;
 use crate::limits::ERROR_BYTES_MAX;
 
-/// How errors are written.
+/// The form of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// As OpenAI writes them.
+    /// OpenAI's form.
     OpenAi,
-    /// As cLLM writes them.
+    /// cLLM's form.
     Cllm,
-    /// As Anthropic writes them.
+    /// Anthropic's form.
     Anthropic,
 }
 
-/// What went wrong, and what would be right.
+/// An error: what was wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     /// The HTTP status.
     pub status: u16,
     /// OpenAI's `type`: the class of the error.
     pub kind: &'static str,
-    /// For a person.
+    /// A sentence for a person.
     pub message: String,
-    /// The field of the request that is wrong.
+    /// The wrong field of the request.
     pub param: Option<&'static str>,
-    /// For a program.
+    /// A word for a program.
     pub code: Option<&'static str>,
-    /// When to come back, in seconds.
+    /// Seconds to wait before the next try.
     pub retry_after: Option<u64>,
-    /// The methods that the path has.
+    /// The methods that the path takes.
     pub allow: Option<&'static str>,
 }
 
 impl ApiError {
     fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
-        // What it shows of the request may be as long as that.
+        // A message may quote the request, so its length is bounded.
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(ERROR_BYTES_MAX));
         Self { status, kind, message, param: None, code: None, retry_after: None, allow: None }
@@ -53,7 +53,7 @@ impl ApiError {
         Self { param: Some(param), ..Self::invalid(message) }
     }
 
-    /// 400: a field asks for something that this server does not do.
+    /// 400: a field asks for something that this server does not support.
     pub fn unsupported(param: &'static str, message: impl Into<String>) -> Self {
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
     }
@@ -63,7 +63,7 @@ impl ApiError {
         Self { code: Some("invalid_api_key"), ..Self::new(401, "authentication_error", message) }
     }
 
-    /// The event that ends a stream with an error, after its head has been sent.
+    /// Writes the event that ends a stream with an error, after its head has been sent.
     pub fn push_event(&self, dialect: Dialect, out: &mut Vec<u8>) {
         if dialect == Dialect::Anthropic {
             out.extend_from_slice(b"event: error\n");
@@ -82,13 +82,13 @@ impl ApiError {
         Self { code: Some("not_found"), ..Self::new(404, "not_found_error", message) }
     }
 
-    /// 404: another model than the one that is served.
+    /// 404: the model is not the one being served.
     pub fn no_such_model(asked: &str, served: &str) -> Self {
         let message = format!("there is no model {asked:?}; this server has {served:?}");
         Self { code: Some("model_not_found"), ..Self::new(404, "not_found_error", message) }
     }
 
-    /// 405: the path has other methods.
+    /// 405: the path takes other methods.
     pub fn wrong_method(path: &str, allow: &'static str) -> Self {
         let message = format!("{path} does not have this method; it has {allow}");
         Self { allow: Some(allow), ..Self::new(405, "invalid_request_error", message) }
@@ -109,7 +109,7 @@ impl ApiError {
         Self::new(408, "timeout_error", message)
     }
 
-    /// 429: no room now.
+    /// 429: no room at the moment.
     pub fn busy(message: impl Into<String>, retry_after: u64) -> Self {
         Self {
             code: Some("rate_limit_exceeded"),
@@ -118,29 +118,29 @@ impl ApiError {
         }
     }
 
-    /// 503: not ready, or about to end.
+    /// 503: not ready, or shutting down.
     pub fn unavailable(message: impl Into<String>, retry_after: u64) -> Self {
         Self { retry_after: Some(retry_after), ..Self::new(503, "unavailable_error", message) }
     }
 
-    /// 504: its time was over before its first token.
+    /// 504: the time limit passed before the first token.
     pub fn deadline() -> Self {
         let message = "the request's time was over before its first token; give it more with \
                        timeout_ms, or send it when less is waiting";
         Self { code: Some("timeout"), ..Self::new(504, "timeout_error", message) }
     }
 
-    /// 500: our fault.
+    /// 500: a bug in corelane.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "server_error", message)
     }
 
-    /// A request that could not be read as HTTP.
+    /// The request was not valid HTTP.
     pub fn http(error: &crate::http::HttpError) -> Self {
         Self::new(error.status(), "invalid_request_error", error.to_string())
     }
 
-    /// Anthropic's name for the class of the error.
+    /// Anthropic's name for this class of error.
     fn anthropic_kind(&self) -> &'static str {
         match self.status {
             401 => "authentication_error",
@@ -154,7 +154,7 @@ impl ApiError {
         }
     }
 
-    /// Appends the body of the response.
+    /// Appends the response's body.
     pub fn push_body(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match dialect {
             Dialect::OpenAi => {

@@ -1,5 +1,4 @@
-//! A JSON body to typed fields, with errors that name the field, what it is
-//! and what it may be.
+//! Reads a JSON body into typed fields. Errors name the field, its value and the accepted values.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -10,15 +9,14 @@ use simd_json::tape::{Object, Value};
 use super::error::ApiError;
 use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX, JSON_MARKS_MAX};
 
-/// Bodies up to this size are copied before they are parsed, so that an error
-/// can be found again at its exact byte (simd-json rewrites strings in place).
+/// Bodies up to this size are copied before simd-json parses them. simd-json rewrites strings in
+/// place, so only the copy can tell the exact byte of an error.
 const EXACT_ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// Parses `body` and hands its fields to `read`.
+/// Parses `body` and passes its fields to `read`.
 ///
-/// # Errors
-/// 400 when it is not JSON (with the byte offset), not an object, or when
-/// `read` finds something wrong.
+/// # Errors 400 if the body is not JSON (with the byte offset), is not an object, or if `read`
+/// fails.
 pub fn read_object<T>(
     body: &mut [u8],
     read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
@@ -49,7 +47,7 @@ fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
         let offset = lines_before.map(<[u8]>::len).sum::<usize>() + exact.column();
         let reason = exact.to_string();
         let reason = reason.split(" at line ").next().unwrap_or_default().to_owned();
-        // serde_json counts bytes from 1, and stops on the culprit or at the end.
+        // serde_json counts bytes from 1. It stops at the wrong byte, or at the end.
         let offset = if exact.is_eof() { body.len() } else { offset.saturating_sub(1) };
         Some((offset.min(body.len()), reason))
     });
@@ -59,18 +57,18 @@ fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
 
 #[cfg(test)]
 thread_local! {
-    /// The names that were looked for, to hold `openapi.json` to them.
+    /// The field names read so far. A test compares them with `openapi.json`.
     pub(crate) static ASKED: std::cell::RefCell<std::collections::BTreeSet<&'static str>> =
         std::cell::RefCell::default();
 }
 
-/// The fields of a request. Unknown ones are ignored, `null` counts as absent.
+/// The fields of a request. Unknown fields are ignored; `null` means absent.
 pub struct Fields<'tape, 'input> {
     object: Object<'tape, 'input>,
 }
 
 impl<'tape, 'input> Fields<'tape, 'input> {
-    /// Each look for a field goes over all of them.
+    /// Bounds the number of fields: every lookup scans all of them.
     fn new(object: Object<'tape, 'input>) -> Result<Self, ApiError> {
         if object.len() > FIELDS_MAX {
             let message =
@@ -80,20 +78,19 @@ impl<'tape, 'input> Fields<'tape, 'input> {
         Ok(Self { object })
     }
 
-    /// The value of a field that is given and not `null`.
+    /// The value of a field, unless it is absent or `null`.
     ///
-    /// # Errors
-    /// 400 when it is given twice.
+    /// # Errors 400 if the field is given twice.
     pub fn get(&self, name: &'static str) -> Result<Option<Value<'tape, 'input>>, ApiError> {
         #[cfg(test)]
         ASKED.with_borrow_mut(|asked| asked.insert(name));
         self.find(name)
     }
 
-    /// The same, of a field that is only refused.
+    /// Like [`Fields::get`], but does not count as reading the field: for fields that are only
+    /// refused.
     ///
-    /// # Errors
-    /// As above.
+    /// # Errors 400 if the field is given twice.
     pub(super) fn find(
         &self,
         name: &'static str,
@@ -109,8 +106,7 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// A number within `range`.
     ///
-    /// # Errors
-    /// 400 with the range and what was given.
+    /// # Errors 400 with the range and the value.
     pub fn number(
         &self,
         name: &'static str,
@@ -128,15 +124,14 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// A whole number within `range`.
     ///
-    /// # Errors
-    /// 400 with the range and what was given.
+    /// # Errors 400 with the range and the value.
     pub fn integer(
         &self,
         name: &'static str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
-        // Clients that know only floats send 5.0.
+        // Some clients write every number as a float: 5.0.
         let whole = value.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15).map(|f| f as i64);
         match value.as_i64().or(whole) {
             Some(number) if range.contains(&number) => Ok(Some(number)),
@@ -149,8 +144,7 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// `true` or `false`.
     ///
-    /// # Errors
-    /// 400 with what was given.
+    /// # Errors 400 with the value.
     pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| wrong(name, "true or false", &value))
@@ -158,8 +152,7 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// A string.
     ///
-    /// # Errors
-    /// 400 with what was given.
+    /// # Errors 400 with the value.
     pub fn string(&self, name: &'static str) -> Result<Option<String>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| wrong(name, "a string", &value))?;
@@ -168,8 +161,7 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// An object.
     ///
-    /// # Errors
-    /// 400 with what was given.
+    /// # Errors 400 with the value.
     pub fn object(&self, name: &'static str) -> Result<Option<Fields<'tape, 'input>>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;
@@ -177,10 +169,9 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     }
 }
 
-/// An array's elements, each of them an object.
+/// The objects of an array.
 ///
-/// # Errors
-/// 400 when it is none, or has more than `most`.
+/// # Errors 400 if it is not an array of objects, or has more than `most` elements.
 pub fn objects<'tape, 'input>(
     name: &'static str,
     value: &Value<'tape, 'input>,
@@ -198,10 +189,9 @@ pub fn objects<'tape, 'input>(
     array.iter().map(object).collect()
 }
 
-/// A value to keep, its fields in the order in which they came.
+/// Copies a value out of the body, with its fields in their order.
 ///
-/// # Errors
-/// 400 when it nests deeper than [`JSON_DEPTH_MAX`].
+/// # Errors 400 if it is nested deeper than [`JSON_DEPTH_MAX`].
 pub fn keep(name: &'static str, value: &Value<'_, '_>) -> Result<serde_json::Value, ApiError> {
     keep_at(value, 0).ok_or_else(|| {
         ApiError::field(name, format!("{name} nests deeper than {JSON_DEPTH_MAX} levels"))
@@ -230,12 +220,12 @@ fn keep_at(value: &Value<'_, '_>, depth: usize) -> Option<serde_json::Value> {
     })
 }
 
-/// "`name` must be X, not Y".
+/// An error of the form "`name` must be X, not Y".
 pub fn wrong(name: &'static str, expected: &str, value: &Value<'_, '_>) -> ApiError {
     ApiError::field(name, format!("{name} must be {expected}, not {}", kind_of(value)))
 }
 
-/// A value as an error message shows it.
+/// Describes a value for an error message.
 pub fn kind_of(value: &Value<'_, '_>) -> Cow<'static, str> {
     if let Some(number) = value.cast_f64() {
         return number.to_string().into();

@@ -1,4 +1,4 @@
-//! Log-probabilities of the tokens of a text, in OpenAI's two shapes.
+//! Writes the log-probabilities of a text's tokens, in both of OpenAI's forms.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -6,23 +6,23 @@ use std::io::Write;
 use super::write::push_string;
 use crate::types::TokenId;
 
-/// A token of the text, how probable it was, and what else was.
+/// A token of the text with its log-probability, and the most probable alternatives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpelledLogprobs {
     /// The token that was chosen.
     pub chosen: Scored,
-    /// The most probable ones, as many as were asked for.
+    /// The most probable tokens, as many as the request asked for.
     pub top: Vec<Scored>,
 }
 
 /// A token and the natural logarithm of its probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// Its number.
+    /// The token's id.
     pub token: TokenId,
     /// Its bytes; not always whole characters.
     pub bytes: Vec<u8>,
-    /// The logarithm, over the whole vocabulary.
+    /// Over the whole vocabulary.
     pub logprob: f32,
 }
 
@@ -32,16 +32,16 @@ impl Scored {
     }
 }
 
-/// What cannot be is not written as -inf, which JSON has not: OpenAI's floor.
+/// JSON has no -inf. OpenAI writes this number for an impossible token.
 const LEAST: f32 = -9999.0;
 
-/// The tokens of a choice as a list of objects, written as they come: all at once, a long
-/// list would hold up the lane.
+/// A choice's tokens as a list of objects. Each token is written when it arrives: writing a long
+/// list at the end would delay the lane.
 #[derive(Clone, Debug, Default)]
 pub struct TokenList(Vec<u8>);
 
 impl TokenList {
-    /// More tokens, as chats have them or, with their numbers, llama-server.
+    /// Appends tokens in the form of chats; with `with_id`, in llama-server's form.
     pub fn extend(&mut self, tokens: &[SpelledLogprobs], with_id: bool) {
         for token in tokens {
             push_comma(&mut self.0);
@@ -55,42 +55,42 @@ impl TokenList {
         }
     }
 
-    /// `[{"token","logprob","bytes","top_logprobs"}]`
+    /// Writes `[{"token","logprob","bytes","top_logprobs"}]`.
     pub fn push(&self, out: &mut Vec<u8>) {
         out.push(b'[');
         out.extend_from_slice(&self.0);
         out.push(b']');
     }
 
-    /// They have been sent.
+    /// Forgets the tokens; they have been sent.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// The same in the shape of completions: a list for each kind of thing.
+/// A choice's tokens in the form of completions: four parallel lists.
 #[derive(Clone, Debug, Default)]
 pub struct TokenColumns {
     tokens: Vec<u8>,
     logprobs: Vec<u8>,
     top: Vec<u8>,
     offsets: Vec<u8>,
-    /// Characters so far.
+    /// Characters before the next token.
     offset: usize,
 }
 
 impl TokenColumns {
-    /// More tokens.
+    /// Appends tokens.
     pub fn extend(&mut self, tokens: &[SpelledLogprobs]) {
         for token in tokens {
             let Self { tokens, logprobs, top, offsets, offset } = self;
             let text = token.chosen.text();
             [&mut *tokens, logprobs, top, offsets].into_iter().for_each(push_comma);
             push_string(tokens, &text);
-            write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // with a point
+            write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // `{:?}` always writes a decimal point
             let scored =
                 |scored: &Scored| (scored.text().into_owned(), scored.logprob.max(LEAST).into());
-            // The chosen one is always there, as the API's owner has it.
+            // OpenAI always lists the chosen token, too.
             let all = token.top.iter().chain([&token.chosen]);
             let map: serde_json::Map<_, _> = all.map(scored).collect();
             serde_json::to_writer(top, &map).expect("memory");
@@ -99,7 +99,7 @@ impl TokenColumns {
         }
     }
 
-    /// `{"tokens","token_logprobs","top_logprobs","text_offset"}`
+    /// Writes `{"tokens","token_logprobs","top_logprobs","text_offset"}`.
     pub fn push(&self, out: &mut Vec<u8>) {
         let columns = [
             ("{\"tokens\":[", &self.tokens),
@@ -114,14 +114,14 @@ impl TokenColumns {
         out.extend_from_slice(b"]}");
     }
 
-    /// They have been sent.
+    /// Forgets the tokens; they have been sent.
     pub fn clear(&mut self) {
         let Self { tokens, logprobs, top, offsets, offset: _ } = self;
         [tokens, logprobs, top, offsets].into_iter().for_each(Vec::clear);
     }
 }
 
-/// The beginning of an object, which the caller ends.
+/// Writes an object up to its last field; the caller closes it.
 fn push_scored(out: &mut Vec<u8>, scored: &Scored, with_id: bool) {
     out.push(b'{');
     if with_id {
@@ -144,7 +144,7 @@ fn push_list<T>(out: &mut Vec<u8>, elements: &[T], push: impl Fn(&mut Vec<u8>, &
     out.push(b']');
 }
 
-/// Between two elements.
+/// Writes a comma unless the list is empty.
 fn push_comma(out: &mut Vec<u8>) {
     if !out.is_empty() {
         out.push(b',');

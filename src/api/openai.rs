@@ -1,4 +1,4 @@
-//! OpenAI's dialect: `/v1/completions`, `/v1/models`.
+//! OpenAI's dialect: `/v1/completions` and `/v1/models`.
 
 use std::io::Write;
 use std::time::Duration;
@@ -25,13 +25,13 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("add_generation_prompt", "true")])?;
-        fields.string("model")?; // one model is served, whatever it is called
+        fields.string("model")?; // any name is accepted, for only one model is served
         let request = read_generation(fields, Sampling::default(), Some(COMPLETION_MAX_TOKENS))?;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
 
-/// The answer to `GET /v1/models`: the one model.
+/// Writes the answer to `GET /v1/models`: one model.
 pub fn push_models(
     out: &mut Vec<u8>,
     name: &str,
@@ -44,7 +44,7 @@ pub fn push_models(
     out.extend_from_slice(b"]}");
 }
 
-/// The answer to `GET /v1/models/{model}`.
+/// Writes the answer to `GET /v1/models/{model}`.
 pub fn push_model(
     out: &mut Vec<u8>,
     name: &str,
@@ -64,17 +64,17 @@ pub fn push_model(
     .expect("memory");
 }
 
-/// The reply to `/v1/completions`.
+/// The reply of `/v1/completions`.
 #[derive(Debug)]
 pub struct CompletionReply {
     options: ReplyOptions,
-    /// `{"id":…,"object":"text_completion","created":…,"model":…,"choices":[`,
-    /// the same in every event.
+    /// `{"id":…,"object":"text_completion","created":…,"model":…,"choices":[`, which is the same in
+    /// every event.
     prefix: Vec<u8>,
     choices: Vec<Choice>,
 }
 
-/// What has come of a choice: all of it, or, of a stream, what has not been sent.
+/// The output of one choice: all of it, or the part that a stream has not sent yet.
 #[derive(Debug, Default)]
 struct Choice {
     text: String,
@@ -162,7 +162,7 @@ fn push_choice(out: &mut Vec<u8>, index: usize, choice: &Choice, options: &Reply
     out.push(b'}');
 }
 
-/// `tokens`, where they were asked for.
+/// Writes `tokens` if the request asked for it.
 pub fn push_tokens(options: &ReplyOptions, tokens: &[TokenId], out: &mut Vec<u8>) {
     if options.return_tokens {
         out.extend_from_slice(b",\"tokens\":");
@@ -170,11 +170,11 @@ pub fn push_tokens(options: &ReplyOptions, tokens: &[TokenId], out: &mut Vec<u8>
     }
 }
 
-/// The end of an event, behind its choice.
+/// Writes the end of an event, after its choice.
 pub fn push_event_end(options: &ReplyOptions, summary: Option<&Summary>, out: &mut Vec<u8>) {
     out.push(b']');
     if options.include_usage {
-        // OpenAI's stream then has the field in every event.
+        // With `include_usage`, OpenAI sends the field in every event.
         out.extend_from_slice(b",\"usage\":null");
     }
     if let Some(summary) = summary {
@@ -183,7 +183,7 @@ pub fn push_event_end(options: &ReplyOptions, summary: Option<&Summary>, out: &m
     out.extend_from_slice(b"}\n\n");
 }
 
-/// The end of a stream: the token counts, if they were asked for.
+/// Writes the end of a stream, with the token counts if the request asked for them.
 pub fn push_stream_end(
     options: &ReplyOptions,
     prefix: &[u8],
@@ -201,7 +201,7 @@ pub fn push_stream_end(
     out.extend_from_slice(b"data: [DONE]\n\n");
 }
 
-/// `usage`.
+/// Writes `usage`.
 pub fn push_usage(out: &mut Vec<u8>, usage: Usage) {
     let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
     write!(
@@ -213,8 +213,7 @@ pub fn push_usage(out: &mut Vec<u8>, usage: Usage) {
     .expect("memory");
 }
 
-/// `timings`, with llama-server's names for what it has, in milliseconds and
-/// tokens a second.
+/// Writes `timings` under llama-server's names, in milliseconds and tokens per second.
 pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
     let Summary { usage, timings } = summary;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;

@@ -1,4 +1,4 @@
-//! A response in the making: it takes the text of each choice as it comes and writes bytes.
+//! A response being written. It takes the text of each choice as it arrives and appends bytes.
 //!
 //! Each dialect has its own type. All of them implement [`Reply`].
 
@@ -9,16 +9,16 @@ use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::types::TokenId;
 
-/// A response in the making. It writes into a buffer: at once when it streams, at the end when
-/// it does not.
+/// A response being written. A stream writes each delta into the buffer at once, a whole reply
+/// writes everything at the end.
 pub trait Reply: Send {
-    /// How it is written.
+    /// The options of this reply.
     fn options(&self) -> &ReplyOptions;
 
-    /// More text of a choice.
+    /// Takes new text of a choice.
     fn push_delta(&mut self, choice: usize, delta: Delta<'_>, out: &mut Vec<u8>);
 
-    /// All choices have ended.
+    /// Takes the end of the last choice.
     fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>);
 }
 
@@ -55,7 +55,7 @@ pub struct ReplyOptions {
     pub return_tokens: bool,
     /// Choices of all prompts together.
     pub choices: usize,
-    /// The text that each choice begins with: its prompt, where the request asked for `echo`.
+    /// The text at the start of each choice: its prompt, if the request asked for `echo`.
     pub echo: Vec<String>,
     /// How a chat's text is split into content, reasoning and tool calls.
     pub parser: ParserOptions,
@@ -68,7 +68,7 @@ pub struct Delta<'a> {
     pub text: &'a str,
     /// The tokens that it came from.
     pub tokens: &'a [TokenId],
-    /// Their log-probabilities, where the request asked for them.
+    /// Their log-probabilities, if the request asked for them.
     pub logprobs: &'a [SpelledLogprobs],
     /// Why the choice ended, if it did.
     pub finish: Option<FinishReason>,
@@ -76,8 +76,8 @@ pub struct Delta<'a> {
     pub stop_word: Option<&'a str>,
     /// The choice's own tokens so far, and its prompt's.
     pub usage: Usage,
-    /// The whole request's tokens and times so far, where the choice ends or the request asked
-    /// for them in each event.
+    /// Tokens and times of the whole request so far. Set when the choice ends, or in each delta if
+    /// the request asked for it.
     pub summary: Option<Summary>,
 }
 
@@ -86,14 +86,14 @@ pub struct Delta<'a> {
 pub enum FinishReason {
     /// The model ended it, or a stop string did.
     Stop,
-    /// `max_tokens` were generated.
+    /// The choice has as many tokens as its limit allows.
     Length,
-    /// Its time was over.
+    /// The request's time limit passed.
     Timeout,
 }
 
 impl FinishReason {
-    /// The word.
+    /// The word in the reply.
     pub fn as_str(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -108,17 +108,17 @@ impl FinishReason {
 pub struct Usage {
     /// Tokens of all prompts.
     pub prompt_tokens: u64,
-    /// Tokens of prompts that were found in the KV cache.
+    /// Prompt tokens whose results were already in the KV cache.
     pub cached_tokens: u64,
-    /// Tokens generated, an end-of-generation token included.
+    /// Generated tokens, with the end-of-generation token.
     pub completion_tokens: u64,
 }
 
-/// Where a request's time went: from its admission to its first slot, to its
-/// first token, to its end.
+/// The three parts of a request's time: from admission to the first slot, to the first token, to
+/// the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// In the queue.
+    /// Waiting in the queue.
     pub queued: Duration,
     /// Computing prompts.
     pub prefill: Duration,
@@ -126,7 +126,7 @@ pub struct Timings {
     pub decode: Duration,
 }
 
-/// What a finished request came to.
+/// The totals of a finished request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Its tokens.

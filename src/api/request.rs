@@ -1,5 +1,4 @@
-//! What a generation request asks for, whatever its dialect, and the fields
-//! that the dialects share.
+//! A generation request of any dialect, and the fields that the dialects share.
 
 use std::time::Duration;
 
@@ -19,31 +18,31 @@ use crate::types::{Sampling, TokenId};
 /// A request to generate text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationRequest {
-    /// At least one, when it is served.
+    /// One or more once the request is served.
     pub prompts: Vec<Prompt>,
-    /// Choices for each prompt, all of one prompt behind each other; at least one.
+    /// Choices for each prompt, 1 or more. The choices of one prompt are consecutive.
     pub n: usize,
     /// How many tokens to generate for each choice.
     pub length: Length,
-    /// How to choose tokens. Its seed is filled in from `seed`.
+    /// How to choose tokens. Its seed comes from `seed`.
     pub sampling: Sampling,
-    /// What few ask of the sampler.
+    /// Sampling with the less common options.
     pub advanced: Option<Box<RequestedAdvanced>>,
     /// The seed; `None` draws one.
     pub seed: Option<u64>,
-    /// Texts that end a choice and are not part of it.
+    /// Texts that end a choice. The choice does not include them.
     pub stops: Vec<String>,
-    /// What the text must be like.
+    /// The form that the text must have.
     pub constraint: Option<RequestedConstraint>,
-    /// The text begins with the prompt.
+    /// Whether the text starts with the prompt.
     pub echo: bool,
-    /// What comes behind the text that is to be filled in.
+    /// The text after the gap to be filled.
     pub suffix: Option<String>,
-    /// Its priority and its timeout.
+    /// Priority and timeout.
     pub urgency: Urgency,
-    /// Reuse the part of the prompt that the KV cache already holds.
+    /// Whether the prompt may start from a prefix in the KV cache.
     pub cache_prompt: bool,
-    /// How to write the answer.
+    /// How to write the reply.
     pub reply: ReplyOptions,
 }
 
@@ -62,7 +61,7 @@ pub enum Length {
 }
 
 impl Default for GenerationRequest {
-    /// What OpenAI's API does where a request says nothing; no prompt.
+    /// OpenAI's defaults, without a prompt.
     fn default() -> Self {
         Self {
             prompts: Vec::new(),
@@ -127,8 +126,8 @@ pub fn read_generation(
     })
 }
 
-/// Reads `n`, which llama-server calls `n_cmpl`. `best_of` picks among more than are
-/// shown, which is not done here.
+/// Reads `n`, which llama-server calls `n_cmpl`. Refuses a `best_of` that differs from it: corelane
+/// does not generate choices only to discard them.
 fn read_n(fields: &Fields<'_, '_>) -> Result<usize, ApiError> {
     let choices = |name| fields.integer(name, 1..=CHOICES_MAX as i64);
     let n = choices("n_cmpl")?.or(choices("n")?).unwrap_or(1);
@@ -142,7 +141,7 @@ fn read_n(fields: &Fields<'_, '_>) -> Result<usize, ApiError> {
 }
 
 impl GenerationRequest {
-    /// Something of it has to be compiled, or looked for in the whole vocabulary.
+    /// Whether a constraint must be compiled, or the whole vocabulary searched.
     pub fn compiles(&self) -> bool {
         let breakers =
             self.advanced.as_ref().is_some_and(|advanced| advanced.dry_breakers.is_some());
@@ -150,19 +149,18 @@ impl GenerationRequest {
     }
 }
 
-/// When a request wants to be served.
+/// A request's priority and time limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Urgency {
-    /// Lower goes first, as vLLM has it.
+    /// Lower numbers run first, as in vLLM.
     pub priority: i32,
-    /// How long it may take; `None` leaves it to the server.
+    /// The time limit; `None` uses the server's.
     pub timeout: Option<Duration>,
 }
 
 /// Reads `priority` and `timeout_ms`.
 ///
-/// # Errors
-/// 400 with the range and what was given.
+/// # Errors 400 with the range and the value.
 pub fn read_urgency(fields: &Fields<'_, '_>) -> Result<Urgency, ApiError> {
     let priorities = -i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX);
     let priority = fields.integer("priority", priorities)?.unwrap_or(0) as i32; // in range
@@ -175,16 +173,16 @@ pub fn read_urgency(fields: &Fields<'_, '_>) -> Result<Urgency, ApiError> {
 /// A prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text, to be tokenised.
+    /// Text to tokenise.
     Text(String),
-    /// Tokens, taken as they are.
+    /// Token ids, used as they are.
     Tokens(Vec<TokenId>),
-    /// Both of these, one behind the other.
+    /// Texts and token ids, joined in this order.
     Parts(Vec<Prompt>),
 }
 
 impl Prompt {
-    /// Texts among its parts, each of which costs a turn of the tokeniser.
+    /// The number of texts. Each one is a call to the tokeniser.
     fn texts(&self) -> usize {
         match self {
             Prompt::Parts(parts) => {
@@ -195,19 +193,18 @@ impl Prompt {
     }
 }
 
-/// Reads `prompt`: a string, an array of token ids and of strings between them, which
-/// are one prompt together, or an array of such prompts.
+/// Reads `prompt`: a string; an array of token ids and strings, which form one prompt; or an array
+/// of such prompts.
 ///
-/// # Errors
-/// 400 when it is missing, empty or of another form.
+/// # Errors 400 if it is missing, empty or of another form.
 pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     read_prompt_list("prompt", PROMPTS_MAX, fields)
 }
 
-/// The same, of a field of this name, at most so many, and as many texts among token ids.
+/// Reads prompts from the field `name`. Bounds their number, and the number of texts between token
+/// ids.
 ///
-/// # Errors
-/// As above.
+/// # Errors 400 if it is missing, empty or of another form.
 pub fn read_prompt_list(
     name: &'static str,
     most: usize,
@@ -252,10 +249,9 @@ pub fn read_prompt_list(
 const FORMS: &str =
     "a string, an array of strings, or an array of token ids with or without strings among them";
 
-/// A text that is not empty.
+/// Reads a text that is not empty.
 ///
-/// # Errors
-/// 400 for an empty one.
+/// # Errors 400 for an empty text.
 pub fn read_text(name: &'static str, text: &str) -> Result<Prompt, ApiError> {
     if text.is_empty() { Err(empty(name)) } else { Ok(Prompt::Text(text.to_owned())) }
 }
@@ -264,7 +260,7 @@ fn empty(name: &'static str) -> ApiError {
     ApiError::field(name, format!("{name} is empty; it must have at least one token"))
 }
 
-/// One prompt of token ids, of texts, or of both.
+/// Reads one prompt of token ids, texts or both.
 fn read_parts(
     name: &'static str,
     array: &simd_json::tape::Array<'_, '_>,
@@ -294,16 +290,15 @@ fn read_parts(
     Ok(Prompt::Parts(parts))
 }
 
-/// Takes what is there, if anything is.
+/// Takes the tokens, if there are any.
 fn non_empty(tokens: &mut Vec<TokenId>) -> Option<Vec<TokenId>> {
     (!tokens.is_empty()).then(|| std::mem::take(tokens))
 }
 
-/// Reads the sampling fields that OpenAI's API, llama-server and vLLM share,
-/// on top of the dialect's own defaults.
+/// Reads the sampling fields that OpenAI's API, llama-server and vLLM share. A field that is absent
+/// keeps the dialect's default.
 ///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
+/// # Errors 400 for a value of the wrong type or out of range.
 pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Sampling, ApiError> {
     let number = |name, range, default: f32| {
         Ok(fields.number(name, range)?.map_or(default, |value| value as f32))
@@ -313,7 +308,7 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
     } else {
         (TEMPERATURE_MAX, PENALTY_MAX)
     };
-    // -1 means "all" to vLLM, 0 to llama-server; the bound is any vocabulary's.
+    // "All tokens" is -1 in vLLM and 0 in llama-server. No vocabulary is larger than the bound.
     let top_k = fields.integer("top_k", -1..=i64::from(i32::MAX))?;
     let repeat_last_n = fields.integer("repeat_last_n", -1..=i64::from(i32::MAX))?;
     Ok(Sampling {
@@ -344,8 +339,8 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
     })
 }
 
-/// Fields that OpenAI's, llama-server's or vLLM's API has and this server has
-/// not, each with the value, in JSON, that asks for nothing.
+/// Fields of OpenAI's, llama-server's or vLLM's API that corelane does not support. Each has the
+/// JSON value that asks for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("n_indent", "0"),
     ("n_cache_reuse", "0"),
@@ -381,19 +376,16 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("use_beam_search", "false"),
 ];
 
-/// Refuses what would otherwise be ignored in silence: a field that is known,
-/// not supported, and asks for something.
+/// Refuses a known but unsupported field that asks for something, rather than ignoring it.
 ///
-/// # Errors
-/// 400 that names the field.
+/// # Errors 400 that names the field.
 pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
     refuse(fields, UNSUPPORTED)
 }
 
-/// The same of these fields.
+/// Refuses these fields, unless they have their harmless value.
 ///
-/// # Errors
-/// As above.
+/// # Errors 400 that names the field.
 pub fn refuse(
     fields: &Fields<'_, '_>,
     unsupported: &[(&'static str, &str)],
@@ -401,7 +393,7 @@ pub fn refuse(
     for (name, harmless) in unsupported {
         let Some(value) = fields.find(name)? else { continue };
         let given = value.encode();
-        // Numbers compare as numbers: 1.0 is 1.
+        // Compare numbers by value: 1.0 equals 1.
         let same_number = value.cast_f64().is_some_and(|n| harmless.parse() == Ok(n));
         if given != *harmless && !same_number {
             let message = format!("{name} is not supported here");
@@ -411,11 +403,9 @@ pub fn refuse(
     Ok(())
 }
 
-/// Reads `max_completion_tokens`, which is OpenAI's newer name, or `max_tokens`:
-/// at least 1.
+/// Reads `max_completion_tokens` (OpenAI's newer name) or `max_tokens`, 1 or more.
 ///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
+/// # Errors 400 for a value of the wrong type or out of range.
 pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
     let range = 1..=SEQUENCE_TOKENS_MAX as i64;
     let newer = fields.integer("max_completion_tokens", range.clone())?;
@@ -423,7 +413,8 @@ pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError>
     Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits
 }
 
-/// Reads `n_predict`, llama-server's name for it. -1 is as many as fit, 0 the prompt alone.
+/// Reads llama-server's `n_predict`: -1 generates as many tokens as fit, 0 computes the prompt
+/// only.
 fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
     let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
     Ok(n.map(|n| match n {
@@ -432,18 +423,16 @@ fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
     }))
 }
 
-/// Reads `seed`: any whole number. Negative ones (llama-server's -1) draw one.
+/// Reads `seed`, any whole number. A negative one (llama-server's -1) draws a seed.
 ///
-/// # Errors
-/// 400 for a value of the wrong type.
+/// # Errors 400 for a value of the wrong type.
 pub fn read_seed(fields: &Fields<'_, '_>) -> Result<Option<u64>, ApiError> {
     Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.and_then(|seed| u64::try_from(seed).ok()))
 }
 
-/// Reads a field of stop strings: one, or an array of them.
+/// Reads stop strings: one string, or an array of them.
 ///
-/// # Errors
-/// 400 for another form, an empty string, or more or longer ones than allowed.
+/// # Errors 400 for another form, an empty string, or too many or too long strings.
 pub fn read_stop_list(
     name: &'static str,
     fields: &Fields<'_, '_>,

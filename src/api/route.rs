@@ -1,7 +1,7 @@
-//! The table of routes: everything that is true of a path stands in one line of it.
+//! The table of routes. Each entry holds all facts about a path.
 //!
-//! A new dialect is a file of its own, its `mod` line in `api/mod.rs` and its entry here. The
-//! dialects do not know this table.
+//! A new dialect needs its own file, a `mod` line in `api/mod.rs` and an entry in this table. The
+//! dialects do not use the table.
 
 use super::anthropic::reply::MessagesReply;
 use super::chat::ChatRequest;
@@ -18,20 +18,20 @@ use super::{anthropic, chat, cllm, embeddings, openai};
 use crate::http::head::Method;
 use crate::types::TokenId;
 
-/// A path, or several that mean the same.
+/// One path, or several with the same meaning.
 pub struct Route {
-    /// The paths. `{model}` stands for the rest of a path.
+    /// The paths. `{model}` matches the rest of a path.
     pub paths: &'static [&'static str],
-    /// How its errors are written.
+    /// The form of its errors.
     pub dialect: Dialect,
-    /// Open to clients without an API key, as in llama-server: load balancers and the set-up
-    /// of clients ask for it.
+    /// Whether it is open to clients without an API key. As in llama-server, load balancers and
+    /// client set-up need such paths.
     pub is_public: bool,
-    /// What it does.
+    /// The route's action.
     pub action: Action,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Copy)]
 pub enum Action {
     /// `GET`: shows the state of the server.
@@ -42,9 +42,9 @@ pub enum Action {
     Generate {
         /// Reads the body.
         read: ReadBody,
-        /// What the ids of its responses begin with.
+        /// Prefix of response ids.
         id_prefix: &'static str,
-        /// Makes its reply.
+        /// Makes the reply.
         reply: MakeReply,
     },
 }
@@ -55,7 +55,7 @@ pub type ReadBody = fn(&mut [u8]) -> Result<Request, ApiError>;
 /// The pages that show the server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// Whether it serves, and how busy it is.
+    /// Whether the server is ready, and how busy it is.
     Health,
     /// The list of models.
     Models,
@@ -69,7 +69,7 @@ pub enum Page {
     OpenApi,
 }
 
-/// A body, read and checked.
+/// A request body, read and checked.
 pub enum Request {
     /// Generate text.
     Generate(Box<GenerationRequest>),
@@ -77,13 +77,13 @@ pub enum Request {
     Chat(Box<ChatRequest>),
     /// Count the tokens of a conversation's prompt.
     CountTokens(Box<ChatRequest>),
-    /// Show a conversation's prompt.
+    /// Show the prompt that a conversation becomes.
     ApplyTemplate(Box<ChatRequest>),
-    /// Make vectors of texts.
+    /// Compute vectors of texts.
     Embed(Box<EmbeddingsRequest>),
-    /// Show a text's tokens.
+    /// Show the tokens of a text.
     Tokenize(Tokenize),
-    /// The same, as cLLM has it.
+    /// Show the tokens of a text in cLLM's form.
     Encode(String),
     /// Show the text of tokens.
     Detokenize(Vec<TokenId>),
@@ -102,8 +102,7 @@ impl Request {
         Request::Embed(Box::new(request))
     }
 
-    /// True when a constraint has to be compiled for it, or the whole vocabulary searched. Both
-    /// may take long.
+    /// Whether a constraint must be compiled, or the whole vocabulary searched. Both may take long.
     pub fn compiles(&self) -> bool {
         match self {
             Request::Generate(request) => request.compiles(),
@@ -120,7 +119,7 @@ impl Request {
     }
 }
 
-/// A route of OpenAI's dialect that needs a key, as most are.
+/// A route of OpenAI's dialect that needs a key.
 const fn route(paths: &'static [&'static str], action: Action) -> Route {
     Route { paths, dialect: Dialect::OpenAi, is_public: false, action }
 }
@@ -134,7 +133,7 @@ impl Route {
         Self { dialect, ..self }
     }
 
-    /// The methods that it takes, beside `OPTIONS`.
+    /// The methods of the route, besides `OPTIONS`.
     pub fn methods(&self) -> &'static str {
         match self.action {
             Action::Show(_) => "GET, HEAD",
@@ -226,7 +225,7 @@ pub static ROUTES: &[Route] = &[
         .of(Dialect::Cllm),
 ];
 
-/// One model. Its name is the rest of the path.
+/// The path of one model. The rest of the path is the model's name.
 const MODEL_PATH: &str = "/v1/models/{model}";
 
 /// Finds the route of a path.
@@ -254,7 +253,7 @@ pub fn dialect(path: &str) -> Dialect {
     at(path).map_or(Dialect::OpenAi, |route| route.dialect)
 }
 
-/// The model's name in a path that asks for one model, as it is written there.
+/// The model's name in the path of one model, still percent-encoded.
 pub fn model_of(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())
 }

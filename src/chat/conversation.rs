@@ -1,64 +1,64 @@
-//! A conversation: messages, tools, and what the model's template is told beside
-//! them. Every chat dialect reads its own shapes into this.
+//! A conversation: messages, tools and the template's other variables. Every chat dialect reads its
+//! own JSON into this type.
 
 use serde_json::{Map, Value};
 
-/// A conversation to be continued.
+/// A conversation that the model is to continue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// The messages, oldest first; at least one.
+    /// The messages, oldest first; one or more.
     pub messages: Vec<Message>,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: Vec<Tool>,
-    /// Whether it may, or must.
+    /// Whether the model may, must or must not call a tool.
     pub tool_choice: ToolChoice,
-    /// It may call several at once.
+    /// Whether one message may call several tools.
     pub parallel_tool_calls: bool,
-    /// The JSON schema of an answer that calls none of them.
+    /// The JSON schema of an answer that calls no tool.
     pub form: Option<Value>,
     /// More variables for the template.
     pub template_kwargs: Map<String, Value>,
-    /// The last message is the beginning of the answer.
+    /// The last message is the start of the answer, and the model continues it.
     pub continue_final_message: bool,
-    /// The prompt ends with the last message, and does not begin an answer.
+    /// The prompt ends with the last message, without the header of an answer.
     pub without_generation_prompt: bool,
 }
 
 /// One message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
-    /// Whose it is: `system`, `developer`, `user`, `assistant` or `tool`.
+    /// The author: `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: Role,
-    /// What it says.
+    /// The text.
     pub content: Content,
-    /// The name of its author, or of the tool that answers.
+    /// The name of the author, or of the tool that answers.
     pub name: Option<String>,
-    /// What an assistant thought before it said this.
+    /// The assistant's reasoning before this text.
     pub reasoning: Option<String>,
-    /// What an assistant called.
+    /// The assistant's tool calls.
     pub tool_calls: Vec<ToolCall>,
-    /// The call that a tool answers.
+    /// The id of the call that this message answers.
     pub tool_call_id: Option<String>,
 }
 
-/// Whose message it is.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The operator's instructions.
     System,
-    /// The same, as OpenAI's newer models call it.
+    /// Like `System`; the name that OpenAI's newer models use.
     Developer,
-    /// The person's.
+    /// The person.
     #[default]
     User,
-    /// The model's.
+    /// The model.
     Assistant,
-    /// What a tool answered.
+    /// The result of a tool call.
     Tool,
 }
 
 impl Role {
-    /// Its name, as templates know it.
+    /// The name that templates use.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::System => "system",
@@ -70,20 +70,20 @@ impl Role {
     }
 }
 
-/// What a message says.
+/// The text of a message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Content {
-    /// Nothing: an assistant that only calls tools.
+    /// None: an assistant's message that only calls tools.
     #[default]
     None,
     /// Text.
     Text(String),
-    /// Text in parts, which some templates want to see apart.
+    /// Text in parts, which some templates format separately.
     Parts(Vec<String>),
 }
 
 impl Content {
-    /// The whole text: parts are lines of it, as llama-server and vLLM have it.
+    /// The whole text. As in llama-server and vLLM, each part is a line.
     pub fn text(&self) -> String {
         match self {
             Content::None => String::new(),
@@ -93,35 +93,35 @@ impl Content {
     }
 }
 
-/// Something an assistant called.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The client's or the server's name for this call.
+    /// The id that the client or the server gave to this call.
     pub id: String,
     /// The tool.
     pub name: String,
-    /// Its arguments: an object, or the text that was to be one.
+    /// Its arguments: an object, or the text as it came if it is not an object.
     pub arguments: Value,
 }
 
-/// Something that the model may call.
+/// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     /// Its name.
     pub name: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
-    /// All of it in OpenAI's shape, as templates want it.
+    /// The whole definition in OpenAI's form, which templates expect.
     pub definition: Value,
 }
 
-/// Whether tools are called.
+/// Whether the model calls tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
-    /// Never; the template does not see them either.
+    /// Never. The template does not see the tools either.
     #[default]
     None,
-    /// When the model wants to.
+    /// If the model chooses to.
     Auto,
     /// At least one.
     Required,

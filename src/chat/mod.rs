@@ -1,18 +1,18 @@
-//! Conversations to prompts: the model's own chat template, rendered.
+//! Turns conversations into prompts with the model's own chat template.
 //!
-//! In: messages and tools as the API read them, as [`Value`]s whose maps keep
-//! their order. Out: the text of the prompt, or a [`TemplateError`] for a 400.
+//! In: messages and tools from the API, as [`Value`]s whose maps keep their order. Out: the
+//! prompt's text, or a [`TemplateError`] for a 400.
 //!
-//! - [`conversation`]: messages and tools, whatever the dialect.
-//! - [`prompt`]: a conversation to a prompt.
-//! - [`output`]: what the model then says, taken apart.
-//! - [`template`]: the template itself: compiled once, rendered for each request.
-//! - `translate`: the source, put so that minijinja reads it as Jinja2 does.
-//! - `python`: the methods of Python's strings, lists and dicts.
+//! - [`conversation`]: messages and tools of any dialect.
+//! - [`prompt`]: turns a conversation into a prompt.
+//! - [`output`]: splits the model's text into content, reasoning and tool calls.
+//! - [`template`]: the template, compiled once and rendered for each request.
+//! - `translate`: rewrites a template's source so that minijinja reads it as Jinja2 does.
+//! - `python`: methods of Python's strings, lists and dicts that minijinja lacks.
 //! - `tojson` and `strftime`: Python's `json.dumps` and `strftime`.
 //!
-//! **Invariant:** nothing here reads a clock or a file; `strftime_now` shows
-//! the time that is passed in.
+//! **Invariant:** nothing here reads a clock or a file; `strftime_now` shows the time that the
+//! caller passes in.
 
 pub mod conversation;
 pub mod output;

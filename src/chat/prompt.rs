@@ -1,5 +1,5 @@
-//! A conversation to a prompt, by the model's own template, and what the template
-//! tells of the text that will come.
+//! Turns a conversation into a prompt with the model's own template, and finds out how the model's
+//! answer must be read.
 
 use minijinja::Value;
 use minijinja::value::Serde;
@@ -11,46 +11,46 @@ use super::output::grammar::{Choice, GrammarOptions, ToolSpec};
 use super::output::{ParserOptions, ToolSyntax, reasoning};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
-/// A model that can hold a conversation: its template, and what was found out of it.
+/// A chat model: its template, and facts found out about the template.
 pub struct ChatModel {
     template: ChatTemplate,
-    /// The source, to show.
+    /// The template's source, for `/props`.
     pub source: String,
-    /// How it writes calls of tools, if it does.
+    /// The syntax of its tool calls, if it has tools.
     tools: Option<ToolSyntax>,
-    /// It knows the role.
+    /// Whether it has the role `developer`.
     knows_developer: bool,
-    /// It wants content in parts, and cannot print them as one text.
+    /// Whether it needs content in parts, and cannot print them as one text.
     wants_parts: bool,
 }
 
-/// A prompt, and how to read what follows it.
+/// A prompt, and how to read the text that follows it.
 #[derive(Clone, Debug)]
 pub struct ChatPrompt {
-    /// The text, with the special tokens of the model written out.
+    /// The text. The model's special tokens are written out.
     pub text: String,
-    /// How to take the answer apart.
+    /// How to split the answer.
     pub parser: ParserOptions,
-    /// A grammar in llguidance's Lark, where tools are to be called.
+    /// A grammar in llguidance's Lark, if tools may be called.
     pub grammar: Option<String>,
 }
 
-/// Why a conversation cannot be continued.
+/// Why a conversation has no prompt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChatError {
-    /// The template says so, or failed.
+    /// The template refused it, or failed.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// The template does not know tools.
+    /// The template has no tools.
     #[error("this model's chat template has no tools")]
     NoTools,
-    /// A call and another answer would look alike.
+    /// A call would look like any other answer.
     #[error(
         "this model calls tools in plain JSON, which cannot be told from an answer in JSON; set \
          tool_choice to none or required"
     )]
     FormLikeCalls,
-    /// The answer cannot go on where the last message ends.
+    /// The answer cannot continue at the end of the last message.
     #[error(
         "this model's chat template does not end with the last message, so it cannot be continued"
     )]
@@ -60,8 +60,7 @@ pub enum ChatError {
 impl ChatModel {
     /// A model with this template. `bos` and `eos` are the texts of its tokens.
     ///
-    /// # Errors
-    /// What is wrong with the template.
+    /// # Errors The template's mistake.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         let template = ChatTemplate::new(source, bos, eos)?;
         Ok(Self {
@@ -73,11 +72,10 @@ impl ChatModel {
         })
     }
 
-    /// The prompt of a conversation. `token` is the one token that a text is, if it is,
-    /// for the grammar of tool calls.
+    /// Renders the prompt of a conversation. `token` finds the token whose text is exactly the
+    /// argument; the grammar of tool calls needs it.
     ///
-    /// # Errors
-    /// See [`ChatError`].
+    /// # Errors See [`ChatError`].
     pub fn prompt(
         &self,
         conversation: &Conversation,
@@ -113,7 +111,7 @@ impl ChatModel {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
         let reasoning_is_open = reasoning::is_open(&text);
-        // Harmony has its channels with and without tools.
+        // Harmony has channels with and without tools.
         let is_needed = |syntax: &ToolSyntax| has_tools || *syntax == ToolSyntax::Harmony;
         let tools = self.tools.filter(is_needed);
         let grammar = tools.and_then(|syntax| {
@@ -127,14 +125,14 @@ impl ChatModel {
             let reasoning = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
             let form = conversation.form.as_ref();
             let options = GrammarOptions { parallel, reasoning, reasoning_is_open, form, token };
-            // A model that may call a tool is free, but for a call that it begins.
+            // A model that may call a tool writes free text until it starts a call.
             if has_tools { syntax.grammar(&specs, &choice, &options) } else { None }
         });
         let parser = ParserOptions { reasoning: split_reasoning, reasoning_is_open, tools };
         Ok(ChatPrompt { text, parser, grammar })
     }
 
-    /// A message as the template wants it.
+    /// Converts a message to the template's form.
     fn message(&self, message: &Message) -> Value {
         let role = match message.role {
             Role::Developer if !self.knows_developer => Role::System,
@@ -177,10 +175,10 @@ impl ChatModel {
     }
 }
 
-/// No template writes this by itself.
+/// A text that no template contains.
 const NEEDLE: &str = "corelane-needle";
 
-/// Marks where the last message ends: the text goes on there.
+/// Marks the end of the last message, where the model continues.
 fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
     match last.map(|message| &mut message.content) {
         Some(Content::Text(text)) => text.push_str(NEEDLE),
@@ -192,15 +190,15 @@ fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
     Ok(())
 }
 
-/// Templates of Mistral's want ids of nine letters and digits, and say so with an error.
-/// Of the same id always the same is made, so a call and its result have one.
+/// Shortens a call's id: Mistral's templates accept only ids of nine letters and digits. The result
+/// depends only on the id, so that a call and its result still match.
 fn short_id(id: &str) -> String {
     const LENGTH: usize = 9;
     const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     if id.len() == LENGTH && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return id.to_owned();
     }
-    // FNV-1a.
+    // The hash is FNV-1a.
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -216,8 +214,8 @@ fn spec(tool: &Tool) -> ToolSpec {
     ToolSpec { name: tool.name.clone(), parameters: tool.parameters.clone() }
 }
 
-/// Whether a template looks into content in parts: rendered with a part, it shows
-/// the text and not the part. (llama.cpp finds it out likewise.)
+/// Whether a template handles content in parts: rendered with a part, it shows the text alone.
+/// (llama.cpp tests templates in the same way.)
 fn wants_parts(template: &ChatTemplate) -> bool {
     let shown = |content: serde_json::Value| {
         let messages = json!([{"role": "user", "content": content}]);
@@ -286,7 +284,7 @@ mod tests {
         assert!(text.ends_with("<|im_start|>assistant\nHello, "), "{text}");
     }
 
-    /// Whatever it ends with, and whatever the template writes behind it.
+    /// For any end of the message, and any text that the template adds after it.
     #[test]
     fn an_answer_goes_on_where_it_ends() {
         for begun in ["<", "|", "e", "im_end", "Hello, \n", "  "] {

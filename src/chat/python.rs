@@ -1,9 +1,8 @@
-//! Python, as far as chat templates use it: methods of strings, lists and
-//! dicts, slices, and the filters and tests in which minijinja differs.
+//! The parts of Python that chat templates use: methods of strings, lists and dicts, slices, and
+//! the filters and tests in which minijinja differs.
 //!
-//! The methods that `minijinja-contrib` has right come from there; here are
-//! those that it lacks or that differ (in its 2.x, `dict.get` has no default,
-//! `str.find` counts bytes, and `str.count("")` does not end).
+//! Correct methods come from `minijinja-contrib`. This module has the methods that it lacks, or
+//! that differ from Python's.
 
 use std::borrow::Cow;
 
@@ -13,11 +12,11 @@ use minijinja_contrib::pycompat;
 
 use super::tojson::tojson;
 
-/// The method that `translate` writes for a slice: `(start, stop, step)`, each
-/// of which may be none, or missing at the end.
+/// The method that `translate` writes for a slice: `(start, stop, step)`. Each argument may be
+/// none, or absent at the end.
 pub const SLICE: &str = "_slice";
 
-/// Adds all of it.
+/// Installs all of them.
 pub fn install(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(call_method);
     environment.add_filter("tojson", tojson);
@@ -46,12 +45,12 @@ fn call_method(
     }
 }
 
-/// Jinja's `iterable`: minijinja walks through none too, Python does not.
+/// Jinja's `iterable`. minijinja also iterates over none; Python does not.
 fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
 }
 
-/// Jinja's `sequence`: whatever has a length and can be indexed, dicts too.
+/// Jinja's `sequence`: a value with a length and an index, including a dict.
 fn is_sequence(value: &Value) -> bool {
     use ValueKind::{Iterable, Map, Seq, String, Undefined};
     matches!(value.kind(), Undefined | String | Seq | Iterable | Map)
@@ -61,7 +60,7 @@ fn trim(value: Cow<'_, str>, chars: Option<Cow<'_, str>>) -> String {
     stripped(&value, chars.as_deref(), true, true).to_owned()
 }
 
-/// A method of `str`; none for those that are left to `pycompat`.
+/// Calls a method of `str`. `None` leaves the method to `pycompat`.
 fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let found = match method {
         "strip" | "lstrip" | "rstrip" => {
@@ -104,7 +103,7 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
         }
         "count" => {
             let (what,): (&str,) = from_args(args)?;
-            // Of the empty string there is one between all characters and around them.
+            // The empty string occurs between all characters and around them.
             Value::from(text.matches(what).count())
         }
         "title" => {
@@ -122,7 +121,7 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
     Ok(Some(found))
 }
 
-/// `str.isdigit` and its like.
+/// `str.isdigit` and similar methods.
 fn class(text: &str, method: &str) -> Option<bool> {
     let all = |class: fn(char) -> bool| Some(!text.is_empty() && text.chars().all(class));
     let any = |class: fn(char) -> bool| text.chars().any(class);
@@ -137,7 +136,7 @@ fn class(text: &str, method: &str) -> Option<bool> {
     }
 }
 
-/// A method of `dict`; none for those that are left to `pycompat`.
+/// Calls a method of `dict`. `None` leaves the method to `pycompat`.
 fn dict_method(dict: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let found = match method {
         "get" => {
@@ -164,7 +163,7 @@ fn not_empty(separator: &str) -> Result<(), Error> {
     if separator.is_empty() { Err(invalid("empty separator")) } else { Ok(()) }
 }
 
-/// What `str.isspace` holds for: Rust leaves four separators out.
+/// Whether `str.isspace` accepts a character. Rust does not count four separators as spaces.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -175,7 +174,7 @@ fn stripped<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> 
     if right { text.trim_end_matches(goes) } else { text }
 }
 
-/// `str.split`, from the right for `rsplit`. Negative limits are none.
+/// `str.split`, or `rsplit` from the right. A negative limit means no limit.
 fn split<'a>(
     text: &'a str,
     separator: Option<&str>,
@@ -199,7 +198,7 @@ fn split<'a>(
     Ok(found)
 }
 
-/// Words; after `limit` of them the rest as it is.
+/// Splits into words. After `limit` words, the rest is one piece.
 fn split_at_spaces(text: &str, limit: usize) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start_matches(is_space);
@@ -212,7 +211,7 @@ fn split_at_spaces(text: &str, limit: usize) -> Vec<&str> {
     words
 }
 
-/// Every letter large that follows none.
+/// `str.title`: a letter is upper case if no letter precedes it.
 fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_word = false;
@@ -227,8 +226,7 @@ fn title(text: &str) -> String {
     out
 }
 
-/// `value[start:stop:step]`: a list, a tuple or a string again. Undefined for
-/// what has no slices, as Jinja2 has it.
+/// `value[start:stop:step]`: a list, a tuple or a string. As in Jinja2, undefined for other types.
 fn slice(value: &Value, args: &[Value]) -> Result<Value, Error> {
     let (start, stop, step): (Option<i64>, Option<i64>, Option<i64>) = from_args(args)?;
     let step = step.unwrap_or(1);
@@ -237,7 +235,7 @@ fn slice(value: &Value, args: &[Value]) -> Result<Value, Error> {
     }
     match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) if step == 1 && text.is_ascii() => {
-            // One byte is one character: no need to go through them all.
+            // In ASCII text, a byte is a character: index it directly.
             let mut places = places(start, stop, step, text.len());
             let Some(first) = places.next() else { return Ok(Value::from("")) };
             let last = places.last().unwrap_or(first);
@@ -263,8 +261,8 @@ fn slice(value: &Value, args: &[Value]) -> Result<Value, Error> {
     }
 }
 
-/// The places that `[start:stop:step]` takes of `length` items, all of them
-/// below it: CPython's `PySlice_AdjustIndices`. A step is not 0.
+/// The indices that `[start:stop:step]` takes of `length` items. All are below `length`; `step` is
+/// not 0. Follows CPython's `PySlice_AdjustIndices`.
 fn places(
     start: Option<i64>,
     stop: Option<i64>,
@@ -273,7 +271,7 @@ fn places(
 ) -> impl Iterator<Item = usize> {
     let length = i64::try_from(length).expect("no list has 2^63 items");
     let backwards = step < 0;
-    // Of a walk backwards, -1 is the place before the first.
+    // Going backwards, -1 is the position before the first item.
     let (lowest, highest) = if backwards { (-1, length - 1) } else { (0, length) };
     let place = |given: i64| {
         if given < 0 { (given + length).max(lowest) } else { given.min(highest) }
@@ -282,7 +280,7 @@ fn places(
     let (start, stop) = (start.map_or(first, place), stop.map_or(last, place));
     let way = if backwards { start - stop } else { stop - start };
     let count = way.max(0).cast_unsigned().div_ceil(step.unsigned_abs());
-    // Below `length`, by the count.
+    // `count` keeps every index below `length`.
     (0..count.cast_signed()).map(move |index| (start + index * step) as usize)
 }
 

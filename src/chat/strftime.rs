@@ -26,7 +26,7 @@ pub fn strftime(format: &str, now: OffsetDateTime) -> String {
     out + rest
 }
 
-/// Writes one directive: `%`, perhaps a flag, and a letter. `None` when it is not known.
+/// Writes one directive: `%`, an optional flag and a letter. `None` for an unknown one.
 fn write_one(directive: &str, now: OffsetDateTime) -> Option<String> {
     if let Some(plain) = directive.strip_prefix("%^") {
         return Some(write_one(&format!("%{plain}"), now)?.to_uppercase());

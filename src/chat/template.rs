@@ -1,13 +1,12 @@
-//! A chat template: compiled once, rendered for each conversation.
+//! A chat template, compiled once and rendered for each conversation.
 //!
-//! In: the template's source, and a conversation. Out: the prompt's text.
-//! Templates are Jinja, come with the model, and are written for the renderer
-//! of transformers; so this does what `chat_template_utils.py` of transformers
-//! 5.23 does, down to the spaces of `tojson`. `tests/templates` holds the two
-//! together.
+//! In: the template's source, and a conversation. Out: the prompt's text. Templates are Jinja, are
+//! part of the model, and are written for the renderer of transformers. This module behaves like
+//! `chat_template_utils.py` of transformers 5.23, including the spaces that `tojson` writes.
+//! `tests/templates` compares both.
 //!
-//! The template is the operator's, the conversation the client's: whatever a
-//! client sends, rendering ends, in bounded time and space.
+//! The operator chose the template, but clients send the conversation. Whatever they send,
+//! rendering ends within bounded time and memory.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -29,30 +28,29 @@ use crate::limits::{
     CHAT_TEMPLATE_BYTES_MAX, CHAT_TEMPLATE_FUEL, CHAT_TEMPLATE_RECURSION_MAX, TEXT_BYTES_MAX,
 };
 
-/// The name that minijinja knows the template by. Without `.html`, so that
-/// nothing is escaped.
+/// The template's name in minijinja. Without `.html`, so that nothing is escaped.
 const NAME: &str = "chat";
 
-/// Where clients put an assistant's reasoning: templates read the first, those
-/// of gpt-oss the second.
+/// The fields in which clients send an assistant's reasoning. Most templates read the first; those
+/// of gpt-oss read the second.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// Characters of a template that an error shows.
+/// Most characters of a template in an error.
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// What is rendered.
+/// The inputs of a template.
 #[derive(Clone, Debug)]
 pub struct Chat {
     /// The messages, oldest first: a list of maps.
     pub messages: Value,
-    /// The tools: a list of maps. None or undefined when there are none.
+    /// The tools: a list of maps. None or undefined without tools.
     pub tools: Value,
-    /// Whether the prompt ends where the assistant's next message begins.
+    /// Whether the prompt ends with the header of the assistant's next message.
     pub add_generation_prompt: bool,
-    /// `chat_template_kwargs`: more variables for the template. They may hide
-    /// `bos_token`, `eos_token` and `documents`, and none of the fields here.
+    /// `chat_template_kwargs`: more variables for the template. They may replace `bos_token`,
+    /// `eos_token` and `documents`, but none of the fields here.
     pub kwargs: BTreeMap<String, Value>,
-    /// The time that `strftime_now` shows.
+    /// The time for `strftime_now`.
     pub now: OffsetDateTime,
 }
 
@@ -64,17 +62,16 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Compiles a template. `bos` and `eos` are the texts of the model's
-    /// tokens, empty where it has none.
+    /// Compiles a template. `bos` and `eos` are the texts of the model's tokens; empty if the model
+    /// has none.
     ///
-    /// # Errors
-    /// What is wrong with the source, and in which line.
+    /// # Errors The mistake in the source, and its line.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         if source.len() > CHAT_TEMPLATE_BYTES_MAX {
             return Err(TemplateError::Large { bytes: source.len() });
         }
         let mut environment = Environment::new();
-        // It clones the source into each error; ours name line and expression.
+        // Debug mode copies the source into each error. Our errors name line and expression.
         environment.set_debug(false);
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
         environment.set_fuel(Some(CHAT_TEMPLATE_FUEL));
@@ -85,16 +82,16 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise_exception);
 
         let source = translate(source);
-        // Compiling a template must not panic either: `guarded` as below.
+        // Compiling may panic like rendering; see `guarded`.
         let added = guarded(|| environment.add_template_owned(NAME, source.clone()))?;
         added.map_err(|error| explain(&error, &source))?;
         Ok(Self { environment, bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
-    /// True when the template has `variable` in it, as a whole word: one that
-    /// has no `tools` would silently leave a client's tools out.
+    /// Whether the template mentions `variable` as a whole word. A template that does not mention
+    /// `tools` would silently ignore a client's tools.
     pub fn mentions(&self, variable: &str) -> bool {
-        // Not `undeclared_variables`: Llama's templates may set `tools` first.
+        // `undeclared_variables` does not work here: Llama's templates may set `tools` first.
         let template = self.template();
         let source = template.source();
         let in_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -103,10 +100,9 @@ impl ChatTemplate {
         })
     }
 
-    /// The prompt of a conversation, at most [`TEXT_BYTES_MAX`] bytes.
+    /// Renders the prompt of a conversation, at most [`TEXT_BYTES_MAX`] bytes.
     ///
-    /// # Errors
-    /// What the template itself refuses, and what it cannot render.
+    /// # Errors If the template refuses the conversation or fails.
     pub fn render(&self, chat: &Chat) -> Result<String, TemplateError> {
         let template = self.template();
         let context = self.context(chat);
@@ -137,13 +133,12 @@ impl ChatTemplate {
             ("strftime_now", strftime_now),
         ];
         let kwargs = chat.kwargs.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        // Of two with the same name the last one counts.
+        // The last of several entries with one name counts.
         Value::from_pairs(defaults.into_iter().chain(kwargs).chain(fixed))
     }
 }
 
-/// Messages in which each assistant's reasoning stands under the names that
-/// templates read, whichever the client used.
+/// Copies each assistant's reasoning to all of the fields that templates read.
 fn with_reasoning(messages: &Value) -> Value {
     let Ok(list) = messages.try_iter() else { return messages.clone() };
     list.map(|message| {
@@ -165,15 +160,15 @@ fn with_reasoning(messages: &Value) -> Value {
 /// Why there is no prompt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The template refused with `raise_exception`; its message, word for word.
+    /// The template refused with `raise_exception`, with this message.
     #[error("{0}")]
     Raised(String),
-    /// The source is not Jinja.
+    /// The source is not valid Jinja.
     #[error("the chat template is wrong{}: {message}", at(.line))]
     Syntax {
         /// The line, from 1.
         line: Option<usize>,
-        /// What is wrong there.
+        /// The mistake.
         message: String,
     },
     /// The template cannot render this conversation.
@@ -181,22 +176,22 @@ pub enum TemplateError {
     Failed {
         /// The line, from 1.
         line: Option<usize>,
-        /// What is wrong there.
+        /// The cause.
         message: String,
     },
-    /// Rendering took too long.
+    /// Rendering took too many instructions.
     #[error("the chat template takes more than {} instructions for this", CHAT_TEMPLATE_FUEL)]
     Endless,
-    /// The prompt is longer than a text may be.
+    /// The prompt is too long.
     #[error("the prompt has more than {} bytes", TEXT_BYTES_MAX)]
     Long,
-    /// The source is longer than a template may be.
+    /// The source is too long.
     #[error("the chat template has {bytes} bytes; it may have {}", CHAT_TEMPLATE_BYTES_MAX)]
     Large {
-        /// The bytes of the source.
+        /// The length of the source.
         bytes: usize,
     },
-    /// The template engine panicked: a bug of it or of ours.
+    /// The template engine panicked: a bug in it or in corelane.
     #[error("the template engine failed: {0}")]
     Engine(String),
 }
@@ -205,7 +200,7 @@ fn at(line: &Option<usize>) -> String {
     line.map(|line| format!(" at line {line}")).unwrap_or_default()
 }
 
-/// The template's own refusal, inside of minijinja's error.
+/// The template's own refusal, inside minijinja's error.
 #[derive(Debug)]
 struct Raised(String);
 
@@ -267,17 +262,17 @@ thread_local! {
     static RENDERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True while this thread is inside of the template engine. The panic hook asks
-/// it: a panic there ends one request and not the process.
+/// Whether this thread is inside the template engine. The panic hook asks this: a panic there ends
+/// one request rather than the process.
 pub fn is_rendering() -> bool {
     RENDERING.get()
 }
 
-/// Runs the template engine. minijinja 3.0.5 panics on some templates (a `break`
-/// inside of `with`, `loop.cycle()`), in branches that a client can choose.
+/// Runs the template engine and catches its panics. minijinja 3.0.5 panics on some templates (a
+/// `break` inside `with`, `loop.cycle()`), in branches that a client can choose.
 ///
-/// **Invariant:** nothing that outlives `work` is seen half changed: a
-/// template's environment does not change, the rest is dropped.
+/// **Invariant:** a panic leaves no value half-changed: a template's environment does not change,
+/// and all other values are dropped.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, TemplateError> {
     RENDERING.set(true);
     let result = catch_unwind(AssertUnwindSafe(work));

@@ -1,7 +1,7 @@
-//! The filter `tojson`, as transformers has it: Python's `json.dumps`.
+//! The filter `tojson` of transformers: Python's `json.dumps`.
 //!
-//! In: a value. Out: JSON with `, ` and `: ` between, nothing escaped that JSON
-//! lets stand, floats as Python's `repr` writes them.
+//! In: a value. Out: JSON with `, ` and `: ` as separators. It escapes only the characters that
+//! JSON requires, and writes floats like Python's `repr`.
 
 use std::fmt::Write;
 
@@ -68,11 +68,11 @@ struct Writer {
     out: String,
     ensure_ascii: bool,
     sort_keys: bool,
-    /// What one more level moves a line by; without it, all is one line.
+    /// The indentation of one level; `None` writes everything on one line.
     indent: Option<String>,
-    /// Between items.
+    /// The separator of items.
     item: String,
-    /// Between a key and its value.
+    /// The separator of a key and its value.
     key: String,
     depth: usize,
 }
@@ -153,7 +153,7 @@ impl Writer {
         self.out.push(bracket);
     }
 
-    /// A new line, where values have lines of their own.
+    /// Starts a new line if there is an indentation.
     fn line(&mut self) {
         if let Some(indent) = &self.indent {
             self.out.push('\n');
@@ -197,8 +197,8 @@ fn number(value: &Value) -> Result<String, Error> {
     }
 }
 
-/// A float as `json.dumps` writes it: the fewest digits that give it back, with
-/// an exponent below 1e-4 and from 1e16 on.
+/// Writes a float like `json.dumps`: the shortest digits that give the same number, with an
+/// exponent below 1e-4 and from 1e16 on.
 fn float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();

@@ -1,19 +1,18 @@
-//! A template's source, put so that minijinja reads it as Jinja2 does.
+//! Rewrites a template's source so that minijinja reads it as Jinja2 does.
 //!
-//! In: the source. Out: the same, line by line, but for three things:
+//! In: the source. Out: the source with the same lines, and three changes:
 //!
-//! - `{% generation %}`, with which transformers marks what the assistant says,
-//!   becomes `{% with %}`: a block with a scope of its own.
-//! - `x[a:b:c]` becomes `x._slice(a,b,c)`, a method in `python.rs`: minijinja's
-//!   own (3.0.5) panics on `[][::-1]`, takes `x[:0:-1]` for `x[::-1]`, and gives
-//!   lists that can only be walked through.
-//! - Lines end in `\n`.
+//! - `{% generation %}`, with which transformers marks the assistant's text, becomes `{% with %}`:
+//!   a block with its own scope.
+//! - `x[a:b:c]` becomes `x._slice(a,b,c)`, a method in `python.rs`. minijinja's own slices (3.0.5)
+//!   panic on `[][::-1]`, treat `x[:0:-1]` as `x[::-1]`, and return lists without an index.
+//! - Lines end with `\n`.
 //!
-//! What is not understood is left as it is, for minijinja to complain about.
+//! Unknown syntax is left alone: minijinja reports it.
 
 use super::python::SLICE;
 
-/// The source as minijinja reads it.
+/// Rewrites a source for minijinja.
 pub fn translate(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len() + source.len() / 8);
@@ -28,7 +27,7 @@ pub fn translate(source: &str) -> String {
             _ => Some(1),
         };
         let Some(length) = length else { break };
-        // Expressions and statements have been written, the others not.
+        // Expressions and statements are already written; other tags are copied.
         if !matches!(rest.as_bytes().get(1), Some(b'{' | b'%')) {
             out.push_str(&rest[..length]);
         }
@@ -38,12 +37,12 @@ pub fn translate(source: &str) -> String {
     out
 }
 
-/// The length of `text` through the first `end`.
+/// The length of `text` up to the end of the first `end`.
 fn through(text: &str, end: &str) -> Option<usize> {
     text.find(end).map(|at| at + end.len())
 }
 
-/// Writes the tag `{% ... %}` that `text` begins with; its length.
+/// Writes the tag `{% ... %}` at the start of `text`, and returns its length.
 fn statement(text: &str, out: &mut String) -> Option<usize> {
     let inside = text[2..].trim_start_matches(['-', '+']).trim_start();
     let word_end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -75,10 +74,10 @@ fn statement(text: &str, out: &mut String) -> Option<usize> {
     }
 }
 
-/// An open bracket, and what has been read since.
+/// An open bracket, and the text read since.
 struct Open {
     bracket: char,
-    /// Between the colons of a `[`; of the others there is one piece.
+    /// The pieces between the colons of a `[`. Other brackets have one piece.
     pieces: Vec<String>,
 }
 
@@ -91,13 +90,13 @@ impl Open {
         self.pieces.last_mut().expect("there is always a piece")
     }
 
-    /// The whole, closed by `close`.
+    /// The whole text, closed by `close`.
     fn closed(self, close: char) -> String {
         if self.pieces.len() == 1 {
             return format!("{}{}{close}", self.bracket, self.pieces[0]);
         }
         let given = |piece: &String| match piece.trim().is_empty() {
-            true => format!("{piece}none"), // with its line ends
+            true => format!("{piece}none"), // keeps line ends
             false => piece.clone(),
         };
         let arguments: Vec<String> = self.pieces.iter().map(given).collect();
@@ -105,10 +104,10 @@ impl Open {
     }
 }
 
-/// Writes the tag that `text` begins with and `end` ends; its length. Nothing
-/// is written where it does not end.
+/// Writes the tag from the start of `text` to `end`, and returns its length. Writes nothing if the
+/// tag does not end.
 fn expression(text: &str, end: &str, out: &mut String) -> Option<usize> {
-    // The tag itself is the outermost bracket: `end` counts outside of others.
+    // The tag is the outermost bracket: `end` counts only outside other brackets.
     let mut open = vec![Open::new(' ')];
     let mut at = 2; // after `{{` or `{%`
     loop {
@@ -139,7 +138,7 @@ fn innermost(open: &mut [Open]) -> &mut Open {
     open.last_mut().expect("the tag itself is open")
 }
 
-/// The length of the string literal that `text` begins with.
+/// The length of the string literal at the start of `text`.
 fn string(text: &str) -> Option<usize> {
     let quote = text.chars().next()?;
     let mut escaped = false;

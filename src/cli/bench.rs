@@ -15,14 +15,13 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// Load an OpenAI-style server over HTTP: throughput, latencies, stalls, bursts.
     Serve(Box<args::BenchServeArgs>),
-    /// Find where the speed goes: from the bare model to a client, a layer a rung.
+    /// Find where the speed goes: from the bare model to a client, one layer per rung.
     Ladder(Box<LadderArgs>),
 }
 
-/// Runs it.
+/// Runs `corelane bench`.
 ///
-/// # Errors
-/// A sentence that says what went wrong.
+/// # Errors A sentence that says what went wrong.
 pub fn run(args: &BenchArgs) -> Result<(), String> {
     match &args.command {
         BenchCommand::Serve(args) => serve::run(args),

@@ -1,4 +1,4 @@
-//! The flags that say how a model runs: shared by all commands that run one.
+//! The flags of a model and its lanes, shared by all commands that run a model.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use corelane::model::load::Source;
 use corelane::placement::{self, Topology, Wishes};
 use corelane::types::{CacheLayout, CacheType, FlashAttention};
 
-/// Model, step sizes, KV cache, lanes.
+/// Model, step sizes, KV cache and lanes.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
     /// GGUF file of the model [default: the small model inside the binary]
@@ -150,11 +150,10 @@ impl EngineArgs {
         self.model.clone().map_or(Source::BuiltIn, Source::File)
     }
 
-    /// A configuration with these flags, placed on this machine, and with defaults for the rest.
-    /// The caller goes on from it, and checks it.
+    /// A configuration from these flags, placed on this machine; every other setting has its
+    /// default. The caller sets the rest and checks it.
     ///
-    /// # Errors
-    /// A sentence that says what would be right.
+    /// # Errors A sentence that says what would be right.
     pub fn config(&self) -> Result<ServeConfig, String> {
         let wishes = Wishes {
             front_core: self.front_core,

@@ -30,7 +30,7 @@ Rungs:
 
 Ends with status 1 when a rung did not really run what it names.";
 
-/// Where does the speed go? From the bare model to a client, a layer a rung.
+/// Find where the speed goes: from the bare model to a client, one layer per rung.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LadderArgs {
@@ -46,7 +46,7 @@ pub struct LadderArgs {
     /// Tokens to generate for each
     #[arg(long, value_name = "N", default_value_t = 50, help_heading = "Work")]
     gen_tokens: u32,
-    /// How often each rung runs, all of them in turns
+    /// Runs of each rung; the rungs take turns
     #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Work")]
     rounds: usize,
     /// Rungs to run, such as 0,4,10 or 0-4 [default: all]
@@ -58,8 +58,8 @@ pub struct LadderArgs {
     /// Save every run as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
-    /// Draw what is left of rung 0's tokens a second on each rung, beside the system that this
-    /// one replaces
+    /// Draw each rung's tokens per second relative to rung 0, beside the server that corelane
+    /// replaces, as SVG
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     #[command(flatten)]
@@ -103,10 +103,9 @@ impl LadderArgs {
     }
 }
 
-/// Runs the ladder and shows what came of it.
+/// Runs the ladder and shows the result.
 ///
-/// # Errors
-/// A sentence, when a rung did not run or a file could not be written.
+/// # Errors A sentence, if a rung did not run or a file could not be written.
 pub fn run(args: &LadderArgs) -> Result<(), String> {
     let ladder = args.ladder()?;
     let bar = ProgressBar::new((ladder.rounds * ladder.rungs.len()) as u64);
@@ -118,7 +117,7 @@ pub fn run(args: &LadderArgs) -> Result<(), String> {
         bar.inc(1);
     })?;
     bar.finish_and_clear();
-    // A closed standard output is no reason to lose the files.
+    // Write the files even if standard output is closed.
     let _ = std::io::stdout().write_all(table::table(&ladder, &report).as_bytes());
     if let Some(path) = &args.json {
         let json = table::to_json(&ladder, &report);

@@ -27,7 +27,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Make model files.
     Model(model::ModelArgs),
-    /// Measure how fast a server, or a part of this one, is.
+    /// Measure the speed of a server, or of a part of this one.
     Bench(bench::BenchArgs),
 }
 
@@ -52,7 +52,7 @@ pub fn parse() -> Result<Cli, String> {
     })
 }
 
-/// llama-server's two-letter short flags, which clap does not know.
+/// Expands llama-server's two-letter short flags, which clap does not support.
 fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let expand = |arg: OsString| match arg.to_str() {
         Some("-np") => "--parallel".into(),
@@ -67,7 +67,7 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     args.map(expand).collect()
 }
 
-/// `--config`, needed before the rest can be parsed.
+/// Finds `--config`, which is needed before the other flags can be parsed.
 fn config_file_of(args: &[OsString]) -> Option<PathBuf> {
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -81,8 +81,8 @@ fn config_file_of(args: &[OsString]) -> Option<PathBuf> {
     std::env::var_os("CORELANE_CONFIG").map(PathBuf::from)
 }
 
-/// Makes a file's values the defaults of the flags they name, so that clap
-/// checks them as it checks flags.
+/// Makes a file's values the defaults of the flags that they name. clap then checks them like
+/// flags.
 fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Command, String> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
@@ -109,7 +109,7 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
         let values = values.ok_or_else(|| {
             format!("{shown}: {key} must be a string, a number, true or false, or a list of them")
         })?;
-        // A flag that only undoes another one has no value of its own.
+        // A negative flag has no value of its own.
         if id == "kv_unified" {
             let undone = values.iter().map(|value| (value != "true").to_string());
             flags.push(("no_kv_unified".to_owned(), undone.collect()));

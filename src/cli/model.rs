@@ -46,7 +46,7 @@ struct SynthArgs {
     /// File to write
     #[arg(value_name = "OUT.gguf")]
     out: PathBuf,
-    /// Model whose shape it has
+    /// Model whose shape to copy
     #[arg(
         long,
         value_name = "NAME",
@@ -64,7 +64,7 @@ struct SynthArgs {
             .map(|name| Quant::named(&name).expect("one of them"))
     )]
     quant: &'static Quant,
-    /// Where the random weights come from; another seed makes another file
+    /// Seed of the random weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Replace OUT.gguf if it exists
@@ -131,10 +131,9 @@ impl SynthArgs {
     }
 }
 
-/// Does what `corelane model` was told.
+/// Runs `corelane model`.
 ///
-/// # Errors
-/// A sentence for the user.
+/// # Errors A sentence for the user.
 pub fn run(args: &ModelArgs) -> Result<(), String> {
     let ModelCommand::Synth(args) = &args.command;
     let request = args.request();
@@ -145,13 +144,13 @@ pub fn run(args: &ModelArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// SIGTERM or SIGINT ends the process at once, without leaving a torn file.
+/// Removes the unfinished file at SIGTERM or SIGINT, and exits.
 fn clean_up_on_signal(temporary: PathBuf) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
-            let _ = std::fs::remove_file(&temporary); // it need not be there
+            let _ = std::fs::remove_file(&temporary); // it may not exist
             signal_hook::low_level::exit(128 + signal);
         }
     };
@@ -159,7 +158,7 @@ fn clean_up_on_signal(temporary: PathBuf) -> Result<(), String> {
     Ok(())
 }
 
-/// A bar where somebody is looking: indicatif draws on terminals only.
+/// Returns a progress bar; indicatif draws on terminals only.
 fn progress_bar() -> impl FnMut(Progress) + 'static {
     let mut shown: Option<(Stage, ProgressBar)> = None;
     move |Progress { stage, done, total }| {
@@ -203,6 +202,6 @@ Try it:
         count = made.tensors.len(),
         types = types.join(", "),
     );
-    // The file is there, whether or not somebody reads this.
+    // The file is written, even if standard output is closed.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -242,7 +242,7 @@ impl ServeArgs {
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
             let before = secrets.len();
             secrets.extend(lines.map(str::to_owned));
-            // To let everybody in is nothing that an empty file should do.
+            // An empty file must not let everybody in.
             if secrets.len() == before {
                 return Err(format!(
                     "{} has no API key; it must have one in each line",

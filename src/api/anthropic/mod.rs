@@ -1,5 +1,5 @@
-//! Anthropic's dialect: `/v1/messages` and its `count_tokens`. The request, read
-//! into the same conversation that OpenAI's is.
+//! Anthropic's dialect: `/v1/messages` and its `count_tokens`. Reads a request into the same
+//! conversation type as OpenAI's dialect.
 
 pub mod reply;
 
@@ -48,7 +48,7 @@ fn read(
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
-        fields.string("model")?; // one model is served, whatever it is called
+        fields.string("model")?; // any name is accepted, for only one model is served
         let length = length(read_max_tokens(fields)?)?;
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let generation = GenerationRequest {
@@ -64,7 +64,7 @@ fn read(
         messages.extend(read_turns(fields)?);
         let tools = read_tools(fields)?;
         let (tool_choice, parallel_tool_calls) = read_choice(fields, &tools)?;
-        // An answer that was begun goes on.
+        // If the last message is the assistant's, the model continues it.
         let last = messages.last();
         let continue_final_message =
             last.is_some_and(|m| m.role == Role::Assistant && m.tool_calls.is_empty());
@@ -82,15 +82,15 @@ fn read(
     })
 }
 
-/// The answer of `count_tokens`.
+/// Writes the answer of `count_tokens`.
 pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
     write!(out, "{{\"input_tokens\":{tokens}}}").expect("memory");
 }
 
-/// `thinking` and `output_config.effort` become what templates call them.
+/// Converts `thinking` and `output_config.effort` to the variables of chat templates.
 fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> {
     let thinking = fields.object("thinking")?;
-    // Who says nothing of it expects the answer in the first block.
+    // Without `thinking`, clients expect the answer in the first block.
     let enabled = match thinking.map(|thinking| thinking.string("type")).transpose()?.flatten() {
         None if fields.get("thinking")?.is_none() => false,
         Some(kind) if kind == "enabled" || kind == "adaptive" => true,
@@ -108,7 +108,7 @@ fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> 
     Ok(kwargs)
 }
 
-/// `output_config.format`: a schema of the answer.
+/// Reads `output_config.format`, the schema of the answer.
 fn read_format(fields: &Fields<'_, '_>) -> Result<Option<RequestedConstraint>, ApiError> {
     const NAME: &str = "output_config";
     let config = fields.object(NAME)?;
@@ -136,7 +136,7 @@ fn read_system(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     Ok(vec![Message { role: Role::System, content, ..Message::default() }])
 }
 
-/// Text blocks and nothing else.
+/// Reads text blocks; refuses all other blocks.
 fn read_texts(
     name: &'static str,
     value: &simd_json::tape::Value<'_, '_>,
@@ -182,7 +182,7 @@ fn read_turns(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     Ok(messages)
 }
 
-/// One turn, which is several messages where it has results of tools in it.
+/// Reads one turn. It becomes several messages if it holds tool results.
 fn read_turn(turn: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
     let role = match turn.string("role")?.as_deref() {
         Some("user") => Role::User,
@@ -259,7 +259,7 @@ fn read_tool_result(block: &Fields<'_, '_>) -> Result<Message, ApiError> {
         },
     };
     if block.boolean("is_error")? == Some(true) {
-        // Templates have no other place for it.
+        // Templates have no other place for an error.
         content = Content::Text(format!("Error: {}", content.text()));
     }
     let tool_call_id = block.string("tool_use_id")?;
@@ -294,7 +294,7 @@ fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
     Ok(tools)
 }
 
-/// The choice, and whether several may be called at once.
+/// Reads `tool_choice`, and whether several tools may be called at once.
 fn read_choice(fields: &Fields<'_, '_>, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
     let Some(choice) = fields.object("tool_choice")? else {
         return Ok((check_choice(ToolChoice::Auto, tools)?, true));

@@ -1,4 +1,4 @@
-//! `/v1/messages`: the reply, whole or as events.
+//! Writes the reply of `/v1/messages`, whole or as events.
 
 use std::io::Write;
 
@@ -7,18 +7,18 @@ use crate::api::write::{push_string, push_string_inside};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
 
-/// See the module's description.
+/// The reply of one request.
 #[derive(Debug)]
 pub struct MessagesReply {
     options: ReplyOptions,
     id: String,
     model: String,
     prompt_tokens: u64,
-    /// Taken out while it is fed.
+    /// `None` only while it is being fed.
     parser: Option<Parser>,
-    /// The blocks of a whole reply; of a stream, the last one, without its text.
+    /// The blocks of a whole reply. A stream keeps its last block only, without the text.
     blocks: Vec<Block>,
-    /// Blocks that the stream has begun.
+    /// Blocks that the stream has started.
     begun: usize,
     finish: Option<FinishReason>,
     stop_word: Option<String>,
@@ -28,7 +28,7 @@ pub struct MessagesReply {
 #[derive(Debug)]
 struct Block {
     kind: Kind,
-    /// Text, thoughts, or the JSON of a tool's input.
+    /// Text, thinking, or the JSON of a tool's input.
     text: String,
 }
 
@@ -55,7 +55,7 @@ impl MessagesReply {
         }
     }
 
-    /// Text of a kind: more of the last block, or the first of a new one.
+    /// Appends text of one kind to the last block, or starts a new block.
     fn push_text(&mut self, kind: Kind, text: &str, out: &mut Vec<u8>) {
         if self.blocks.last().is_none_or(|block| block.kind != kind) {
             self.end_block(out);
@@ -128,7 +128,7 @@ impl MessagesReply {
         out.extend_from_slice(b"}\n\n");
     }
 
-    /// The last thing that it did was to call a tool.
+    /// Whether the last block is a tool call.
     fn has_called(&self) -> bool {
         self.blocks.last().is_some_and(|block| matches!(block.kind, Kind::ToolUse { .. }))
     }
@@ -158,7 +158,7 @@ impl MessagesReply {
             (Some(FinishReason::Stop), Some(_)) => "\"stop_sequence\"",
             (Some(FinishReason::Stop), None) if called => "\"tool_use\"",
             (Some(FinishReason::Stop), None) => "\"end_turn\"",
-            // There is no word for a time that was over; it is cut off likewise.
+            // Anthropic has no stop reason for a timeout. It cuts the text off, as a length does.
             (Some(FinishReason::Length | FinishReason::Timeout), _) => "\"max_tokens\"",
         };
         write!(out, "\"stop_reason\":{reason},\"stop_sequence\":").expect("memory");
@@ -198,7 +198,7 @@ impl Reply for MessagesReply {
             return self.push_message(summary.usage, out);
         }
         if self.begun == 0 {
-            self.begin_message(out); // it said nothing
+            self.begin_message(out); // the text was empty
         }
         let called = self.has_called();
         self.end_block(out);
@@ -227,7 +227,7 @@ fn push_block(out: &mut Vec<u8>, id: &str, block: &Block) {
             push_string_inside(out, id.trim_start_matches("msg_"));
             write!(out, "_{index}\",\"name\":").expect("memory");
             push_string(out, name);
-            // An input that was cut off is no JSON: an empty one is.
+            // An input that was cut off is not valid JSON; send an empty object.
             let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&block.text).is_ok();
             let input = if is_json { &block.text } else { "{}" };
             write!(out, ",\"input\":{input}").expect("memory");

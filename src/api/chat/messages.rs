@@ -1,4 +1,4 @@
-//! OpenAI's messages and tools out of JSON.
+//! Reads OpenAI's messages and tools from JSON.
 
 use serde_json::Value;
 use simd_json::prelude::*;
@@ -10,8 +10,7 @@ use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOL_NAME_CHARS_MAX, TOOLS_MAX};
 
 /// Reads `messages`.
 ///
-/// # Errors
-/// 400 that says which message, and what it should be.
+/// # Errors 400 with the message's index and the expected form.
 pub fn read_messages(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     let Some(value) = fields.get("messages")? else {
         let message = "messages is missing; it must be an array of objects with role and content";
@@ -25,7 +24,7 @@ pub fn read_messages(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> 
     messages.into_iter().enumerate().map(read).collect()
 }
 
-/// The same error, with the place of the message.
+/// Adds the message's index to an error.
 fn at(index: usize, error: ApiError) -> ApiError {
     let message = format!("messages[{index}]: {}", error.message);
     ApiError { param: Some("messages"), message, ..error }
@@ -91,7 +90,7 @@ fn read_content(fields: &Fields<'_, '_>) -> Result<Content, ApiError> {
     parts.iter().map(read_part).collect::<Result<_, _>>().map(Content::Parts)
 }
 
-/// `{"type":"text","text":…}`; a `refusal` says something, too.
+/// Reads a part: `{"type":"text","text":…}` or a `refusal`, which is text, too.
 fn read_part(part: &Fields<'_, '_>) -> Result<String, ApiError> {
     let kind = part.string("type")?.unwrap_or_else(|| "text".into());
     let text = match kind.as_str() {
@@ -114,7 +113,7 @@ fn read_tool_call(call: &Fields<'_, '_>) -> Result<ToolCall, ApiError> {
     let name = name.ok_or_else(|| ApiError::field("tool_calls", "a tool call must have a name"))?;
     let arguments = match function.get("arguments")? {
         None => Value::Object(serde_json::Map::new()),
-        // OpenAI sends them as text; templates want the object in it.
+        // OpenAI sends them as text; templates expect an object.
         Some(value) => match value.as_str() {
             Some(text) => parse_arguments(text),
             None => keep("tool_calls", &value)?,
@@ -123,7 +122,7 @@ fn read_tool_call(call: &Fields<'_, '_>) -> Result<ToolCall, ApiError> {
     Ok(ToolCall { id: call.string("id")?.unwrap_or_default(), name, arguments })
 }
 
-/// Arguments as an object where they are one. (serde_json bounds their depth.)
+/// Parses arguments; anything but JSON stays text. (serde_json bounds their depth.)
 fn parse_arguments(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(object @ Value::Object(_)) => object,
@@ -151,7 +150,7 @@ pub fn read_tools(fields: &Fields<'_, '_>) -> Result<(Vec<Tool>, ToolChoice), Ap
     Ok((tools, choice))
 }
 
-/// A name says which tool is called.
+/// Refuses two tools with one name.
 pub fn check_names(tools: &[Tool]) -> Result<(), ApiError> {
     for (index, tool) in tools.iter().enumerate() {
         if tools[..index].iter().any(|other| other.name == tool.name) {
@@ -162,7 +161,7 @@ pub fn check_names(tools: &[Tool]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A schema of arguments, which are always an object.
+/// Checks that a schema of arguments describes an object.
 pub fn check_object(parameters: Value) -> Result<Value, ApiError> {
     match parameters.get("type") {
         None => Ok(parameters),
@@ -192,15 +191,14 @@ fn read_tool(fields: &Fields<'_, '_>, definition: Value) -> Result<Tool, ApiErro
     Ok(Tool { name, parameters, definition })
 }
 
-/// The schema of a tool that says nothing of its arguments.
+/// The schema of a tool without `parameters`.
 pub fn any_object() -> Value {
     serde_json::json!({"type": "object", "properties": {}})
 }
 
-/// A tool's name, if it is one.
+/// Checks a tool's name.
 ///
-/// # Errors
-/// 400 with what a name may be.
+/// # Errors 400 with the characters that a name may have.
 pub fn checked_name(name: Option<String>) -> Result<String, ApiError> {
     let is_good = |name: &String| {
         (1..=TOOL_NAME_CHARS_MAX).contains(&name.len())
@@ -235,10 +233,9 @@ fn read_tool_choice(fields: &Fields<'_, '_>, tools: &[Tool]) -> Result<ToolChoic
     check_choice(choice, tools)
 }
 
-/// A choice that these tools can serve.
+/// Checks that the tools can satisfy a choice.
 ///
-/// # Errors
-/// 400 when it names a tool that is not there, or requires one of none.
+/// # Errors 400 if it names an unknown tool, or requires a tool where there is none.
 pub fn check_choice(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     match &choice {
         ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
@@ -278,7 +275,7 @@ mod tests {
         let messages = messages(body).unwrap();
         assert_eq!(messages[1].content, Content::Parts(vec!["b".into(), "c".into()]));
         assert_eq!(messages[2].content, Content::None);
-        // In the order in which the client wrote them.
+        // In the order of the request.
         assert_eq!(messages[2].tool_calls[0].arguments.to_string(), r#"{"z":1,"a":2}"#);
         assert_eq!(messages[2].tool_calls[1].arguments, "oops");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Requests to continue a conversation, and OpenAI's shapes of them.
+//! Chat requests, and OpenAI's form of them.
 
 pub mod messages;
 pub mod openai;
@@ -7,13 +7,13 @@ pub mod reply;
 use super::request::GenerationRequest;
 use crate::chat::conversation::Conversation;
 
-/// A conversation to be continued.
+/// A request to continue a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatRequest {
-    /// How to generate. It has no prompt before the template has made one.
+    /// How to generate. Its prompt is empty until the template has rendered it.
     pub generation: GenerationRequest,
-    /// What was said so far.
+    /// The messages so far, and the tools.
     pub conversation: Conversation,
-    /// Show what the model thinks apart from what it says.
+    /// Whether the reply has the model's reasoning in a field of its own.
     pub split_reasoning: bool,
 }

@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`: the request.
+//! Reads the requests of `/v1/chat/completions`.
 
 use super::ChatRequest;
 use super::messages::{read_messages, read_tools};
@@ -16,7 +16,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("echo", "false"), ("suffix", "\"\"")])?;
-        fields.string("model")?; // one model is served, whatever it is called
+        fields.string("model")?; // any name is accepted, for only one model is served
         let (tools, tool_choice) = read_tools(fields)?;
         let generation = read_generation(fields, Sampling::default(), None)?;
         let mut template_kwargs = match fields.get("chat_template_kwargs")? {
@@ -44,7 +44,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     })
 }
 
-/// Variables that the conversation itself fills.
+/// Variables that the conversation itself sets.
 const TAKEN: [&str; 4] = ["messages", "tools", "add_generation_prompt", "strftime_now"];
 
 fn read_kwargs(
@@ -63,8 +63,8 @@ fn read_kwargs(
     }
 }
 
-/// llama-server's `reasoning_format`: `none` leaves what the model thinks in its
-/// content, all else puts it into `reasoning_content`.
+/// Reads llama-server's `reasoning_format`: `none` leaves the reasoning in `content`; every other
+/// value moves it to `reasoning_content`.
 fn read_reasoning_format(fields: &Fields<'_, '_>) -> Result<bool, ApiError> {
     match fields.string("reasoning_format")?.as_deref() {
         Some("none") => Ok(false),

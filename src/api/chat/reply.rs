@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`: the reply, whole or as it comes.
+//! Writes the reply of `/v1/chat/completions`, whole or as a stream.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
 use crate::types::TokenId;
 
-/// See the module's description.
+/// The reply of one request.
 #[derive(Debug)]
 pub struct ChatReply {
     options: ReplyOptions,
@@ -21,13 +21,13 @@ pub struct ChatReply {
     choices: Vec<Choice>,
 }
 
-/// What has come of a choice: all of it, or, of a stream, what has not been sent.
+/// The output of one choice: all of it, or the part that a stream has not sent yet.
 #[derive(Debug)]
 struct Choice {
     parser: Parser,
-    /// Whose message it is has been said.
+    /// Whether an event has named the role.
     begun: bool,
-    /// Calls so far, sent or not.
+    /// Tool calls so far, sent or not.
     calls_begun: usize,
     said: Said,
     finish: Option<FinishReason>,
@@ -46,7 +46,7 @@ struct Said {
 #[derive(Debug, Default)]
 struct Call {
     index: usize,
-    /// Said once, with the call's id.
+    /// Sent once, with the call's id.
     name: Option<String>,
     arguments: String,
 }
@@ -72,7 +72,7 @@ impl ChatReply {
         Self { options, id: context.id.clone(), prefix, choices }
     }
 
-    /// A whole choice, or, of a stream, what has come of it since the last event.
+    /// Writes a whole choice, or the part since a stream's last event.
     fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
         let choice = &self.choices[index];
         let Said { content, reasoning, calls, tokens, logprobs } = &choice.said;
@@ -82,7 +82,7 @@ impl ChatReply {
         if is_first {
             out.extend_from_slice(b"\"role\":\"assistant\",");
         }
-        // A message that only calls tools has null; a delta has what is new.
+        // A message that only calls tools has `null`; a delta has its new text.
         if !content.is_empty() || (calls.is_empty() && reasoning.is_empty() && is_first) {
             push_field(out, "content", content);
         } else if !stream || is_first {
@@ -177,7 +177,7 @@ impl Reply for ChatReply {
 }
 
 impl Choice {
-    /// Adds text, sorted into what it is.
+    /// Appends text to the field that it belongs to.
     fn take(&mut self, delta: &Delta<'_>) {
         let Self { parser, said, calls_begun, .. } = self;
         let mut take = |part: Part<'_>| match part {
@@ -203,7 +203,7 @@ impl Choice {
 }
 
 impl Said {
-    /// Nothing to send: log-probabilities wait for their text.
+    /// Whether there is nothing to send. Log-probabilities wait for their text.
     fn is_empty(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
@@ -215,7 +215,7 @@ fn push_field(out: &mut Vec<u8>, name: &str, text: &str) {
     out.extend_from_slice(b"\",");
 }
 
-/// Ends what was written with a comma behind each element.
+/// Replaces the comma after the last element by `end`.
 fn end_list(out: &mut Vec<u8>, end: &[u8]) {
     if out.last() == Some(&b',') {
         out.pop();
@@ -258,7 +258,7 @@ mod tests {
         answer["choices"][0].take()
     }
 
-    /// The `delta` of each event, and the last reason.
+    /// Returns each event's `delta`, and the finish reason.
     fn streamed(parser: ParserOptions, texts: &[&str]) -> (Vec<Value>, Value) {
         let (mut reply, mut out) = (reply(true, parser), Vec::new());
         for text in texts {

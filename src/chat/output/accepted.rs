@@ -1,4 +1,4 @@
-//! The grammars, before llguidance itself: what they let through, and what not.
+//! Tests each grammar directly with llguidance: which texts it accepts, and which not.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::reasoning::{CLOSERS, OPENERS};
 use super::samples::written;
 use super::{Choice, GrammarOptions, ToolSpec, ToolSyntax};
 
-/// A vocabulary of all bytes, of some of a family's markers, and of an end.
+/// A vocabulary of all bytes, some of a family's markers and an end token.
 struct Vocabulary {
     syntax: ToolSyntax,
     markers: Vec<&'static str>, // token 256 + index
@@ -21,7 +21,7 @@ struct Vocabulary {
 impl Vocabulary {
     fn new(syntax: ToolSyntax, markers: Vec<&'static str>) -> Self {
         let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-        // A special token is known by its first byte, which is no text.
+        // llguidance marks a special token by a first byte that never occurs in text.
         let special = |text: &str| [&[TokTrie::SPECIAL_TOKEN_MARKER][..], text.as_bytes()].concat();
         words.extend(markers.iter().map(|marker| special(marker)));
         words.push(special("<|end of all|>"));
@@ -49,12 +49,13 @@ impl Vocabulary {
         tokens
     }
 
-    /// A grammar for `tools`. The last are whether it reasons, and does so already.
+    /// The grammar for `tools`. `reasoning` says whether the model reasons, and whether its
+    /// reasoning is already open.
     fn grammar(&self, choice: &Choice, parallel: bool, reasoning: [bool; 2]) -> String {
         self.grammar_with(choice, parallel, reasoning, None)
     }
 
-    /// The same, with a schema of what is no call.
+    /// Like `grammar`, with a schema for answers that call no tool.
     fn grammar_with(
         &self,
         choice: &Choice,
@@ -69,7 +70,7 @@ impl Vocabulary {
         self.syntax.grammar(&tools(), choice, &options).unwrap()
     }
 
-    /// Whether a grammar lets a text begin an answer, and whether it lets it be one.
+    /// Whether the grammar accepts a text as the start of an answer, and as a whole answer.
     fn judge(&self, lark: &str, text: &str) -> (bool, bool) {
         let grammar = TopLevelGrammar::from_lark(lark.to_owned());
         let mut matcher = Matcher::new(self.factory.create_parser(grammar));

@@ -1,4 +1,4 @@
-//! The parser for text with marked blocks: reasoning, and tool calls.
+//! Parses text with marked blocks: reasoning and tool calls.
 
 use super::call::{self, Arguments};
 use super::cursor::Unread;
@@ -10,40 +10,41 @@ use super::reasoning::{CLOSERS, OPENERS};
 use super::syntax::{self, Syntax};
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
-/// Where in a message the text is, and what it may go on with.
+/// The parser's place in a message, and the states that may follow.
 #[derive(Debug)]
 pub(super) struct Blocks {
     syntax: &'static Syntax,
     reasoning: bool,
     state: State,
-    /// Calls begun so far.
+    /// Calls started so far.
     calls: usize,
-    /// The calls are elements of an array, which is open.
+    /// Inside an open array whose elements are calls.
     in_list: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// At the message's beginning, or behind a block. Here alone reasoning begins, and a
-    /// call without a marker.
+    /// At the start of the message, or after a block. Only here may reasoning start, or a call
+    /// without a marker.
     Start {
         keep_space: bool,
     },
     Content,
-    /// `begun` behind the first character that is no space.
+    /// `begun` is set after the first character that is not white space.
     Reasoning {
         closers: &'static [&'static str],
         begun: bool,
     },
-    /// The text begins with a call's marker or, without one, its brace; or seems to.
+    /// The text starts, or may start, with a call's marker (its brace, if the family has no
+    /// marker).
     Head,
     Arguments {
         scanner: ValueScanner,
         in_object: bool,
     },
-    /// In a call's object, behind the arguments.
+    /// In a call's object, after the arguments.
     Tail,
-    /// Behind a call.
+    /// After a call.
     After,
 }
 
@@ -63,8 +64,8 @@ impl Blocks {
         }
     }
 
-    /// Takes some of `text`: how many bytes, or `None` when it has to go on first. Where
-    /// it takes nothing, it goes on to another state.
+    /// Consumes a part of `text` and returns its length, or `None` if more text must come first. A
+    /// length of 0 means that the state has changed.
     pub fn step(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
         match self.state {
             State::Start { keep_space } => self.start(text, keep_space, out),
@@ -79,7 +80,7 @@ impl Blocks {
         }
     }
 
-    /// What `held` is when nothing follows it.
+    /// The part that `held` becomes if no more text follows.
     pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
         let held = if matches!(self.state, State::Tail) { held.trim() } else { held };
         let part = match self.state {
@@ -89,7 +90,7 @@ impl Blocks {
         (!held.is_empty()).then_some(part)
     }
 
-    /// A piece of reasoning, which is content where nobody wants it apart.
+    /// A piece of reasoning. It counts as content if the request did not ask to split it off.
     fn thought<'a>(&self, text: &'a str) -> Part<'a> {
         if self.reasoning { Part::Reasoning(text) } else { Part::Content(text) }
     }
@@ -143,7 +144,7 @@ impl Blocks {
                 self.state = State::Start { keep_space: false };
                 Some(at + marker.len())
             }
-            // The space stays with the marker: it may yet turn out to be content.
+            // Keep the white space with the marker: both may turn out to be content.
             Some(_) => {
                 self.state = State::Head;
                 Some(shown)
@@ -203,7 +204,7 @@ impl Blocks {
                 out(Part::ToolCallArguments { index, delta: &text[range] });
                 self.state = State::After;
             }
-            // Clients parse the arguments: no text at all would be an error.
+            // Clients parse the arguments, and an empty text is not valid JSON.
             Arguments::Absent => {
                 out(Part::ToolCallArguments { index, delta: "{}" });
                 self.state = State::After;
@@ -212,13 +213,13 @@ impl Blocks {
         Some(call.end)
     }
 
-    /// What seemed to begin a call was content: takes the marker, so that it is not
-    /// looked at again.
+    /// Handles a start that was not a call: consumes the marker as content, so that it is not
+    /// examined again.
     fn no_call(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> usize {
         let space = leading_space(text);
         let marker = match start(&text[space..], self.syntax.open.iter().copied()) {
             Start::Marker(marker) => marker.len(),
-            // A brace, without a marker.
+            // A brace without a marker.
             _ => text[space..].chars().next().map_or(0, char::len_utf8),
         };
         out(Part::Content(&text[..space + marker]));
@@ -253,7 +254,7 @@ impl Blocks {
         let taken = match call::tail(window(text)) {
             Ok(end) => end,
             Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
-            // The object does not end as it should; its call is whole all the same.
+            // The object ends wrongly, but its call is complete.
             Err(_) => 0,
         };
         self.state = State::After;

@@ -1,4 +1,4 @@
-//! What a tool call has around its arguments.
+//! Reads the text around a tool call's arguments.
 
 use std::ops::Range;
 
@@ -6,34 +6,34 @@ use super::cursor::{Cursor, Unread};
 use super::json::begins_value;
 use super::syntax::Syntax;
 
-/// In `[TOOL_CALLS]name[CALL_ID]id[ARGS]{..}`: what comes before the call's id.
+/// In `[TOOL_CALLS]name[CALL_ID]id[ARGS]{..}`, the text before the call's id.
 const CALL_ID: &str = "[CALL_ID]";
 
-/// A call, up to its arguments.
+/// A call up to its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub name: String,
     pub arguments: Arguments,
-    /// It is the first of a JSON array.
+    /// Whether it is the first of a JSON array.
     pub in_list: bool,
-    /// Bytes that were read.
+    /// The number of bytes read.
     pub end: usize,
 }
 
-/// Where a call's arguments are.
+/// The place of a call's arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arguments {
-    /// They begin where the reading ended; more of the call's object follows them.
+    /// They start at `end`; more of the call's object follows them.
     InObject,
-    /// They begin where the reading ended; nothing follows them.
+    /// They start at `end`; nothing follows them.
     Alone,
-    /// They came before the name. The call is read to the end of its object.
+    /// They came before the name. The call has been read to the end of its object.
     Before(Range<usize>),
-    /// There are none. The call is read to the end of its object.
+    /// The call has none, and has been read to the end of its object.
     Absent,
 }
 
-/// Reads the beginning of a call: markers, an array's bracket, the name.
+/// Reads the start of a call: markers, an array's bracket and the name.
 pub(super) fn head(text: &str, syntax: &Syntax) -> Result<Call, Unread> {
     let mut cursor = Cursor::new(text);
     loop {
@@ -55,8 +55,8 @@ pub(super) fn head(text: &str, syntax: &Syntax) -> Result<Call, Unread> {
     named(cursor, syntax)
 }
 
-/// Reads an object up to its arguments, from behind its brace. A strict one has to have
-/// arguments, and may have little else.
+/// Reads an object from after its brace up to its arguments. A strict object must have arguments,
+/// and few other fields.
 fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, Unread> {
     let mut name: Option<String> = None;
     let mut arguments = Arguments::Absent;
@@ -99,7 +99,7 @@ fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, U
     Ok(Call { name, arguments, in_list, end: cursor.at })
 }
 
-/// Reads a name that is no JSON, up to the arguments, which are an object.
+/// Reads a name outside JSON, up to the arguments, which are an object.
 fn named(mut cursor: Cursor<'_>, syntax: &Syntax) -> Result<Call, Unread> {
     let name = cursor.word()?.to_owned();
     loop {
@@ -118,7 +118,7 @@ fn named(mut cursor: Cursor<'_>, syntax: &Syntax) -> Result<Call, Unread> {
     }
 }
 
-/// Reads the rest of a call's object, from behind its arguments. How many bytes that is.
+/// Reads the rest of a call's object after the arguments, and returns its length in bytes.
 pub(super) fn tail(text: &str) -> Result<usize, Unread> {
     let mut cursor = Cursor::new(text);
     loop {

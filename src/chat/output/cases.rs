@@ -1,4 +1,4 @@
-//! Texts as models write them, well or badly, and the parts that they have.
+//! Texts that models write, correct or not, and the parts that they are split into.
 
 use super::samples::{Whole, parse, written};
 use super::{ParserOptions, ToolSyntax};
@@ -52,7 +52,7 @@ fn reasoning_is_set_apart_with_the_space_around_it() {
     assert_eq!(read_reasoning(true, "Let me see.\n</think>\n\nYes."), parts);
     assert_eq!(read_reasoning(true, "\nLet me see.[/THINK]Yes."), parts);
     assert_eq!(read_reasoning(false, "<think>\n\n</think>\n\nYes."), [content("Yes.")]);
-    // Another's end is text like any other.
+    // The end marker of another family is text.
     assert_eq!(
         read_reasoning(false, "[THINK]a</think>b[/THINK]c"),
         [reasoning("a</think>b"), content("c")]
@@ -94,26 +94,26 @@ fn reasoning_that_stays_in_the_content_is_as_written_and_calls_nothing() {
 fn calls_are_read_as_models_vary_them() {
     use ToolSyntax::*;
     let cases = [
-        // No space, an escaped name, an id, arguments with braces in strings.
+        // Without spaces; an escaped name; an id; arguments with braces in strings.
         (
             Hermes,
             r#"<tool_call>{"id":1,"name":"n\u006fw","arguments":{"a":"}\"]"}}</tool_call>"#,
             vec![call("now", r#"{"a":"}\"]"}"#)],
         ),
-        // The arguments first; none at all; two in one block.
+        // Arguments before the name; none at all; two calls in one block.
         (
             Hermes,
             r#"<tool_call>{"arguments": [1], "name": "a"}{"name": "b"}</tool_call>"#,
             vec![call("a", "[1]"), call("b", "{}")],
         ),
-        // The closing brace is missing, or the marker.
+        // Without the closing brace or the closing marker.
         (
             Hermes,
             "<tool_call>{\"name\":\"a\",\"arguments\":{}\n</tool_call>",
             vec![call("a", "{}")],
         ),
         (Hermes, r#"<tool_call>{"name":"a","arguments":{}}"#, vec![call("a", "{}")]),
-        // Text between calls and behind them.
+        // Text between calls and after them.
         (
             Hermes,
             r#"<tool_call>{"name":"a"}</tool_call> Then <tool_call>{"name":"b"}</tool_call>!"#,
@@ -171,7 +171,7 @@ fn what_is_no_call_is_content_as_written() {
         (Hermes, "<tool_ca"),
         (Hermes, r#"<tool_call>{"name": "a", "argum"#),
         (MistralNamed, "[TOOL_CALLS]a[AR"),
-        // Answers that are JSON, and code.
+        // Answers that are JSON or code.
         (Llama3, r#"{"name": "Ada", "born": 1815}"#),
         (Llama3, r#"{"name": "Ada"}"#),
         (Llama3, r#"  {"a": 1}"#),
@@ -200,7 +200,7 @@ fn a_call_too_long_before_its_arguments_is_content() {
     let text = format!(r#"<tool_call>{{"name": "{name}", "arguments": {{}}}}"#);
     let options = ParserOptions { tools: Some(ToolSyntax::Hermes), ..Default::default() };
     assert_eq!(parse(options, [text.as_str()]), [content(&text)]);
-    // Letter by letter: `parse` checks how much is held.
+    // Letter by letter: `parse` checks the length of the text held back.
     assert_eq!(parse(options, text.split_inclusive(|_: char| true)), [content(&text)]);
 }
 

@@ -1,42 +1,42 @@
-//! The parser for the harmony format of gpt-oss: messages, each on a channel.
+//! Parses the harmony format of gpt-oss: messages, each on a channel.
 //!
-//! A prompt ends in `<|start|>assistant`; the text goes on with
-//! `<|channel|>analysis<|message|>..<|end|><|start|>assistant<|channel|>final<|message|>..`.
-//! A message to `functions.name` is a call, and all of its text are the arguments.
-//! Reasoning is on the channel `analysis`; where it is not asked for, such a message is
-//! content, with its header and its end as written.
+//! A prompt ends with `<|start|>assistant`. The text goes on with
+//! `<|channel|>analysis<|message|>..<|end|><|start|>assistant<|channel|>final<|message|>..`. A
+//! message to `functions.name` is a call, and its whole text is the arguments. The channel
+//! `analysis` has the reasoning. If the request did not ask to split it off, such a message is
+//! content, with its header and end as written.
 
 use super::cursor::{Cursor, Unread};
 use super::marker::{Start, find, start, window};
 use super::part::Part;
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
-/// What a message begins with.
+/// The markers that start a message.
 const BEGIN: &[&str] = &["<|start|>", "<|channel|>"];
-/// What a message ends with, if it ends before the next begins.
+/// The markers that end a message. The start of the next message ends it, too.
 const END: &[&str] = &["<|end|>", "<|call|>", "<|return|>"];
 
-/// What is in a message's header.
+/// The markers in a message's header.
 const FIELDS: &[&str] = &["to=", "<|channel|>", "<|constrain|>", "json", "code", "<|message|>"];
 const NAMES: &[&str] = &["analysis", "commentary", "final"];
 
-/// All of them.
+/// All markers.
 pub(super) const MARKERS: &[&[&str]] = &[BEGIN, END, FIELDS];
 
 #[derive(Debug)]
 pub(super) struct Channels {
     reasoning: bool,
     state: State,
-    /// Calls begun so far.
+    /// Calls started so far.
     calls: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The text begins with a header, or what is left of it behind the prompt.
+    /// In a header, or in the rest of a header that the prompt started.
     Header,
     Message(Kind),
-    /// Neither: a mistake of the model.
+    /// Outside a message: a mistake of the model.
     Outside,
 }
 
@@ -44,7 +44,7 @@ enum State {
 enum Kind {
     Content,
     Reasoning,
-    /// Reasoning that nobody asked for.
+    /// Reasoning that is not split off.
     Raw,
     Call,
 }
@@ -54,8 +54,8 @@ impl Channels {
         Self { reasoning, state: State::Header, calls: 0 }
     }
 
-    /// Takes some of `text`: how many bytes, or `None` when it has to go on first. Where
-    /// it takes nothing, it goes on to another state.
+    /// Consumes a part of `text` and returns its length, or `None` if more text must come first. A
+    /// length of 0 means that the state has changed.
     pub fn step(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
         match self.state {
             _ if text.is_empty() => None,
@@ -75,7 +75,7 @@ impl Channels {
         }
     }
 
-    /// What `held` is when nothing follows it.
+    /// The part that `held` becomes if no more text follows.
     pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
         let kind = if let State::Message(kind) = self.state { kind } else { Kind::Content };
         (!held.is_empty()).then(|| self.part(held, kind))
@@ -95,7 +95,7 @@ impl Channels {
             Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
             Err(_) => {
                 self.state = State::Outside;
-                // Takes the marker, so that it is not looked at again.
+                // Consume the marker, so that it is not examined again.
                 let Start::Marker(marker) = start(text, BEGIN.iter().copied()) else {
                     return Some(0);
                 };
@@ -138,16 +138,16 @@ impl Channels {
     }
 }
 
-/// What a message's header says.
+/// The fields of a message's header.
 struct Header<'a> {
     channel: Option<&'static str>,
     /// The function called.
     recipient: Option<&'a str>,
-    /// Bytes that were read.
+    /// The number of bytes read.
     end: usize,
 }
 
-/// Reads a header, up to the message. Each field may stand there once, and one has to.
+/// Reads a header up to its message. Each field may occur once, and one of them must.
 fn read_header(text: &str) -> Result<Header<'_>, Unread> {
     let mut cursor = Cursor::new(text);
     cursor.marker(&["<|start|>"])?;

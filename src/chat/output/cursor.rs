@@ -1,30 +1,30 @@
-//! A place in a text that may not be whole yet, and what can be read there.
+//! A cursor in a text that may be incomplete, and the items it can read.
 
 use serde::de::IgnoredAny;
 
 use super::json::{ValueScanner, begins_value};
 use super::marker::{Start, leading_space, start};
 
-/// Why something is not read.
+/// Why an item was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// The text ends before it is known.
+    /// The text ends before the item is known.
     More,
-    /// It is not there, whatever follows.
+    /// The item is not there, whatever follows.
     Not,
 }
 
-/// A place in a text. What was read once from a text is read from every text that begins
-/// with it.
+/// A position in a text. An item read from a text is also read from every longer text with the same
+/// start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
-    /// Bytes before the place.
+    /// Bytes before the cursor.
     pub at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// Before the first character.
+    /// A cursor before the first character.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
@@ -33,7 +33,7 @@ impl<'a> Cursor<'a> {
         &self.text[self.at..]
     }
 
-    /// Skips white space, if there is any.
+    /// Skips white space.
     pub fn skip_space(&mut self) {
         self.at += leading_space(self.rest());
     }
@@ -43,14 +43,14 @@ impl<'a> Cursor<'a> {
         self.rest().bytes().next().ok_or(Unread::More)
     }
 
-    /// Takes `byte`, an ASCII one, if it comes next.
+    /// Reads `byte`, an ASCII byte, if it is next.
     pub fn eat(&mut self, byte: u8) -> Result<bool, Unread> {
         let found = self.peek()? == byte;
         self.at += usize::from(found);
         Ok(found)
     }
 
-    /// Takes one of `markers`, if one comes next.
+    /// Reads one of `markers`, if one is next.
     pub fn marker(
         &mut self,
         markers: &'static [&'static str],
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a name as functions have them.
+    /// Reads a function's name.
     pub fn word(&mut self) -> Result<&'a str, Unread> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         let length = self.rest().find(|c: char| !is_part(c)).ok_or(Unread::More)?;
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         Ok(word)
     }
 
-    /// Takes a valid JSON value.
+    /// Reads a valid JSON value.
     pub fn value(&mut self) -> Result<&'a str, Unread> {
         if !begins_value(self.peek()?) {
             return Err(Unread::Not);
@@ -89,7 +89,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// Takes a JSON string, and gives what it means.
+    /// Reads a JSON string and returns its text.
     pub fn string(&mut self) -> Result<String, Unread> {
         if self.peek()? != b'"' {
             return Err(Unread::Not);
@@ -97,7 +97,7 @@ impl<'a> Cursor<'a> {
         serde_json::from_str(self.value()?).map_err(|_| Unread::Not)
     }
 
-    /// Takes the key of an object's member, up to where its value begins.
+    /// Reads the key of an object's member, up to the start of the value.
     pub fn key(&mut self) -> Result<String, Unread> {
         self.skip_space();
         let key = self.string()?;

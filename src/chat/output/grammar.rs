@@ -1,16 +1,16 @@
-//! A grammar that makes a model call tools: in Lark, as llguidance reads it.
+//! Builds a grammar that makes a model call tools, in llguidance's Lark dialect.
 //!
-//! In: the tools of a request and its `tool_choice`. Out: the grammar's text. Every call
-//! it lets through is read by the [`Parser`](super::Parser), and has arguments that obey
-//! its tool's JSON schema.
+//! In: a request's tools and its `tool_choice`. Out: the grammar's text. The
+//! [`Parser`](super::Parser) can read every call that the grammar accepts, and the call's arguments
+//! obey the tool's JSON schema.
 //!
-//! Where calls are only permitted, the text is free until it begins one: it has shown the
-//! marker or, for a syntax without one, begins as a call does. From there on it has to be
-//! a whole call, and the answer ends behind it. Where the text has to have a form, calls
-//! stand alone.
+//! If calls are only permitted, the text is free until a call starts: at a marker or, in a syntax
+//! without markers, at text that starts like a call. From there on the text must be a whole call,
+//! and the answer ends after it. If the request gives the text a form, an answer is either that
+//! form or calls.
 //!
-//! A grammar lets no special token through that it does not name. Those of reasoning and
-//! of answers are named here.
+//! A grammar accepts only the special tokens that it names. This one names the tokens of reasoning
+//! and of answers.
 
 use std::fmt::Write;
 
@@ -22,41 +22,41 @@ use super::syntax::{Syntax, ToolSyntax};
 /// A tool that a model may call.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
-    /// Its name. Letters, digits, `_`, `-` and `.`: it is not quoted.
+    /// Its name: letters, digits, `_`, `-` and `.`, which need no quotes.
     pub name: String,
-    /// The JSON schema of its arguments. Made a schema of an object if it says nothing of
-    /// a type. llguidance wants the members of an object in the schema's order.
+    /// The JSON schema of its arguments. Without a `type`, it becomes a schema of an object.
+    /// llguidance expects an object's members in the schema's order.
     pub parameters: Value,
 }
 
-/// Which calls an answer has to have: OpenAI's `tool_choice`, but for `none`.
+/// The calls that an answer must have: OpenAI's `tool_choice`, except `none`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Any, or none.
+    /// Any number, including none.
     Auto,
-    /// One at least.
+    /// At least one.
     Required,
-    /// One, of this function.
+    /// One call of this function.
     Named(String),
 }
 
-/// What else a grammar depends on.
+/// The other inputs of a grammar.
 pub struct GrammarOptions<'a> {
-    /// An answer may have more than one call.
+    /// Whether an answer may have more than one call.
     pub parallel: bool,
-    /// The model may think before it answers.
+    /// Whether the model may reason before it answers.
     pub reasoning: bool,
-    /// The prompt ends within a block of reasoning; the answer begins in it.
+    /// Whether the prompt ends inside a block of reasoning, so that the answer starts in it.
     pub reasoning_is_open: bool,
     /// The JSON schema of an answer without calls.
     pub form: Option<&'a Value>,
-    /// The id of the token that a text is as a whole, if there is one, special or not.
+    /// The id of the token whose text is exactly this, special or not.
     pub token: &'a dyn Fn(&str) -> Option<u32>,
 }
 
 impl ToolSyntax {
-    /// A grammar for answers to a request with `tools`. `None` when there is no tool to
-    /// choose: there are none at all, or none of the name.
+    /// A grammar for answers to a request with `tools`. `None` if `choice` leaves no tool: there
+    /// are none, or none has the name.
     pub fn grammar(
         self,
         tools: &[ToolSpec],
@@ -88,7 +88,7 @@ impl ToolSyntax {
     }
 }
 
-/// A grammar, rule by rule.
+/// A grammar under construction.
 struct Grammar<'a> {
     row: &'static Syntax,
     token: &'a dyn Fn(&str) -> Option<u32>,
@@ -100,7 +100,7 @@ impl Grammar<'_> {
         writeln!(self.rules, "{name}: {body}").expect("a String takes all");
     }
 
-    /// `more`: one call, or several, from behind what is the same before each name.
+    /// Adds the rule `more`: one call or several, from after the text before the first name.
     fn calls(&mut self, tools: &[&ToolSpec], parallel: bool) {
         for (i, tool) in tools.iter().enumerate() {
             let head = self.text(&format!("{}{}", tool.name, self.row.infix));
@@ -119,10 +119,10 @@ impl Grammar<'_> {
         self.rule("more", &format!("call {others} {end}"));
     }
 
-    /// `answer`: calls, in free text or alone, or instead of a form.
+    /// Adds the rule `answer`: calls in free text, calls alone, or calls instead of a form.
     fn answer(&mut self, is_free: bool, form: Option<&str>) {
         let begin = self.text(self.row.begin);
-        // The lists of some tokenizers begin with a space.
+        // Some tokenizers put a space before a list.
         let space = if self.row.begin.starts_with('[') { "SPACE?" } else { "" };
         let calls = format!("{space} {begin} more");
         if !is_free || form.is_some() {
@@ -135,7 +135,7 @@ impl Grammar<'_> {
         let opened = self.until("opened", &[self.row.open[0]]);
         let mut answers = vec!["TEXT".to_owned(), format!("{opened} {calls}")];
         if self.row.bare {
-            // Lazy: what begins so is no longer free text.
+            // Lazy: text that starts like a call is a call, not free text.
             self.rule("bare[lazy]", &format!("SPACE? {begin}"));
             answers.push("bare more".to_owned());
         }
@@ -148,7 +148,7 @@ impl Grammar<'_> {
         self.rule("answer", &format!("{before} ( {} )", answers.join(" | ")));
     }
 
-    /// `start`: the answer, and what the model thinks before it.
+    /// Adds the rule `start`: reasoning, then the answer.
     fn start(&mut self, options: &GrammarOptions<'_>) {
         if !options.reasoning && !options.reasoning_is_open {
             return self.rule("start", "answer");
@@ -161,13 +161,13 @@ impl Grammar<'_> {
         self.rule("start", &format!("( ( {opened} ) ( {closed} ) )? answer"));
     }
 
-    /// `start` for harmony: messages on channels, of which a call is the last.
+    /// Adds the rule `start` of harmony: messages on channels, the last of which may be a call.
     fn messages(&mut self, is_free: bool, form: Option<&str>) {
         let body = self.until("body", &["<|end|>"]);
         let channel = self.text("<|channel|>");
         let message = self.text("<|message|>");
         let next = self.text("<|start|>assistant");
-        // Comments are part of the answer's text: of none, where that has a form.
+        // Comments are text of the answer. An answer with a form has none.
         let comments = is_free && form.is_none();
         let names = if comments { "( \"analysis\" | \"commentary\" )" } else { "\"analysis\"" };
         self.rule("before", &format!("{channel} {names} {message} ( {body} ) {next}"));
@@ -180,14 +180,14 @@ impl Grammar<'_> {
         }
     }
 
-    /// Any text up to the first of `markers`, and that marker.
+    /// Matches any text up to the first of `markers`, and that marker.
     fn until(&mut self, name: &str, markers: &[&str]) -> String {
         self.any_of(name, "TEXT", markers)
     }
 
-    /// One of `markers`, behind `before`. Those that are one token each are looked for as
-    /// such; the others as text, for which it takes a lazy rule of this name: it ends
-    /// where the first marker does.
+    /// Matches one of `markers` after `before`. Markers that are one token are matched as tokens.
+    /// The others are matched as text by a lazy rule with this name, which ends at the first
+    /// marker.
     fn any_of(&mut self, name: &str, before: &str, markers: &[&str]) -> String {
         let (mut ways, mut texts) = (Vec::new(), Vec::new());
         for marker in markers {
@@ -207,7 +207,7 @@ impl Grammar<'_> {
         (self.token)(marker).map(|id| format!("<[{id}]>"))
     }
 
-    /// A text as written, with the row's markers as tokens where they are tokens.
+    /// A text as written. The row's markers are tokens where the vocabulary has them.
     fn text(&self, text: &str) -> String {
         let row = self.row;
         let markers = [row.open, row.separators, row.close, row.noise].concat();
@@ -234,12 +234,12 @@ impl Grammar<'_> {
     }
 }
 
-/// A text as Lark quotes it, which is as JSON does.
+/// Quotes a text for Lark, which quotes like JSON.
 fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A schema of arguments, which are always an object.
+/// Makes a schema of arguments one of an object.
 fn schema_of_object(parameters: &Value) -> Value {
     match without_annotations(parameters) {
         Value::Object(schema) if schema.contains_key("type") || schema.contains_key("$ref") => {
@@ -254,8 +254,8 @@ fn schema_of_object(parameters: &Value) -> Value {
     }
 }
 
-/// A schema without what says nothing of the values, which is most of what a large set of
-/// tools has: texts for the model, which has read them in its prompt.
+/// Removes annotations from a schema, such as descriptions. They are most of the text of a large
+/// set of tools, do not restrict values, and the model has read them in its prompt.
 fn without_annotations(schema: &Value) -> Value {
     const ANNOTATIONS: &[&str] = &[
         "title",
@@ -267,10 +267,10 @@ fn without_annotations(schema: &Value) -> Value {
         "readOnly",
         "writeOnly",
     ];
-    // Under these are names that could be any, each with a schema.
+    // The keys in these objects are names chosen by the user; each has a schema.
     const NAMED: &[&str] =
         &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-    // These are values, and no schemas.
+    // These hold values rather than schemas.
     const VALUES: &[&str] = &["enum", "const"];
     match schema {
         Value::Object(fields) => {

@@ -1,29 +1,29 @@
-//! Where a JSON value ends, in a text that comes in pieces.
+//! Finds the end of a JSON value in a text that arrives in pieces.
 
-/// Follows one value from its first character to its last. It counts brackets and heeds
-/// strings; it does not check that what is between them is JSON.
+/// Follows one value from its first character to its last. It counts brackets and skips strings; it
+/// does not check that the text between them is valid JSON.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ValueScanner {
     within: Within,
-    /// Brackets that are open.
+    /// The number of open brackets.
     depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Within {
-    /// Between the elements of arrays and objects, or before the first character.
+    /// Between elements, or before the first character.
     #[default]
     Brackets,
     String,
     /// After a backslash in a string.
     Escape,
-    /// A number or a word that is the whole value.
+    /// In a number or a word that is the whole value.
     Scalar,
 }
 
 impl ValueScanner {
-    /// Goes on with `text`. Where the value ends in it, or `None` when all of it belongs
-    /// to the value. The first text of all begins as [`begins_value`] says.
+    /// Reads more text. Returns the offset of the value's end, or `None` if the value goes on. The
+    /// first text must start as [`begins_value`] requires.
     pub fn advance(&mut self, text: &str) -> Option<usize> {
         for (at, byte) in text.bytes().enumerate() {
             match (self.within, byte) {
@@ -54,7 +54,7 @@ impl ValueScanner {
     }
 }
 
-/// True when a JSON value may begin with this byte.
+/// Whether a JSON value may start with this byte.
 pub(super) fn begins_value(byte: u8) -> bool {
     matches!(byte, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n')
 }

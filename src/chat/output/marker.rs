@@ -1,22 +1,22 @@
-//! Markers in a text that is still growing, and the white space around them.
+//! Finds markers in a text that is still growing, with the white space around them.
 
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
-/// White space that counts as a part of a marker beside it.
+/// White space that belongs to a marker beside it.
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// How a text begins.
+/// The start of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// With this marker.
+    /// It is this marker.
     Marker(&'static str),
-    /// It is only the beginning of a marker, or nothing at all.
+    /// It may become a marker, or the text is empty.
     Begun,
-    /// With something else.
+    /// It is not a marker.
     Other,
 }
 
-/// How `text` begins. No marker may begin with another one.
+/// Compares the start of `text` with the markers. No marker may be a prefix of another.
 pub(super) fn start(text: &str, markers: impl Iterator<Item = &'static str>) -> Start {
     for marker in markers {
         if text.starts_with(marker) {
@@ -29,8 +29,8 @@ pub(super) fn start(text: &str, markers: impl Iterator<Item = &'static str>) -> 
     Start::Other
 }
 
-/// Where the first marker begins, and which it is. Without one: where the text's end may
-/// be the beginning of one, or where the text ends.
+/// Finds the first marker and its offset. Without one, returns the offset at which a marker may
+/// have started, or the text's length.
 pub(super) fn find(
     text: &str,
     markers: impl Iterator<Item = &'static str> + Clone,
@@ -45,18 +45,18 @@ pub(super) fn find(
     (text.len(), None)
 }
 
-/// Bytes of white space that `text` begins with.
+/// The length of the white space at the start of `text`, in bytes.
 pub(super) fn leading_space(text: &str) -> usize {
     text.len() - text.trim_start_matches(SPACE).len()
 }
 
-/// The length of `text` without the white space at its end, of which at most
-/// `MARKER_SPACE_BYTES_MAX` bytes are left out.
+/// The length of `text` without the white space at its end. Leaves out at most
+/// `MARKER_SPACE_BYTES_MAX` bytes.
 pub(super) fn length_before_space(text: &str) -> usize {
     text.trim_end_matches(SPACE).len().max(text.len().saturating_sub(MARKER_SPACE_BYTES_MAX))
 }
 
-/// As much of `text` as may be held back.
+/// The part of `text` that may be held back.
 pub(super) fn window(text: &str) -> &str {
     &text[..text.floor_char_boundary(TOOL_HEAD_BYTES_MAX)]
 }

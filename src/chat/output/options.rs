@@ -6,17 +6,17 @@ use super::{channels, reasoning};
 /// The markers that a [`Parser`](super::Parser) looks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParserOptions {
-    /// Blocks of reasoning become [`Part::Reasoning`](super::Part::Reasoning). Otherwise they stay in the content,
-    /// as written. What looks like a call in them is none either way.
+    /// Whether blocks of reasoning become [`Part::Reasoning`](super::Part::Reasoning). If not, they
+    /// stay in the content as written. Either way, a call inside reasoning does not count.
     pub reasoning: bool,
-    /// The prompt ends within a block of reasoning ([`reasoning::is_open`]).
+    /// Whether the prompt ends inside a block of reasoning ([`reasoning::is_open`]).
     pub reasoning_is_open: bool,
     /// The syntax of tool calls; `None` leaves them in the content.
     pub tools: Option<ToolSyntax>,
 }
 
 impl ParserOptions {
-    /// True when a control token that is spelled like this is a marker, or a part of one.
+    /// Whether a control token with this spelling is a marker, or a part of one.
     pub fn reads(&self, spelling: &[u8]) -> bool {
         let Ok(spelling) = std::str::from_utf8(spelling) else { return false };
         let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());

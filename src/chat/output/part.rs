@@ -1,25 +1,24 @@
 //! The parts of an assistant's message.
 
-/// A piece of an assistant's message. The pieces of one kind that follow each other
-/// belong together. None is empty.
+/// A piece of an assistant's message, never empty. Consecutive pieces of one kind belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
     /// Text for the user.
     Content(&'a str),
-    /// Text that the model thinks with.
+    /// The model's reasoning.
     Reasoning(&'a str),
-    /// A tool call begins.
+    /// A tool call starts.
     ToolCallBegin {
-        /// Its place among the calls of the message, from 0.
+        /// Its index among the message's calls, from 0.
         index: usize,
         /// The function called.
         name: &'a str,
     },
-    /// More of the arguments of the call that began last.
+    /// More of the arguments of the last call.
     ToolCallArguments {
-        /// Its place among the calls of the message, from 0.
+        /// Its index among the message's calls, from 0.
         index: usize,
-        /// JSON text, as the model wrote it; whole only together with all the others.
+        /// JSON text as the model wrote it; all deltas together are the whole value.
         delta: &'a str,
     },
 }

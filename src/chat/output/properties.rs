@@ -1,4 +1,4 @@
-//! What holds for every text, of every family, however it is cut.
+//! Properties that hold for every text of every family, however it is cut.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -16,10 +16,10 @@ fn options() -> impl Strategy<Value = ParserOptions> {
     })
 }
 
-/// Stands for a word that is in the text once.
+/// A word that occurs in the text once.
 const WORD: &str = "WORD";
 
-/// What a hostile text of a family is made of.
+/// Fragments of a hostile text of a family.
 fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
     let mut fragments: Vec<&str> = vec![
         WORD,
@@ -49,7 +49,7 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
     if let Some(tools) = tools {
         let row = tools.row();
         let parts = [row.open, row.prefix, row.separators, row.close, row.noise].concat();
-        // What follows this one is a call's id, which is dropped.
+        // The text after this marker is a call's id, which is dropped.
         let parts = parts.into_iter().filter(|part| *part != "[CALL_ID]");
         let parts = parts.chain([row.begin, row.infix, row.between, row.end]);
         fragments.extend(parts.filter(|part| !part.is_empty()).map(str::to_owned));
@@ -59,7 +59,7 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
     fragments
 }
 
-/// A text of these fragments, and the words in it.
+/// A text of the picked fragments, and the words in it.
 fn text_of(tools: Option<ToolSyntax>, picks: &[Index]) -> (String, Vec<String>) {
     let fragments = fragments(tools);
     let (mut text, mut words) = (String::new(), Vec::new());
@@ -73,7 +73,7 @@ fn text_of(tools: Option<ToolSyntax>, picks: &[Index]) -> (String, Vec<String>) 
     (text, words)
 }
 
-/// All that the parts show.
+/// The text of all parts.
 fn shown(parts: &[Whole]) -> String {
     let text = |part: &Whole| match part {
         Whole::Content(text) | Whole::Reasoning(text) => text.clone(),
@@ -82,7 +82,7 @@ fn shown(parts: &[Whole]) -> String {
     parts.iter().map(text).collect()
 }
 
-/// `text` in pieces of so many characters.
+/// Cuts `text` into pieces of these numbers of characters.
 fn cut<'a>(text: &'a str, lengths: &[usize]) -> Vec<&'a str> {
     let (mut rest, mut pieces) = (text, Vec::new());
     for length in lengths.iter().cycle() {
@@ -100,8 +100,8 @@ fn cut<'a>(text: &'a str, lengths: &[usize]) -> Vec<&'a str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// `parse` checks that no part is empty, that the calls are counted and that what is
-    /// held is bounded.
+    /// `parse` itself checks that no part is empty, that calls are numbered, and that the text held
+    /// back is bounded.
     #[test]
     fn however_a_text_is_cut_its_parts_are_the_same_and_no_word_is_lost(
         options in options(),

@@ -1,18 +1,18 @@
-//! The markers around what a model thinks before it answers.
+//! The markers around a model's reasoning.
 
-/// What begins reasoning: of most models, of Mistral's, of Cohere's.
+/// The opening markers: of most models, of Mistral's, of Cohere's.
 pub(super) const OPENERS: &[&str] = &["<think>", "[THINK]", "<|START_THINKING|>"];
 
-/// What ends it, in the same order.
+/// The closing markers, in the order of the opening ones.
 pub(super) const CLOSERS: &[&str] = &["</think>", "[/THINK]", "<|END_THINKING|>"];
 
-/// True when a prompt ends within a block of reasoning: its template has opened one for
-/// the model, as DeepSeek-R1's does.
+/// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's, open
+/// one for the model.
 pub fn is_open(prompt: &str) -> bool {
     closer(prompt).is_some()
 }
 
-/// What ends the block of reasoning within which a prompt ends, if it does.
+/// The closing marker of the block of reasoning that a prompt ends in, if any.
 pub fn closer(prompt: &str) -> Option<&'static str> {
     let at = OPENERS.iter().position(|opener| prompt.trim_end().ends_with(opener))?;
     Some(CLOSERS[at])

@@ -1,10 +1,10 @@
-//! For tests: what models write, and what the parser makes of it.
+//! Test helpers: writes tool calls as models do, and collects the parser's parts.
 
 use super::syntax::ToolSyntax;
 use super::{Parser, ParserOptions, Part};
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
-/// A part of a message, put together again.
+/// A part of a message, put together from its pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whole {
     Content(String),
@@ -27,7 +27,7 @@ impl Whole {
     }
 }
 
-/// Calls as the table says that they are written, from the marker on.
+/// Writes calls in the family's form, with the marker.
 pub(super) fn written(syntax: ToolSyntax, calls: &[(&str, &str)]) -> String {
     let row = syntax.row();
     let open = if row.bare { "" } else { row.open[0] };
@@ -36,7 +36,7 @@ pub(super) fn written(syntax: ToolSyntax, calls: &[(&str, &str)]) -> String {
     format!("{open}{}{}{}", row.begin, calls.join(row.between), row.end)
 }
 
-/// The parts of a text that comes in `pieces`.
+/// Parses `pieces` and joins the parts.
 pub(super) fn parse<'a>(
     options: ParserOptions,
     pieces: impl IntoIterator<Item = &'a str>,

@@ -1,6 +1,6 @@
-//! How families of chat models write tool calls: one row of a table for each.
+//! How families of chat models write tool calls. Each family is a row of a table.
 
-/// A family's way to write tool calls.
+/// A family's form of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSyntax {
     /// `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, for each call: Hermes, Qwen
@@ -10,7 +10,7 @@ pub enum ToolSyntax {
     Llama3,
     /// `[TOOL_CALLS] [{"name": .., "arguments": {..}}, ..]`: Mistral until 2024.
     MistralList,
-    /// `[TOOL_CALLS]name[ARGS]{..}`, for each call: Mistral since then.
+    /// `[TOOL_CALLS]name[ARGS]{..}`, for each call: Mistral since 2024.
     MistralNamed,
     /// The name and a fenced block between DeepSeek's markers: DeepSeek V3 and R1.
     DeepSeekFenced,
@@ -18,18 +18,18 @@ pub enum ToolSyntax {
     DeepSeek,
     /// `<|START_ACTION|>[{"tool_name": .., "parameters": {..}}, ..]`: Command R7B, Command A.
     CommandR,
-    /// The same list, fenced, behind `Action:`: the first Command R.
+    /// Command R's list, in a code fence after `Action:`: the first Command R.
     CommandRFenced,
     /// `<|tool_call|>[{"name": .., "arguments": {..}}, ..]`: Granite 3.
     Granite,
-    /// The same between `<|tool_call|>` and `<|/tool_call|>`: Phi-4-mini.
+    /// Granite's list between `<|tool_call|>` and `<|/tool_call|>`: Phi-4-mini.
     Phi4,
     /// Messages on channels, `to=functions.name`: gpt-oss.
     Harmony,
 }
 
 impl ToolSyntax {
-    /// All there are.
+    /// All families.
     pub const ALL: [Self; 11] = [
         Self::Hermes,
         Self::Llama3,
@@ -44,16 +44,15 @@ impl ToolSyntax {
         Self::Harmony,
     ];
 
-    /// The syntax that a chat template teaches, judged by the markers in its source.
-    /// `None` when it knows no tools (Gemma, Llama 2, ChatML...), or writes calls without
-    /// JSON (Qwen3-Coder, GLM).
+    /// Finds a chat template's family by the markers in its source. Returns `None` if the template
+    /// has no tools (Gemma, Llama 2, ChatML...) or writes calls without JSON (Qwen3-Coder, GLM).
     pub fn of_template(source: &str) -> Option<Self> {
         let has = |marker: &str| source.contains(marker);
-        // `<tool_call>` with XML inside of it.
+        // `<tool_call>` with XML inside.
         if has("<function=") || has("<arg_key>") {
             return None;
         }
-        // The first marker that is there decides: from the rarest to the most common.
+        // The first marker found decides; rare markers come first.
         let families = [
             (has("<|channel|>"), Self::Harmony),
             (has("<|START_ACTION|>"), Self::CommandR),
@@ -70,7 +69,7 @@ impl ToolSyntax {
         families.into_iter().find(|(is_it, _)| *is_it).map(|(_, syntax)| syntax)
     }
 
-    /// Calls may be written like any other object of JSON.
+    /// Whether a call may be written like any other JSON object.
     pub fn is_bare(self) -> bool {
         self.row().bare
     }
@@ -92,35 +91,34 @@ impl ToolSyntax {
     }
 }
 
-/// A row of the table. What is read is more than what is written: models deviate.
+/// A row of the table. The parser accepts more than the grammar writes, for models deviate.
 #[derive(Debug)]
 pub(super) struct Syntax {
-    /// What begins calls. Calls are written with the first.
+    /// The markers that start calls. Calls are written with the first one.
     pub open: &'static [&'static str],
-    /// What may follow it, and is no part of the call.
+    /// Words that may follow the marker and are not part of the call.
     pub prefix: &'static [&'static str],
-    /// What may stand between a name that is no JSON and the arguments. None where calls
-    /// are objects.
+    /// Separators between a name outside JSON and the arguments. Empty if calls are objects.
     pub separators: &'static [&'static str],
-    /// What may follow a call.
+    /// Markers that may follow a call.
     pub close: &'static [&'static str],
-    /// What is no content, wherever it stands.
+    /// Markers that are never content.
     pub noise: &'static [&'static str],
-    /// An object that the answer begins with is a call too, without a marker.
+    /// Whether an object at the start of the answer is a call, even without a marker.
     pub bare: bool,
 
-    /// Between the marker and the first name.
+    /// The text between the marker and the first name.
     pub begin: &'static str,
-    /// Between a name and its arguments.
+    /// The text between a name and its arguments.
     pub infix: &'static str,
-    /// Between the arguments of a call and the name of the next. Empty where an answer
-    /// has one call.
+    /// The text between the arguments of a call and the next name. Empty if an answer has one call
+    /// only.
     pub between: &'static str,
-    /// After the last arguments.
+    /// The text after the last arguments.
     pub end: &'static str,
 }
 
-/// What the rows begin with; also the syntax of no tools at all.
+/// The start of every row. It is also the syntax for a message without tools.
 pub(super) static NONE: Syntax = NO_SYNTAX;
 const NO_SYNTAX: Syntax = Syntax {
     open: &[],
@@ -196,7 +194,7 @@ static COMMAND_R: Syntax = Syntax {
     open: &["<|START_ACTION|>"],
     close: &["<|END_ACTION|>"],
     noise: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
-    // The ids say nothing: clients get ids of ours.
+    // The ids carry no information: clients get ids from corelane.
     begin: "[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"",
     infix: "\", \"parameters\": ",
     between: "},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"",
@@ -234,7 +232,7 @@ static PHI_4: Syntax = Syntax {
     ..NO_SYNTAX
 };
 
-/// For writing alone: `channels` reads it.
+/// Only for writing; `channels` reads this family.
 static HARMONY: Syntax = Syntax {
     open: &["<|channel|>"],
     separators: &["<|constrain|>", "<|message|>"],
