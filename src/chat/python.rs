@@ -36,13 +36,10 @@ fn call_method(
     }
     let found = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => string_method(text, method, args)?,
-        (ValueKind::Map, _) => dict_method(value, method, args)?,
+        (ValueKind::Map, _) if method == "items" => Some(items(value, args)?),
         _ => None,
     };
-    match found {
-        Some(found) => Ok(found),
-        None => pycompat::unknown_method_callback(state, value, method, args),
-    }
+    found.map_or_else(|| pycompat::unknown_method_callback(state, value, method, args), Ok)
 }
 
 /// Jinja's `iterable`. minijinja also iterates over none; Python does not.
@@ -92,67 +89,35 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
             let (suffix,): (&str,) = from_args(args)?;
             Value::from(text.strip_suffix(suffix).unwrap_or(text))
         }
-        "find" | "rfind" | "index" | "rindex" => {
+        "index" | "rindex" => {
             let (what,): (&str,) = from_args(args)?;
-            let at = if method.starts_with('r') { text.rfind(what) } else { text.find(what) };
-            match at {
-                Some(at) => Value::from(text[..at].chars().count()),
-                None if method.ends_with("find") => Value::from(-1),
-                None => return Err(invalid("substring not found")),
-            }
-        }
-        "count" => {
-            let (what,): (&str,) = from_args(args)?;
-            // The empty string occurs between all characters and around them.
-            Value::from(text.matches(what).count())
+            let at = if method == "index" { text.find(what) } else { text.rfind(what) };
+            let at = at.ok_or_else(|| invalid("substring not found"))?;
+            Value::from(text[..at].chars().count())
         }
         "title" => {
             let () = from_args(args)?;
             Value::from(title(text))
         }
-        _ => match class(text, method) {
-            Some(holds) => {
-                let () = from_args(args)?;
-                Value::from(holds)
-            }
-            None => return Ok(None),
-        },
-    };
-    Ok(Some(found))
-}
-
-/// `str.isdigit` and similar methods.
-fn class(text: &str, method: &str) -> Option<bool> {
-    let all = |class: fn(char) -> bool| Some(!text.is_empty() && text.chars().all(class));
-    let any = |class: fn(char) -> bool| text.chars().any(class);
-    match method {
-        "isalnum" => all(char::is_alphanumeric),
-        "isalpha" => all(char::is_alphabetic),
-        "isdecimal" | "isdigit" | "isnumeric" => all(char::is_numeric),
-        "isspace" => all(is_space),
-        "islower" => Some(any(char::is_lowercase) && !any(char::is_uppercase)),
-        "isupper" => Some(any(char::is_uppercase) && !any(char::is_lowercase)),
-        _ => None,
-    }
-}
-
-/// Calls a method of `dict`. `None` leaves the method to `pycompat`.
-fn dict_method(dict: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
-    let found = match method {
-        "get" => {
-            let (key, default): (&Value, Option<Value>) = from_args(args)?;
-            let value = dict.get_item(key)?;
-            if value.is_undefined() { default.unwrap_or(Value::from(())) } else { value }
-        }
-        "items" => {
+        "isdecimal" => {
             let () = from_args(args)?;
-            let pairs = dict.as_object().and_then(|object| object.try_iter_pairs());
-            let pairs = pairs.into_iter().flatten();
-            pairs.map(|(key, value)| Value::from(Tuple::from([key, value]))).collect()
+            Value::from(!text.is_empty() && text.chars().all(char::is_numeric))
+        }
+        "isspace" => {
+            let () = from_args(args)?;
+            Value::from(!text.is_empty() && text.chars().all(is_space))
         }
         _ => return Ok(None),
     };
     Ok(Some(found))
+}
+
+/// `dict.items`: a list, which has a length; `pycompat` returns an iterator.
+fn items(dict: &Value, args: &[Value]) -> Result<Value, Error> {
+    let () = from_args(args)?;
+    let pairs = dict.as_object().and_then(|object| object.try_iter_pairs());
+    let pairs = pairs.into_iter().flatten();
+    Ok(pairs.map(|(key, value)| Value::from(Tuple::from([key, value]))).collect())
 }
 
 fn invalid(message: &'static str) -> Error {

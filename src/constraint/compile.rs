@@ -1,4 +1,4 @@
-//! A constraint to something that matchers can be made of, bounded and cached.
+//! Compiles a constraint into a form that matchers walk. Bounded in time and memory, and cached.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -22,26 +22,26 @@ use crate::limits::{
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;
 
-/// Compiles constraints for one vocabulary, and remembers the last ones.
+/// Compiles constraints for one vocabulary, and caches the most recent ones.
 pub struct Compiler {
     factory: ParserFactory,
     tokens: Arc<Tokens>,
-    /// The least recently asked for first.
+    /// The least recently used first.
     cached: Vec<(Constraint, Arc<Compiled>)>,
 }
 
-/// A constraint, ready to be walked.
+/// A compiled constraint.
 pub struct Compiled {
-    /// Its clones walk, each with a lexer of its own, so that none takes another one's
-    /// states; it stays at the beginning.
+    /// The matcher's initial state. It never moves; sequences walk clones of it. Each clone has its
+    /// own lexer, so that none can use up another's states.
     pub(super) start: llguidance::Matcher,
     pub(super) tokens: Arc<Tokens>,
-    /// It names tokens that have no text: those that begin and end calls of tools.
+    /// Whether it names control tokens, such as the markers of tool calls.
     pub(super) names_control: bool,
 }
 
 impl PartialEq for Compiled {
-    /// The very same one.
+    /// Compiled constraints are equal only if they are the same object.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
@@ -53,35 +53,30 @@ impl fmt::Debug for Compiled {
     }
 }
 
-/// The tokens that are more, or less, than their bytes.
+/// Tokens that differ from the bytes of their text.
 pub(super) struct Tokens {
     /// Tokens in the vocabulary.
     pub count: usize,
-    /// They end a generation.
+    /// The tokens that end a generation.
     pub ends: Vec<u32>,
-    /// Neither do they, nor have they bytes that a text could hold.
+    /// Control tokens that do not, and tokens without bytes.
     pub hidden: Vec<u32>,
 }
 
 impl Compiler {
-    /// A compiler for a model's vocabulary. Takes a while (a walk over the whole
-    /// vocabulary for each of llguidance's slices) and some tens of megabytes
-    /// for a large one.
+    /// A compiler for a model's vocabulary. For a large vocabulary this takes a while (llguidance
+    /// walks all of it for each of its slices) and some tens of megabytes.
     ///
-    /// # Errors
-    /// When the vocabulary has no end token, or does not fit into llguidance's
-    /// tables.
+    /// # Errors If the vocabulary has no end token, or exceeds llguidance's tables.
     pub fn new(vocab: &Vocab) -> Result<Self, String> {
         let n_tokens = TokenId::try_from(vocab.n_tokens()).map_err(|error| error.to_string())?;
         let words = (0..n_tokens).map(|token| vocab.bytes_of(token).to_vec()).collect();
         Self::of_words(words, vocab.end_tokens())
     }
 
-    /// A compiler for the tokens with these bytes, which are empty for control
-    /// tokens.
+    /// A compiler for tokens with these bytes. Control tokens have none.
     ///
-    /// # Errors
-    /// As [`Compiler::new`].
+    /// # Errors As [`Compiler::new`].
     pub fn of_words(mut words: Vec<Vec<u8>>, end_tokens: &[TokenId]) -> Result<Self, String> {
         let count = words.len();
         let in_range =
@@ -90,8 +85,8 @@ impl Compiler {
         if ends.is_empty() {
             return Err("the model has no token that ends a text".into());
         }
-        // An end token's own text must not be taken for text; no UTF-8 has the
-        // byte 0xFF, and llguidance marks special tokens with it.
+        // An end token's spelling must not match text. 0xFF never occurs in UTF-8, and llguidance
+        // marks special tokens with it.
         for (token, word) in words.iter_mut().enumerate() {
             let is_text = word.len() <= CONSTRAINT_TOKEN_BYTES_MAX && !word.contains(&0xFF);
             if !is_text || ends.contains(&(token as u32)) {
@@ -107,10 +102,9 @@ impl Compiler {
         Ok(Self { factory, tokens, cached: Vec::new() })
     }
 
-    /// Compiles a constraint, or finds it among the last ones.
+    /// Compiles a constraint, or finds it in the cache.
     ///
-    /// # Errors
-    /// What is wrong with it, and where; which bound it exceeds.
+    /// # Errors The mistake and its place, or the bound that was exceeded.
     pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
         if let Some(at) = self.cached.iter().position(|(cached, _)| cached == constraint) {
             let entry = self.cached.remove(at);
@@ -132,14 +126,14 @@ impl Compiler {
     }
 
     fn compile_new(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        // Of this thread's own: that the core had other work is not the constraint's fault.
+        // This thread's CPU time: time that the core spent on other work does not count.
         let began = cpu_time();
         let grammar = self.grammar(constraint)?;
         let parser =
             self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
         let mut start = llguidance::Matcher::new(Ok(parser));
-        // The first mask is remembered, so no sequence has to compute it; and a
-        // grammar that allows nothing is found here.
+        // Keep the first mask, so that no sequence computes it again. This also finds grammars that
+        // allow nothing.
         start.compute_mask().map_err(|error| {
             refused(&format!("there is no way to begin under the constraint: {error}"))
         })?;
@@ -186,7 +180,7 @@ impl Compiler {
 }
 
 impl Tokens {
-    /// The end tokens alone.
+    /// The end tokens only.
     pub fn end_set(&self) -> SimpleVob {
         let mut set = SimpleVob::alloc(self.count);
         for end in &self.ends {
@@ -197,7 +191,7 @@ impl Tokens {
 }
 
 fn factory(words: &[Vec<u8>], ends: &[u32]) -> Result<ParserFactory, String> {
-    // The number of tokens fits: their ids are 32 bits wide.
+    // Token ids are 32 bits wide, so the number fits.
     let info = TokRxInfo::new(words.len() as u32, ends[0]);
     let trie = TokTrie::from(&info, words).with_eos_tokens(ends);
     let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
@@ -210,7 +204,7 @@ fn factory(words: &[Vec<u8>], ends: &[u32]) -> Result<ParserFactory, String> {
         step_max_items: CONSTRAINT_STEP_ITEMS_MAX,
         max_lexer_states: CONSTRAINT_LEXER_STATES_MAX,
         max_grammar_size: CONSTRAINT_SYMBOLS_MAX,
-        // It walks the whole trie for each large lexeme, of which there may be many.
+        // This would walk the whole trie for each large lexeme, and there may be many.
         precompute_large_lexemes: false,
         verbose_errors: false,
     };
@@ -218,7 +212,7 @@ fn factory(words: &[Vec<u8>], ends: &[u32]) -> Result<ParserFactory, String> {
 }
 
 fn refused(error: &str) -> ConstraintError {
-    // llguidance is told of no control tokens, and does not expect that.
+    // llguidance does not know the control tokens and reports them like this.
     if error.contains("missing special token prefix") {
         return ConstraintError("the grammar names a control token, which none may have".into());
     }

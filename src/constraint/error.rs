@@ -4,18 +4,18 @@ use std::fmt::Display;
 
 use crate::limits::CONSTRAINT_ERROR_BYTES_MAX;
 
-/// Why a constraint cannot be kept: what is wrong, and where. For the client.
+/// Why a constraint was refused: the mistake and its place, for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConstraintError(pub String);
 
-/// The error of a keyword; `at` is the JSON pointer of its schema.
+/// An error about a keyword; `at` is the JSON pointer of its schema.
 pub(super) fn wrong_keyword(at: &str, keyword: &str, what: impl Display) -> ConstraintError {
     let keyword: String = keyword.chars().take(64).collect();
     ConstraintError(format!("the JSON schema at #{at}: \"{keyword}\" {what}"))
 }
 
-/// An error of llguidance's, without its dumps of state, and of bounded length.
+/// Shortens an error of llguidance and removes its dumps of internal state.
 pub(super) fn tidy(message: &str) -> String {
     let dumps = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"];
     let end = dumps.iter().filter_map(|dump| message.find(dump)).min().unwrap_or(message.len());

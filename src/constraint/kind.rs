@@ -3,14 +3,14 @@
 /// A form that an output must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Constraint {
-    /// A JSON object, any.
+    /// Any JSON object.
     JsonObject,
     /// JSON that is valid under this JSON Schema.
     JsonSchema(String),
-    /// Text that matches this regular expression (the syntax of Rust's `regex`
-    /// crate, without lookaround) from its beginning to its end.
+    /// Text that matches this regular expression as a whole (in the syntax of Rust's `regex` crate,
+    /// without lookaround).
     Regex(String),
-    /// Text of this grammar in llama.cpp's format.
+    /// Text of this grammar in llama.cpp's GBNF.
     Gbnf(String),
     /// Text of this grammar in llguidance's variant of Lark, which may hold JSON
     /// schemas (`%json { ... }`).
@@ -18,7 +18,7 @@ pub enum Constraint {
 }
 
 impl Constraint {
-    /// The bytes of its source.
+    /// The length of its source in bytes.
     pub(super) fn source_bytes(&self) -> usize {
         match self {
             Constraint::JsonObject => 0,

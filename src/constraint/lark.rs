@@ -1,4 +1,4 @@
-//! Checks a Lark grammar before llguidance reads it, for what llguidance would ignore.
+//! Checks a Lark grammar for constructs that llguidance would silently ignore.
 
 use serde_json::{Deserializer, Value};
 
@@ -6,11 +6,11 @@ use super::error::ConstraintError;
 use super::regex::no_lookahead;
 use super::schema;
 
-/// What llguidance understands, and this server does not act on.
+/// Attributes that llguidance understands and corelane does not support.
 const IGNORED: [&str; 1] = ["temperature"];
 
-/// A Lark grammar with the schemas in it (`%json { ... }`) checked, and laid out
-/// as a schema of its own is.
+/// Checks the schemas inside a Lark grammar (`%json { ... }`) and gives them the layout of other
+/// schemas.
 pub(super) fn checked(source: &str) -> Result<String, ConstraintError> {
     const JSON: &str = "%json";
     let mut checked = String::with_capacity(source.len());
@@ -37,7 +37,7 @@ pub(super) fn checked(source: &str) -> Result<String, ConstraintError> {
     Ok(checked)
 }
 
-/// Attributes stand before a rule's body: `name[temperature=0.5]: ...`.
+/// Refuses attributes before a rule's body: `name[temperature=0.5]: ...`.
 fn no_attributes(grammar: &str) -> Result<(), ConstraintError> {
     for name in IGNORED {
         for (at, _) in grammar.match_indices(name) {

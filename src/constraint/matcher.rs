@@ -1,4 +1,4 @@
-//! One sequence's walk through its constraint: which tokens may come, which came.
+//! Follows one sequence through its constraint: which tokens may come next.
 
 use std::sync::Arc;
 
@@ -8,15 +8,13 @@ use super::compile::{Compiled, Tokens};
 use super::error::tidy;
 use crate::types::TokenId;
 
-/// Where a sequence is in its constraint.
+/// The state of one sequence in its constraint.
 ///
-/// When the constraint's text is complete, when llguidance reaches one of its
-/// limits (`limits::CONSTRAINT_*`), and when it fails otherwise, the matcher is
-/// over: from then on only end tokens are allowed, so the choice ends.
-/// [`Matcher::error`] tells the failures from the completion.
+/// The matcher is over when the text is complete, when llguidance reaches a limit
+/// (`limits::CONSTRAINT_*`) and when llguidance fails. It then allows only end tokens, so the
+/// choice ends. [`Matcher::error`] tells a failure from a complete text.
 ///
-/// A mask allocates: a step with a constrained sequence in it is not free of
-/// heap allocations.
+/// Computing a mask allocates, so a step with a constrained sequence uses the heap.
 pub struct Matcher {
     parser: llguidance::Matcher,
     tokens: Arc<Tokens>,
@@ -25,8 +23,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// A matcher at the beginning. Copies what compiling has made: tens of kilobytes, as a
-    /// rule.
+    /// A matcher at the start. Copies the compiled state, usually tens of kilobytes.
     pub fn new(compiled: &Compiled) -> Self {
         Self {
             parser: compiled.start.deep_clone(),
@@ -36,11 +33,9 @@ impl Matcher {
         }
     }
 
-    /// Sets the logits of the tokens that may not come next to negative infinity.
-    /// At least one token may.
+    /// Sets the logits of forbidden tokens to negative infinity. At least one token remains.
     ///
-    /// # Panics
-    /// When there are not as many logits as tokens in the vocabulary.
+    /// # Panics If the number of logits differs from the vocabulary's tokens.
     pub fn mask(&mut self, logits: &mut [f32]) {
         assert_eq!(logits.len(), self.tokens.count, "a logit for each token");
         let allowed = if self.is_over() { None } else { self.allowed() };
@@ -48,10 +43,9 @@ impl Matcher {
         forbid_others(logits, &allowed);
     }
 
-    /// The sequence has grown by a token. After the end, tokens are ignored.
+    /// Appends a token to the text. After the end, tokens are ignored.
     ///
-    /// # Errors
-    /// When the constraint does not allow the token, or llguidance fails.
+    /// # Errors If the constraint does not allow the token, or llguidance fails.
     pub fn push(&mut self, token: TokenId) -> Result<(), String> {
         if self.is_over() {
             return Ok(());
@@ -63,12 +57,12 @@ impl Matcher {
         pushed.map_err(|error| self.fail(&error))
     }
 
-    /// Nothing but an end token can follow.
+    /// Whether only an end token can follow.
     pub fn is_over(&self) -> bool {
         self.error.is_some() || self.parser.is_stopped()
     }
 
-    /// Why it is over, when the text is not complete.
+    /// Why the matcher is over, if the text is not complete.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -86,7 +80,7 @@ impl Matcher {
     fn compute(&mut self) -> Result<SimpleVob, String> {
         let mut allowed = self.parser.compute_mask().map_err(|error| error.to_string())?;
         let accepting = self.parser.is_accepting().map_err(|error| error.to_string())?;
-        // Ranges of token ids in a grammar may hold any of these.
+        // A range of token ids in a grammar may include control tokens.
         if !self.names_control {
             for token in &self.tokens.hidden {
                 allowed.disallow_token(*token);

@@ -1,4 +1,4 @@
-//! Constraints over the fake vocabulary, in which every byte is a token.
+//! Tests of constraints over the fake vocabulary, in which every byte is a token.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::limits::{
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;
 
-/// Tokens of the fake vocabulary: the bytes, and one that ends a text.
+/// The fake vocabulary's tokens: the bytes, and an end token.
 const N_VOCAB: usize = 257;
 const END: TokenId = 256;
 
@@ -25,7 +25,7 @@ fn matcher(constraint: &Constraint) -> Matcher {
     Matcher::new(&compiler().compile(constraint).unwrap())
 }
 
-/// The tokens that the mask leaves.
+/// The tokens that the mask allows.
 fn allowed(matcher: &mut Matcher) -> Vec<TokenId> {
     let mut logits = vec![0.0; N_VOCAB];
     matcher.mask(&mut logits);
@@ -37,12 +37,12 @@ fn tokens(bytes: &[u8]) -> Vec<TokenId> {
     bytes.iter().map(|byte| TokenId::from(*byte)).collect()
 }
 
-/// These, or the end.
+/// These tokens, or the end.
 fn ending(bytes: &[u8]) -> Vec<TokenId> {
     tokens(bytes).into_iter().chain([END]).collect()
 }
 
-/// Whether a matcher leads a text through to an end token.
+/// Whether a matcher accepts a text, followed by an end token.
 pub(super) fn accepts(compiled: &Compiled, text: &str) -> bool {
     let mut matcher = Matcher::new(compiled);
     for byte in text.bytes() {
@@ -200,7 +200,7 @@ fn a_constraint_that_fails_on_the_way_ends_its_own_choice() {
     assert!(matcher.is_over(), "no limit was reached");
     assert!(matcher.error().is_some());
     assert_eq!(allowed(&mut matcher), [END]);
-    // Those beside it go on.
+    // The one beside it goes on.
     assert_eq!(allowed(&mut neighbour), tokens(b"ab"));
     neighbour.push(b'a'.into()).unwrap();
     assert_eq!(allowed(&mut Matcher::new(&compiled)), tokens(b"ab"));
@@ -214,7 +214,7 @@ fn the_last_constraints_are_remembered() {
     for number in 1..CONSTRAINTS_CACHED_MAX {
         compiler.compile(&regex(&format!("number {number}"))).unwrap();
     }
-    // Asked for again, it is the last one.
+    // Using it again makes it the most recent.
     assert!(Arc::ptr_eq(&first, &compiler.compile(&regex("first")).unwrap()));
     for number in 0..CONSTRAINTS_CACHED_MAX {
         compiler.compile(&regex(&format!("another {number}"))).unwrap();
@@ -234,7 +234,7 @@ fn what_is_remembered_is_bounded_in_bytes() {
     assert!(!Arc::ptr_eq(&first, &compiler.compile(&regex("first")).unwrap()));
 }
 
-/// Each of these is answered at once, with its bound.
+/// Each of these is refused at once, with its bound.
 #[test]
 fn whatever_is_too_much_is_refused() {
     let many =

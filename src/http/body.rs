@@ -1,4 +1,4 @@
-//! A request's body: framed bytes in, the body out.
+//! A request's body. In: framed bytes. Out: the body.
 
 use super::HttpError;
 use super::head::Framing;
@@ -13,21 +13,21 @@ pub struct BodyReader {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// This many bytes of a body of known length are missing.
+    /// Bytes missing of a body with known length.
     Length(usize),
-    /// A chunk-size line comes next.
+    /// A chunk-size line is next.
     ChunkSize,
-    /// This many bytes of a chunk are missing.
+    /// Bytes missing of a chunk.
     ChunkData(usize),
-    /// The CR LF after a chunk's data.
+    /// The CR LF after a chunk's data is next.
     ChunkEnd,
-    /// Trailer fields, of which this many bytes have been dropped.
+    /// Trailer fields; this many of their bytes were dropped.
     Trailer(usize),
     Done,
 }
 
 impl BodyReader {
-    /// A reader for a body framed like this.
+    /// A reader for a body with this framing.
     pub fn new(framing: Framing) -> Self {
         let state = match framing {
             Framing::Length(0) => State::Done,
@@ -37,17 +37,17 @@ impl BodyReader {
         Self { state, body: Vec::new() }
     }
 
-    /// True when the body is complete.
+    /// Whether the body is complete.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Bytes of the body that have arrived.
+    /// Bytes of the body so far.
     pub fn len(&self) -> usize {
         self.body.len()
     }
 
-    /// True when no byte of the body has arrived.
+    /// Whether no byte of the body has arrived.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
     }
@@ -58,12 +58,11 @@ impl BodyReader {
         self.body
     }
 
-    /// Takes bytes from the beginning of `input`; returns how many. The rest
-    /// belongs to the next request once [`BodyReader::is_done`], and otherwise
-    /// must be shown again with more behind it.
+    /// Reads bytes from the start of `input` and returns how many. Once [`BodyReader::is_done`],
+    /// the rest belongs to the next request. Until then, the caller passes the rest again with more
+    /// bytes after it.
     ///
-    /// # Errors
-    /// When the framing is broken or the body too large.
+    /// # Errors If the framing is invalid or the body too large.
     pub fn feed(&mut self, input: &[u8]) -> Result<usize, HttpError> {
         let mut at = 0;
         loop {
@@ -121,7 +120,7 @@ impl BodyReader {
     }
 }
 
-/// The bytes before the first CR LF, or `None` when it has not arrived.
+/// The bytes before the first CR LF, or `None` if none has arrived.
 fn take_line<'a>(
     input: &'a [u8],
     bytes_max: usize,
@@ -141,7 +140,7 @@ fn take_line<'a>(
     }
 }
 
-/// Hexadecimal digits, then perhaps an extension, which is ignored.
+/// Reads hexadecimal digits, and ignores an extension after them.
 fn parse_chunk_size(line: &[u8]) -> Result<usize, HttpError> {
     let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, extension) = line.split_at(end);

@@ -1,39 +1,39 @@
-//! A request's head: bytes in, the few facts the server acts on out.
+//! A request's head. In: bytes. Out: the fields that the server uses.
 
 use httparse::{Header, Request, Status};
 
 use super::HttpError;
 use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, REQUEST_ID_BYTES_MAX};
 
-/// What the server needs of a request's head. Unknown headers are dropped.
+/// The fields of a request's head that the server uses. Other headers are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The method, as it was written.
+    /// The method.
     pub method: Method,
     /// The path, without the query.
     pub path: String,
-    /// The query, without its question mark; empty where there is none.
+    /// The query without its question mark; empty if there is none.
     pub query: String,
     /// How the body is framed.
     pub framing: Framing,
-    /// The connection may serve another request after this one.
+    /// Whether the connection may serve another request after this one.
     pub keep_alive: bool,
-    /// The client speaks HTTP/1.1, and so reads chunks.
+    /// Whether the client speaks HTTP/1.1, and therefore reads chunks.
     pub chunks_allowed: bool,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// The media type of the body, lower case, without parameters.
+    /// The body's media type in lower case, without parameters.
     pub content_type: Option<String>,
     /// The key from `Authorization: Bearer` or `X-Api-Key`.
     pub api_key: Option<Vec<u8>>,
-    /// The client's own request id, when it is short and printable.
+    /// The client's own request id, if it is short and printable.
     pub request_id: Option<String>,
-    /// Why it cannot be served, though it is well-formed: the other fields say
-    /// whom to answer, and how, and nothing of what follows it.
+    /// Why a well-formed head cannot be served. The other fields tell how to answer; the bytes
+    /// after this head cannot be trusted.
     pub fault: Option<HttpError>,
 }
 
-/// Request methods that have a meaning here.
+/// The request methods that the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// GET
@@ -44,25 +44,24 @@ pub enum Method {
     Post,
     /// OPTIONS
     Options,
-    /// Any other: known to be refused.
+    /// Any other method; it is refused.
     Other,
 }
 
-/// How long the body is.
+/// The length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// This many bytes; 0 when there is no body.
+    /// A number of bytes; 0 without a body.
     Length(usize),
-    /// Chunks, until one of size 0.
+    /// Chunks, up to one of size 0.
     Chunked,
 }
 
-/// Reads a head from the beginning of `bytes`: the head and its length in
-/// bytes, or `None` when it is not complete yet.
+/// Reads a head from the start of `bytes`. Returns the head and its length in bytes, or `None` if
+/// it is incomplete.
 ///
-/// # Errors
-/// When it is not a head at all, or too large. One that is, and contradicts
-/// itself or asks for too much, has a [`Head::fault`].
+/// # Errors If the bytes are not a head, or it is too large. A well-formed head that contradicts
+/// itself or asks for too much has a [`Head::fault`] instead.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -81,8 +80,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
     Ok(Some((interpret(&request), length)))
 }
 
-/// `httparse` takes a lone LF for a line end, and so did many servers; proxies
-/// in front of us may not.
+/// Refuses a lone LF. `httparse` accepts it as a line end, but a proxy before us may not.
 fn refuse_bare_line_ends(head: &[u8]) -> Result<(), HttpError> {
     for at in memchr::memchr2_iter(b'\r', b'\n', head) {
         let paired = match head[at] {
@@ -130,7 +128,7 @@ fn interpret(request: &Request<'_, '_>) -> Head {
         chunks_allowed: version_1_1,
         expects_continue: fields.expects_continue && version_1_1,
         content_type: fields.content_type,
-        // Another scheme is a key that nobody has, unless there is one beside it.
+        // A key in another scheme counts as a wrong key, unless `X-Api-Key` has one.
         api_key: match fields.authorization {
             Some(key) => key.or(fields.api_key).or(Some(Vec::new())),
             None => fields.api_key,
@@ -140,8 +138,8 @@ fn interpret(request: &Request<'_, '_>) -> Head {
     }
 }
 
-/// The path and the query of a request target: `/path?query`, `*`, or the absolute
-/// form that proxies send.
+/// Splits a request target into path and query: `/path?query`, `*`, or the absolute form that
+/// proxies send.
 fn target(target: &str) -> Result<(&str, &str), HttpError> {
     let local = match target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
@@ -154,7 +152,7 @@ fn target(target: &str) -> Result<(&str, &str), HttpError> {
     Ok(local.split_once('?').unwrap_or((local, "")))
 }
 
-/// The header fields that matter, as they are collected.
+/// The relevant header fields, while they are collected.
 #[derive(Default)]
 struct Fields {
     content_length: Option<u64>,
@@ -164,14 +162,14 @@ struct Fields {
     expects_continue: bool,
     hosts: usize,
     content_type: Option<String>,
-    /// Its key, or none where it is of another scheme: a proxy's, as a rule.
+    /// The bearer key. `Some(None)` if the scheme is another one, usually a proxy's.
     authorization: Option<Option<Vec<u8>>>,
     api_key: Option<Vec<u8>>,
     request_id: Option<String>,
 }
 
 impl Fields {
-    /// How the body is framed, if there is one.
+    /// The framing of the body.
     fn framing(&self, version_1_1: bool) -> Result<Framing, HttpError> {
         if version_1_1 && self.hosts != 1 {
             return Err(HttpError::malformed(format!(
@@ -242,7 +240,7 @@ impl Fields {
     }
 }
 
-/// Stores a field that may be given only once.
+/// Stores a field that may occur only once.
 fn once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), HttpError> {
     match place.replace(value) {
         Some(_) => Err(HttpError::malformed(format!("{name} is given twice"))),
@@ -250,7 +248,7 @@ fn once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), HttpError>
     }
 }
 
-/// Digits alone: no sign, no space, no list, nothing that overflows.
+/// Reads digits only: no sign, no space, no list, and no overflow.
 fn parse_length(value: &[u8]) -> Result<u64, HttpError> {
     let malformed = || {
         let value = String::from_utf8_lossy(value);
@@ -270,7 +268,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A head with a fault is an error.
+    /// Parses a head, and returns its fault as an error.
     fn parsed(text: &str) -> Result<Option<(Head, usize)>, HttpError> {
         match parse(text.as_bytes())? {
             Some((Head { fault: Some(fault), .. }, _)) => Err(fault),
@@ -364,8 +362,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are a head, a part of one, or an error; never a panic. And
-        /// a head that is complete was incomplete at every byte before.
+        /// Any bytes are a head, a part of one, or an error; never a panic. A complete head was
+        /// incomplete at every shorter length.
         #[test]
         fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);

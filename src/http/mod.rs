@@ -1,19 +1,19 @@
-//! HTTP/1.1 as bytes: request heads and bodies in, response heads and frames out.
+//! HTTP/1.1 as bytes. In: request heads and bodies. Out: response heads and frames.
 //!
-//! Nothing here does I/O or reads a clock: the connection feeds bytes in and
-//! writes bytes out. Whatever is ambiguous in a request (two lengths, a length
-//! and chunks, a bare carriage return) is refused, because two parsers that
-//! read it differently are how requests are smuggled.
+//! Nothing here does I/O or reads a clock: the connection passes bytes in and takes bytes out.
+//! Ambiguous requests are refused (two lengths, a length and chunks, a lone carriage return).
+//! Requests are smuggled through such ambiguities, where two parsers read the same bytes
+//! differently.
 
 pub mod body;
 pub mod head;
 pub mod response;
 
-/// Why a request cannot be read. Each is answered with its status, and the
-/// connection is closed, since what follows cannot be trusted to be a request.
+/// Why a request cannot be read. Each error has a status. The connection is closed after it, for
+/// the bytes that follow cannot be trusted to be a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    /// The request is not HTTP/1.1, or could be read in two ways.
+    /// The request is not HTTP/1.1, or is ambiguous.
     #[error("{0}")]
     Malformed(String),
     /// The version is not 1.0 or 1.1.
@@ -31,13 +31,13 @@ pub enum HttpError {
     /// `Expect` asks for something other than `100-continue`.
     #[error("the only expectation this server meets is 100-continue")]
     Expectation,
-    /// A transfer coding other than `chunked`.
+    /// The transfer coding is not `chunked`.
     #[error("the only transfer coding this server reads is chunked")]
     TransferCoding,
 }
 
 impl HttpError {
-    /// The status that answers it.
+    /// The status of the response.
     pub fn status(&self) -> u16 {
         match self {
             HttpError::Malformed(_) => 400,
@@ -49,7 +49,7 @@ impl HttpError {
         }
     }
 
-    /// A request that could be read in two ways.
+    /// An error for an ambiguous or malformed request.
     fn malformed(what: impl Into<String>) -> Self {
         HttpError::Malformed(what.into())
     }

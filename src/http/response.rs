@@ -1,16 +1,15 @@
-//! Response heads, chunks and server-sent events, written into the
-//! connection's buffer.
+//! Writes response heads, chunks and server-sent events into the connection's buffer.
 
 use std::io::Write;
 
-/// What a response's head says, besides its status.
+/// The fields of a response's head, besides its status.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadOptions<'a> {
     /// The media type of the body.
     pub content_type: &'a str,
-    /// Echoed or made: every response has one.
+    /// The request's id: the client's or a new one. Every response has one.
     pub request_id: &'a str,
-    /// The connection goes on after this response.
+    /// Whether the connection stays open after this response.
     pub keep_alive: bool,
     /// `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
@@ -18,23 +17,23 @@ pub struct HeadOptions<'a> {
     pub allow: Option<&'a str>,
 }
 
-/// A response with a body of known length. For HEAD, `body_length` is the
-/// length that GET would have.
+/// Writes the head of a response whose body length is known. For HEAD, `body_length` is the length
+/// of GET's body.
 pub fn push_head(out: &mut Vec<u8>, status: u16, options: &HeadOptions<'_>, body_length: usize) {
     push_status_and_fields(out, status, options);
     push(out, format_args!("content-length: {body_length}\r\n\r\n"));
 }
 
-/// The head of an event stream: chunked where the client reads chunks, and
-/// otherwise ended by the end of the connection.
+/// Writes the head of an event stream. The stream is chunked if the client reads chunks; if not,
+/// the end of the connection ends it.
 pub fn push_stream_head(out: &mut Vec<u8>, options: &HeadOptions<'_>, chunked: bool) {
     push_status_and_fields(out, 200, options);
-    // Proxies (nginx) hold streams back unless told otherwise.
+    // Proxies such as nginx buffer streams unless these headers tell them not to.
     out.extend_from_slice(b"cache-control: no-store\r\nx-accel-buffering: no\r\n");
     out.extend_from_slice(if chunked { b"transfer-encoding: chunked\r\n\r\n" } else { b"\r\n" });
 }
 
-/// The answer to a CORS preflight.
+/// Writes the answer to a CORS preflight.
 pub fn push_preflight(out: &mut Vec<u8>, options: &HeadOptions<'_>) {
     push_status_and_fields(out, 204, options);
     out.extend_from_slice(
@@ -55,10 +54,10 @@ fn push_status_and_fields(out: &mut Vec<u8>, status: u16, options: &HeadOptions<
     if status != 204 {
         push(out, format_args!("content-type: {}\r\n", options.content_type));
     }
-    // Anthropic's clients look for the second.
+    // Anthropic's clients read the second name.
     let id = options.request_id;
     push(out, format_args!("x-request-id: {id}\r\nrequest-id: {id}\r\n"));
-    // Scripts in browsers see no other fields than these.
+    // Scripts in browsers may read only these fields.
     out.extend_from_slice(
         b"access-control-allow-origin: *\r\n\
           access-control-expose-headers: x-request-id, request-id, retry-after\r\n",
@@ -81,16 +80,16 @@ fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to memory cannot fail");
 }
 
-/// Bytes before a chunk's data: eight digits of its size, and CR LF.
+/// Bytes before a chunk's data: its size in eight digits, and CR LF.
 pub const CHUNK_HEAD_BYTES: usize = 10;
 
-/// Makes room for the head of the chunk that is written next.
+/// Reserves room for the head of the next chunk.
 pub fn begin_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"00000000\r\n");
 }
 
-/// Ends the chunk whose head is at `start`, filling in its size, which was not
-/// known before. Leading zeroes are allowed (RFC 9112, 7.1).
+/// Ends the chunk whose head is at `start`, and fills in its size. Leading zeroes are allowed (RFC
+/// 9112, 7.1).
 pub fn end_chunk(out: &mut Vec<u8>, start: usize) {
     let mut size = out.len() - start - CHUNK_HEAD_BYTES;
     for digit in out[start..start + 8].iter_mut().rev() {
@@ -100,7 +99,7 @@ pub fn end_chunk(out: &mut Vec<u8>, start: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The comment line that keeps a silent event stream open.
+/// A comment line that keeps a silent event stream open.
 pub const PING: &[u8] = b": ping\n\n";
 
 fn reason(status: u16) -> &'static str {

@@ -1,8 +1,8 @@
-//! Tokens back to text, as a client may see it.
+//! Turns tokens back into text for a client.
 //!
-//! In: the bytes of one token after another. Out: text that never splits a
-//! UTF-8 character and never shows a part of a stop string that later turns
-//! out to match. What cannot be shown yet is held back, within bounds.
+//! In: the bytes of each token. Out: text that never splits a UTF-8 character and never contains a
+//! part of a stop string that matches later. Text that cannot be released yet is held back, within
+//! bounds.
 
 pub mod stop;
 pub mod utf8;
@@ -10,35 +10,33 @@ pub mod utf8;
 use stop::StopStrings;
 use utf8::Utf8Holder;
 
-/// The text of one sequence, as it grows.
+/// The growing text of one sequence.
 #[derive(Debug)]
 pub struct TextStream {
     utf8: Utf8Holder,
     stops: StopStrings,
-    /// Decoded, and not yet shown because a stop string may begin in it.
+    /// Decoded text held back because a stop string may start in it.
     held: String,
-    /// The stop string that ended it.
+    /// The index of the stop string that ended the text.
     stopped_by: Option<usize>,
 }
 
-/// What pushing a token's bytes led to.
+/// The effect of a token's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// The text goes on.
     Open,
-    /// A stop string matched. The text before it has been released; the
-    /// stream is over.
+    /// A stop string matched. The text before it has been released, and the text is over.
     Stopped,
 }
 
 impl TextStream {
-    /// A stream that ends at any of `stops`.
+    /// A text that ends at any of `stops`.
     pub fn new(stops: StopStrings) -> Self {
         Self { utf8: Utf8Holder::default(), stops, held: String::new(), stopped_by: None }
     }
 
-    /// Adds a token's bytes, and appends to `out` the text that may now be
-    /// shown.
+    /// Adds a token's bytes, and appends the text released by them to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut String) -> Pushed {
         if self.stops.is_empty() {
             self.utf8.push(bytes, out);
@@ -59,15 +57,15 @@ impl TextStream {
         Pushed::Open
     }
 
-    /// The stop string that ended it, if one did.
+    /// The stop string that ended the text, if any.
     pub fn stop_word(&self) -> Option<&str> {
         self.stopped_by.map(|stop| self.stops.get(stop))
     }
 
-    /// The sequence ended by itself: appends all that was held back.
+    /// Ends the text: appends all text held back to `out`.
     pub fn finish(&mut self, out: &mut String) {
-        // A character cut off at the end shows as U+FFFD, which may even
-        // complete nothing: stop strings were searched before it.
+        // An incomplete character becomes U+FFFD. It cannot complete a stop string: the text before
+        // it was already searched.
         out.push_str(&self.held);
         self.held.clear();
         self.utf8.finish(out);
@@ -115,8 +113,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes and however they are cut: the shown text is the
-        /// whole text, up to the first stop string.
+        /// For any bytes in any pieces, the released text is the whole text up to the first stop
+        /// string.
         #[test]
         fn cutting_changes_nothing(
             bytes in proptest::collection::vec(prop_oneof![

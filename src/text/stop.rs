@@ -1,27 +1,26 @@
-//! Stop strings: where one matches, and how much of a text's end may yet
-//! become one.
+//! Finds stop strings, and the longest end of a text that may become one.
 
-/// The stop strings of one request, none of them empty.
+/// The stop strings of one request. None is empty.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
 }
 
 impl StopStrings {
-    /// Stop strings that a request gave. Their number and lengths are bounded
-    /// where the request is read (`limits::STOPS_MAX`, `STOP_BYTES_MAX`).
+    /// The stop strings of a request. Reading the request has bounded their number and lengths
+    /// (`limits::STOPS_MAX`, `STOP_BYTES_MAX`).
     pub fn new(stops: Vec<String>) -> Self {
         assert!(stops.iter().all(|stop| !stop.is_empty()));
         Self { stops }
     }
 
-    /// True when nothing stops the text.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()
     }
 
-    /// Where the earliest stop string begins in `text`, and which it is. The first
-    /// `searched` bytes are known to contain none as a whole.
+    /// Finds the earliest stop string in `text`: its offset and its index. The first `searched`
+    /// bytes contain no complete one.
     pub fn find(&self, text: &str, searched: usize) -> Option<(usize, usize)> {
         let start_of = |(index, stop): (usize, &String)| {
             // A match must end in the new part.
@@ -34,13 +33,12 @@ impl StopStrings {
         self.stops.iter().enumerate().filter_map(start_of).min()
     }
 
-    /// One of them.
+    /// The stop string with this index.
     pub fn get(&self, index: usize) -> &str {
         &self.stops[index]
     }
 
-    /// The length of the longest end of `text` that is a proper beginning of
-    /// some stop string.
+    /// The length of the longest end of `text` that is a proper prefix of a stop string.
     pub fn longest_partial(&self, text: &str) -> usize {
         let partial_of = |stop: &String| {
             let longest = (stop.len() - 1).min(text.len());

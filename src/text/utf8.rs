@@ -1,18 +1,17 @@
-//! Bytes to whole characters.
+//! Decodes bytes into whole characters.
 
-/// Holds back the bytes of a character until it is whole. Bytes that can never
-/// become one are replaced by U+FFFD, as the Unicode standard (chapter 3.9,
-/// "maximal subparts") and `String::from_utf8_lossy` do it.
+/// Holds back the bytes of a character until it is complete. Invalid bytes become U+FFFD, as in the
+/// Unicode standard (chapter 3.9, "maximal subparts") and in `String::from_utf8_lossy`.
 #[derive(Debug, Default)]
 pub struct Utf8Holder {
-    /// The beginning of a character: at most 3 bytes.
+    /// The start of a character, at most 3 bytes.
     partial: heapless::Vec<u8, 4>,
 }
 
 impl Utf8Holder {
-    /// Appends to `out` every character that `bytes` completes.
+    /// Appends every character that `bytes` completes to `out`.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut String) {
-        // Complete the partial character byte by byte: there are at most 3.
+        // Complete the partial character byte by byte; it has at most 3 bytes.
         while !self.partial.is_empty() {
             let Some((first, rest)) = bytes.split_first() else { return };
             self.partial.push(*first).expect("a character has at most 4 bytes");
@@ -22,10 +21,10 @@ impl Utf8Holder {
                     self.partial.clear();
                     bytes = rest;
                 }
-                // Still only a beginning.
+                // Still incomplete.
                 Err(error) if error.error_len().is_none() => bytes = rest,
-                // This byte does not continue it: what came before is lost,
-                // and the byte is looked at again on its own.
+                // This byte does not continue the character. Replace the partial character, and
+                // read the byte again on its own.
                 Err(_) => {
                     out.push(char::REPLACEMENT_CHARACTER);
                     self.partial.clear();
@@ -49,7 +48,7 @@ impl Utf8Holder {
         }
     }
 
-    /// The text ends: an unfinished character becomes U+FFFD.
+    /// Ends the text: an incomplete character becomes U+FFFD.
     pub fn finish(&mut self, out: &mut String) {
         if !self.partial.is_empty() {
             out.push(char::REPLACEMENT_CHARACTER);

@@ -1,9 +1,9 @@
-//! The characters of a word as an automaton (Glushkov's: a state for each
-//! character of the expression), to see which words can run into one another.
+//! Turns a word into a Glushkov automaton, which has a state for each character of the expression.
+//! The automata show which words can run on into one another.
 //!
-//! It knows bytes, not characters, because the lexer does: a character stands
-//! for its first byte in UTF-8. And it counts repetitions as none, one or many.
-//! Both make it see more collisions than there are, never fewer.
+//! Like the lexer, an automaton reads bytes: the first byte of a character's UTF-8 stands for the
+//! character. It counts repetitions only as none, one or many. Both simplifications can report a
+//! collision that does not exist, but never miss one.
 
 use super::grammar::{Expr, Grammar};
 use crate::constraint::error::ConstraintError;
@@ -17,7 +17,7 @@ impl Bytes {
     fn of(ranges: &[(char, char)]) -> Self {
         let mut bytes = Self::default();
         for (first, last) in ranges {
-            // A larger character has no smaller first byte.
+            // A larger character never has a smaller first byte.
             for byte in first_byte(*first)..=first_byte(*last) {
                 bytes.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
             }
@@ -42,7 +42,7 @@ fn first_byte(c: char) -> u8 {
     utf8[0]
 }
 
-/// What is left of [`GBNF_WORK_MAX`].
+/// The rest of [`GBNF_WORK_MAX`].
 pub(super) struct Work(usize);
 
 impl Work {
@@ -69,20 +69,20 @@ impl Work {
 pub(super) struct Automaton {
     states: Vec<State>,
     first: Vec<usize>,
-    /// The word may be empty.
+    /// Whether the word may be empty.
     pub(super) nullable: bool,
 }
 
 #[derive(Clone, Default)]
 struct State {
-    /// What leads into it.
+    /// The bytes that lead into this state.
     bytes: Bytes,
     next: Vec<usize>,
-    /// The word may end here.
+    /// Whether the word may end here.
     is_last: bool,
 }
 
-/// A part of an automaton: where it can begin and end.
+/// A part of an automaton, with its first and last states.
 struct Part {
     first: Vec<usize>,
     last: Vec<usize>,
@@ -90,7 +90,7 @@ struct Part {
 }
 
 impl Automaton {
-    /// The automaton of an expression without recursion and tokens.
+    /// The automaton of an expression that has no recursion and no tokens.
     pub(super) fn of(
         expr: &Expr,
         grammar: &Grammar,
@@ -106,7 +106,7 @@ impl Automaton {
         Ok(automaton)
     }
 
-    /// The bytes that the word can begin with.
+    /// The bytes with which the word may start.
     pub(super) fn first_bytes(&self) -> Bytes {
         let mut bytes = Bytes::default();
         for state in &self.first {
@@ -202,20 +202,19 @@ impl Part {
     }
 }
 
-/// What two words do to each other where the lexer looks for both.
+/// The conflicts of two words that the lexer looks for at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meeting {
-    /// Some text is both words.
+    /// Both words match some text.
     pub(super) same: bool,
-    /// Where the first word may be whole, and what may follow it comes, the second
-    /// one may go on with that.
+    /// At an end of the first word, a byte that may follow it also continues the second word.
     pub(super) second_runs_on: bool,
-    /// The same, the other way round.
+    /// At an end of the second word, a byte that may follow it also continues the first word.
     pub(super) first_runs_on: bool,
 }
 
-/// Follows both automata over the same text. `after_a` and `after_b` are the bytes
-/// that may follow the words.
+/// Follows both automata over all common texts. `after_a` and `after_b` are the bytes that may
+/// follow each word.
 pub(super) fn meet(
     (a, after_a): (&Automaton, &Bytes),
     (b, after_b): (&Automaton, &Bytes),

@@ -1,27 +1,27 @@
-//! A grammar in memory: its rules and the expressions in them.
+//! A grammar as data: its rules and their expressions.
 
-/// A grammar: its rules, by number.
+/// A grammar: its rules, indexed by number.
 pub(super) struct Grammar {
     pub rules: Vec<Expr>,
     pub root: usize,
 }
 
-/// The texts that a rule, or a part of one, matches.
+/// An expression: the set of texts that a rule, or a part of one, matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Expr {
-    /// One character of these ranges (inclusive, ascending, apart).
+    /// One character of these inclusive ranges, which ascend and do not touch.
     Chars(Vec<(char, char)>),
-    /// These characters, one at least.
+    /// This text, one character or longer.
     Text(String),
-    /// The token with this id; or, negated, any other.
+    /// The token with this id or, if negated, any other token.
     Token { id: u32, negated: bool },
     /// A rule, by its number.
     Rule(usize),
-    /// One after another. The empty text is a sequence of nothing.
+    /// Expressions one after another. The empty sequence is the empty text.
     Seq(Vec<Expr>),
-    /// Any one of them, two at least.
+    /// One of these alternatives; two or more.
     Any(Vec<Expr>),
-    /// So often at least, so often at most.
+    /// An expression, repeated at least and at most this many times.
     Repeat(Box<Expr>, u32, Option<u32>),
 }
 
@@ -29,7 +29,7 @@ impl Expr {
     /// The empty text.
     pub const EMPTY: Expr = Expr::Seq(Vec::new());
 
-    /// A sequence; one of one expression is that expression.
+    /// A sequence. A sequence of one expression is that expression.
     pub fn seq(items: impl IntoIterator<Item = Expr>) -> Expr {
         let mut flat = Vec::new();
         for item in items {
@@ -41,7 +41,7 @@ impl Expr {
         if flat.len() == 1 { flat.remove(0) } else { Expr::Seq(flat) }
     }
 
-    /// Alternatives, of which there is one at least.
+    /// One of several alternatives; `options` has one or more.
     pub fn any(options: impl IntoIterator<Item = Expr>) -> Expr {
         let mut flat = Vec::new();
         for option in options {
@@ -63,7 +63,7 @@ impl Expr {
         }
     }
 
-    /// The expressions that it is made of.
+    /// The expressions directly inside this one.
     pub fn parts(&self) -> &[Expr] {
         match self {
             Expr::Seq(parts) | Expr::Any(parts) => parts,

@@ -1,8 +1,7 @@
 //! Writes a grammar of words in Lark.
 //!
-//! Everything that is more than a name gets a name of its own: `T1` for what the
-//! lexer reads, `n1` for what the parser does. So nothing is nested, which
-//! llguidance bounds.
+//! Each compound expression becomes a rule of its own: `T1` for the lexer, `n1` for the parser.
+//! Nothing is nested, for llguidance bounds nesting.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -26,9 +25,9 @@ struct Writer<'a> {
     grammar: &'a Grammar,
     worded: &'a Worded,
     lark: String,
-    /// The names of the expressions that have one.
+    /// The names of expressions written so far.
     terminals: HashMap<&'a Expr, String>,
-    /// Names that were given.
+    /// The number of names given.
     names: usize,
 }
 
@@ -36,7 +35,7 @@ fn rule_name(number: usize) -> String {
     format!("r{number}")
 }
 
-/// `{2,5}` and its like.
+/// Writes a repetition, such as `{2,5}`.
 fn times(least: u32, most: Option<u32>) -> String {
     match (least, most) {
         (0, None) => "*".into(),
@@ -47,7 +46,7 @@ fn times(least: u32, most: Option<u32>) -> String {
     }
 }
 
-/// The empty text, where something must stand.
+/// The empty text needs a spelling where an item is required.
 fn or_empty(text: String) -> String {
     if text.is_empty() { "\"\"".into() } else { text }
 }
@@ -57,7 +56,7 @@ impl<'a> Writer<'a> {
         writeln!(self.lark, "{name}: {body}").expect("a string takes everything");
     }
 
-    /// What stands to the right of a rule's name.
+    /// The right side of a rule.
     fn body(&mut self, node: &'a Node) -> String {
         match node {
             Node::Seq(nodes) => {
@@ -93,7 +92,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The name of what the lexer reads as this expression.
+    /// The name of the terminal for this expression.
     fn terminal(&mut self, expr: &'a Expr) -> String {
         if let Some(name) = self.terminals.get(expr) {
             return name.clone();
@@ -135,6 +134,6 @@ fn class(ranges: &[(char, char)]) -> String {
 
 fn quoted(text: &str) -> String {
     let quoted = serde_json::to_string(text).expect("a text is JSON");
-    // Lark's lexer does not take this one as it is; JSON's does.
+    // Lark's lexer does not accept this character as it is.
     quoted.replace('\u{7f}', "\\u007f")
 }

@@ -1,20 +1,18 @@
-//! GBNF, llama.cpp's grammar format, to llguidance's Lark.
+//! Translates GBNF, llama.cpp's grammar format, to llguidance's Lark.
 //!
-//! GBNF is about characters; Lark is about words (terminals), which a lexer cuts
-//! off the text before the parser sees it, each as long as it can be. Words make
-//! llguidance fast, and a grammar of single characters would take its parser
-//! through every character of every token. So:
+//! GBNF describes characters. Lark describes words (terminals): a lexer cuts the longest possible
+//! word off the text before the parser sees it. Words make llguidance fast; with a grammar of
+//! single characters, its parser would run for each character of each token. Four steps:
 //!
-//! - [`parse`] reads the grammar, with the line of each error;
-//! - [`unroll`] makes repetitions of rules that are recursive only at their end;
-//! - [`words`] makes words of what is not recursive, as large as they can be
-//!   without the lexer ever taking more than the grammar would: where a word could
-//!   run on into what follows it, it is broken up, down to single characters;
-//! - [`lark`] writes it down.
+//! - [`parse`] reads the grammar and reports errors with their line.
+//! - [`unroll`] turns rules that are recursive only at their end into repetitions.
+//! - [`words`] turns parts without recursion into words, as large as possible. Where the lexer
+//!   could take more than the grammar allows, because a word can run on into the text after it,
+//!   the word is split, down to single characters.
+//! - [`lark`] writes the result.
 //!
-//! The text that is allowed is the grammar's own, no more and no less. A grammar
-//! whose words had to be broken up costs more for each token, and may reach
-//! `limits::CONSTRAINT_STEP_ITEMS_MAX`.
+//! The result allows exactly the grammar's texts. A grammar with many split words costs more for
+//! each token, and may reach `limits::CONSTRAINT_STEP_ITEMS_MAX`.
 
 mod automaton;
 mod grammar;
@@ -27,7 +25,7 @@ use llguidance::toktrie::TokTrie;
 
 use crate::constraint::error::ConstraintError;
 
-/// Translates a grammar. `tokens` are those that it may name (`<think>`, `<[42]>`).
+/// Translates a grammar. `tokens` has the tokens that it may name (`<think>`, `<[42]>`).
 pub(super) fn to_lark(source: &str, tokens: &TokTrie) -> Result<String, ConstraintError> {
     let grammar = unroll::unroll(parse::parse(source, tokens)?);
     let worded = words::choose(&grammar)?;

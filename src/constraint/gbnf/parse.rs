@@ -21,18 +21,18 @@ pub(super) fn parse(source: &str, tokens: &TokTrie) -> Result<Grammar, Constrain
 
 struct Parser<'a> {
     source: &'a str,
-    /// Bytes that are read.
+    /// Bytes read so far.
     at: usize,
     tokens: &'a TokTrie,
     names: HashMap<&'a str, usize>,
     rules: Vec<Rule<'a>>,
-    /// Groups that are open.
+    /// Open groups.
     depth: usize,
 }
 
 struct Rule<'a> {
     name: &'a str,
-    /// The byte at which it is used first, or else defined.
+    /// The byte offset of its first use, or of its definition.
     at: usize,
     body: Option<Expr>,
 }
@@ -55,7 +55,7 @@ impl<'a> Parser<'a> {
         Ok(Grammar { rules: self.rules.into_iter().map(body).collect::<Parsed<_>>()?, root })
     }
 
-    /// `name ::= alternatives`, to the end of the line.
+    /// Reads `name ::= alternatives` to the end of the line.
     fn rule(&mut self) -> Parsed<()> {
         let at = self.at;
         let name = self.name()?;
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::any(options))
     }
 
-    /// Items one after another. In a group they may go on in the next line.
+    /// Reads consecutive items. Inside a group they may continue on the next line.
     fn sequence(&mut self, grouped: bool) -> Parsed<Expr> {
         let mut items = Vec::new();
         let mut repeats = 0;
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         Ok(inner)
     }
 
-    /// `"text"`
+    /// Reads `"text"`.
     fn text(&mut self) -> Parsed<Expr> {
         self.at += 1;
         let mut text = String::new();
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         Ok(if text.is_empty() { Expr::EMPTY } else { Expr::Text(text) })
     }
 
-    /// `[a-z_]` or `[^"]`
+    /// Reads `[a-z_]` or `[^"]`.
     fn chars(&mut self) -> Parsed<Expr> {
         self.at += 1;
         let negated = self.take('^');
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Chars(ranges))
     }
 
-    /// A character of a text or a class, perhaps escaped.
+    /// Reads a character of a text or a class, or its escape.
     fn char(&mut self) -> Parsed<char> {
         let Some(c) = self.peek() else {
             return Err(self.wrong("the grammar ends within a text or a class"));
@@ -215,7 +215,7 @@ impl<'a> Parser<'a> {
         c.ok_or_else(|| self.wrong(&format!("{code} is not the code of a character")))
     }
 
-    /// `*`, `+`, `?`, `{m}`, `{m,}` or `{m,n}`.
+    /// Reads `*`, `+`, `?`, `{m}`, `{m,}` or `{m,n}`.
     fn times(&mut self) -> Parsed<(u32, Option<u32>)> {
         if self.take('*') {
             return Ok((0, None));
@@ -254,7 +254,7 @@ impl<'a> Parser<'a> {
         Ok(count)
     }
 
-    /// `<[42]>`, `<think>`, or `!` and one of them.
+    /// Reads `<[42]>`, `<think>`, or either after `!`.
     fn token(&mut self) -> Parsed<Expr> {
         let negated = self.take('!');
         let end = self.rest().find('>').filter(|_| self.rest().starts_with('<'));
@@ -266,7 +266,7 @@ impl<'a> Parser<'a> {
             Some(id) => id.parse().ok(),
             None => self.tokens.token_id(spelled.as_bytes()),
         };
-        // Control tokens have no text, and are not for grammars.
+        // Grammars may not name control tokens, which have no text.
         let Some(id) = id.filter(|id| !self.tokens.token(*id).is_empty()) else {
             let shown: String = spelled.chars().take(64).collect();
             return Err(self.wrong(&format!("the model has no token {shown} that a text may have")));
@@ -281,7 +281,7 @@ impl<'a> Parser<'a> {
             let what = "expected the name of a rule: letters, digits and dashes";
             return Err(self.wrong(what));
         }
-        let name = &self.rest()[..length]; // they are ASCII
+        let name = &self.rest()[..length]; // the bytes are ASCII
         self.at += length;
         Ok(name)
     }
@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
         Ok(number)
     }
 
-    /// Skips blanks and comments, and line ends if they mean nothing here.
+    /// Skips blanks and comments; with `lines`, line ends, too.
     fn space(&mut self, lines: bool) {
         while let Some(c) = self.peek() {
             match c {
@@ -345,7 +345,7 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '-'
 }
 
-/// Ranges in order, those that touch made one.
+/// Sorts ranges and joins those that touch.
 fn joined(mut ranges: Vec<(char, char)>) -> Vec<(char, char)> {
     ranges.sort_unstable();
     let mut joined: Vec<(char, char)> = Vec::with_capacity(ranges.len());
@@ -360,7 +360,7 @@ fn joined(mut ranges: Vec<(char, char)>) -> Vec<(char, char)> {
     joined
 }
 
-/// The characters outside of ranges that are joined.
+/// The characters outside of sorted, joined ranges.
 fn others(ranges: &[(char, char)]) -> Vec<(char, char)> {
     let mut others = Vec::with_capacity(ranges.len() + 1);
     let mut next = Some('\0');
@@ -379,7 +379,7 @@ fn after(c: char) -> Option<char> {
     (c..=char::MAX).nth(1)
 }
 
-/// `c` is not the first of all.
+/// The character before `c`, which is not the first of all.
 fn before(c: char) -> char {
     ('\0'..c).next_back().unwrap_or('\0')
 }

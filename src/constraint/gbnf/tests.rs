@@ -1,4 +1,4 @@
-//! Grammars in GBNF, over the fake vocabulary.
+//! Tests of GBNF grammars over the fake vocabulary.
 
 use llguidance::toktrie::{TokRxInfo, TokTrie};
 
@@ -8,7 +8,7 @@ use super::grammar::{Expr, Grammar};
 use super::parse;
 use crate::limits::{GBNF_DEPTH_MAX, GBNF_REPEAT_MAX, GBNF_RULES_MAX, GBNF_WORK_MAX};
 
-/// The grammar allows the first texts, and not the second ones.
+/// Asserts that the grammar allows each text of `good`, and none of `bad`.
 #[track_caller]
 fn check(grammar: &str, allowed: &[&str], forbidden: &[&str]) {
     let compiled = compiler().compile(&Constraint::Gbnf(grammar.into())).unwrap();
@@ -54,8 +54,7 @@ fn rules_may_contain_themselves() {
     check("root ::= a\na ::= \"x\" b\nb ::= \"y\" | \"z\" a", &["xy", "xzxy"], &["x", "xz"]);
 }
 
-/// llama.cpp's own grammar of JSON, in its older form, whose white space contains
-/// itself.
+/// An older form of llama.cpp's JSON grammar. Its white space rule is recursive.
 const JSON: &str = r#"
 root   ::= object
 value  ::= object | array | string | number | ("true" | "false" | "null") ws
@@ -75,7 +74,7 @@ fn json_in_gbnf() {
     );
 }
 
-/// Words that run on: `num` takes the line end that `root` wants.
+/// A word that runs on: `num` would take the line end that `root` needs.
 #[test]
 fn white_space_before_a_line_end_does_not_swallow_it() {
     let arithmetic = r#"
@@ -145,7 +144,7 @@ fn what_is_wrong_is_said_with_its_line() {
 
 #[test]
 fn a_grammar_that_takes_too_long_to_cut_into_words_is_refused() {
-    // Thirty rules of two of the next one are a billion characters.
+    // Thirty rules, each with the next one twice, describe a billion characters.
     let mut grammar = String::from("root ::= \"(\" root \")\" | r0\n");
     for i in 0..30 {
         grammar += &format!("r{i} ::= r{} r{}\n", i + 1, i + 1);
@@ -159,8 +158,7 @@ fn a_grammar_that_takes_too_long_to_cut_into_words_is_refused() {
 fn a_grammar_without_any_text_is_refused() {
     for grammar in ["root ::= root", "root ::= \"a\" root"] {
         let compiled = compiler().compile(&Constraint::Gbnf(grammar.into()));
-        // The second one has a way to begin, and none to end: it is the model's
-        // tokens that end it.
+        // The second one can start but never end; the limit on tokens ends its text.
         assert_eq!(compiled.is_err(), grammar == "root ::= root", "{grammar}");
     }
 }
@@ -192,8 +190,7 @@ fn tokens_may_be_named() {
     }
 }
 
-/// Whether a grammar matches a text, by trying everything: for each place where an
-/// expression may begin, the places where it may end.
+/// Matches a text by exhaustive search: for each start of an expression, all its possible ends.
 struct Reference<'a> {
     grammar: &'a Grammar,
     text: &'a [char],
@@ -201,7 +198,7 @@ struct Reference<'a> {
 
 impl Reference<'_> {
     fn matches(&self) -> bool {
-        // These grammars contain themselves only behind a character.
+        // These grammars recurse only after a character.
         let depth = 2 * (self.text.len() + 1);
         self.ends(&Expr::Rule(self.grammar.root), 0, depth).contains(&self.text.len())
     }
@@ -255,7 +252,7 @@ impl Reference<'_> {
     }
 }
 
-/// Grammars of two rules over two letters, in which the first may contain itself.
+/// Random grammars of two rules over two letters. The first rule may be recursive.
 struct Made(u64);
 
 impl Made {
@@ -282,7 +279,7 @@ impl Made {
     }
 }
 
-/// The point of all that work on words.
+/// A grammar that is split into words allows the same texts as the grammar itself.
 #[test]
 fn the_texts_allowed_are_the_grammars_own_no_more_and_no_less() {
     let mut texts = vec![String::new()];

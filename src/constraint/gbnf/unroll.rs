@@ -1,9 +1,9 @@
-//! Rules that repeat themselves at their end, made repetitions.
+//! Turns rules that are recursive only at their end into repetitions.
 
 use super::grammar::{Expr, Grammar};
 
-/// `ws ::= ([ \t\n] ws)?` and `list ::= item | item "," list` say what a repetition
-/// says, of which words can be made.
+/// `ws ::= ([ \t\n] ws)?` and `list ::= item | item "," list` are repetitions in disguise. As
+/// repetitions they can become words.
 pub(super) fn unroll(grammar: Grammar) -> Grammar {
     let rules = grammar.rules.into_iter().enumerate();
     let rules = rules.map(|(number, body)| unrolled(number, body)).collect();

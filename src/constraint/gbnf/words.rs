@@ -1,10 +1,9 @@
-//! Chooses the words of a grammar: the parts of it that the lexer reads as one.
+//! Chooses the words of a grammar: the parts that the lexer reads as one.
 //!
-//! The lexer takes the longest word among those that may come. That is right as
-//! long as no word can go on with what may follow another word, or itself, where
-//! both are looked for. So this begins with the largest parts that are free of
-//! recursion, and breaks up those that run on, until none does. A single
-//! character never runs on.
+//! The lexer takes the longest of the words that may come next. That is correct only if no word,
+//! where the lexer looks for it, can continue with text that may follow another word or itself. So
+//! this starts with the largest parts without recursion and splits those that run on, until none
+//! does. A single character never runs on.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,11 +17,11 @@ use crate::constraint::error::ConstraintError;
 /// A grammar of words.
 pub(super) struct Worded {
     pub(super) words: Vec<Expr>,
-    /// The rules that are left, by their numbers.
+    /// The remaining rules, by number.
     pub(super) rules: BTreeMap<usize, Node>,
 }
 
-/// A rule, or a part of one, with its words named.
+/// A rule, or a part of one, after its words were chosen.
 pub(super) enum Node {
     Word(usize),
     Token { id: u32, negated: bool },
@@ -40,7 +39,7 @@ pub(super) fn choose(grammar: &Grammar) -> Result<Worded, ConstraintError> {
     loop {
         let worded = Wording::new(grammar, &regular, &broken).run();
         if matches!(worded.rules[&grammar.root], Node::Word(_)) {
-            return Ok(worded); // one word, after which nothing comes
+            return Ok(worded); // a single word with nothing after it
         }
         let run_on = Neighbours::new(grammar, &worded, &mut work)?.run_on(&mut work)?;
         if run_on.is_empty() {
@@ -50,8 +49,7 @@ pub(super) fn choose(grammar: &Grammar) -> Result<Worded, ConstraintError> {
     }
 }
 
-/// The rules without recursion and tokens, neither in them nor in the rules they
-/// use.
+/// Rules that have no recursion and no tokens, including in the rules that they use.
 fn regular_rules(grammar: &Grammar) -> Vec<bool> {
     let mut regular = vec![false; grammar.rules.len()];
     loop {
@@ -76,15 +74,15 @@ fn is_regular(expr: &Expr, rules: &[bool]) -> bool {
     }
 }
 
-/// Puts words in, as large as they may be.
+/// Replaces expressions by words, as large as allowed.
 struct Wording<'a> {
     grammar: &'a Grammar,
     regular: &'a [bool],
-    /// Expressions that may not be words.
+    /// Expressions that must be split.
     broken: &'a HashSet<Expr>,
     words: Vec<Expr>,
     numbers: HashMap<Expr, usize>,
-    /// Rules to do.
+    /// Rules not yet done.
     todo: Vec<usize>,
 }
 
@@ -142,7 +140,7 @@ impl<'a> Wording<'a> {
         }
     }
 
-    /// Neighbours become one word where they may.
+    /// Joins neighbours into one word where allowed.
     fn sequence(&mut self, items: &[Expr]) -> Node {
         let mut nodes = Vec::new();
         let mut rest = items;
@@ -160,7 +158,7 @@ impl<'a> Wording<'a> {
         Node::Seq(nodes)
     }
 
-    /// Alternatives that may be words become one.
+    /// Joins alternatives that may be words into one word.
     fn alternatives(&mut self, options: &[Expr]) -> Node {
         let (words, others) = self.split(options);
         let mut nodes = Vec::new();
@@ -176,8 +174,8 @@ impl<'a> Wording<'a> {
         Node::Any(nodes)
     }
 
-    /// In `(word | other)*` words stand side by side, so that a word would run on
-    /// into the next: `word* (other word*)*` says the same without that.
+    /// In `(word | other)*`, a word may follow itself and run on. `word* (other word*)*` means the
+    /// same without that.
     fn repetition(&mut self, inner: &Expr, least: u32, most: Option<u32>) -> Node {
         if let (Expr::Any(options), 0 | 1, None) = (inner, least, most) {
             let (words, others) = self.split(options);
@@ -195,20 +193,20 @@ impl<'a> Wording<'a> {
         Node::Repeat(Box::new(self.node(inner)), least, most)
     }
 
-    /// Those without recursion, and the others.
+    /// Separates alternatives without recursion from the others.
     fn split(&self, options: &[Expr]) -> (Vec<Expr>, Vec<Expr>) {
         options.iter().cloned().partition(|option| is_regular(option, self.regular))
     }
 }
 
-/// Which words may follow which, and which the lexer looks for at once.
+/// The order of words: which may follow which, and which the lexer looks for together.
 struct Neighbours<'a> {
     worded: &'a Worded,
     automata: Vec<Automaton>,
-    /// Rules that may be empty, and the words that each may begin with.
+    /// Rules that may be empty, and the first words of each rule.
     nullable: Vec<bool>,
     first: Vec<SimpleVob>,
-    /// The words that may follow each rule, and each word.
+    /// The words that may follow each rule and each word.
     after_rule: Vec<SimpleVob>,
     after_word: Vec<SimpleVob>,
     root: usize,
@@ -254,7 +252,7 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Adds the words that a node may begin with; whether it may be empty.
+    /// Adds the words that may start a node. Returns whether the node may be empty.
     fn begin(
         &self,
         node: &Node,
@@ -306,7 +304,7 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// `after` may follow the node.
+    /// Records that the words `after` may follow the node.
     fn follow(
         &mut self,
         node: &Node,
@@ -345,11 +343,11 @@ impl<'a> Neighbours<'a> {
         Ok(())
     }
 
-    /// The words that can run on into what follows.
+    /// The words that can run on into the text after them.
     fn run_on(&self, work: &mut Work) -> Result<HashSet<usize>, ConstraintError> {
         let next: Vec<Bytes> = self.after_word.iter().map(|after| self.bytes_of(after)).collect();
-        // The words that the lexer looks for at once: at the beginning, and after
-        // each word. Where two words are the same text, after both of them.
+        // The words that the lexer looks for together: at the start, and after each word. If two
+        // words match the same text, then after both of them.
         let mut together = self.after_word.clone();
         together.push(self.first[self.root].clone());
         let mut met = HashSet::new();

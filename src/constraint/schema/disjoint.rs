@@ -1,4 +1,4 @@
-//! Whether a value can fit two schemas at once, as far as that is easy to see.
+//! Decides whether one value can match two schemas, in the cases that are easy to see.
 
 use std::cell::Cell;
 
@@ -6,9 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::limits::SCHEMA_REFERENCES_IN_A_ROW_MAX;
 
-/// Two of the schemas, by their numbers, that may have a value in common. `work` is what
-/// comparisons are left of [`crate::limits::SCHEMA_COMPARISONS_MAX`]: where it has
-/// ended, any may.
+/// Finds two of the schemas, by index, that may share a value. `work` is the number of comparisons
+/// left of [`crate::limits::SCHEMA_COMPARISONS_MAX`]; at zero, any two count as sharing one.
 pub(super) fn overlap(
     root: &Value,
     options: &[Value],
@@ -19,7 +18,7 @@ pub(super) fn overlap(
     pairs.find(|(a, b)| !are_disjoint(options[*a], options[*b], work))
 }
 
-/// The schema that a schema is another name for.
+/// Follows references to the schema that they name.
 fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     for _ in 0..SCHEMA_REFERENCES_IN_A_ROW_MAX {
         let target = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#'));
@@ -40,8 +39,7 @@ fn are_disjoint(a: &Value, b: &Value, work: &Cell<usize>) -> bool {
         || (types_of(a) == OBJECT && types_of(b) == OBJECT && have_different_tags(a, b, work))
 }
 
-/// A property that one of them requires, and that has other constants in the
-/// other one.
+/// Whether a property that one of them requires has different constants in both.
 fn have_different_tags(a: &Map<String, Value>, b: &Map<String, Value>, work: &Cell<usize>) -> bool {
     let required = |map: &Map<String, Value>, name: &str| {
         let names = map.get("required").and_then(Value::as_array);
@@ -58,7 +56,7 @@ fn have_different_tags(a: &Map<String, Value>, b: &Map<String, Value>, work: &Ce
     })
 }
 
-/// The only values that a schema has, if it lists them.
+/// All values of a schema, if it lists them.
 fn values_of(map: &Map<String, Value>) -> Option<Vec<&Value>> {
     match (map.get("const"), map.get("enum")) {
         (Some(value), _) => Some(vec![value]),
@@ -77,13 +75,13 @@ fn have_nothing_in_common(
     work.set(left);
     let equal = |x: &Value, y: &Value| match (x.as_f64(), y.as_f64()) {
         (Some(x), Some(y)) => x == y,
-        // Numbers within them may be equal in two spellings.
+        // Nested numbers may be equal in different spellings.
         _ => x == y || x.is_array() || x.is_object(),
     };
     !a.iter().any(|x| b.iter().any(|y| equal(x, y)))
 }
 
-/// Types as bits: integers are numbers.
+/// Types as bits. Integers are numbers, too.
 const OBJECT: u8 = 1 << 5;
 
 fn types_of(map: &Map<String, Value>) -> u8 {

@@ -1,17 +1,17 @@
-//! Whether a schema that contains itself has values at all.
+//! Decides whether a recursive schema has any finite value.
 //!
-//! A list whose tail is optional has; a list whose tail is required has none that
-//! ends, and a model would be held to it until its tokens run out.
+//! A list with an optional tail has one. A list with a required tail has none: a model would have
+//! to go on until its tokens run out.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// The JSON pointer of a schema that no finite value can satisfy, because it
-/// always contains itself. `reached` has every schema with its JSON pointer,
-/// subschemas before the schemas they are in.
+/// Finds a schema that no finite value can satisfy because it always contains itself, and returns
+/// its JSON pointer. `reached` has each schema with its pointer, subschemas before the schemas that
+/// contain them.
 pub(super) fn endless<'a>(reached: &'a [(String, &Value)]) -> Option<&'a str> {
-    // The schemas that are known to have one: more of them with each pass.
+    // Schemas known to have a finite value; each pass adds more.
     let mut finite: HashSet<&str> = HashSet::new();
     loop {
         let before = finite.len();
@@ -28,7 +28,7 @@ pub(super) fn endless<'a>(reached: &'a [(String, &Value)]) -> Option<&'a str> {
 }
 
 fn is_finite(at: &str, schema: &Value, finite: &HashSet<&str>) -> bool {
-    // What `false` forbids is llguidance's to find.
+    // llguidance reports schemas that forbid everything.
     let Value::Object(map) = schema else { return true };
     let has = |path: String| finite.contains(path.as_str());
     let all = |keyword: &str| (0..len(map, keyword)).all(|i| has(format!("{at}/{keyword}/{i}")));
@@ -67,7 +67,7 @@ fn allows_scalar(map: &Map<String, Value>) -> bool {
     ["null", "boolean", "integer", "number", "string"].iter().any(|name| allows(map, name))
 }
 
-/// The items that an array must have, have finite values.
+/// Whether all required items of an array have finite values.
 fn array_is_finite(map: &Map<String, Value>, at: &str, has: &dyn Fn(String) -> bool) -> bool {
     let least = map.get("minItems").and_then(Value::as_u64).unwrap_or(0);
     let (tuple, rest) = match map.get("items") {
@@ -79,7 +79,7 @@ fn array_is_finite(map: &Map<String, Value>, at: &str, has: &dyn Fn(String) -> b
         && (least <= tuple_len || !map.contains_key(rest) || has(format!("{at}/{rest}")))
 }
 
-/// The properties that an object must have, have finite values.
+/// Whether all required properties of an object have finite values.
 fn object_is_finite(map: &Map<String, Value>, at: &str, has: &dyn Fn(String) -> bool) -> bool {
     let required = map.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let properties = map.get("properties").and_then(Value::as_object);
@@ -88,7 +88,7 @@ fn object_is_finite(map: &Map<String, Value>, at: &str, has: &dyn Fn(String) -> 
             let name = name.replace('~', "~0").replace('/', "~1");
             return has(format!("{at}/properties/{name}"));
         }
-        // Its schema may also be one of the patterns'; then this is too strict.
+        // A pattern may also cover the property; then this check is too strict.
         !map.contains_key("additionalProperties") || has(format!("{at}/additionalProperties"))
     })
 }

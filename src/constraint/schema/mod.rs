@@ -1,13 +1,12 @@
-//! JSON Schema, checked before llguidance reads it.
+//! Checks JSON Schemas before llguidance reads them.
 //!
-//! llguidance ignores keywords that the schema's draft does not have, follows
-//! some of its own, and names no place in its errors. So every schema that can be
-//! reached from the root is looked at here first: what is not known is refused
-//! with its name and its place. What goes on to llguidance means the same, with
-//! these edits: formats that a calendar or a clock would contradict become
-//! patterns, bounds that no output can reach go, and the layout is added.
+//! llguidance ignores keywords that the schema's draft lacks, follows some keywords of its own, and
+//! gives no place in its errors. So this module first visits every schema that can be reached from
+//! the root, and refuses unknown keywords with their name and place. It passes the schema on with
+//! its meaning unchanged, after three edits: formats that a calendar or clock restricts become
+//! patterns, bounds that no output can reach are removed, and the layout is added.
 //!
-//! A schema may refer to its own parts (`#/...`), never to another document.
+//! A schema may refer to its own parts (`#/...`), but not to another document.
 
 mod disjoint;
 mod finite;
@@ -21,7 +20,7 @@ use crate::constraint::error::ConstraintError;
 use crate::limits::JSON_INDENT_MAX;
 use walk::Edit;
 
-/// The schema of any JSON object, for llguidance.
+/// A schema of any JSON object, for llguidance.
 pub(super) fn any_object() -> Value {
     laid_out(json!({ "type": "object" }))
 }
@@ -34,7 +33,7 @@ pub(super) fn read(source: &str) -> Result<Value, ConstraintError> {
     }
 }
 
-/// Checks a schema; what it gives is for llguidance alone.
+/// Checks a schema. The result is for llguidance only.
 pub(super) fn check(mut schema: Value) -> Result<Value, ConstraintError> {
     if schema == Value::Bool(true) {
         schema = json!({});
@@ -66,13 +65,12 @@ fn apply(edit: Edit, schema: &mut Value) {
     }
 }
 
-/// Adds llguidance's own options: how the JSON is laid out.
+/// Adds llguidance's options for the layout of JSON.
 ///
-/// Between two of its tokens a space, or a line break and an indentation, or
-/// nothing, as small models like to write it, and no further: they get lost in
-/// endless white space otherwise. Characters that JSON lets stand for themselves
-/// are not written as `\uXXXX`: two spellings of one key would pass for two keys.
-/// The walk has made sure that one value fits at most one alternative of a `oneOf`.
+/// Between two JSON tokens there may be one space, one line break with an indentation, or nothing.
+/// Small models write JSON in these ways; with more freedom they get lost in endless white space.
+/// Printable characters are not written as `\uXXXX`: two spellings of one key would count as two
+/// keys. The walk has already ensured that a value matches at most one alternative of a `oneOf`.
 fn laid_out(mut schema: Value) -> Value {
     let options = json!({
         "whitespace_pattern": format!(r" |\n[ \t]{{0,{JSON_INDENT_MAX}}}"),

@@ -1,4 +1,4 @@
-//! JSON schemas, over the fake vocabulary.
+//! Tests of JSON schemas over the fake vocabulary.
 
 use super::super::Constraint;
 use super::super::tests::{accepts, compiler, refusal, schema};
@@ -35,7 +35,7 @@ fn characters_have_one_spelling_in_json() {
     let compiled = compiler().compile(&schema(r#"{"type":"string"}"#)).unwrap();
     assert!(accepts(&compiled, r#""\n\t\"\\ é漢🦀""#));
     assert!(!accepts(&compiled, r#""\u0061""#));
-    // A key in another spelling would slip past the schema of its name.
+    // A key in another spelling would bypass the schema of its name.
     let named = r#"{"type":"object","properties":{"a":{"type":"integer"}}}"#;
     let compiled = compiler().compile(&schema(named)).unwrap();
     assert!(accepts(&compiled, r#"{"a":1,"b":"x"}"#));

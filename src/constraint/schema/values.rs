@@ -1,17 +1,17 @@
-//! The values of keywords: their types and bounds.
+//! Checks the values of keywords: types and bounds.
 
 use serde_json::{Map, Value};
 
 use crate::constraint::error::{ConstraintError, wrong_keyword};
 use crate::limits::{SCHEMA_COUNT_MAX, SCHEMA_PROPERTIES_MAX, SCHEMA_VALUES_MAX};
 
-/// The names that `type` may have.
+/// The names of types.
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
-/// From here on, not every integer is a double.
+/// Above this, a double cannot hold every integer.
 const NUMBER_MAX: f64 = (1u64 << 53) as f64;
 
-/// `multipleOf` in units of its last digit; llguidance computes in 32 bits.
+/// The largest `multipleOf`, in units of its last digit; llguidance computes in 32 bits.
 const MULTIPLE_MAX: f64 = 65_535.0;
 
 pub(super) fn object<'a>(
@@ -44,7 +44,7 @@ pub(super) fn check_enum(at: &str, value: &Value) -> Result<(), ConstraintError>
     values.iter().try_for_each(|value| check_literal(at, "enum", value))
 }
 
-/// A value that stands for itself.
+/// Checks a value of `const` or `enum`.
 pub(super) fn check_literal(at: &str, keyword: &str, value: &Value) -> Result<(), ConstraintError> {
     match value {
         Value::Null | Value::Bool(_) => Ok(()),
@@ -65,7 +65,7 @@ pub(super) fn check_literal(at: &str, keyword: &str, value: &Value) -> Result<()
     }
 }
 
-/// Without `\uXXXX`, which the layout does not use.
+/// Whether it can be written without `\uXXXX`, which the layout does not use.
 fn can_be_written(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t' | '\u{8}' | '\u{c}') || !c.is_ascii_control()
 }
@@ -85,7 +85,7 @@ pub(super) fn check_names(at: &str, keyword: &str, value: &Value) -> Result<(), 
     Ok(())
 }
 
-/// A lower bound on a number of things.
+/// Checks a lower bound on a count.
 pub(super) fn check_least(at: &str, keyword: &str, value: &Value) -> Result<(), ConstraintError> {
     let count = count(at, keyword, value)?;
     if count > SCHEMA_COUNT_MAX {
@@ -98,7 +98,7 @@ pub(super) fn check_least(at: &str, keyword: &str, value: &Value) -> Result<(), 
     Ok(())
 }
 
-/// An upper bound on a number of things; false when no output can reach it.
+/// Checks an upper bound on a count. Returns false if no output can reach it.
 pub(super) fn check_most(at: &str, keyword: &str, value: &Value) -> Result<bool, ConstraintError> {
     Ok(count(at, keyword, value)? <= SCHEMA_COUNT_MAX)
 }
@@ -123,7 +123,7 @@ pub(super) fn check_number(at: &str, keyword: &str, value: &Value) -> Result<f64
 
 pub(super) fn check_multiple(at: &str, value: &Value) -> Result<(), ConstraintError> {
     let number = check_number(at, "multipleOf", value)?;
-    // As it is written: 0.01 is not exactly a hundredth.
+    // As written: as a double, 0.01 is not exactly a hundredth.
     let text = number.to_string();
     let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let units = number * 10f64.powi(decimals as i32);

@@ -1,4 +1,4 @@
-//! Visits every schema that can be reached from the root, and checks it.
+//! Visits and checks every schema that can be reached from the root.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -15,16 +15,15 @@ use crate::limits::{
     SCHEMA_PATTERN_PROPERTIES_MAX, SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
 };
 
-/// What is to be changed in the schema, each with the JSON pointer of the
-/// subschema. None of them moves another.
+/// A change to the schema, with the JSON pointer of a subschema. No edit moves another's place.
 pub(super) enum Edit {
-    /// A keyword that says nothing, and that llguidance does not know.
+    /// Remove a keyword that restricts nothing and that llguidance does not know.
     Remove(String, &'static str),
-    /// The format is to become this pattern.
+    /// Replace the format by this pattern.
     Pattern(String, String),
 }
 
-/// Checks the schema; what is to be changed in it.
+/// Checks the schema and returns the edits it needs.
 pub(super) fn walk(root: &Value) -> Result<Vec<Edit>, ConstraintError> {
     let mut walk = Walk {
         root,
@@ -49,7 +48,7 @@ struct Walk<'a> {
     reached: Vec<(String, &'a Value)>,
     seen: HashSet<String>,
     patterns: usize,
-    /// Comparisons of values that are left.
+    /// Comparisons of values left.
     work: Cell<usize>,
     edits: Vec<Edit>,
 }
@@ -99,13 +98,13 @@ impl<'a> Walk<'a> {
         depth: usize,
     ) -> Result<(), ConstraintError> {
         match keyword {
-            // They say nothing about which values are valid.
+            // These do not restrict values.
             "title" | "description" | "default" | "examples" | "$comment" | "deprecated"
             | "readOnly" | "writeOnly" | "contentEncoding" | "contentMediaType"
             | "discriminator" => Ok(()),
             "$id" if at.is_empty() => Ok(()),
             "$schema" if at.is_empty() => self.draft(value),
-            // Visited where they are referred to.
+            // Visited where a reference names them.
             "$defs" | "definitions" => values::object(at, keyword, value).map(|_| ()),
             "$ref" => self.reference(at, value, depth),
             "type" => values::check_types(at, value),
@@ -149,8 +148,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The drafts whose keywords mean the same as far as they are supported.
-    /// llguidance would ignore what the draft named here does not have.
+    /// Accepts drafts in which all supported keywords have the same meaning. llguidance would
+    /// ignore keywords that the named draft lacks.
     fn draft(&mut self, value: &Value) -> Result<(), ConstraintError> {
         let known = [
             "https://json-schema.org/draft/2020-12/schema",
@@ -186,7 +185,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A list of schemas.
+    /// Checks a list of schemas.
     fn list(
         &mut self,
         at: &str,
@@ -206,7 +205,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// An object of schemas.
+    /// Checks an object of schemas.
     fn members(
         &mut self,
         at: &str,
@@ -227,8 +226,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A grammar cannot say "exactly one of": it says "any of", which is the same
-    /// where no value fits two of them.
+    /// A grammar cannot express "exactly one of". "Any of" means the same if no value matches two
+    /// of the schemas.
     fn alternatives(&self, at: &str, value: &Value) -> Result<(), ConstraintError> {
         let options = value.as_array().map_or(&[][..], Vec::as_slice);
         match disjoint::overlap(self.root, options, &self.work) {
@@ -244,7 +243,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An upper bound on a number of things; one that no output reaches goes.
+    /// Checks an upper bound on a count, and removes one that no output can reach.
     fn most(
         &mut self,
         at: &str,
@@ -267,7 +266,7 @@ impl<'a> Walk<'a> {
             let what = format!("has {} bytes; it may have {REGEX_BYTES_MAX}", source.len());
             return Err(wrong_keyword(at, keyword, what));
         }
-        // As llguidance will read it.
+        // Check it in the form that llguidance will read.
         let ast = RegexAst::SearchRegex(regex_to_lark(source, "dw"));
         regex::check(ast, source)
             .map_err(|error| wrong_keyword(at, keyword, format!("is refused: {error}")))
@@ -289,8 +288,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Tuples have two spellings, an old one (`items` is a list, `additionalItems`)
-/// and a new one (`prefixItems`, `items`); llguidance drops the one for the other.
+/// Tuples have an old spelling (`items` as a list, `additionalItems`) and a new one (`prefixItems`,
+/// `items`). llguidance ignores one if the other is there.
 fn check_tuple(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
     let old = map.get("items").is_some_and(Value::is_array);
     if map.contains_key("additionalItems") && !old {
@@ -306,8 +305,8 @@ fn check_tuple(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError
     Ok(())
 }
 
-/// A key may come twice among those that no name is given for, and counts once:
-/// only named properties can be counted on.
+/// A key without a named property may occur twice, but counts once. So only named properties can
+/// satisfy the minimum.
 fn check_min_properties(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
     let least = map.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
     let required = map.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
