@@ -34,8 +34,9 @@ unit: setup-test
 	$(CARGO) test --release
 	$(CARGO) test --release --benches
 
-# The official client, against the real binary.
-e2e: setup-test build
+# The official clients, against the binary that the unit tests have built.
+e2e: setup-test
+	$(CARGO) test --release --no-run
 	test -x target/venv/bin/python || python3 -m venv target/venv
 	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	target/venv/bin/python -m pytest -q -n 2 --dist loadfile tests/python

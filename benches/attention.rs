@@ -1,8 +1,8 @@
-//! Attention: our kernel beside llama.cpp's own, in turns, for rows that decode, for prompts
-//! and for both together.
+//! Measures attention: our kernel and llama.cpp's take turns, for rows that decode, for prompts and
+//! for both together.
 //!
-//! Heads as in Qwen3-0.6B: 16 of queries, 8 of keys and values, 128 numbers each. Several
-//! layers follow each other, so that keys and values come from memory.
+//! The heads are Qwen3-0.6B's: 16 of queries, 8 of keys and values, 128 numbers each. Several
+//! layers run one after the other, so that keys and values come from memory.
 //!
 //! ```text
 //! cargo bench --bench attention -- [--rounds N]
@@ -16,17 +16,17 @@ use corelane::model::ggml::Pool;
 
 const F16: (&str, u32) = ("f16", 1);
 const Q8_0: (&str, u32) = ("q8_0", 8);
-/// Keys and values of all layers together.
+/// Bytes of the keys and values of all layers.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// What the rows of one step see.
+/// The rows of one step, and the cells that they see.
 struct Load {
     name: &'static str,
-    /// Sequences that decode, and the cells of each.
+    /// The number of decoding sequences, and the cells of each.
     decoding: (usize, usize),
-    /// Rows of a prompt, and the cells before them.
+    /// The rows of a prompt, and the cells before them.
     prompt: (usize, usize),
-    /// One cache for all; the cells of those that decode lie between each other.
+    /// All sequences share one cache, and their cells alternate.
     is_unified: bool,
 }
 
@@ -55,7 +55,7 @@ fn main() {
     let (mut rounds, mut is_test) = (9, true);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--bench" => is_test = false, // cargo's own word
+            "--bench" => is_test = false, // cargo passes this word
             "--rounds" => rounds = words.next().and_then(|n| n.parse().ok()).expect("a number"),
             _ => {}
         }
@@ -98,7 +98,7 @@ fn main() {
 }
 
 impl Load {
-    /// Sizes, numbers, and the bytes of keys and values that the rows of a layer see.
+    /// The sizes, the input, and the bytes of keys and values that a layer's rows see.
     fn tensors(&self, cached: u32, is_test: bool) -> (AttentionSizes, AttentionInput, usize) {
         const HEADS: usize = 16;
         const KV_HEADS: usize = 8;
@@ -120,7 +120,7 @@ impl Load {
             let sees = if streams > 1 {
                 cell < own
             } else if row < sequences {
-                // The sequences took turns when they wrote cells.
+                // The sequences took turns when their cells were written.
                 cell < sequences * own && cell % sequences == row
             } else {
                 let first = sequences * own;

@@ -1,10 +1,10 @@
-//! Products with quantised weights: each kernel of ours beside llama.cpp's own, in turns, and
-//! how near both come to what the machine can do.
+//! Measures products with quantised weights: our kernels and llama.cpp's take turns, and both are
+//! compared with the limit of the machine.
 //!
-//! The weights are read from memory, as in a step of a model: there are as many copies of a
-//! matrix as the last cache does not hold. The limit of a product is the longer of two times:
-//! its bytes at the bandwidth, its multiply-adds at the rate of the dot product instruction,
-//! both measured here.
+//! The weights come from memory, as in a step of a model: there are more copies of a matrix than
+//! the last-level cache holds. The limit of a product is the longer of two times: its bytes at the
+//! memory's bandwidth, and its multiply-adds at the rate of the dot product instruction. Both rates
+//! are measured here.
 //!
 //! ```text
 //! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N]
@@ -20,13 +20,13 @@ use corelane::kernels::simd::avx512::Avx512;
 use corelane::model::ggml::{Pool, quantise};
 use corelane::model::products::{COPIES_MAX, ProductGraph, Sizes};
 
-/// Type, its number in ggml. The matrix is that of Qwen3-0.6B's feed-forward.
+/// The types, with ggml's numbers. The matrix is that of Qwen3-0.6B's feed-forward layer.
 const TYPES: [(&str, u32); 5] =
     [("Q4_K", 12), ("Q6_K", 14), ("Q8_0", 8), ("Q5_K", 13), ("Q4_0", 2)];
 const ROWS: usize = 3072;
 const COLUMNS: usize = 1024;
 const INPUTS: [usize; 6] = [1, 4, 8, 16, 32, 512];
-/// More than the last cache of the machines that this was written on (32 MiB).
+/// More than the last-level cache of our machines (32 MiB).
 const WEIGHTS_BYTES: usize = 128 << 20;
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     let set = InstructionSet::best().expect("a processor that there are kernels for");
     corelane::kernels::ggml::choose(set);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    // With `cargo test --benches`: everything once, in a cache.
+    // `cargo test --benches` runs each product once, in the cache.
     let bytes = if options.is_test { 1 << 20 } else { WEIGHTS_BYTES };
     let limits = Limits { set };
     let bandwidth = together(threads, || limits.bytes_per_s(bytes));
@@ -108,7 +108,7 @@ impl Options {
                 list.split(',').map(|n| n.parse().expect("a number")).collect::<Vec<_>>()
             };
             match word.as_str() {
-                "--bench" => options.is_test = false, // cargo's own word
+                "--bench" => options.is_test = false, // cargo passes this word
                 "--test" => options.is_test = true,
                 "--rows" => options.inputs = numbers(),
                 "--rounds" => options.rounds = numbers()[0],
@@ -150,13 +150,13 @@ fn median(sorted: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// What the threads, each on a core of its own, reach together.
+/// The sum of the rates of all threads, each on a core of its own.
 fn together(threads: usize, per_s: impl Fn() -> f64 + Sync) -> f64 {
     std::thread::scope(|scope| {
         let on_core = |core: usize| {
             let mut cores = rustix::thread::CpuSet::new();
             cores.set(core);
-            let _ = rustix::thread::sched_setaffinity(None, &cores); // or wherever it runs
+            let _ = rustix::thread::sched_setaffinity(None, &cores); // a failure leaves it unpinned
             per_s()
         };
         let started: Vec<_> = (0..threads).map(|core| scope.spawn(move || on_core(core))).collect();
@@ -164,7 +164,7 @@ fn together(threads: usize, per_s: impl Fn() -> f64 + Sync) -> f64 {
     })
 }
 
-/// Two loops that do nothing but what a kernel cannot do faster.
+/// The two loops that give the machine's limits.
 struct Limits {
     set: InstructionSet,
 }
@@ -200,7 +200,7 @@ macro_rules! for_each_set {
     };
 }
 
-const DOTS: usize = 12; // independent of each other, which hides their latency
+const DOTS: usize = 12; // independent sums, which hide their latency
 
 #[inline(always)]
 unsafe fn dots<S: Simd>(loops: usize) {
@@ -212,7 +212,7 @@ unsafe fn dots<S: Simd>(loops: usize) {
             for sum in &mut sums {
                 *sum = S::dot8(*sum, a, b);
             }
-            // Or the loop would become a product.
+            // Keeps the compiler from replacing the loop by a product.
             std::hint::black_box(loops);
         }
         for sum in sums {
@@ -243,7 +243,7 @@ impl Limits {
     for_each_set!(dots(loops: usize), dots);
     for_each_set!(reads(memory: &[u8]), reads);
 
-    /// Multiply-adds of a thread, all operands in registers.
+    /// Multiply-adds per second of one thread, with all operands in registers.
     fn multiply_adds_per_s(&self) -> f64 {
         const LOOPS: usize = 1_000_000;
         let lanes = if self.set == InstructionSet::Avx512Vnni { 16 } else { 8 };
@@ -253,7 +253,7 @@ impl Limits {
         (LOOPS * DOTS * lanes * 4) as f64 / median(&times)
     }
 
-    /// Bytes that a thread reads.
+    /// Bytes per second that one thread reads.
     fn bytes_per_s(&self, bytes: usize) -> f64 {
         let memory = vec![1; bytes];
         // SAFETY: as above.

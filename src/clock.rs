@@ -1,25 +1,24 @@
-//! Time, as a number that can be passed in.
+//! Time as a value that is passed in.
 //!
-//! The lanes read the clock here and hand the value down; the scheduler, the
-//! parsers and the dialects never read it themselves, so a simulation can
-//! give them any time it likes.
+//! Each lane reads the clock and passes the time down. The scheduler, the parsers and the dialects
+//! never read a clock, so a simulation can give them any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 
-/// Microseconds since the clock was made.
+/// Microseconds since the clock was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// Microseconds from `earlier` to this moment; 0 when `earlier` is later.
+    /// Microseconds from `earlier` to this time; 0 if `earlier` is later.
     pub fn since(self, earlier: Micros) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Seconds from `earlier` to this moment; 0 when `earlier` is later.
+    /// Seconds from `earlier` to this time; 0 if `earlier` is later.
     pub fn seconds_since(self, earlier: Micros) -> f64 {
         self.0.saturating_sub(earlier.0) as f64 / 1e6
     }
@@ -29,7 +28,7 @@ impl std::ops::Add<Duration> for Micros {
     type Output = Micros;
 
     fn add(self, duration: Duration) -> Micros {
-        Micros(self.0 + duration.as_micros() as u64) // durations of ours are hours at most
+        Micros(self.0 + duration.as_micros() as u64) // durations here are hours at most
     }
 }
 
@@ -37,17 +36,17 @@ impl std::ops::Add<Duration> for Micros {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
-    /// Microseconds that the clock was put forward.
+    /// Microseconds that a test has added.
     ahead: Option<&'static AtomicU64>,
 }
 
 impl Clock {
-    /// A clock that reads 0 now.
+    /// A clock that starts at 0.
     pub fn start() -> Self {
         Self { start: Instant::now(), ahead: None }
     }
 
-    /// A clock that a test puts forward, by adding microseconds to the number.
+    /// A clock that a test can move forward: it adds microseconds to the returned number.
     pub fn adjustable() -> (Self, &'static AtomicU64) {
         let ahead: &AtomicU64 = Box::leak(Box::default());
         (Self { ahead: Some(ahead), ..Self::start() }, ahead)
@@ -66,12 +65,12 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// The date and the time, for chat templates that show them.
+/// The current date and time, for chat templates that show them.
 pub fn utc_now() -> OffsetDateTime {
     OffsetDateTime::from(SystemTime::now())
 }
 
-/// CPU time that this thread has used.
+/// The CPU time used by this thread.
 pub fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32) // from 0 to 10^9

@@ -144,7 +144,8 @@ impl std::str::FromStr for ApiKey {
 impl ServeConfig {
     /// Checks the rules that types cannot express.
     ///
-    /// # Errors A sentence that says what would be right.
+    /// # Errors
+    /// A sentence that says what would be right.
     pub fn check(&self) -> Result<(), String> {
         let within = |flag: &str, value: usize, low: usize, high: usize| {
             if (low..=high).contains(&value) {

@@ -118,7 +118,8 @@ impl Server {
     /// Loads a model and serves it. `progress` gets the loaded part, from 0 to 1. Returns `None` if
     /// a drain began meanwhile.
     ///
-    /// # Errors A sentence for the user.
+    /// # Errors
+    /// A sentence for the user.
     pub fn load(
         &mut self,
         source: &Source,
@@ -139,7 +140,8 @@ impl Server {
 
     /// Serves a model that is already in memory.
     ///
-    /// # Errors A sentence for the user.
+    /// # Errors
+    /// A sentence for the user.
     pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
         // With a recurrent model, llama.cpp computes sequences with different numbers of rows
         // separately.

@@ -1,13 +1,12 @@
-//! Which lane runs on which core.
+//! Chooses the core of each lane.
 //!
-//! From four physical cores on, the front lane has one for itself, and the
-//! decode lane's compute threads have one each of the others. Below that the
-//! model needs every core (on two, a quarter to a half of its speed), so the
-//! front lane shares the first with a compute thread, and sleeps between
-//! events instead of polling.
+//! With four or more physical cores, the front lane has one of its own, and each other core has a
+//! compute thread of the decode lane. With fewer cores the model needs all of them (on two cores,
+//! one core is a quarter to a half of its speed). The front lane then shares the first core with a
+//! compute thread, and sleeps between events instead of polling.
 //!
-//! ggml puts the decode lane's own thread on the last of its cores, so on a
-//! shared machine the front lane shares with a helper thread.
+//! ggml runs the decode lane's own thread on the last of its cores. So on a shared machine the
+//! front lane shares with a helper thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +14,7 @@ use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// ggml's bound on threads, and so on core numbers (`GGML_MAX_N_THREADS`).
+/// ggml's bound on threads (`GGML_MAX_N_THREADS`), and therefore on core numbers.
 pub const CORES_MAX: usize = 512;
 
 /// The cores of each lane.
@@ -23,18 +22,18 @@ pub const CORES_MAX: usize = 512;
 pub struct Placement {
     /// The front lane's core.
     pub front_core: usize,
-    /// The decode lane's cores, ascending, one compute thread on each.
+    /// The decode lane's cores in ascending order, with a compute thread on each.
     pub decode_cores: Vec<usize>,
 }
 
 impl Placement {
-    /// True when the front lane shares its core with a compute thread.
+    /// Whether the front lane shares its core with a compute thread.
     pub fn is_shared(&self) -> bool {
         self.decode_cores.contains(&self.front_core)
     }
 }
 
-/// What the user asked for.
+/// The user's choices.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// `--front-core`
@@ -45,18 +44,18 @@ pub struct Wishes {
     pub threads: Option<usize>,
 }
 
-/// The machine: the processors that this process may use, by physical core.
+/// The processors that this process may use, grouped by physical core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Each physical core's usable processors, ascending.
+    /// The usable processors of each physical core, ascending.
     cores: Vec<Vec<usize>>,
 }
 
 impl Topology {
-    /// Reads the machine this process runs on.
+    /// Reads the processors of this machine.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report them.
     pub fn read() -> Result<Self, String> {
         let allowed = sched_getaffinity(None)
             .map_err(|error| format!("cannot read which cores may be used: {error}"))?;
@@ -64,8 +63,8 @@ impl Topology {
         Ok(Self::group(&allowed, Path::new("/sys/devices/system/cpu")))
     }
 
-    /// Groups processors by the physical core they are threads of, as `sysfs`
-    /// tells; those it says nothing of are cores of their own.
+    /// Groups processors by physical core, as `sysfs` reports. A processor that it does not list
+    /// counts as a core of its own.
     pub fn group(allowed: &[usize], sysfs: &Path) -> Self {
         let mut cores: BTreeMap<(String, usize), Vec<usize>> = BTreeMap::new();
         for cpu in allowed {
@@ -94,7 +93,7 @@ impl Topology {
     /// Places the lanes.
     ///
     /// # Errors
-    /// A sentence for the user, when a wish cannot be met.
+    /// A sentence for the user if a choice cannot be met.
     pub fn place(&self, wishes: &Wishes) -> Result<Placement, String> {
         let wished = wishes.front_core.iter().map(|core| ("--front-core", *core));
         let decode = wishes.decode_cores.iter().flatten().map(|core| ("--decode-cores", *core));
@@ -107,8 +106,8 @@ impl Topology {
                 ));
             }
         }
-        // One processor for each physical core: two threads of a core share
-        // the units that the model keeps busy.
+        // One processor of each physical core: two threads of a core would share the units that the
+        // model keeps busy.
         let mut representatives: Vec<usize> =
             self.cores.iter().map(|threads| threads[0]).filter(|cpu| *cpu < CORES_MAX).collect();
         let front_core = match (wishes.front_core, &wishes.decode_cores) {
@@ -141,15 +140,14 @@ impl Topology {
                     format_list(&decode_cores)
                 ));
             }
-            // The last ones: the first may be the front lane's.
+            // Keep the last ones: the first may be the front lane's.
             decode_cores.drain(..decode_cores.len() - threads);
         }
         Ok(Placement { front_core, decode_cores })
     }
 
-    /// Where housekeeping may run: beside the front lane or where nothing of
-    /// ours runs, on no physical core of the decode lane's; anywhere, when the
-    /// decode lane has them all.
+    /// The processors for housekeeping threads: the front lane's physical core and unused cores,
+    /// but no physical core of the decode lane. All processors if the decode lane has every core.
     pub fn housekeeping(&self, placement: &Placement) -> Vec<usize> {
         let computes =
             |threads: &&Vec<usize>| threads.iter().any(|cpu| placement.decode_cores.contains(cpu));
@@ -162,18 +160,18 @@ impl Topology {
     }
 }
 
-/// Lets every other thread go before the calling one and those it starts: it
-/// gets a sixtieth of a processor that others want. Refused, it does not.
+/// Lowers the priority of the calling thread, and of the threads it starts, to the minimum: about a
+/// sixtieth of a processor that others want. Ignores a refusal.
 pub fn yield_to_others() {
     const LAST: i32 = 19;
-    // To Linux the priority is a thread's, whatever POSIX says.
+    // On Linux a priority belongs to a thread, despite POSIX.
     let _ = rustix::process::setpriority_process(None, LAST);
 }
 
 /// Pins the calling thread.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
     let mut set = CpuSet::new();
     for core in cores {
@@ -183,10 +181,10 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
         .map_err(|error| format!("cannot run on the cores {}: {error}", format_list(cores)))
 }
 
-/// Reads a list of cores as Linux writes them: `1-3,6`.
+/// Reads a list of cores in Linux's form: `1-3,6`.
 ///
 /// # Errors
-/// When it is not such a list.
+/// If the text has another form.
 pub fn parse_list(list: &str) -> Result<Vec<usize>, String> {
     let wrong = || format!("{list:?} is not a list of cores; one looks like 1-3,6");
     let mut cores = Vec::new();
@@ -202,7 +200,7 @@ pub fn parse_list(list: &str) -> Result<Vec<usize>, String> {
     Ok(cores)
 }
 
-/// Writes a list of cores as [`parse_list`] reads it.
+/// Writes a list of cores in the form of [`parse_list`].
 pub fn format_list(cores: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for core in cores {
@@ -247,7 +245,7 @@ mod tests {
         assert_eq!(place(&four, &default), (0, vec![1, 2, 3], false));
         let smt = topology(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]);
         assert_eq!(place(&smt, &default), (0, vec![1, 2, 3], false));
-        // Its own means the whole physical core.
+        // A core of its own is a whole physical core.
         let wishes = Wishes { front_core: Some(6), ..Wishes::default() };
         assert_eq!(place(&smt, &wishes), (6, vec![0, 1, 3], false));
     }

@@ -1,7 +1,7 @@
 //! SplitMix64: small, seeded pseudo-random numbers (Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", 2014).
 
-/// A generator. The same state gives the same numbers.
+/// A generator. Equal states give equal numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitMix64(pub u64);
 
@@ -17,7 +17,7 @@ impl SplitMix64 {
     }
 }
 
-/// A number that looks random and depends on `state` alone.
+/// A pseudo-random function of `state`.
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(STEP);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,5 +1,4 @@
-//! Tokens to text: the bytes of each from the vocabulary, whole characters out
-//! of them, and stop strings looked for.
+//! Measures tokens to text: bytes from the vocabulary, whole characters, stop strings.
 
 use std::hint::black_box;
 
@@ -14,12 +13,11 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 const ASCII: &str = "Once upon a time there was a little fox who lived in the woods. Every \
     morning she walked to the river, and every morning the river told her a story. ";
 
-/// Tokens of the built-in vocabulary are single bytes here: every character is
-/// cut three or four times.
+/// Tokens of the built-in vocabulary are single bytes here, so every character is cut three or four
+/// times.
 const CUT: &str = "从前有一只小狐狸，住在森林里。🦊🌲 毎朝、彼女は川まで歩きました。🌊 ";
 
-/// Stop strings as clients send them: two that never begin, one that begins
-/// with every line.
+/// Typical stop strings: two that never start, and one that starts with every line.
 const STOPS: [&str; 3] = ["<|im_end|>", "</answer>", "\n\nUser:"];
 
 fn stream(stops: &[&str]) -> TextStream {
@@ -28,7 +26,7 @@ fn stream(stops: &[&str]) -> TextStream {
 
 fn whole(vocab: &Vocab, tokens: &[TokenId], stream: &mut TextStream, shown: &mut String) {
     for token in tokens {
-        // The event that takes the text is written before the next token.
+        // An event takes the text before the next token.
         shown.clear();
         let pushed = stream.push(vocab.bytes_of(*token), shown);
         assert_eq!(pushed, Pushed::Open);
@@ -43,7 +41,7 @@ fn detokenise(c: &mut Criterion) {
     for (name, text) in [("ASCII", ASCII), ("cut characters", CUT)] {
         let tokens = vocab.tokenize(&text.repeat(8), false, false);
         for (with, stops) in [("no stop strings", &[][..]), ("three stop strings", &STOPS)] {
-            // A time is for all tokens; the rate is of single ones.
+            // The time is for all tokens, the rate for single ones.
             group.throughput(Throughput::Elements(tokens.len() as u64));
             group.bench_function(format!("{name}, {with}"), |b| {
                 b.iter_batched_ref(

@@ -1,4 +1,4 @@
-//! Reading a request's head: what arrives from three kinds of client.
+//! Measures reading a request's head, from three kinds of client.
 
 use std::hint::black_box;
 

@@ -1,8 +1,8 @@
-//! The tokens that a constraint leaves of 151,936 (Qwen3's number): what it costs
-//! to find them, to forbid the others, and to take the next token in.
+//! Measures constraints over 151,936 tokens (Qwen3's vocabulary): finding the allowed tokens,
+//! forbidding the others, and appending the next token.
 //!
-//! A text is followed token by token, each time by a matcher of its own, whose lexer
-//! learns on the way.
+//! Each text is followed token by token. Each run has its own matcher, whose lexer learns on the
+//! way.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -13,11 +13,11 @@ use corelane::types::TokenId;
 use criterion::{Criterion, Throughput, criterion_group};
 
 const N_VOCAB: usize = 151_936;
-/// Control tokens, at the end; the last one ends a text.
+/// Control tokens at the end of the vocabulary. The last one ends a text.
 const N_CONTROL: usize = 300;
 
-/// Words as a tokeniser makes them: all bytes, JSON's punctuation in pairs, runs
-/// of spaces, numbers, letters with and without a space, and two other scripts.
+/// Words like a tokenizer's: all bytes, JSON's punctuation in pairs, runs of spaces, numbers,
+/// letters with and without a space, and two other scripts.
 fn words() -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     for pair in ["{\"", "\":", "\",", "\"}", " \"", "\": \"", "\", \"", "[{", "}]", "},", "\\n"] {
@@ -47,7 +47,7 @@ fn words() -> Vec<Vec<u8>> {
     words
 }
 
-/// The longest word at each place.
+/// Tokenises by the longest word at each place.
 fn tokenise(words: &[Vec<u8>], text: &str) -> Vec<TokenId> {
     let ids: HashMap<&[u8], usize> =
         words.iter().enumerate().rev().map(|(id, word)| (&word[..], id)).collect();
@@ -62,7 +62,7 @@ fn tokenise(words: &[Vec<u8>], text: &str) -> Vec<TokenId> {
     tokens
 }
 
-/// Tells `step` what each token took.
+/// Passes the time of each token to `step`.
 fn follow(
     compiled: &Compiled,
     tokens: &[TokenId],
@@ -76,12 +76,12 @@ fn follow(
         step(began.elapsed());
         assert!(logits[*token as usize] > f32::NEG_INFINITY, "the text is allowed");
         black_box(&logits);
-        logits.fill(0.0); // as a new row of logits; some microseconds
+        logits.fill(0.0); // a new row of logits; takes some microseconds
         matcher.push(*token).unwrap();
     }
 }
 
-/// The slowest masks are what a step waits for, and not their mean.
+/// Prints the slowest masks: a step waits for those, not for the mean.
 fn tail(name: &str, mut follow: impl FnMut(&mut dyn FnMut(Duration))) {
     let mut times = Vec::new();
     (0..20).for_each(|_| follow(&mut |time| times.push(time)));
@@ -102,7 +102,7 @@ const JSON: &str = r#"{"name": "the old stone mill", "summary": "it was told nea
  who heard it had to listen until the moon rose", "rating": 87, "tags": ["red", "blue"], "author":
  {"id": "moss-417", "score": 3.25}}"#;
 
-/// JSON as people write it in GBNF.
+/// A hand-written GBNF grammar of JSON.
 const GBNF: &str = r#"root ::= object
 value ::= object | array | string | number | "true" | "false" | "null"
 object ::= "{" ws ( pair ( "," ws pair )* )? ws "}"
@@ -131,7 +131,7 @@ fn masks(c: &mut Criterion) {
     ];
     for (name, constraint, text) in cases {
         let tokens = tokenise(&words, text);
-        // A time is for the whole text; the rate is of single tokens.
+        // The time is for the whole text, the rate for single tokens.
         group.throughput(Throughput::Elements(tokens.len() as u64));
         let compiled = compiler.compile(&constraint).unwrap();
         group.bench_function(name, |b| {

@@ -1,4 +1,4 @@
-//! A body to a typed request: JSON parsing and the checks of every field.
+//! Measures a body to a typed request: JSON parsing and the checks of all fields.
 
 use std::hint::black_box;
 
@@ -35,9 +35,8 @@ fn request_json(c: &mut Criterion) {
         read_completion(&mut body.clone().into_bytes()).expect("a good request");
         group.throughput(Throughput::Bytes(body.len() as u64));
         group.bench_function(name, |b| {
-            // The parser rewrites strings in place, so each run has a body of
-            // its own, as each request does. Making it is not measured, nor is
-            // dropping the request.
+            // The parser rewrites strings in place, so each run needs a body of its own. Making it
+            // and dropping the request are not measured.
             b.iter_batched_ref(
                 || body.clone().into_bytes(),
                 |body| read_completion(black_box(body)),

@@ -1,5 +1,5 @@
-//! The way from the front lane to the decode lane and back: one batch, through
-//! the lanes' own rings and bells, between two pinned threads.
+//! Measures the way of one batch from the front lane to the decode lane and back, through the
+//! lanes' own rings and bells, between two pinned threads.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -16,13 +16,13 @@ use criterion::{Criterion, criterion_group};
 /// How a lane waits for the other.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
-    /// As on cores of their own, with work.
+    /// By polling, as on a core of its own.
     Poll,
-    /// As on a shared core: it sleeps in the kernel each time.
+    /// By sleeping in the kernel each time, as on a shared core.
     Sleep,
 }
 
-/// The front lane's side, and the thread on the other.
+/// The front lane's side, and the other side's thread.
 struct Pair {
     link: FrontLink<Batch>,
     bell: Arc<SocketBell>,
@@ -46,7 +46,7 @@ impl Pair {
         Self { link, bell, socket, wait, batch: Some(Box::default()), decode }
     }
 
-    /// There and back.
+    /// Sends a batch there and back.
     fn round_trip(&mut self) {
         let batch = self.batch.take().expect("the batch is here");
         assert!(self.link.send(batch).is_ok(), "the link holds it");
@@ -60,8 +60,7 @@ impl Pair {
         self.batch = Some(back);
     }
 
-    /// What the front lane does between events, with a blocking read in the
-    /// place of its executor's wait.
+    /// Sleeps as the front lane does between events. A blocking read replaces its executor's wait.
     fn sleep(&mut self) {
         self.bell.announce();
         if !self.link.is_ready() {

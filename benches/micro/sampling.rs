@@ -1,4 +1,4 @@
-//! Choosing a token from 151,936 logits (Qwen3's vocabulary): what one row costs.
+//! Measures sampling one token from 151,936 logits (Qwen3's vocabulary).
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ use criterion::{BatchSize, Criterion, criterion_group};
 
 const N_VOCAB: usize = 151_936;
 
-/// Logits as a language model's: a few large ones over a wide bell.
+/// Logits like a language model's: a few large ones above a wide bell.
 fn logits() -> Vec<f32> {
     let mut state = 1u64;
     let mut uniform = || {
@@ -68,8 +68,8 @@ fn sampling(c: &mut Criterion) {
     group.finish();
 }
 
-/// What few requests ask for. The chain's cases are on top of nothing else, or of
-/// a `top_k`, which is how they are mostly used.
+/// The less common options. The chain's cases run alone or with a `top_k`, which is their usual
+/// setting.
 fn advanced(c: &mut Criterion) {
     let logits = logits();
     let tokens: Vec<TokenId> = (0..4000).map(|i| i * 37 % 1000).collect();

@@ -1,4 +1,4 @@
-//! Planning a step and taking its answers, while every sequence decodes.
+//! Measures planning a step and handling its result, while every sequence decodes.
 
 use std::hint::black_box;
 
@@ -8,17 +8,16 @@ use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
 use corelane::types::Sampling;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 
-/// Tokens that a sequence generates before another takes its place: the cost
-/// of the change, spread over so many steps, does not show.
+/// Tokens of a sequence before the next one takes its slot. So many that the cost of the change
+/// does not show.
 const MAX_TOKENS: u32 = 20_000;
 
-/// A scheduler with sequences that all decode, and answers for their steps.
+/// A scheduler whose sequences all decode, and the results of their steps.
 struct Steady {
     scheduler: Scheduler,
     sequences: usize,
     batch: Box<Batch>,
-    /// What the decode lane says to a step: as long as the sequences are the
-    /// same, so is this.
+    /// The decode lane's result of a step. It stays the same while the sequences do.
     answers: Box<Batch>,
 }
 
@@ -46,7 +45,7 @@ impl Steady {
         steady
     }
 
-    /// New sequences, up to and with the first token of each.
+    /// Starts new sequences, up to the first token of each.
     fn start(&mut self) {
         let new = || NewSequence::new(Box::new([1, 2, 3, 4]), MAX_TOKENS, Sampling::greedy());
         let new = (0..self.sequences).map(|_| new()).collect();
@@ -64,7 +63,7 @@ impl Steady {
         self.scheduler.complete(&self.answers, |_| ());
     }
 
-    /// One step: a row for each sequence, and a token for each.
+    /// Runs one step: a row and a token for each sequence.
     fn step(&mut self) {
         self.batch.clear();
         self.scheduler.schedule(&mut self.batch);
@@ -89,7 +88,7 @@ fn schedule(c: &mut Criterion) {
     group.finish();
 }
 
-/// Sequences that begin alike arrive together, and each is held against all before it.
+/// Sequences with a common prefix arrive together. Each is compared with all before it.
 fn start(c: &mut Criterion) {
     const SHARED: usize = 2_000;
     let mut group = c.benchmark_group("plan a burst that shares 2,000 tokens");

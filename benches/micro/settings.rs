@@ -1,11 +1,10 @@
-//! How every benchmark here is run: all of them together in about a minute.
+//! Settings of all micro-benchmarks, which take about a minute together.
 
 use std::time::Duration;
 
 use criterion::Criterion;
 
-/// A second for each figure, on the command line only: drawing the plots takes
-/// three times as long as measuring.
+/// A second for each figure, without plots: drawing them takes three times as long as measuring.
 pub fn short() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(300))

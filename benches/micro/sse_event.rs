@@ -1,4 +1,4 @@
-//! A token's text to the bytes of its event, in a chunk of the response.
+//! Measures writing a token's text as an event, in a chunk of the response.
 
 use std::hint::black_box;
 
@@ -45,7 +45,7 @@ fn sse_event(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(out.len() as u64));
         group.bench_function(name, |b| {
             b.iter(|| {
-                out.clear(); // the buffer is the connection's, and stays
+                out.clear(); // the connection reuses its buffer
                 event(&mut reply, black_box(text), end, &mut out);
                 black_box(&out);
             });

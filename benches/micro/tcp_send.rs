@@ -1,6 +1,6 @@
-//! The floor under a streamed token: what the kernel takes to send one event
-//! on a loopback connection, in CPU time of the sender. The receiver's half of
-//! TCP is in it, because loopback runs that on the sender's core, too.
+//! Measures the floor under a streamed token: the sender's CPU time in the kernel for one event on
+//! a loopback connection. It includes the receiver's half of TCP, which loopback runs on the
+//! sender's core.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use criterion::{Criterion, Throughput, criterion_group};
 use rustix::event::{PollFd, PollFlags, poll};
 
 const CONNECTIONS: usize = 64;
-/// What a step goes through, on the core that sends where there are only two: enough for
-/// the kernel's code and data to be gone from the caches of one.
+/// Bytes read between two sends. A step of the model does the same on a shared core: it evicts the
+/// kernel's code and data from the caches.
 const WEIGHTS_BYTES: usize = 8 << 20;
-/// About what an event of one token is on the wire.
+/// About the size of a one-token event.
 const EVENT: [u8; 230] = [b'x'; 230];
 
 fn tcp_send(c: &mut Criterion) {
@@ -48,7 +48,7 @@ fn tcp_send(c: &mut Criterion) {
                         sender.write_all(&EVENT).expect("a live socket");
                     }
                     spent += cpu_time() - began;
-                    // The receiver goes to sleep again.
+                    // Let the receiver go to sleep again.
                     std::thread::sleep(Duration::from_micros(500));
                     if is_cold {
                         weights.iter_mut().for_each(|weight| *weight = weight.wrapping_mul(3));
@@ -64,7 +64,7 @@ fn tcp_send(c: &mut Criterion) {
     reader.join().expect("the reader ends when the senders do");
 }
 
-/// Reads whatever comes, until every sender has closed.
+/// Reads everything until all senders have closed.
 fn read_all(mut receivers: Vec<TcpStream>) {
     let mut buffer = [0; 4096];
     while !receivers.is_empty() {

@@ -57,7 +57,8 @@ pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
 
 /// Reads the text of an `/encode` request.
 ///
-/// # Errors 400 that names the field.
+/// # Errors
+/// 400 that names the field.
 pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
     read_object(body, |fields| {
         let text = fields.string("text")?;

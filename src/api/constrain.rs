@@ -20,7 +20,8 @@ pub struct RequestedConstraint {
 
 /// Reads the one of these fields that the request has.
 ///
-/// # Errors 400 if there are two, or if one has the wrong form.
+/// # Errors
+/// 400 if there are two, or if one has the wrong form.
 pub fn read_constraint(fields: &Fields<'_, '_>) -> Result<Option<RequestedConstraint>, ApiError> {
     let mut found: Option<RequestedConstraint> = None;
     let mut take = |field: &'static str, constraint| match (constraint, &found) {

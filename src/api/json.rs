@@ -15,8 +15,8 @@ const EXACT_ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Parses `body` and passes its fields to `read`.
 ///
-/// # Errors 400 if the body is not JSON (with the byte offset), is not an object, or if `read`
-/// fails.
+/// # Errors
+/// 400 if the body is not JSON (with the byte offset), is not an object, or if `read` fails.
 pub fn read_object<T>(
     body: &mut [u8],
     read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
@@ -80,7 +80,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// The value of a field, unless it is absent or `null`.
     ///
-    /// # Errors 400 if the field is given twice.
+    /// # Errors
+    /// 400 if the field is given twice.
     pub fn get(&self, name: &'static str) -> Result<Option<Value<'tape, 'input>>, ApiError> {
         #[cfg(test)]
         ASKED.with_borrow_mut(|asked| asked.insert(name));
@@ -90,7 +91,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     /// Like [`Fields::get`], but does not count as reading the field: for fields that are only
     /// refused.
     ///
-    /// # Errors 400 if the field is given twice.
+    /// # Errors
+    /// 400 if the field is given twice.
     pub(super) fn find(
         &self,
         name: &'static str,
@@ -106,7 +108,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// A number within `range`.
     ///
-    /// # Errors 400 with the range and the value.
+    /// # Errors
+    /// 400 with the range and the value.
     pub fn number(
         &self,
         name: &'static str,
@@ -124,7 +127,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// A whole number within `range`.
     ///
-    /// # Errors 400 with the range and the value.
+    /// # Errors
+    /// 400 with the range and the value.
     pub fn integer(
         &self,
         name: &'static str,
@@ -144,7 +148,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// `true` or `false`.
     ///
-    /// # Errors 400 with the value.
+    /// # Errors
+    /// 400 with the value.
     pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| wrong(name, "true or false", &value))
@@ -152,7 +157,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// A string.
     ///
-    /// # Errors 400 with the value.
+    /// # Errors
+    /// 400 with the value.
     pub fn string(&self, name: &'static str) -> Result<Option<String>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| wrong(name, "a string", &value))?;
@@ -161,7 +167,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
     /// An object.
     ///
-    /// # Errors 400 with the value.
+    /// # Errors
+    /// 400 with the value.
     pub fn object(&self, name: &'static str) -> Result<Option<Fields<'tape, 'input>>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;
@@ -171,7 +178,8 @@ impl<'tape, 'input> Fields<'tape, 'input> {
 
 /// The objects of an array.
 ///
-/// # Errors 400 if it is not an array of objects, or has more than `most` elements.
+/// # Errors
+/// 400 if it is not an array of objects, or has more than `most` elements.
 pub fn objects<'tape, 'input>(
     name: &'static str,
     value: &Value<'tape, 'input>,
@@ -191,7 +199,8 @@ pub fn objects<'tape, 'input>(
 
 /// Copies a value out of the body, with its fields in their order.
 ///
-/// # Errors 400 if it is nested deeper than [`JSON_DEPTH_MAX`].
+/// # Errors
+/// 400 if it is nested deeper than [`JSON_DEPTH_MAX`].
 pub fn keep(name: &'static str, value: &Value<'_, '_>) -> Result<serde_json::Value, ApiError> {
     keep_at(value, 0).ok_or_else(|| {
         ApiError::field(name, format!("{name} nests deeper than {JSON_DEPTH_MAX} levels"))

@@ -160,7 +160,8 @@ pub struct Urgency {
 
 /// Reads `priority` and `timeout_ms`.
 ///
-/// # Errors 400 with the range and the value.
+/// # Errors
+/// 400 with the range and the value.
 pub fn read_urgency(fields: &Fields<'_, '_>) -> Result<Urgency, ApiError> {
     let priorities = -i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX);
     let priority = fields.integer("priority", priorities)?.unwrap_or(0) as i32; // in range
@@ -196,7 +197,8 @@ impl Prompt {
 /// Reads `prompt`: a string; an array of token ids and strings, which form one prompt; or an array
 /// of such prompts.
 ///
-/// # Errors 400 if it is missing, empty or of another form.
+/// # Errors
+/// 400 if it is missing, empty or of another form.
 pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     read_prompt_list("prompt", PROMPTS_MAX, fields)
 }
@@ -204,7 +206,8 @@ pub fn read_prompts(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
 /// Reads prompts from the field `name`. Bounds their number, and the number of texts between token
 /// ids.
 ///
-/// # Errors 400 if it is missing, empty or of another form.
+/// # Errors
+/// 400 if it is missing, empty or of another form.
 pub fn read_prompt_list(
     name: &'static str,
     most: usize,
@@ -251,7 +254,8 @@ const FORMS: &str =
 
 /// Reads a text that is not empty.
 ///
-/// # Errors 400 for an empty text.
+/// # Errors
+/// 400 for an empty text.
 pub fn read_text(name: &'static str, text: &str) -> Result<Prompt, ApiError> {
     if text.is_empty() { Err(empty(name)) } else { Ok(Prompt::Text(text.to_owned())) }
 }
@@ -298,7 +302,8 @@ fn non_empty(tokens: &mut Vec<TokenId>) -> Option<Vec<TokenId>> {
 /// Reads the sampling fields that OpenAI's API, llama-server and vLLM share. A field that is absent
 /// keeps the dialect's default.
 ///
-/// # Errors 400 for a value of the wrong type or out of range.
+/// # Errors
+/// 400 for a value of the wrong type or out of range.
 pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Sampling, ApiError> {
     let number = |name, range, default: f32| {
         Ok(fields.number(name, range)?.map_or(default, |value| value as f32))
@@ -378,14 +383,16 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 
 /// Refuses a known but unsupported field that asks for something, rather than ignoring it.
 ///
-/// # Errors 400 that names the field.
+/// # Errors
+/// 400 that names the field.
 pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
     refuse(fields, UNSUPPORTED)
 }
 
 /// Refuses these fields, unless they have their harmless value.
 ///
-/// # Errors 400 that names the field.
+/// # Errors
+/// 400 that names the field.
 pub fn refuse(
     fields: &Fields<'_, '_>,
     unsupported: &[(&'static str, &str)],
@@ -405,7 +412,8 @@ pub fn refuse(
 
 /// Reads `max_completion_tokens` (OpenAI's newer name) or `max_tokens`, 1 or more.
 ///
-/// # Errors 400 for a value of the wrong type or out of range.
+/// # Errors
+/// 400 for a value of the wrong type or out of range.
 pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
     let range = 1..=SEQUENCE_TOKENS_MAX as i64;
     let newer = fields.integer("max_completion_tokens", range.clone())?;
@@ -425,14 +433,16 @@ fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
 
 /// Reads `seed`, any whole number. A negative one (llama-server's -1) draws a seed.
 ///
-/// # Errors 400 for a value of the wrong type.
+/// # Errors
+/// 400 for a value of the wrong type.
 pub fn read_seed(fields: &Fields<'_, '_>) -> Result<Option<u64>, ApiError> {
     Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.and_then(|seed| u64::try_from(seed).ok()))
 }
 
 /// Reads stop strings: one string, or an array of them.
 ///
-/// # Errors 400 for another form, an empty string, or too many or too long strings.
+/// # Errors
+/// 400 for another form, an empty string, or too many or too long strings.
 pub fn read_stop_list(
     name: &'static str,
     fields: &Fields<'_, '_>,

@@ -60,7 +60,8 @@ pub enum ChatError {
 impl ChatModel {
     /// A model with this template. `bos` and `eos` are the texts of its tokens.
     ///
-    /// # Errors The template's mistake.
+    /// # Errors
+    /// The template's mistake.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         let template = ChatTemplate::new(source, bos, eos)?;
         Ok(Self {
@@ -75,7 +76,8 @@ impl ChatModel {
     /// Renders the prompt of a conversation. `token` finds the token whose text is exactly the
     /// argument; the grammar of tool calls needs it.
     ///
-    /// # Errors See [`ChatError`].
+    /// # Errors
+    /// See [`ChatError`].
     pub fn prompt(
         &self,
         conversation: &Conversation,

@@ -65,7 +65,8 @@ impl ChatTemplate {
     /// Compiles a template. `bos` and `eos` are the texts of the model's tokens; empty if the model
     /// has none.
     ///
-    /// # Errors The mistake in the source, and its line.
+    /// # Errors
+    /// The mistake in the source, and its line.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         if source.len() > CHAT_TEMPLATE_BYTES_MAX {
             return Err(TemplateError::Large { bytes: source.len() });
@@ -102,7 +103,8 @@ impl ChatTemplate {
 
     /// Renders the prompt of a conversation, at most [`TEXT_BYTES_MAX`] bytes.
     ///
-    /// # Errors If the template refuses the conversation or fails.
+    /// # Errors
+    /// If the template refuses the conversation or fails.
     pub fn render(&self, chat: &Chat) -> Result<String, TemplateError> {
         let template = self.template();
         let context = self.context(chat);

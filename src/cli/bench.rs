@@ -21,7 +21,8 @@ enum BenchCommand {
 
 /// Runs `corelane bench`.
 ///
-/// # Errors A sentence that says what went wrong.
+/// # Errors
+/// A sentence that says what went wrong.
 pub fn run(args: &BenchArgs) -> Result<(), String> {
     match &args.command {
         BenchCommand::Serve(args) => serve::run(args),

@@ -105,7 +105,8 @@ impl LadderArgs {
 
 /// Runs the ladder and shows the result.
 ///
-/// # Errors A sentence, if a rung did not run or a file could not be written.
+/// # Errors
+/// A sentence, if a rung did not run or a file could not be written.
 pub fn run(args: &LadderArgs) -> Result<(), String> {
     let ladder = args.ladder()?;
     let bar = ProgressBar::new((ladder.rounds * ladder.rungs.len()) as u64);

@@ -133,7 +133,8 @@ impl SynthArgs {
 
 /// Runs `corelane model`.
 ///
-/// # Errors A sentence for the user.
+/// # Errors
+/// A sentence for the user.
 pub fn run(args: &ModelArgs) -> Result<(), String> {
     let ModelCommand::Synth(args) = &args.command;
     let request = args.request();

@@ -67,7 +67,8 @@ impl Compiler {
     /// A compiler for a model's vocabulary. For a large vocabulary this takes a while (llguidance
     /// walks all of it for each of its slices) and some tens of megabytes.
     ///
-    /// # Errors If the vocabulary has no end token, or exceeds llguidance's tables.
+    /// # Errors
+    /// If the vocabulary has no end token, or exceeds llguidance's tables.
     pub fn new(vocab: &Vocab) -> Result<Self, String> {
         let n_tokens = TokenId::try_from(vocab.n_tokens()).map_err(|error| error.to_string())?;
         let words = (0..n_tokens).map(|token| vocab.bytes_of(token).to_vec()).collect();
@@ -76,7 +77,8 @@ impl Compiler {
 
     /// A compiler for tokens with these bytes. Control tokens have none.
     ///
-    /// # Errors As [`Compiler::new`].
+    /// # Errors
+    /// As [`Compiler::new`].
     pub fn of_words(mut words: Vec<Vec<u8>>, end_tokens: &[TokenId]) -> Result<Self, String> {
         let count = words.len();
         let in_range =
@@ -104,7 +106,8 @@ impl Compiler {
 
     /// Compiles a constraint, or finds it in the cache.
     ///
-    /// # Errors The mistake and its place, or the bound that was exceeded.
+    /// # Errors
+    /// The mistake and its place, or the bound that was exceeded.
     pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
         if let Some(at) = self.cached.iter().position(|(cached, _)| cached == constraint) {
             let entry = self.cached.remove(at);

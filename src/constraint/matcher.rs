@@ -35,7 +35,8 @@ impl Matcher {
 
     /// Sets the logits of forbidden tokens to negative infinity. At least one token remains.
     ///
-    /// # Panics If the number of logits differs from the vocabulary's tokens.
+    /// # Panics
+    /// If the number of logits differs from the vocabulary's tokens.
     pub fn mask(&mut self, logits: &mut [f32]) {
         assert_eq!(logits.len(), self.tokens.count, "a logit for each token");
         let allowed = if self.is_over() { None } else { self.allowed() };
@@ -45,7 +46,8 @@ impl Matcher {
 
     /// Appends a token to the text. After the end, tokens are ignored.
     ///
-    /// # Errors If the constraint does not allow the token, or llguidance fails.
+    /// # Errors
+    /// If the constraint does not allow the token, or llguidance fails.
     pub fn push(&mut self, token: TokenId) -> Result<(), String> {
         if self.is_over() {
             return Ok(());

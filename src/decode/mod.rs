@@ -168,9 +168,9 @@ impl<B: Backend> DecodeLane<B> {
 
     /// Runs a batch, and fills in its answers.
     ///
-    /// # Panics If the batch breaks an invariant: a row of a sequence that does not hold its slot,
-    /// or a row at another position than the next. Both are bugs of corelane. The message has both
-    /// numbers.
+    /// # Panics
+    /// If the batch breaks an invariant: a row of a sequence that does not hold its slot, or a row
+    /// at another position than the next. Both are bugs of corelane. The message has both numbers.
     pub fn step(&mut self, batch: &mut Batch) {
         for slot in &batch.clears {
             self.backend.truncate(*slot, Position(0));

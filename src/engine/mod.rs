@@ -100,7 +100,8 @@ impl Engine {
 
     /// Admits all sequences of a job, or none.
     ///
-    /// # Errors 429 if the queue is full, with a `Retry-After`.
+    /// # Errors
+    /// 429 if the queue is full, with a `Retry-After`.
     pub fn submit(&mut self, job: Job, now: Micros) -> Result<SharedExchange, ApiError> {
         let Job { id, sequences, choices, stops, markers, prompt_tokens, reply, .. } = job;
         let arrived = sequences.len();
@@ -194,7 +195,8 @@ impl Engine {
 
     /// Compares the books with each other. For tests.
     ///
-    /// # Panics If they disagree.
+    /// # Panics
+    /// If they disagree.
     pub fn check(&self) {
         self.scheduler.check();
         assert_eq!(self.spare.len() + self.pipeline.in_flight(), BATCHES, "a batch is lost");

@@ -62,7 +62,8 @@ impl BodyReader {
     /// the rest belongs to the next request. Until then, the caller passes the rest again with more
     /// bytes after it.
     ///
-    /// # Errors If the framing is invalid or the body too large.
+    /// # Errors
+    /// If the framing is invalid or the body too large.
     pub fn feed(&mut self, input: &[u8]) -> Result<usize, HttpError> {
         let mut at = 0;
         loop {

@@ -60,8 +60,9 @@ pub enum Framing {
 /// Reads a head from the start of `bytes`. Returns the head and its length in bytes, or `None` if
 /// it is incomplete.
 ///
-/// # Errors If the bytes are not a head, or it is too large. A well-formed head that contradicts
-/// itself or asks for too much has a [`Head::fault`] instead.
+/// # Errors
+/// If the bytes are not a head, or it is too large. A well-formed head that contradicts itself or
+/// asks for too much has a [`Head::fault`] instead.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];

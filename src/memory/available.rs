@@ -1,4 +1,4 @@
-//! How much memory there is, and how large a KV cache fits into it.
+//! Finds out how much memory there is, and the size of a KV cache that fits.
 
 use std::fs;
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::path::Path;
 use crate::limits::{CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::types::ModelInfo;
 
-/// Tokens of context for each sequence where the user does not say.
+/// Tokens of context for each sequence, if the user sets none.
 const USUAL_SEQUENCE_TOKENS: u32 = 2048;
 
-/// The KV cache's size in tokens: what was `asked` for, or what `slots` requests
-/// of usual length need, as far as `available_bytes` go.
+/// Chooses the KV cache's size in tokens: the size `asked` for, or the usual size for `slots`
+/// requests if that fits into `available_bytes`.
 ///
-/// The weights are in memory already, so they are not among the `available_bytes`. Set
-/// aside first: the logits and the token history of each slot, and a tenth for
-/// llama.cpp's compute buffers and the rest.
+/// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
+/// logits and the token history of each slot, and a tenth for llama.cpp's compute buffers and
+/// everything else.
 ///
 /// # Errors
-/// A sentence with what is needed, what there is, and what would fit.
+/// A sentence with the memory needed, the memory available, and a size that would fit.
 pub fn choose_context(
     asked: Option<u32>,
     slots: u32,
@@ -50,8 +50,8 @@ pub fn choose_context(
     Ok(tokens)
 }
 
-/// What this process may still use: `MemAvailable`, or less where a control
-/// group says so. No bound where the kernel does not tell.
+/// The memory this process may still use: `MemAvailable`, or less if a control group limits it. No
+/// bound if the kernel does not report it.
 pub fn available_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -65,9 +65,9 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least that is left in this process's control group or one above it. Cached pages of
-/// files count as left: the kernel drops them first, and a model's file that has just been
-/// read is among them. Knows version 2 (`0::/path`) and the memory controller of version 1.
+/// The least memory left in this process's control group or a parent. Cached pages of files count
+/// as left, for the kernel drops them first; a model's file that was just read is among them.
+/// Supports version 2 (`0::/path`) and the memory controller of version 1.
 fn group_available(groups: &str, root: &Path) -> Option<u64> {
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let mut least = None;
@@ -82,7 +82,7 @@ fn group_available(groups: &str, root: &Path) -> Option<u64> {
             _ => continue,
         };
         let folder = root.join(path.trim_start_matches('/'));
-        // Inside a container the path may not be visible; the root then is ours.
+        // Inside a container the path may not be visible; then the root is our group.
         for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
             if let (Some(max), Some(used)) = (number(&folder.join(max)), number(&folder.join(used)))
             {
@@ -95,7 +95,7 @@ fn group_available(groups: &str, root: &Path) -> Option<u64> {
     least
 }
 
-/// The bytes of a control group's `memory.stat` that are of files.
+/// Bytes of file pages in a control group's `memory.stat`.
 fn cached(stat: &str, prefix: &str) -> u64 {
     let of = |line: &str, name: &str| {
         line.strip_prefix(prefix)?.strip_prefix(name)?.trim().parse::<u64>().ok()
@@ -104,7 +104,7 @@ fn cached(stat: &str, prefix: &str) -> u64 {
     stat.lines().filter_map(files).sum()
 }
 
-/// Bytes in GiB, for people.
+/// Converts bytes to GiB.
 pub fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }

@@ -1,9 +1,8 @@
-//! Memory: how much there is ([`available_bytes`], [`choose_context`]), and the counting
-//! allocator, which proves that the steady state allocates nothing.
+//! Memory: the memory available ([`available_bytes`], [`choose_context`]), and an allocator that
+//! counts, which shows that running steps allocate nothing.
 //!
-//! The binary and the allocation tests install [`CountingAllocator`] as the
-//! global allocator. It adds one thread-local increment to each allocation,
-//! so each lane can read what it allocated itself.
+//! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
+//! allocation increments a thread-local counter, so each lane can read its own count.
 
 mod available;
 
@@ -12,7 +11,7 @@ pub use available::{available_bytes, choose_context, gib};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system allocator, counting allocations for each thread.
+/// The system allocator, with a count of allocations for each thread.
 pub struct CountingAllocator;
 
 thread_local! {
@@ -20,31 +19,31 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Rust heap allocations (and reallocations) that this thread has made.
+/// The number of Rust heap allocations (and reallocations) that this thread has made.
 ///
-/// Always 0 when [`CountingAllocator`] is not the global allocator. llama.cpp
-/// allocates through the C runtime and is not counted.
+/// Always 0 if [`CountingAllocator`] is not the global allocator. llama.cpp allocates through the C
+/// runtime and is not counted.
 pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
 }
 
 fn count() {
-    // `try_with`: a thread that is being torn down may still allocate.
+    // `try_with`, because a thread that is being torn down may still allocate.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
-// SAFETY: every call is forwarded unchanged to `System`, which upholds the
-// contract; counting touches only a thread-local integer.
+// SAFETY: every call is forwarded unchanged to `System`, which upholds the contract. Counting
+// touches only a thread-local integer.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's contract for `layout` is passed on.
+        // SAFETY: the caller upholds the contract for `layout`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract for `layout`.
         unsafe { System.alloc_zeroed(layout) }
     }
 

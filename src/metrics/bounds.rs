@@ -1,11 +1,10 @@
 //! The bounds of the histograms. Times are in microseconds.
 //!
-//! What vLLM measures, too, has vLLM's bounds, so that its dashboards read
-//! ours (`vllm/v1/metrics/loggers.py`). In the others no bound is exactly 1 or
-//! 10 µs: OpenMetrics wants these written 1e-06 and 1e-05, and the library
-//! that writes ours says 0.000001.
+//! Values that vLLM measures, too, have vLLM's bounds (`vllm/v1/metrics/loggers.py`), so that its
+//! dashboards work. No other bound is exactly 1 or 10 µs: OpenMetrics wants those written as 1e-06
+//! and 1e-05, but the library writes 0.000001.
 
-/// From the request to its first token. vLLM's.
+/// From the request to its first token; vLLM's bounds.
 pub const TTFT_US: [u64; 22] = [
     1_000,
     5_000,
@@ -31,13 +30,13 @@ pub const TTFT_US: [u64; 22] = [
     2_560_000_000,
 ];
 
-/// Between two tokens. vLLM's.
+/// Between two tokens; vLLM's bounds.
 pub const ITL_US: [u64; 19] = [
     10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000,
     1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 20_000_000, 40_000_000, 80_000_000,
 ];
 
-/// A request's whole time, and its parts. vLLM's.
+/// A request's whole time, and its parts; vLLM's bounds.
 pub const REQUEST_US: [u64; 21] = [
     300_000,
     500_000,
@@ -62,7 +61,7 @@ pub const REQUEST_US: [u64; 21] = [
     7_680_000_000,
 ];
 
-/// The bubble: fine where it should be (20 µs), and where it may be (200 µs).
+/// The bubble. The bounds are fine around its target (20 µs) and its limit (200 µs).
 pub const BUBBLE_US: [u64; 32] = [
     2, 3, 4, 6, 8, 12, 16, 20, 25, 30, 40, 50, 60, 80, 100, 120, 150, 200, 250, 300, 400, 600,
     1_000, 2_000, 4_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000,
@@ -74,11 +73,11 @@ pub const STEP_US: [u64; 22] = [
     100_000, 150_000, 200_000, 300_000, 500_000, 1_000_000, 2_000_000, 5_000_000,
 ];
 
-/// Choosing the tokens of one step.
+/// Sampling the tokens of one step.
 pub const SAMPLE_US: [u64; 13] =
     [5, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
 
-/// One tick of the front lane, which should stay below a millisecond.
+/// One tick of the front lane. It should stay below a millisecond.
 pub const TICK_US: [u64; 12] = [2, 5, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 100_000];
 
 /// Reading and tokenising one long body.
@@ -88,5 +87,5 @@ pub const PREPARE_US: [u64; 10] =
 /// Rows of one step.
 pub const ROWS: [u64; 13] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 
-/// Steps already in flight when one more is planned.
+/// Steps in flight when one more is planned.
 pub const STEPS_IN_FLIGHT: [u64; 2] = [0, 1];

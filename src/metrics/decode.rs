@@ -1,39 +1,38 @@
-//! What the decode lane counts.
+//! The decode lane's metrics.
 
 use super::bounds::{BUBBLE_US, ROWS, SAMPLE_US, STEP_US};
 use super::histogram::Histogram;
 use super::value::Counter;
 
-/// Written by the decode lane, once a step.
+/// Written by the decode lane once per step.
 #[derive(Debug)]
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct DecodeMetrics {
-    /// The bubble before each step, in microseconds: how long the lane had
-    /// work and was neither inside the model nor sampling. From the later of
-    /// the end of the step before and the moment this step's work existed, to
-    /// the start of the model. Work that continues a sequence existed when the
-    /// step before ended; other work, when the front lane sent it.
+    /// The bubble before each step, in microseconds: the time in which the lane had work, but was
+    /// neither inside the model nor sampling. It ends at the start of the model. It starts when the
+    /// previous step ended or when this step's work existed, whichever is later. Work that
+    /// continues a sequence existed when the previous step ended. Other work existed when the front
+    /// lane sent it.
     pub bubble_us: Histogram<{ BUBBLE_US.len() }>,
-    /// Inside the model, in microseconds a step; the count is that of steps.
+    /// Time inside the model, in microseconds per step. The count is the number of steps.
     pub step_us: Histogram<{ STEP_US.len() }>,
-    /// Choosing tokens, in microseconds a step.
+    /// Time of sampling, in microseconds per step.
     pub sample_us: Histogram<{ SAMPLE_US.len() }>,
     /// Rows of a step that continue a text.
     pub decode_rows: Histogram<{ ROWS.len() }>,
-    /// Rows of a step that are prompt.
+    /// Rows of a step that compute a prompt.
     pub prefill_rows: Histogram<{ ROWS.len() }>,
-    /// Steps and their time, by the number of rows.
+    /// Steps and their time, by number of rows.
     pub by_rows: [RowClass; ROW_CLASSES.len()],
-    /// Rows planned for sequences that had ended in the step before.
+    /// Rows planned for sequences that ended in the previous step.
     pub rows_dropped: Counter,
     /// Steps that the model could not run.
     pub steps_failed: Counter,
-    /// Rust heap allocations of the lane since it runs steps.
+    /// Rust heap allocations of the lane since its first step.
     pub allocations: Counter,
 }
 
-/// Steps of about so many rows: the last number of rows that belongs to the
-/// class, and its name.
+/// Classes of steps by their number of rows: the largest number in the class, and its name.
 pub const ROW_CLASSES: [(u64, &str); 8] = [
     (1, "1"),
     (4, "2-4"),
@@ -48,14 +47,14 @@ pub const ROW_CLASSES: [(u64, &str); 8] = [
 /// Steps of one class.
 #[derive(Debug, Default)]
 pub struct RowClass {
-    /// How many.
+    /// Their number.
     pub steps: Counter,
     /// Their time inside the model, in microseconds.
     pub time_us: Counter,
 }
 
 impl DecodeMetrics {
-    /// The class of a step of so many rows.
+    /// The class of a step with this many rows.
     pub fn class(&self, rows: u64) -> &RowClass {
         &self.by_rows[ROW_CLASSES.partition_point(|(last, _)| *last < rows)]
     }

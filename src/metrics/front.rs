@@ -1,4 +1,4 @@
-//! What the front lane counts.
+//! The front lane's metrics.
 
 use super::bounds::{ITL_US, REQUEST_US, STEPS_IN_FLIGHT, TICK_US, TTFT_US};
 use super::histogram::Histogram;
@@ -7,45 +7,44 @@ use super::value::{Counter, Gauge};
 
 /// Written by the front lane.
 ///
-/// A **request** here is a sequence, as in vLLM: an HTTP request with three
-/// prompts is three.
+/// A **request** here is a sequence, as in vLLM: an HTTP request with three prompts counts three.
 #[derive(Debug)]
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct FrontMetrics {
     state: Gauge,
-    /// Client connections that are open.
+    /// Open client connections.
     pub connections: Gauge,
-    /// Connections closed unanswered, because too many were open.
+    /// Connections closed without an answer, because too many were open.
     pub connections_dropped: Counter,
     /// HTTP responses.
     pub responses: Responses,
 
-    /// Sequences that hold a slot.
+    /// Sequences in a slot.
     pub running: Gauge,
-    /// Sequences that wait for one.
+    /// Sequences waiting for a slot.
     pub waiting: Gauge,
-    /// KV cells in use. Sequences that share a beginning have the same cells for it.
+    /// KV cells in use. Sequences with a common prefix share its cells.
     pub kv_tokens_used: Gauge,
-    /// KV cells that hold what nobody runs on, and somebody may begin with.
+    /// KV cells kept for reuse, which no running sequence needs.
     pub kv_tokens_kept: Gauge,
-    /// KV cells that there are, in tokens.
+    /// All KV cells, in tokens.
     pub kv_tokens_capacity: Gauge,
-    /// Steps in flight whenever another one was sent.
+    /// Steps in flight whenever another step was sent.
     pub steps_in_flight: Histogram<{ STEPS_IN_FLIGHT.len() }>,
 
-    /// Prompt tokens of requests whose prompts were computed.
+    /// Prompt tokens of the requests whose prompts were computed.
     pub prompt_tokens: Counter,
     /// Tokens generated, end-of-generation tokens included.
     pub generation_tokens: Counter,
-    /// Prompt tokens that were found in the KV cache.
+    /// Prompt tokens found in the KV cache.
     pub cached_tokens: Counter,
-    /// Prompt tokens that were computed, those of preempted sequences again.
+    /// Prompt tokens computed. Tokens of preempted sequences count again.
     pub prefilled_tokens: Counter,
-    /// Tokens that the KV cache kept, and that gave way.
+    /// Tokens evicted from the KV cache.
     pub evicted_tokens: Counter,
-    /// Sequences that lost their slot, and went back to the queue.
+    /// Sequences that lost their slot and went back to the queue.
     pub preemptions: Counter,
-    /// Sequences that began again after a step that failed.
+    /// Sequences that started again after a failed step.
     pub retries: Counter,
     /// How requests ended.
     pub finished: Finished,
@@ -57,12 +56,11 @@ pub struct FrontMetrics {
     pub ttft_us: Histogram<{ TTFT_US.len() }>,
     /// Between two tokens of one request, in microseconds.
     pub itl_us: Histogram<{ ITL_US.len() }>,
-    /// From the HTTP request's head to the last token, in microseconds, of
-    /// requests that came to their end.
+    /// From the HTTP request's head to the last token, in microseconds. Counts only requests that
+    /// finished.
     pub e2el_us: Histogram<{ REQUEST_US.len() }>,
 
-    /// One tick: what came back from the decode lane, and the next plan, in
-    /// microseconds.
+    /// One tick, in microseconds: handling results of the decode lane and planning the next step.
     pub tick_us: Histogram<{ TICK_US.len() }>,
     /// Rust heap allocations of the lane; 0 without the counting allocator.
     pub allocations: Counter,
@@ -73,24 +71,24 @@ pub struct FrontMetrics {
 pub struct Finished {
     /// The model ended the text, or a stop string did.
     pub stop: Counter,
-    /// As many tokens as were asked for.
+    /// The text reached its limit of tokens.
     pub length: Counter,
-    /// The client left.
+    /// The client disconnected.
     pub abort: Counter,
-    /// Their time was over.
+    /// The time limit passed.
     pub timeout: Counter,
-    /// We failed.
+    /// corelane failed.
     pub error: Counter,
 }
 
-/// Whether requests are served.
+/// Whether the server accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not yet: the model is being loaded.
+    /// Not yet: the model is loading.
     Loading,
-    /// Yes.
+    /// It does.
     Ready,
-    /// Not any more.
+    /// Not any more: it is shutting down.
     Draining,
 }
 
@@ -125,7 +123,7 @@ impl FrontMetrics {
         }
     }
 
-    /// Whether requests are served now.
+    /// Whether the server accepts requests.
     pub fn state(&self) -> State {
         match self.state.get() {
             0 => State::Loading,
@@ -134,7 +132,7 @@ impl FrontMetrics {
         }
     }
 
-    /// Tells whether requests are served. For the front lane alone.
+    /// Sets whether the server accepts requests. For the front lane only.
     pub fn set_state(&self, state: State) {
         self.state.set(state as u64);
     }

@@ -1,12 +1,12 @@
-//! How often a value fell between which bounds.
+//! A histogram that one lane writes and others read.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A histogram over whole numbers (microseconds, rows) with fixed bounds.
+/// A histogram of whole numbers (microseconds, rows) with fixed bounds.
 ///
-/// **Invariant:** one thread writes; a value costs a search of the bounds, two
-/// plain loads and two plain stores.
+/// **Invariant:** one thread writes. A value costs a search of the bounds, two plain loads and two
+/// plain stores.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     bounds: &'static [u64; N],
@@ -17,8 +17,8 @@ pub struct Histogram<const N: usize> {
 }
 
 impl<const N: usize> Histogram<N> {
-    /// An empty histogram. A value falls into the first bucket whose bound is
-    /// not below it; `bounds` ascend.
+    /// An empty histogram with ascending `bounds`. A value falls into the first bucket whose bound
+    /// is at least the value.
     pub fn new(bounds: &'static [u64; N]) -> Self {
         assert!(bounds.is_sorted_by(|a, b| a < b), "bounds ascend");
         Self {
@@ -29,7 +29,7 @@ impl<const N: usize> Histogram<N> {
         }
     }
 
-    /// Counts a value. For the writer alone.
+    /// Counts a value. For the writer only.
     pub fn observe(&self, value: u64) {
         let index = self.bounds.partition_point(|bound| *bound < value);
         let bucket = self.buckets.get(index).unwrap_or(&self.beyond);
@@ -47,17 +47,16 @@ impl<const N: usize> Histogram<N> {
         self.counts().map(|(_, count)| count).sum()
     }
 
-    /// The bounds, each with the number of values in its bucket; `None` is the
-    /// bucket without a bound. Does not allocate.
+    /// The bounds, each with the number of values in its bucket. `None` is the bucket without a
+    /// bound. Does not allocate.
     pub fn counts(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let bounds = self.bounds.iter().map(|bound| Some(*bound)).chain([None]);
         let buckets = self.buckets.iter().chain([&self.beyond]);
         bounds.zip(buckets.map(|bucket| bucket.load(Ordering::Relaxed)))
     }
 
-    /// What it holds now. Each bucket is read once and the count is their sum,
-    /// so these agree; [`HistogramSnapshot::sum`] is read apart from them, and
-    /// may differ by a value that was being counted.
+    /// The current contents. Each bucket is read once and the count is their sum, so these agree.
+    /// [`HistogramSnapshot::sum`] is read separately, and may differ by a value being counted.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let buckets: Vec<u64> = self.counts().map(|(_, count)| count).collect();
         let count = buckets.iter().sum();
@@ -65,12 +64,12 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// What a histogram held at one moment, or between two.
+/// The contents of a histogram at one moment, or the difference of two moments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// The upper bounds, ascending, each part of its bucket.
+    /// The upper bounds, ascending. A bound belongs to its bucket.
     pub bounds: &'static [u64],
-    /// Values in each bucket, and beyond the last: one more than bounds.
+    /// Values in each bucket, and above the last bound: one element more than `bounds`.
     pub buckets: Vec<u64>,
     /// The sum of the values.
     pub sum: u64,
@@ -79,7 +78,7 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    /// What came between `earlier` and this, two snapshots of one histogram.
+    /// The values between two snapshots of one histogram: `earlier` and this one.
     pub fn since(&self, earlier: &Self) -> Self {
         assert_eq!(self.bounds, earlier.bounds, "two snapshots of the same histogram");
         let pairs = self.buckets.iter().zip(&earlier.buckets);
@@ -91,10 +90,9 @@ impl HistogramSnapshot {
         }
     }
 
-    /// The value below which the share `q` (0 to 1) of all values lies, as
-    /// Prometheus' `histogram_quantile` has it: linear within the bucket, whose
-    /// lower bound is 0 for the first; the last bound for what lies beyond it.
-    /// `None` without values.
+    /// The value below which a fraction `q` (0 to 1) of all values lies. Computed as Prometheus'
+    /// `histogram_quantile` does: linear within a bucket. The first bucket starts at 0. Values
+    /// above the last bound count as that bound. `None` without values.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         assert!((0.0..=1.0).contains(&q), "a quantile lies between 0 and 1, not at {q}");
         if self.count == 0 {
@@ -113,7 +111,7 @@ impl HistogramSnapshot {
         Some(lower as f64)
     }
 
-    /// The mean of the values; `None` without any.
+    /// The mean of the values; `None` without values.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
@@ -149,8 +147,7 @@ mod tests {
         assert_eq!(snapshot.quantile(0.75), Some(15.0));
         assert_eq!(snapshot.quantile(1.0), Some(20.0));
         assert_eq!(snapshot.mean(), Some(8.0));
-        // Empty buckets are passed over; what lies beyond the last bound is
-        // only known to do so.
+        // Empty buckets are skipped. Values above the last bound count as that bound.
         assert_eq!(of(&[50, 50]).snapshot().quantile(0.5), Some(60.0));
         assert_eq!(of(&[500]).snapshot().quantile(0.5), Some(100.0));
         assert_eq!(of(&[]).snapshot().quantile(0.5), None);
@@ -168,7 +165,7 @@ mod tests {
         assert_eq!(histogram.count(), 6);
     }
 
-    /// A reader beside the writer never sees a count that goes back.
+    /// A concurrent reader never sees a count go down.
     #[test]
     fn a_snapshot_may_be_taken_at_any_time() {
         let histogram = std::sync::Arc::new(of(&[]));

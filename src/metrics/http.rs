@@ -1,15 +1,15 @@
-//! HTTP responses by path and status.
+//! Counts HTTP responses by path and status.
 
 use super::value::Counter;
 
-/// The statuses that are sent. Any other would be counted as 0.
+/// The statuses that the server sends. Any other would count as 0.
 const STATUSES: [u16; 19] =
     [200, 204, 400, 401, 404, 405, 408, 413, 415, 417, 429, 431, 500, 501, 502, 503, 504, 505, 0];
 
-/// The name under which unknown and unreadable paths are counted.
+/// The name for unknown and unreadable paths.
 const OTHER: &str = "other";
 
-/// Why requests are refused, a word for each class of status.
+/// Reasons of refusals: one word for each class of status.
 pub const REASONS: [&str; 10] = [
     "bad_request",
     "unauthorized",
@@ -23,7 +23,7 @@ pub const REASONS: [&str; 10] = [
     "failed",
 ];
 
-/// The reason in [`REASONS`] that a status stands for; `None` for a success.
+/// The reason of a status, from [`REASONS`]; `None` for a success.
 pub fn reason(status: u16) -> Option<&'static str> {
     match status {
         ..=399 => None,
@@ -40,14 +40,14 @@ pub fn reason(status: u16) -> Option<&'static str> {
     }
 }
 
-/// How many responses of each status each path had.
+/// The number of responses by path and status.
 #[derive(Debug)]
 pub struct Responses {
-    paths: Box<[Path]>, // the last counts whatever is not known
+    paths: Box<[Path]>, // the last one counts unknown paths
 }
 
 #[derive(Debug)]
-#[repr(align(128))] // nothing of another lane's in the same cache lines
+#[repr(align(128))] // shares no cache line with another lane's data
 struct Path {
     name: &'static str,
     counts: [Counter; STATUSES.len()],
@@ -59,7 +59,7 @@ impl Responses {
         Self { paths: paths.into_iter().chain([OTHER]).map(path).collect() }
     }
 
-    /// Counts a response. For the writer alone.
+    /// Counts a response. For the writer only.
     pub fn count(&self, path: &str, status: u16) {
         let known = self.paths.iter().find(|known| known.name == path);
         let Some(path) = known.or(self.paths.last()) else { return };
@@ -67,7 +67,7 @@ impl Responses {
         path.counts[index.unwrap_or(STATUSES.len() - 1)].increment();
     }
 
-    /// All counts, as path, status and number.
+    /// All counts: path, status and number.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u16, u64)> {
         self.paths.iter().flat_map(|path| {
             let counts = STATUSES.iter().zip(&path.counts);
@@ -75,7 +75,7 @@ impl Responses {
         })
     }
 
-    /// Responses to one path, with whatever status.
+    /// Responses to one path with any status.
     pub fn of_path(&self, path: &str) -> u64 {
         self.counts().filter(|(name, ..)| *name == path).map(|(.., count)| count).sum()
     }

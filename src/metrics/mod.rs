@@ -1,14 +1,13 @@
-//! What the lanes count: always on, read by the ops lane and by benchmarks.
+//! The metrics of all lanes. They are always on. The ops lane and the benchmarks read them.
 //!
-//! [`Metrics`] has a part for each lane that writes. Nothing is sent: a writer
-//! stores into its own cache lines, a reader loads from them.
+//! Each lane writes its own part of [`Metrics`]. Nothing is sent: a writer stores into its own
+//! cache lines, a reader loads from them.
 //!
-//! **Invariant:** a value has one writer, so writing it takes plain loads and
-//! stores, allocates nothing and locks nothing.
-//! **Invariant:** readers change nothing. A scrape costs a writer at most the
+//! **Invariant:** a value has one writer. Writing takes plain loads and stores, and neither
+//! allocates nor locks. **Invariant:** readers change nothing. A scrape costs a writer at most the
 //! cache misses of fetching its lines back.
 //!
-//! What happened between two moments, in a benchmark:
+//! A benchmark takes the difference of two moments:
 //!
 //! ```
 //! # let metrics = corelane::metrics::Metrics::default();
@@ -38,9 +37,9 @@ pub use value::{Counter, Gauge};
 
 use crate::clock::Clock;
 
-/// Everything that is counted, and the clock that all lanes share.
+/// All metrics, and the clock that all lanes share.
 pub struct Metrics {
-    /// The one clock: times that travel between lanes are read from it.
+    /// The common clock: times that travel between lanes are read from it.
     pub clock: Clock,
     /// Written by the front lane.
     pub front: FrontMetrics,
@@ -52,7 +51,7 @@ pub struct Metrics {
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
-/// What the prepare lane counts.
+/// The prepare lane's metrics.
 #[derive(Debug)]
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct PrepareMetrics {
@@ -61,7 +60,7 @@ pub struct PrepareMetrics {
 }
 
 impl Metrics {
-    /// All at zero. Responses are counted by path; `paths` are the known ones.
+    /// Metrics at zero. Responses are counted by path; `paths` are the known ones.
     pub fn new(clock: Clock, paths: impl IntoIterator<Item = &'static str>) -> Self {
         Self {
             clock,
@@ -73,28 +72,27 @@ impl Metrics {
         }
     }
 
-    /// The name of the model that is served, once it is loaded.
+    /// The name of the model, once it is loaded.
     pub fn model(&self) -> Option<&str> {
         self.model.get().map(|(name, _)| name.as_str())
     }
 
-    /// The kernels that multiply with its weights, once it is loaded.
+    /// The kernels of products with the weights, once the model is loaded.
     pub fn kernels(&self) -> Option<&'static str> {
         self.model.get().map(|(_, kernels)| *kernels)
     }
 
-    /// Names the model and its kernels. The first names stay.
+    /// Sets the names of the model and its kernels. Later calls change nothing.
     pub fn set_model(&self, name: &str, kernels: &'static str) {
         self.model.get_or_init(|| (name.to_owned(), kernels));
     }
 
-    /// Log lines that were dropped because the log was not written fast enough;
-    /// `None` when nobody told how to learn it.
+    /// Log lines lost because the log was written too slowly; `None` if no counter was set.
     pub fn log_lines_lost(&self) -> Option<u64> {
         self.log_lines_lost.get().map(|count| count())
     }
 
-    /// Tells how to learn the number of lost log lines. The first way stays.
+    /// Sets the counter of lost log lines. Later calls change nothing.
     pub fn set_log_lines_lost(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
         self.log_lines_lost.get_or_init(|| Box::new(count));
     }
@@ -117,7 +115,7 @@ impl fmt::Debug for Metrics {
 mod tests {
     use super::*;
 
-    /// What one lane writes shares no cache line with what another writes.
+    /// Values of different lanes share no cache line.
     #[test]
     fn lanes_write_to_cache_lines_of_their_own() {
         assert_eq!(align_of::<FrontMetrics>(), 128);

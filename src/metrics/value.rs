@@ -1,26 +1,26 @@
-//! A number that one lane writes and anybody reads.
+//! Numbers that one lane writes and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows.
 ///
-/// **Invariant:** one thread writes. So a write is a plain load and a plain
-/// store, and no locked instruction.
+/// **Invariant:** one thread writes. So a write is a plain load and a plain store, without a locked
+/// instruction.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts one. For the writer alone.
+    /// Adds 1. For the writer only.
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// Counts `n`. For the writer alone.
+    /// Adds `n`. For the writer only.
     pub fn add(&self, n: u64) {
         self.0.store(self.get().wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Takes over a total that is counted elsewhere. For the writer alone.
+    /// Sets the count to a total counted elsewhere. For the writer only.
     pub fn advance_to(&self, total: u64) {
         assert!(total >= self.get(), "a counter went from {} to {total}", self.get());
         self.0.store(total, Ordering::Relaxed);
@@ -32,17 +32,17 @@ impl Counter {
     }
 }
 
-/// A number that goes up and down. The same invariant holds.
+/// A number that goes up and down. One thread writes it.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Sets it. For the writer alone.
+    /// Sets the value. For the writer only.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Its value now.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! One attention through ggml, by our kernels or by its own: to check the former before they
-//! are trusted, to test them and to measure them.
+//! Computes one attention through ggml, with corelane's kernels or ggml's. Used to check our
+//! kernels before they are trusted, to test them and to measure them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,37 +10,37 @@ use llama_cpp_sys_2 as sys;
 use super::ggml::{Pool, new_context, quantise};
 use crate::kernels::{InstructionSet, ggml};
 
-/// The sizes of an attention, and how it is computed.
+/// The sizes and options of an attention.
 #[derive(Clone, Debug)]
 pub struct AttentionSizes {
-    /// ggml's number of the type of cached keys, and of values.
+    /// ggml's type numbers of the cached keys and the cached values.
     pub cached: [u32; 2],
     /// Heads of the queries.
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Heads of the keys and values.
     pub kv_heads: usize,
-    /// Numbers of a query and of a key.
+    /// Length of a query and of a key.
     pub key_numbers: usize,
-    /// Numbers of a value.
+    /// Length of a value.
     pub value_numbers: usize,
     /// Rows of queries in each stream.
     pub rows: usize,
     /// Cells of each stream.
     pub cells: usize,
-    /// KV caches that are computed together.
+    /// KV caches computed together.
     pub streams: usize,
-    /// Products of queries and keys are multiplied with it.
+    /// Factor of the products of queries and keys.
     pub scale: f32,
-    /// ALiBi's; 0 without it.
+    /// The slope bound of ALiBi; 0 without ALiBi.
     pub max_bias: f32,
-    /// Scores are limited to this size; 0 where they are not.
+    /// The bound of scores; 0 for none.
     pub softcap: f32,
-    /// Layers: attentions one after the other, each with keys and values of its own, so that
-    /// they come from memory as in a step of a model.
+    /// Attentions computed one after the other. Each has keys and values of its own, so that they
+    /// come from memory, as in a step of a model.
     pub layers: usize,
 }
 
-/// Numbers for an attention.
+/// The input of an attention.
 #[derive(Clone, Debug)]
 pub struct AttentionInput {
     /// `[streams, rows, heads, key_numbers]`
@@ -51,48 +51,48 @@ pub struct AttentionInput {
     pub values: Vec<f32>,
     /// `[streams, rows, cells]`
     pub mask: Vec<f32>,
-    /// `[heads]`, or nothing.
+    /// `[heads]`, or empty.
     pub sinks: Vec<f32>,
 }
 
-/// An attention, ready to be computed any number of times.
+/// An attention that can be computed any number of times.
 pub struct AttentionGraph {
     context: *mut sys::ggml_context,
     buffer: sys::ggml_backend_buffer_t,
     backend: sys::ggml_backend_t,
-    /// The backend computes with its threads.
+    /// The backend uses its threads.
     _pool: Rc<Pool>,
     graph: *mut sys::ggml_cgraph,
-    /// Of the last layer.
+    /// The output of the last layer.
     output: *mut sys::ggml_tensor,
 }
 
-/// Layers of one graph, at most.
+/// Most layers in one graph.
 pub const LAYERS_MAX: usize = 256;
 
 impl AttentionGraph {
     /// Makes the tensors.
     ///
     /// # Panics
-    /// When ggml has no memory, or the input has other sizes.
+    /// If ggml has no memory, or the input's sizes differ from `sizes`.
     pub fn new(sizes: &AttentionSizes, input: &AttentionInput, pool: &Rc<Pool>) -> Self {
         let s = sizes;
         assert!((1..=LAYERS_MAX).contains(&s.layers), "{} layers", s.layers);
-        // Sizes of memory.
+        // The casts are of sizes that fit in memory.
         let [heads, kv_heads, rows, cells, streams] =
             [s.heads, s.kv_heads, s.rows, s.cells, s.streams].map(|size| size as i64);
         let [key_numbers, value_numbers] = [s.key_numbers, s.value_numbers].map(|size| size as i64);
         let mask: Vec<u16> = input.mask.iter().map(|value| half(*value)).collect();
-        // SAFETY: a sequence of calls as ggml documents it: tensors in a context without
-        // memory, then a buffer for them. Every result that may be null is checked. The
-        // tensors live as long as their context, the buffer as long as `self`.
+        // SAFETY: the calls follow ggml's documentation: tensors in a context without memory, then
+        // a buffer for them. Every result that may be null is checked. The tensors live as long as
+        // their context, the buffer as long as `self`.
         unsafe {
             let context = new_context(10 * s.layers + 8);
             let new = |of, sizes: [i64; 4]| {
                 let [a, b, c, d] = sizes;
                 sys::ggml_new_tensor_4d(context, of, a, b, c, d)
             };
-            // `[..., heads, rows, numbers]` from `[..., rows, heads, numbers]`.
+            // From `[..., rows, heads, numbers]` to `[..., heads, rows, numbers]`.
             let by_head = |tensor| sys::ggml_permute(context, tensor, 0, 2, 1, 3);
             let queries = new(sys::GGML_TYPE_F32, [key_numbers, heads, rows, streams]);
             let of_mask = new(sys::GGML_TYPE_F16, [cells, rows, 1, streams]);
@@ -148,9 +148,9 @@ impl AttentionGraph {
         assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
     }
 
-    /// The last run's output: `[streams, rows, heads, value_numbers]`.
+    /// The output of the last run: `[streams, rows, heads, value_numbers]`.
     pub fn output(&self) -> Vec<f32> {
-        // SAFETY: the tensor has memory, and as many bytes as are asked for.
+        // SAFETY: the tensor has memory, and exactly as many bytes as are read.
         unsafe {
             let bytes = sys::ggml_nbytes(self.output);
             let mut output = vec![0.0; bytes / size_of::<f32>()];
@@ -162,7 +162,7 @@ impl AttentionGraph {
 
 impl Drop for AttentionGraph {
     fn drop(&mut self) {
-        // SAFETY: made in `new` and freed once, users first.
+        // SAFETY: both were made in `new` and are freed once, users first.
         unsafe {
             sys::ggml_backend_free(self.backend);
             sys::ggml_backend_buffer_free(self.buffer);
@@ -171,13 +171,13 @@ impl Drop for AttentionGraph {
     }
 }
 
-/// A float in 16 bits.
+/// Converts to 16 bits.
 fn half(value: f32) -> u16 {
-    // SAFETY: a plain function.
+    // SAFETY: the function has no preconditions.
     unsafe { sys::ggml_fp32_to_fp16(value) }
 }
 
-/// Small attentions by our kernels are those of llama.cpp, but for rounding.
+/// Whether small attentions by our kernels equal llama.cpp's, except for rounding.
 pub(super) fn is_right(set: InstructionSet) -> bool {
     [sys::GGML_TYPE_F16, sys::GGML_TYPE_Q8_0].into_iter().all(|cached| is_right_for(set, cached))
 }
@@ -198,7 +198,7 @@ fn is_right_for(set: InstructionSet, cached: u32) -> bool {
         layers: 1,
     };
     let wave = |count: usize, step: f32| (0..count).map(|i| (i as f32 * step).sin()).collect();
-    // The first rows decode, the others are of a prompt.
+    // The first rows are of decoding, the others of a prompt.
     let sees = |i: usize| match i / sizes.cells {
         row @ ..2 => i % 2 == row,
         row => i % sizes.cells < 300 + row,
@@ -217,6 +217,6 @@ fn is_right_for(set: InstructionSet, cached: u32) -> bool {
         graph.output()
     };
     let (ours, theirs) = (of(Some(set)), of(None));
-    // Averages of numbers below 1, of which both round a part to 8 or 16 bits.
+    // Averages of numbers below 1; both sides round some of them to 8 or 16 bits.
     ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 0.05)
 }

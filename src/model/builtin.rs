@@ -1,5 +1,5 @@
-//! The model inside the binary: trained here, for first runs, tests and demos.
-//! `tools/builtin-model/README.md` is its card.
+//! The model inside the binary, for first runs, tests and demos. It was trained for corelane;
+//! `tools/builtin-model/README.md` describes it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 /// The GGUF file.
 pub const GGUF: &[u8] = include_bytes!("builtin/builtin.gguf");
 
-/// The file, in memory, under a path that llama.cpp can open.
+/// The file in memory, under a path that llama.cpp can open.
 pub struct Image {
     file: File,
 }
@@ -20,7 +20,7 @@ impl Image {
     /// Copies the model into an anonymous file.
     ///
     /// # Errors
-    /// When the kernel gives no memory file.
+    /// If the kernel refuses a memory file.
     pub fn new() -> io::Result<Self> {
         let mut file = File::from(memfd_create("corelane-builtin.gguf", MemfdFlags::CLOEXEC)?);
         file.write_all(GGUF)?;

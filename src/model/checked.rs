@@ -1,4 +1,5 @@
-//! Checks the kernels before they are trusted: small products and attentions, against llama.cpp's.
+//! Checks our kernels before they are trusted: compares small products and attentions with
+//! llama.cpp's.
 
 use std::sync::OnceLock;
 
@@ -7,9 +8,9 @@ use llama_cpp_sys_2 as sys;
 use super::{attentions, products};
 use crate::kernels::{Choice, InstructionSet, ggml};
 
-/// The instruction set of our kernels, if they are wanted and compute right: the first time
-/// they are wanted in this process, small products are compared with llama.cpp's. If one is
-/// wrong, that is logged, and llama.cpp's kernels are used from then on.
+/// Returns the instruction set of our kernels if `choice` asks for them and they compute correctly.
+/// The first call in a process compares small products with llama.cpp's. If one is wrong, this is
+/// logged, and llama.cpp's kernels are used from then on.
 pub(super) fn kernels(choice: Choice) -> Option<InstructionSet> {
     static WORKS: OnceLock<bool> = OnceLock::new();
     let wanted = choice.instruction_set()?;

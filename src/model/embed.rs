@@ -1,5 +1,5 @@
-//! llama.cpp as a maker of embeddings: a context of its own, which holds nothing
-//! between two calls.
+//! Computes embeddings with llama.cpp, in a context of its own. The context keeps nothing between
+//! two calls.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::{DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{Pooling, Position, SlotId, TokenId};
 
-/// See the module's description.
+/// A model's context for embeddings.
 pub struct Embedder {
     context: *mut sys::llama_context,
     threadpool: *mut sys::ggml_threadpool,
     n_embd: usize,
     rows: RowArrays,
-    /// Tokens that one call takes.
+    /// Most tokens of one call.
     rows_max: usize,
-    /// Texts that one call takes.
+    /// Most texts of one call.
     texts_max: usize,
     attention: Option<InstructionSet>,
     /// The context points into the model.
@@ -27,13 +27,12 @@ pub struct Embedder {
 }
 
 impl Embedder {
-    /// Makes the context and its thread pool, and pins the calling thread, which
-    /// must be the one that will compute. `config` says how many tokens and texts
-    /// one call may have: its `ubatch_rows`, since a text is computed at once (some models
-    /// look at what follows, too), and `slots`.
+    /// Makes the context and its thread pool, and pins the calling thread, which must be the one
+    /// that computes. `config.ubatch_rows` bounds the tokens of one call, for a text is computed at
+    /// once (in some models a token also depends on later ones). `config.slots` bounds its texts.
     ///
     /// # Errors
-    /// A sentence that says what could not be had.
+    /// A sentence that names the missing resource.
     pub fn new(
         model: Arc<LlamaModel>,
         pooling: Pooling,
@@ -64,12 +63,12 @@ impl Embedder {
         })
     }
 
-    /// The vectors of these texts, each of `n_embd` numbers and of length 1, as many
-    /// texts at once as fit. Between two calls of the model it asks whether they are still
-    /// wanted, and gives up where they are not.
+    /// Computes the vectors of `texts`: `n_embd` numbers each, of length 1. Each call of the model
+    /// takes as many texts as fit. Between two calls it asks `is_wanted`, and stops if it returns
+    /// false.
     ///
     /// # Errors
-    /// When the model could not run them.
+    /// If the model could not run the texts.
     pub fn embed(
         &mut self,
         texts: &[Box<[TokenId]>],
@@ -112,8 +111,8 @@ impl Embedder {
         let rows: Vec<DecodeRow> = tokens.map(row).collect();
         let batch = self.rows.fill(&rows);
         ggml::use_attention(self.attention);
-        // SAFETY: the context is live and used by this thread alone; the batch points
-        // into arrays of `self`. A model without a cache has no memory to clear.
+        // SAFETY: the context is live and only this thread uses it; the batch points into arrays of
+        // `self`. A model without a cache has no memory to clear.
         let code = unsafe {
             let memory = sys::llama_get_memory(self.context);
             if !memory.is_null() {
@@ -125,8 +124,8 @@ impl Embedder {
             return Err(StepError::Failed(code));
         }
         for slot in 0..texts.len() {
-            // SAFETY: the last call ran this sequence and pooled it, so that there are
-            // `n_embd` numbers, which stay where they are until the next call.
+            // SAFETY: the last call ran this sequence and pooled it. So there are `n_embd` numbers,
+            // which stay in place until the next call.
             let vector = unsafe {
                 let vector = sys::llama_get_embeddings_seq(self.context, slot as i32); // below texts_max
                 assert!(!vector.is_null(), "a pooled sequence has a vector");
@@ -138,7 +137,7 @@ impl Embedder {
     }
 }
 
-/// The same direction, of length 1; what has no length stays as it is.
+/// Scales a vector to length 1. A zero vector stays zero.
 fn normalised(vector: &[f32]) -> Vec<f32> {
     let square: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     let scale = if square > 0.0 { 1.0 / square.sqrt() } else { 1.0 };

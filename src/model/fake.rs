@@ -1,10 +1,9 @@
-//! A model without weights, for tests: deterministic, microseconds a step,
-//! and strict about how it is used.
+//! A model without weights, for tests: deterministic, microseconds per step, and strict about its
+//! use.
 //!
-//! The next token follows from a hash of all tokens before it, so a sequence's text
-//! depends on its own prompt alone. [`continuation`] computes the same text
-//! without slots, batches or positions; whatever the scheduler does to a
-//! sequence, the two must agree.
+//! The next token is a hash of all tokens before it. So a sequence's text depends only on its own
+//! prompt, and [`continuation`] can compute it without slots, batches or positions. Whatever the
+//! scheduler does to a sequence, both must agree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,47 +13,47 @@ use super::{Backend, DecodeRow, StepError};
 use crate::random::mix;
 use crate::types::{Position, SlotId, TokenId};
 
-/// Tokens of the fake vocabulary: one for each byte, and [`END`].
+/// The fake vocabulary: one token for each byte, and [`END`].
 pub const N_VOCAB: usize = 257;
 /// The end-of-generation token.
 pub const END: TokenId = 256;
 
-/// How a fake model behaves.
+/// The behaviour of a fake model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FakeOptions {
-    /// One row in so many is followed by [`END`]; 0 never ends.
+    /// One row in this many is followed by [`END`]; 0 means never.
     pub end_one_in: u64,
-    /// How long a step takes, at least.
+    /// The least time of a step.
     pub step: Duration,
-    /// One step in so many fails; 0 never fails.
+    /// One step in this many fails; 0 means never.
     pub fail_one_in: u64,
-    /// And so many more right behind it.
+    /// The number of further failures right after it.
     pub fail_more: u64,
-    /// It cannot forget a part of a sequence, as recurrent models cannot.
+    /// It cannot forget a part of a sequence, like recurrent models.
     pub forgets_whole: bool,
-    /// One step in so many hangs until it is given up; 0 never does.
+    /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
-    /// And so many more right behind it.
+    /// The number of further hangs right after it.
     pub hang_more: u64,
-    /// And it cannot be given up.
+    /// A hang ignores the abort flag.
     pub hangs_for_good: bool,
-    /// One step in so many panics; 0 never does.
+    /// One step in this many panics; 0 means never.
     pub panic_one_in: u64,
-    /// Bytes that it says whole, one such after another, and none of them empty; `None`
-    /// says printable ASCII.
+    /// Texts that it writes as wholes, one after another; none is empty. `None` writes printable
+    /// ASCII.
     pub phrases: Option<&'static [&'static [u8]]>,
 }
 
-/// How far a sequence is.
+/// The state of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tail {
-    /// Of all its tokens.
+    /// The hash of all its tokens.
     hash: u64,
-    /// The cell of its last token: a number that no other token gets.
+    /// The cell of its last token; no other token has this number.
     cell: u64,
-    /// The phrase that comes or goes on.
+    /// The current phrase.
     phrase: usize,
-    /// Bytes of it that have been said.
+    /// Bytes of the phrase already written.
     said: usize,
 }
 
@@ -70,7 +69,7 @@ impl Tail {
         Self { hash, phrase: (hash % phrases.len() as u64) as usize, said: 0, ..self }
     }
 
-    /// The token that follows.
+    /// The next token.
     fn next(self, options: &FakeOptions) -> TokenId {
         let Self { hash, phrase, said, .. } = self;
         if options.end_one_in != 0 && (hash >> 32).is_multiple_of(options.end_one_in) {
@@ -87,19 +86,19 @@ impl Tail {
 pub struct FakeModel {
     options: FakeOptions,
     steps: u64,
-    /// Cells that were written so far.
+    /// Cells written so far.
     cells: u64,
     context_tokens: usize,
-    slots: Box<[Vec<Tail>]>, // [slots][tokens]: how it goes on after each token
+    slots: Box<[Vec<Tail>]>, // [slots][tokens]: the state after each token
     logits: Box<[f32]>,      // [rows_max, N_VOCAB]
-    sampled: Box<[bool]>,    // [rows_max]: which rows of the last step have logits
+    sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
     abort: Arc<AtomicBool>,
 }
 
 impl FakeModel {
-    /// A model with `slots` slots, `context_tokens` cells shared by them, and
-    /// steps of at most `rows_max` rows.
+    /// A model with `slots` slots that share `context_tokens` cells, and with steps of at most
+    /// `rows_max` rows.
     pub fn new(slots: usize, context_tokens: usize, rows_max: usize, options: FakeOptions) -> Self {
         Self {
             options,
@@ -114,28 +113,28 @@ impl FakeModel {
         }
     }
 
-    /// A step that hangs looks at this flag.
+    /// Makes steps that hang watch this flag.
     pub fn with_abort(self, abort: Arc<AtomicBool>) -> Self {
         Self { abort, ..self }
     }
 
-    /// The next step fails like this, after some of its rows were stored, as a real
-    /// one may.
+    /// Makes the next step fail with this error. As in a real model, some of its rows may be
+    /// stored.
     pub fn fail_next(&mut self, error: StepError) {
         self.fails_next = Some(error);
     }
 
-    /// Steps that it was asked to run.
+    /// The number of steps so far.
     pub fn calls(&self) -> u64 {
         self.steps
     }
 
-    /// Tokens held by one slot.
+    /// Tokens in one slot.
     pub fn tokens_in(&self, slot: SlotId) -> usize {
         self.slots[slot.index()].len()
     }
 
-    /// Cells in use: one for each token of a slot; copies of a beginning share theirs.
+    /// Cells in use: one for each token of a slot. Copies of a prefix share cells.
     pub fn tokens_held(&self) -> usize {
         let mut cells: Vec<u64> = self.slots.iter().flatten().map(|tail| tail.cell).collect();
         cells.sort_unstable();
@@ -170,7 +169,7 @@ impl Backend for FakeModel {
         let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
         let tokens: usize = self.slots.iter().map(Vec::len).sum();
-        // Counting cells takes long, and only shared ones make a difference.
+        // Only shared cells change the result, and counting them is slow.
         if tokens + rows.len() > self.context_tokens
             && self.tokens_held() + rows.len() > self.context_tokens
         {
@@ -216,13 +215,13 @@ impl Backend for FakeModel {
     }
 }
 
-/// What a [`FakeModel`] continues `prompt` with, greedily: at most `max`
-/// tokens, the last of them [`END`] if it ends by itself.
+/// The greedy continuation of `prompt`: at most `max` tokens, the last of which is [`END`] if the
+/// text ends by itself.
 pub fn continuation(prompt: &[TokenId], max: usize, end_one_in: u64) -> Vec<TokenId> {
     continuation_with(&FakeOptions { end_one_in, ..FakeOptions::default() }, prompt, max)
 }
 
-/// The same, of one that behaves as told.
+/// Like [`continuation`], for a model with these options.
 pub fn continuation_with(options: &FakeOptions, prompt: &[TokenId], max: usize) -> Vec<TokenId> {
     let absorb = |tail: Tail, token: &TokenId| tail.absorb(*token, options);
     let mut tail = prompt.iter().fold(Tail::default(), absorb);
@@ -238,7 +237,7 @@ pub fn continuation_with(options: &FakeOptions, prompt: &[TokenId], max: usize) 
     tokens
 }
 
-/// The running hash with one more token.
+/// The hash after one more token.
 fn absorb(hash: u64, token: TokenId) -> u64 {
     mix(hash ^ u64::from(token.cast_unsigned()))
 }

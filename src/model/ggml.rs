@@ -1,4 +1,4 @@
-//! ggml without a model: its threads, its contexts, its quantised types.
+//! ggml without a model: threads, contexts and quantised types.
 
 use std::ptr;
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use llama_cpp_sys_2 as sys;
 
 use super::library;
 
-/// Threads that compute products. They poll between two products, so products that are
-/// measured against each other share them.
+/// A pool of compute threads. They poll between two products, so products that are compared by time
+/// must share one pool.
 pub struct Pool {
     threadpool: *mut sys::ggml_threadpool,
     threads: i32,
 }
 
 impl Pool {
-    /// Starts `threads` threads, the calling one counted. With `pinned`, thread `i` is pinned
-    /// to core `i`, and the calling one stays pinned to core 0.
+    /// Starts `threads` threads, including the calling one. With `pinned`, thread `i` is pinned to
+    /// core `i`, and the calling thread stays pinned to core 0.
     ///
     /// # Panics
-    /// When the system gives no threads.
+    /// If the system refuses threads.
     pub fn new(threads: usize, pinned: bool) -> Rc<Self> {
         library::start();
         let threads = i32::try_from(threads).expect("a few threads");
@@ -37,7 +37,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Lets a backend of ggml's compute with these threads. It keeps a pointer to the pool.
+    /// Makes a backend of ggml use these threads. The backend keeps a pointer to the pool.
     pub(super) unsafe fn give_to(&self, backend: sys::ggml_backend_t) {
         // SAFETY: the caller's backend is alive, and is freed before the pool.
         unsafe {
@@ -49,12 +49,12 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; whoever computed with it kept it alive.
+        // SAFETY: made in `new`; every backend that used it also kept it alive.
         unsafe { sys::ggml_threadpool_free(self.threadpool) };
     }
 }
 
-/// A context for the descriptions of `tensors` tensors; buffers have their data.
+/// A context for the descriptions of `tensors` tensors. Their data lies in buffers.
 pub(super) fn new_context(tensors: usize) -> *mut sys::ggml_context {
     // SAFETY: plain calls; the result is checked.
     unsafe {
@@ -69,14 +69,14 @@ pub(super) fn new_context(tensors: usize) -> *mut sys::ggml_context {
     }
 }
 
-/// Quantises rows of `columns` numbers to the bytes of a GGUF file, with ggml's own code.
+/// Quantises rows of `columns` numbers to the bytes of a GGUF file, with ggml's code.
 ///
 /// # Panics
-/// When there are no whole rows, or the type cannot be quantised without statistics.
+/// If a row is incomplete, or the type needs statistics for quantising.
 pub fn quantise(ggml_type: u32, columns: usize, weights: &[f32]) -> Vec<u8> {
     assert!(weights.len().is_multiple_of(columns), "whole rows of {columns}");
-    let (rows, row) = (weights.len() / columns, columns as i64); // sizes of memory
-    // SAFETY: the output has as many bytes as ggml says that a row takes, times the rows.
+    let (rows, row) = (weights.len() / columns, columns as i64); // sizes that fit in memory
+    // SAFETY: the output has one row's bytes, as ggml states them, for each row.
     unsafe {
         let mut bytes = vec![0; sys::ggml_row_size(ggml_type, row) * rows];
         let to = bytes.as_mut_ptr().cast();
@@ -86,12 +86,12 @@ pub fn quantise(ggml_type: u32, columns: usize, weights: &[f32]) -> Vec<u8> {
     }
 }
 
-/// The weights of whole rows as a GGUF file has them, by ggml's own code.
+/// Dequantises whole rows of a GGUF file, with ggml's code.
 ///
 /// # Panics
-/// When there are no whole rows.
+/// If a row is incomplete.
 pub fn dequantise(ggml_type: u32, columns: usize, weights: &[u8]) -> Vec<f32> {
-    // SAFETY: each row has as many bytes as ggml says, and room for its numbers.
+    // SAFETY: each row has the bytes that ggml states, and room for its numbers.
     unsafe {
         let row_bytes = sys::ggml_row_size(ggml_type, columns as i64);
         assert!(weights.len().is_multiple_of(row_bytes), "whole rows of {columns}");

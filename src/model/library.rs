@@ -1,4 +1,4 @@
-//! llama.cpp as a library: started once, with its log sent to `tracing`.
+//! Starts llama.cpp once, and sends its log to `tracing`.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
@@ -9,14 +9,14 @@ use llama_cpp_sys_2 as sys;
 
 use crate::kernels::ggml;
 
-/// Starts llama.cpp, once in a process, with its log sent to `tracing`.
+/// Starts llama.cpp, once per process.
 pub(super) fn start() -> &'static LlamaBackend {
     static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
     BACKEND.get_or_init(|| {
-        // SAFETY: the callback has the type that llama.cpp asks for, uses no
-        // user data, and lives as long as the process.
+        // SAFETY: the callback has the type that llama.cpp expects, takes no user data, and lives
+        // as long as the process.
         unsafe { sys::llama_log_set(Some(on_llama_log), std::ptr::null_mut()) };
-        // SAFETY: nothing of llama.cpp runs before this, and this runs once.
+        // SAFETY: no code of llama.cpp ran before this, and this runs once.
         unsafe { ggml::install() };
         LlamaBackend::init().expect("nothing else in this process starts llama.cpp")
     })
@@ -25,14 +25,14 @@ pub(super) fn start() -> &'static LlamaBackend {
 thread_local! {
     /// The last error line that llama.cpp logged on this thread.
     static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
-    /// Who else is told what llama.cpp logs on this thread.
+    /// Receives the lines that llama.cpp logs on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
 type Listener = Box<dyn FnMut(&str)>;
 
-/// Runs `work`, which calls llama.cpp, and tells `listener` every line that it
-/// logs meanwhile on this thread: of some calls there is no other progress.
+/// Runs `work`, which calls llama.cpp, and passes every line logged on this thread meanwhile to
+/// `listener`. For some calls this is the only sign of progress.
 pub(super) fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOnce() -> T) -> T {
     LAST_ERROR.take();
     LISTENER.set(Some(Box::new(listener)));
@@ -41,19 +41,18 @@ pub(super) fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOn
     result
 }
 
-/// Forgets the last error, so that a later one is told apart.
+/// Forgets the last error, so that the next one is known to be new.
 pub(super) fn forget_error() {
     LAST_ERROR.take();
 }
 
-/// `": <what llama.cpp said last>"`, or nothing when it said nothing.
+/// `": <llama.cpp's last error>"`, or nothing without an error.
 pub(super) fn last_error() -> String {
     let message = LAST_ERROR.take();
     if message.is_empty() { message } else { format!(": {message}") }
 }
 
-/// llama.cpp's log goes to `tracing` at debug level: what matters of it is
-/// reported by whoever called it, as an error.
+/// Logs llama.cpp's lines at debug level. Callers report its failures as errors of their own.
 unsafe extern "C" fn on_llama_log(
     level: sys::ggml_log_level,
     text: *const c_char,
@@ -62,7 +61,7 @@ unsafe extern "C" fn on_llama_log(
     if text.is_null() {
         return;
     }
-    // SAFETY: llama.cpp passes a NUL-terminated string that lives during the call.
+    // SAFETY: llama.cpp passes a NUL-terminated string that lives until the call returns.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let text = text.trim();
     if text.is_empty() {

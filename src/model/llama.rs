@@ -1,8 +1,8 @@
-//! llama.cpp as a [`Backend`]: one context, its pinned thread pool, and the
-//! arrays of its batch, allocated once.
+//! llama.cpp as a [`Backend`]: one context, its pinned thread pool, and the arrays of its batch,
+//! allocated once.
 //!
-//! The context is made through `llama-cpp-sys-2`, because `llama-cpp-2` wraps
-//! neither the thread pool nor the bound on outputs.
+//! It makes the context through `llama-cpp-sys-2`: `llama-cpp-2` has neither the thread pool nor
+//! the bound on outputs.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -16,27 +16,27 @@ use super::{Backend, DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
 
-/// How to make a context.
+/// The parameters of a context.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
     /// KV cells of all slots together.
     pub context_tokens: u32,
-    /// Sequences at once.
+    /// Sequences that run at once.
     pub slots: u32,
-    /// Rows of one step.
+    /// Most rows of one step.
     pub step_rows: u32,
-    /// Rows that llama.cpp computes at once (`n_ubatch`).
+    /// Most rows that llama.cpp computes at once (`n_ubatch`).
     pub ubatch_rows: u32,
-    /// One compute thread is pinned to each. The thread that makes the context
-    /// is pinned to the last of them.
+    /// The cores of the compute threads, one thread each. The thread that makes the context is
+    /// pinned to the last one.
     pub decode_cores: Vec<usize>,
-    /// How eagerly idle compute threads poll for work, 0 to 100.
+    /// How long idle compute threads poll for work, 0 (not at all) to 100.
     pub poll: u32,
-    /// How the KV cache is laid out.
+    /// The layout of the KV cache.
     pub cache: CacheLayout,
-    /// The instruction set of our attention; llama.cpp's computes it with `None`.
+    /// The instruction set of our attention; `None` uses llama.cpp's.
     pub attention: Option<InstructionSet>,
-    /// Set from outside to give up the step that runs.
+    /// Set by another thread to abort the running step.
     pub abort: Arc<AtomicBool>,
 }
 
@@ -46,13 +46,13 @@ pub struct LlamaDecoder {
     memory: sys::llama_memory_t,
     threadpool: *mut sys::ggml_threadpool,
     n_vocab: usize,
-    /// One KV cache for all sequences.
+    /// Whether all sequences share one KV cache.
     unified: bool,
-    /// Sequences with different counts of rows run together as well as others.
+    /// Whether sequences with different numbers of rows run together at full speed.
     ragged: bool,
     rows: RowArrays,
     attention: Option<InstructionSet>,
-    /// llama.cpp looks at it between two operations.
+    /// llama.cpp checks it between two operations.
     abort: Arc<AtomicBool>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
@@ -69,21 +69,19 @@ pub(super) struct RowArrays {
 }
 
 impl LlamaDecoder {
-    /// Makes the context and its thread pool, and pins the calling thread,
-    /// which must be the one that will decode.
+    /// Makes the context and its thread pool, and pins the calling thread, which must be the one
+    /// that decodes.
     ///
     /// # Errors
-    /// A sentence that says what could not be had.
+    /// A sentence that names the missing resource.
     pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
         let context = new_context(&model, config, |params| {
-            // Only one row of each sequence is ever sampled. Without this bound
-            // llama.cpp reserves logits for every row: 300 MB at 512 rows of
-            // 151,936 tokens.
+            // At most one row of each sequence is sampled. Without this bound llama.cpp reserves
+            // logits for every row: 300 MB for 512 rows and 151,936 tokens.
             params.n_outputs_max = config.slots;
-            // With a cache for each sequence, llama.cpp splits a step where the ids of
-            // its sequences have a gap, and in two where their row counts differ. With
-            // one for all, each row looks at the cells of all sequences to find its
-            // own, which costs more (perf/cache.py measures it).
+            // With one cache per sequence, llama.cpp splits a step where its sequences' ids have a
+            // gap or their row counts differ. With one cache for all, each row searches the cells
+            // of all sequences, which costs more (perf/cache.py measures it).
             params.kv_unified = config.cache.unified;
         })?;
         let threadpool = new_threadpool(config)?;
@@ -95,13 +93,13 @@ impl LlamaDecoder {
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
-        // With one cache for all, llama.cpp splits no step, unless sequences have states.
+        // With one cache for all, llama.cpp splits a step only if sequences have states.
         let ragged = unified && !model.is_recurrent() && !model.is_hybrid();
         if config.attention.is_some() {
             ggml::reserve_attention(config.ubatch_rows as usize, config.context_tokens as usize);
         }
         let abort = config.abort.clone();
-        // SAFETY: the flag is alive as long as the context: `abort` holds it.
+        // SAFETY: the flag lives as long as the context: `abort` holds it.
         unsafe {
             let flag = Arc::as_ptr(&abort).cast_mut().cast();
             sys::llama_set_abort_callback(context, Some(is_aborted), flag);
@@ -121,14 +119,14 @@ impl LlamaDecoder {
     }
 }
 
-/// A context of a model; `adjust` has the last word on its parameters.
+/// Makes a context of a model; `adjust` may change any parameter.
 pub(super) fn new_context(
     model: &Arc<LlamaModel>,
     config: &ContextConfig,
     adjust: impl FnOnce(&mut sys::llama_context_params),
 ) -> Result<*mut sys::llama_context, String> {
     let n_threads = config.decode_cores.len();
-    // SAFETY: plain data out, no preconditions.
+    // SAFETY: returns plain data; no preconditions.
     let mut params = unsafe { sys::llama_context_default_params() };
     params.n_ctx = config.context_tokens;
     params.n_batch = config.step_rows;
@@ -145,10 +143,10 @@ pub(super) fn new_context(
     };
     params.no_perf = true;
     adjust(&mut params);
-    // SAFETY: LlamaModel is a transparent wrapper around the pointer (both types
-    // are `repr(transparent)`, and the size is asserted below). The caller keeps
-    // the model for as long as the context. Contexts of one model are not made in
-    // parallel: each lane is waited for before the next one starts.
+    // SAFETY: LlamaModel is a transparent wrapper around the pointer (both types are
+    // `repr(transparent)`, and the size is asserted below). The caller keeps the model as long as
+    // the context. Contexts of one model are not made in parallel: each lane is waited for before
+    // the next one starts.
     let context = unsafe {
         const _: () = assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>());
         let model: *mut sys::llama_model =
@@ -166,9 +164,9 @@ pub(super) fn new_context(
     Ok(context)
 }
 
-/// What llama.cpp asks between two operations of a step.
+/// llama.cpp calls this between two operations of a step.
 unsafe extern "C" fn is_aborted(flag: *mut c_void) -> bool {
-    // SAFETY: the flag that `LlamaDecoder::new` set, which outlives the context.
+    // SAFETY: `LlamaDecoder::new` set this flag, which outlives the context.
     unsafe { (*flag.cast::<AtomicBool>()).load(Ordering::Relaxed) }
 }
 
@@ -183,7 +181,7 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 
 pub(super) fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_threadpool, String> {
     let n_threads = config.decode_cores.len();
-    // SAFETY: plain data out; the count is at most GGML_MAX_N_THREADS.
+    // SAFETY: returns plain data; the count is at most GGML_MAX_N_THREADS.
     let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
     for core in &config.decode_cores {
         params.cpumask[*core] = true; // below 512, checked in placement.rs
@@ -208,11 +206,11 @@ impl Backend for LlamaDecoder {
     }
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
-        self.abort.store(false, Ordering::Relaxed); // meant for the step before
+        self.abort.store(false, Ordering::Relaxed); // an abort of an earlier step must not hit this one
         let batch = self.rows.fill(rows);
         ggml::use_attention(self.attention);
-        // SAFETY: the context is live and used by this thread alone; the batch
-        // points into arrays of `self`, of which `n_tokens` entries are filled.
+        // SAFETY: the context is live and only this thread uses it. The batch points into arrays of
+        // `self`, of which the first `n_tokens` entries are filled.
         match unsafe { sys::llama_decode(self.context, batch) } {
             0 => Ok(()),
             1 => Err(StepError::NoRoom),
@@ -222,9 +220,8 @@ impl Backend for LlamaDecoder {
     }
 
     fn logits(&mut self, row: usize) -> &mut [f32] {
-        // SAFETY: the context is live; a row that asked for logits in the last
-        // successful step has `n_vocab` of them, which stay where they are
-        // until the next step, which needs `&mut self`.
+        // SAFETY: the context is live. A row that asked for logits in the last successful step has
+        // `n_vocab` of them. They stay in place until the next step, which needs `&mut self`.
         unsafe {
             let logits = sys::llama_get_logits_ith(self.context, row as i32); // below STEP_ROWS_MAX
             assert!(!logits.is_null(), "row {row} asked for logits");
@@ -233,10 +230,9 @@ impl Backend for LlamaDecoder {
     }
 
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position {
-        // Between caches of their own, sequences can only be copied whole.
+        // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
-        // SAFETY: the memory belongs to the live context, and both slots are below
-        // n_seq_max.
+        // SAFETY: the memory belongs to the live context, and both slots are below n_seq_max.
         unsafe {
             sys::llama_memory_seq_cp(self.memory, i32::from(from.0), i32::from(to.0), -1, end);
         }
@@ -245,14 +241,14 @@ impl Backend for LlamaDecoder {
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> Position {
         let id = i32::from(slot.0);
-        // SAFETY: the memory belongs to the live context. Removing the end of
-        // a sequence is allowed for every slot below n_seq_max.
+        // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
+        // every slot below n_seq_max.
         let removed = unsafe { sys::llama_memory_seq_rm(self.memory, id, from.0 as i32, -1) };
         if removed {
             return from;
         }
-        // Recurrent models cannot forget a part; the whole always works.
-        // SAFETY: as above.
+        // Recurrent models cannot forget a part. Removing the whole always works. SAFETY: the
+        // memory belongs to the live context, and the slot is below n_seq_max.
         unsafe { sys::llama_memory_seq_rm(self.memory, id, -1, -1) };
         Position(0)
     }
@@ -282,7 +278,7 @@ impl RowArrays {
         }
     }
 
-    /// The batch for `rows`, pointing into these arrays.
+    /// The batch of `rows`. It points into these arrays.
     pub(super) fn fill(&mut self, rows: &[DecodeRow]) -> sys::llama_batch {
         assert!(
             rows.len() <= self.token.len(),

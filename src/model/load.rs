@@ -1,4 +1,4 @@
-//! A GGUF file to a loaded model, or one sentence that says what is wrong.
+//! Loads a GGUF file, or explains in one sentence why it cannot be loaded.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::types::{KernelsInfo, ModelInfo, Pooling};
 /// Which model to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The one inside the binary.
+    /// The model inside the binary.
     BuiltIn,
     /// A GGUF file.
     File(PathBuf),
@@ -33,9 +33,9 @@ pub struct Loaded {
     pub model: Arc<LlamaModel>,
     /// Its vocabulary.
     pub vocab: Arc<Vocab>,
-    /// What is known of it.
+    /// Its properties.
     pub info: ModelInfo,
-    /// The instruction set of our kernels; llama.cpp's compute everything with `None`.
+    /// The instruction set of our kernels; `None` means llama.cpp's compute everything.
     pub kernels: Option<InstructionSet>,
 }
 
@@ -47,13 +47,13 @@ pub enum LoadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The path is not a file's.
+    /// The path names a directory or another non-file.
     #[error("the model {0} is not a file; --model takes the path of a GGUF file")]
     NotAFile(PathBuf),
-    /// The file is something else.
+    /// The file is not a GGUF file.
     #[error(
         "{path} is not a GGUF file: it begins with {found:?} instead of \"GGUF\"; \
          --model takes a model in GGUF format"
@@ -64,7 +64,7 @@ pub enum LoadError {
         /// Its first bytes.
         found: String,
     },
-    /// It has no room.
+    /// There is not enough memory.
     #[error(
         "{path} takes {:.1} GiB of memory and {:.1} GiB are available; \
          a smaller model or a stronger quantization would fit",
@@ -74,9 +74,9 @@ pub enum LoadError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// The file's size.
         bytes: u64,
-        /// What there is.
+        /// The memory available.
         available: u64,
     },
     /// llama.cpp refused it.
@@ -87,16 +87,16 @@ pub enum LoadError {
         /// llama.cpp's last error message, with a colon before it.
         reason: String,
     },
-    /// The model has no vocabulary to speak with.
+    /// The model has no tokenizer.
     #[error("{0} has no tokenizer in it, so it cannot be prompted with text")]
     NoVocabulary(PathBuf),
-    /// Memory for the built-in model.
+    /// The system refused memory for the built-in model.
     #[error("cannot place the built-in model in memory: {0}")]
     BuiltIn(std::io::Error),
 }
 
-/// Loads a model and packs its weights for `kernels`. Calls `progress` with the share done,
-/// from 0 to 1; if it returns `false`, loading ends with an error.
+/// Loads a model and packs its weights for `kernels`. Calls `progress` with the fraction done, from
+/// 0 to 1; if it returns `false`, loading ends with an error.
 ///
 /// # Errors
 /// See [`LoadError`]; each is one sentence for a user.
@@ -151,9 +151,9 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
     }
-    // Said before, since the kernel would end the process without a word. (A few models
-    // have a large table that llama.cpp leaves in the file. It counts here all the same.)
-    // Weights that are packed are read into memory of their own first, one matrix at a time.
+    // Check first, for the kernel would kill the process without a message. A weight that gets
+    // packed is first read into a separate buffer, one matrix at a time. (llama.cpp leaves some
+    // large tables of a few models in the file; they are counted here, too.)
     let bytes = metadata.len() + bytes_of_others(path) + largest_tensor_bytes(path);
     if bytes > available {
         return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
@@ -161,11 +161,11 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Bytes of the largest tensor of a file; 0 where it is damaged, which llama.cpp explains.
+/// Size of a file's largest tensor; 0 for a damaged file, which llama.cpp reports.
 fn largest_tensor_bytes(path: &Path) -> u64 {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return 0 };
     let params = sys::gguf_init_params { no_alloc: true, ctx: std::ptr::null_mut() };
-    // SAFETY: the path ends with NUL; what is returned is checked, and freed once.
+    // SAFETY: the path ends with NUL; the result is checked, and freed once.
     unsafe {
         let file = sys::gguf_init_from_file(path.as_ptr(), params);
         if file.is_null() {
@@ -179,8 +179,8 @@ fn largest_tensor_bytes(path: &Path) -> u64 {
     }
 }
 
-/// Bytes of a model's other files, where it has several: behind the first, whose name ends
-/// with `-00001-of-00003.gguf`, llama.cpp finds them itself.
+/// Size of a model's other files. llama.cpp finds them itself if the first file's name ends with
+/// `-00001-of-00003.gguf`.
 fn bytes_of_others(path: &Path) -> u64 {
     let parts = || {
         let (first, count) = path.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
@@ -198,9 +198,9 @@ fn load_path(
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
     library::forget_error();
-    // Read, not mapped: pages of a mapped file can leave memory, and come back from the
-    // disk in the middle of a step. Packing copies the weights, so a mapped file would hold
-    // them in memory twice.
+    // Read the file rather than mapping it. Pages of a mapped file can be evicted, and then come
+    // from the disk in the middle of a step. Packing also copies the weights, so a mapped file
+    // would hold them in memory twice.
     let params = LlamaModelParams::default().with_use_mmap(false).with_progress_callback(progress);
     let model = LlamaModel::load_from_file(backend, path, &params).map_err(|_| {
         LoadError::Refused { path: shown.to_owned(), reason: library::last_error() }
@@ -234,14 +234,13 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
     }
 }
 
-/// A value of the model's architecture.
+/// A metadata value under the model's architecture.
 fn meta(model: &LlamaModel, key: &str) -> Option<String> {
     let architecture = model.meta_val_str("general.architecture").ok()?;
     model.meta_val_str(&format!("{architecture}.{key}")).ok()
 }
 
-/// What its maker says; the numbers are GGUF's. (4 is for ranking, which is not done
-/// here.)
+/// The pooling in the model's metadata. The numbers are GGUF's; 4, for ranking, is not supported.
 fn pooling(model: &LlamaModel) -> Option<Pooling> {
     match meta(model, "pooling_type")?.as_str() {
         "1" => Some(Pooling::Mean),
@@ -251,7 +250,7 @@ fn pooling(model: &LlamaModel) -> Option<Pooling> {
     }
 }
 
-/// Keys and values of one token over all layers, 2 bytes a number.
+/// Bytes of keys and values of one token in all layers, with 2 bytes per number.
 fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize) -> u64 {
     let meta = |key: &str| meta(model, key)?.parse::<u64>().ok();
     let head = n_embd as u64 / u64::from(model.n_head().max(1));
@@ -269,7 +268,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("corelane-large-{}", std::process::id()));
         let file = File::create(&path).unwrap();
         std::io::Write::write_all(&mut &file, b"GGUF").unwrap();
-        file.set_len(3 << 29).unwrap(); // a hole
+        file.set_len(3 << 29).unwrap(); // sparse: takes no disk space
         assert!(check_file(&path, 3 << 29).is_ok());
         let error = check_file(&path, 1 << 30).unwrap_err().to_string();
         assert!(error.contains("takes 1.5 GiB of memory and 1.0 GiB are available"), "{error}");

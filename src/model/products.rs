@@ -1,5 +1,5 @@
-//! One product through ggml, by our kernels or by its own: to check the former before they
-//! are trusted, to test them and to measure them.
+//! Computes one product through ggml, with corelane's kernels or ggml's. Used to check our kernels
+//! before they are trusted, to test them and to measure them.
 
 use std::ptr;
 use std::rc::Rc;
@@ -9,29 +9,29 @@ use llama_cpp_sys_2 as sys;
 use super::ggml::{Pool, new_context, quantise};
 use crate::kernels::{InstructionSet, ggml};
 
-/// A product of weights with rows of activations, ready to be computed any number of times:
-/// once in each run, or with several copies of the weights one after the other, so that
-/// they come from memory as in a step of a model.
+/// A product of weights and rows of activations that can be computed any number of times. A run
+/// multiplies by one or by several copies of the weights. Several copies come from memory rather
+/// than from the cache, as in a step of a model.
 pub struct ProductGraph {
     contexts: [*mut sys::ggml_context; 2],
     buffers: [sys::ggml_backend_buffer_t; 2],
     backend: sys::ggml_backend_t,
-    /// The backend computes with its threads.
+    /// The backend uses its threads.
     _pool: Rc<Pool>,
     graph: *mut sys::ggml_cgraph,
     input: *mut sys::ggml_tensor,
-    /// Of the last copy.
+    /// The output of the last copy.
     output: *mut sys::ggml_tensor,
 }
 
-/// The sizes of a product, and who computes it.
+/// The sizes of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// ggml's number of the weights' type.
     pub ggml_type: u32,
     /// Rows of the weights.
     pub rows: usize,
-    /// Columns of the weights, and of the activations.
+    /// Columns of the weights and of the activations.
     pub columns: usize,
     /// Rows of activations.
     pub inputs: usize,
@@ -39,22 +39,22 @@ pub struct Sizes {
     pub copies: usize,
 }
 
-/// Copies of the weights in one graph.
+/// Most copies of the weights in one graph.
 pub const COPIES_MAX: usize = 512;
 
 impl ProductGraph {
-    /// Makes the tensors: `weights` as a GGUF file has them. `ours` says whose kernels
-    /// multiply; ggml's are those that llama.cpp would choose.
+    /// Makes the tensors. `weights` has the bytes of a GGUF file. With `ours`, our kernels
+    /// multiply; without, the kernels of ggml that llama.cpp would choose.
     ///
     /// # Panics
-    /// When ggml has no memory, or, with `ours`, when there is no kernel for the type.
+    /// If ggml has no memory or, with `ours`, there is no kernel for the type.
     pub fn new(sizes: Sizes, weights: &[u8], ours: bool, pool: &Rc<Pool>) -> Self {
         let Sizes { ggml_type, rows, columns, inputs, copies } = sizes;
         assert!((1..=COPIES_MAX).contains(&copies), "{copies} copies, at most {COPIES_MAX}");
-        let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // of memory
-        // SAFETY: a sequence of calls as ggml documents it: tensors in contexts without
-        // memory, then buffers for them. Every result that may be null is checked. The
-        // tensors live as long as their contexts, the buffers as long as `self`.
+        let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // sizes that fit in memory
+        // SAFETY: the calls follow ggml's documentation: tensors in contexts without memory, then
+        // buffers for them. Every result that may be null is checked. The tensors live as long as
+        // their contexts, the buffers as long as `self`.
         unsafe {
             let contexts = [new_context(copies), new_context(2 * copies)];
             let new_2d = sys::ggml_new_tensor_2d;
@@ -92,7 +92,7 @@ impl ProductGraph {
 
     /// Sets the activations, row by row.
     pub fn set_input(&mut self, input: &[f32]) {
-        // SAFETY: the tensor has memory, and as many bytes as are checked.
+        // SAFETY: the tensor has memory, and exactly as many bytes as are written.
         unsafe {
             let bytes = size_of_val(input);
             assert_eq!(bytes, sys::ggml_nbytes(self.input), "bytes of the activations");
@@ -107,10 +107,9 @@ impl ProductGraph {
         assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
     }
 
-    /// The products of the last run: for each row of activations, one for each of the
-    /// weights.
+    /// The output of the last run: for each row of activations, one number per row of weights.
     pub fn output(&self) -> Vec<f32> {
-        // SAFETY: the tensor has memory, and as many bytes as are asked for.
+        // SAFETY: the tensor has memory, and exactly as many bytes as are read.
         unsafe {
             let bytes = sys::ggml_nbytes(self.output);
             let mut output = vec![0.0; bytes / size_of::<f32>()];
@@ -131,12 +130,12 @@ impl Drop for ProductGraph {
     }
 }
 
-/// Where llama.cpp would place the weights of `product` without us.
+/// The type of buffer in which llama.cpp would place the weights of `product` without us.
 unsafe fn llama_type(product: *mut sys::ggml_tensor) -> sys::ggml_backend_buffer_type_t {
     type ExtraTypes =
         unsafe extern "C" fn(sys::ggml_backend_dev_t) -> *mut sys::ggml_backend_buffer_type_t;
-    // SAFETY: ggml's registry knows the function by this name, with this type; it returns
-    // a list that ends with null.
+    // SAFETY: ggml's registry knows the function by this name and type; it returns a list that ends
+    // with null.
     unsafe {
         let registry = sys::ggml_backend_cpu_reg();
         let name = c"ggml_backend_dev_get_extra_bufts";
@@ -145,7 +144,7 @@ unsafe fn llama_type(product: *mut sys::ggml_tensor) -> sys::ggml_backend_buffer
         if let Some(extra) = extra {
             let mut types = extra(sys::ggml_backend_reg_dev_get(registry, 0));
             while !(*types).is_null() {
-                // Ours says no: nothing is being packed.
+                // Our own type says no here, for nothing is being packed.
                 if is_supported(product, *types) {
                     return *types;
                 }
@@ -156,13 +155,13 @@ unsafe fn llama_type(product: *mut sys::ggml_tensor) -> sys::ggml_backend_buffer
     }
 }
 
-/// ggml can compute `product` with its weights in this type of buffer.
+/// Whether ggml can compute `product` with its weights in this type of buffer.
 unsafe fn is_supported(
     product: *mut sys::ggml_tensor,
     buffer_type: sys::ggml_backend_buffer_type_t,
 ) -> bool {
-    // SAFETY: as llama.cpp asks when it loads a model: with an empty buffer, which is taken
-    // away again.
+    // SAFETY: follows llama.cpp's own check when it loads a model: with an empty buffer, which is
+    // removed afterwards.
     unsafe {
         let weights = (*product).src[0];
         (*weights).buffer = sys::ggml_backend_buft_alloc_buffer(buffer_type, 0);
@@ -174,13 +173,14 @@ unsafe fn is_supported(
     }
 }
 
-/// A small product by our kernel is that of llama.cpp, but for rounding.
+/// Whether a small product by our kernel equals llama.cpp's, except for rounding.
 pub(super) fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
-    // ggml's types are small numbers.
+    // ggml's type numbers are small.
     if set.kernel(ggml_type as i32).is_none() {
-        return true; // llama.cpp's
+        return true; // llama.cpp computes it
     }
-    // A strip and a part of one, more rows of activations than one kernel call takes.
+    // The weights have a strip and a part of one; the activations have more rows than one call of a
+    // kernel takes.
     let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1 };
     let wave = |i: usize, step: f32| (i as f32 * step).sin();
     let weights: Vec<f32> = (0..sizes.rows * sizes.columns).map(|i| wave(i, 0.37)).collect();
@@ -194,7 +194,7 @@ pub(super) fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
         product.output()
     };
     let (ours, theirs) = (of(true), of(false));
-    // Both round activations to 8 bits: products of 512 numbers below 1 differ by about
-    // 0.01, and by 10 where something is wrong.
+    // Both sides round activations to 8 bits. Sums of 512 products of numbers below 1 then differ
+    // by about 0.01; an error of the kernel would make them differ by 10.
     ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 0.5)
 }

@@ -1,7 +1,7 @@
-//! The vocabulary, as the front lane needs it: text to tokens, tokens to bytes.
+//! The vocabulary of a model for the front lane: text to tokens, tokens to bytes.
 //!
-//! The bytes of every token are copied into one table at start-up, so turning
-//! a token into text is a slice of it: no call, no allocation.
+//! At start-up the bytes of every token are copied into one table. Turning a token into text then
+//! takes no call and no allocation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Vocab {
     offsets: Box<[u32]>, // [n_tokens + 1] into `bytes`
     end_tokens: Box<[TokenId]>,
     longest_token_bytes: usize,
-    /// How control tokens are written in a prompt, in order of token.
+    /// The spelling of control tokens in a prompt, sorted by token.
     spellings: Box<[(TokenId, Box<[u8]>)]>,
     bos: Option<TokenId>,
     eos: Option<TokenId>,
@@ -29,14 +29,14 @@ pub struct Vocab {
     default_breakers: Arc<Breakers>,
 }
 
-/// The tokens around a text that is to be filled in.
+/// The tokens that mark the gap of a text to fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillIn {
-    /// Before what comes before the gap.
+    /// Precedes the text before the gap.
     pub prefix: TokenId,
-    /// Before what comes after it.
+    /// Precedes the text after the gap.
     pub suffix: TokenId,
-    /// Before what fills it.
+    /// Precedes the text that fills the gap.
     pub middle: TokenId,
 }
 
@@ -64,7 +64,7 @@ impl Vocab {
             // Control tokens (`<|im_end|>`) have no text of their own.
             vocab.token_to_piece_into(token, &mut piece, false, None);
             bytes.extend_from_slice(&piece);
-            // A control token is read from a longer text than it shows.
+            // A control token's spelling in a prompt is longer than its text.
             let spelling = vocab.text(token).map_or(0, |text| text.to_bytes().len());
             longest_token_bytes = longest_token_bytes.max(spelling).max(piece.len());
             offsets.push(u32::try_from(bytes.len()).expect("a vocabulary is under 4 GiB"));
@@ -99,7 +99,7 @@ impl Vocab {
         .with_default_breakers()
     }
 
-    /// The vocabulary of the fake model: bytes, and an end token without text.
+    /// The vocabulary of the fake model: all bytes, and an end token without text.
     pub fn of_fake() -> Self {
         let bytes: Box<[u8]> = (0..=255).collect();
         let offsets = (0..=256).chain([256]).collect();
@@ -123,23 +123,23 @@ impl Vocab {
         Self { default_breakers, ..self }
     }
 
-    /// Tokens in the vocabulary.
+    /// The number of tokens.
     pub fn n_tokens(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// True when there is a token with this id.
+    /// Whether there is a token with this id.
     pub fn has(&self, token: TokenId) -> bool {
         usize::try_from(token).is_ok_and(|token| token < self.n_tokens())
     }
 
-    /// Tokens that end a generation.
+    /// The tokens that end a generation.
     pub fn end_tokens(&self) -> &[TokenId] {
         &self.end_tokens
     }
 
-    /// The bytes of a token: any bytes, not always whole characters. Empty for
-    /// control tokens and for ids outside the vocabulary.
+    /// The bytes of a token, which are not always whole characters. Empty for control tokens and
+    /// for ids outside the vocabulary.
     pub fn bytes_of(&self, token: TokenId) -> &[u8] {
         match usize::try_from(token) {
             Ok(token) if token < self.n_tokens() => {
@@ -149,7 +149,7 @@ impl Vocab {
         }
     }
 
-    /// The same, but control tokens as they are written in a prompt.
+    /// The bytes of a token. For a control token, its spelling in a prompt.
     pub fn spelling_of(&self, token: TokenId) -> &[u8] {
         match self.spellings.binary_search_by_key(&token, |(id, _)| *id) {
             Ok(index) => &self.spellings[index].1,
@@ -157,22 +157,22 @@ impl Vocab {
         }
     }
 
-    /// What begins a text, as it is written; empty where nothing does.
+    /// The spelling of the token at the start of a text; empty if there is none.
     pub fn bos_text(&self) -> Cow<'_, str> {
         self.bos.map_or(Cow::default(), |token| String::from_utf8_lossy(self.spelling_of(token)))
     }
 
-    /// What ends a text, likewise.
+    /// The spelling of the token at the end of a text; empty if there is none.
     pub fn eos_text(&self) -> Cow<'_, str> {
         self.eos.map_or(Cow::default(), |token| String::from_utf8_lossy(self.spelling_of(token)))
     }
 
-    /// How a gap in a text is marked, if the model can fill one.
+    /// The tokens that mark a gap, if the model can fill one.
     pub fn fill_in(&self) -> Option<FillIn> {
         self.fill_in
     }
 
-    /// The one token that a text is, if it is.
+    /// The token whose text is exactly `text`, if there is one.
     pub fn only_token(&self, text: &str) -> Option<u32> {
         match self.tokenize(text, false, true).as_slice() {
             [token] => u32::try_from(*token).ok(),
@@ -180,7 +180,7 @@ impl Vocab {
         }
     }
 
-    /// The bytes of the longest token, of its spelling where that is longer.
+    /// The length of the longest token's bytes or spelling.
     pub fn longest_token_bytes(&self) -> usize {
         self.longest_token_bytes
     }
@@ -190,18 +190,18 @@ impl Vocab {
         &self.default_breakers
     }
 
-    /// The token sequences that have one of `texts` in them: a token with all of it
-    /// inside, or one that ends with its beginning, and the tokens of its rest. Each
-    /// text has 1 to [`DRY_BREAKER_BYTES_MAX`] bytes.
+    /// The token sequences that contain one of `texts`: a token that contains the whole text, or a
+    /// token that ends with the text's start, followed by the tokens of the rest. Each text has 1
+    /// to [`DRY_BREAKER_BYTES_MAX`] bytes.
     ///
-    /// Looks at every place of the vocabulary where a text's first byte stands: 0.1 ms
-    /// for a text, up to a millisecond for one that begins with a frequent letter.
+    /// Checks every place in the vocabulary that has the text's first byte. This takes 0.1 ms for a
+    /// text, and up to a millisecond if it starts with a frequent letter.
     pub fn breakers(&self, texts: &[impl AsRef<str>]) -> Breakers {
         let mut heads = Vec::new();
-        let mut tails: Vec<Box<[TokenId]>> = vec![Box::default()]; // behind a token that has it all
+        let mut tails: Vec<Box<[TokenId]>> = vec![Box::default()]; // after a token that contains all of it
         for text in texts {
             let text = text.as_ref();
-            let mut tail_from = [None; DRY_BREAKER_BYTES_MAX]; // by the bytes before it
+            let mut tail_from = [None; DRY_BREAKER_BYTES_MAX]; // by the number of bytes before it
             let mut token = 0;
             for at in memchr::memchr_iter(text.as_bytes()[0], &self.bytes) {
                 while self.offsets[token + 1] as usize <= at {
@@ -214,7 +214,7 @@ impl Vocab {
                 } else if same == found.len() && text.is_char_boundary(same) {
                     Some(*tail_from[same].get_or_insert_with(|| {
                         tails.push(self.tokenize(&text[same..], false, false).into());
-                        tails.len() as u16 - 1 // one for each byte of a few texts: limits.rs
+                        tails.len() as u16 - 1 // one per byte of a few texts; see limits.rs
                     }))
                 } else {
                     None
@@ -225,15 +225,15 @@ impl Vocab {
         Breakers::new(heads, tails)
     }
 
-    /// Text to tokens. `add_special` adds what the model wants around a prompt
-    /// (often a begin-of-text token); `parse_special` reads `<|im_end|>` and its
-    /// like as the control tokens they name.
+    /// Tokenises a text. `add_special` adds the model's special tokens around a prompt, often a
+    /// begin-of-text token. `parse_special` reads `<|im_end|>` and similar as the control tokens
+    /// that they name.
     pub fn tokenize(&self, text: &str, add_special: bool, parse_special: bool) -> Vec<TokenId> {
         match &self.tokenizer {
             Tokenizer::Bytes => text.bytes().map(TokenId::from).collect(),
             Tokenizer::Llama(model) => {
-                // A token has a byte at least, but for those around the text:
-                // with this room llama.cpp need not run twice.
+                // Each token has a byte or more, except those around the text. With this room
+                // llama.cpp need not run twice.
                 let mut tokens = Vec::with_capacity(text.len() + 4);
                 let vocab = model.vocab();
                 vocab.tokenize_into(text.as_bytes(), &mut tokens, add_special, parse_special);
@@ -273,7 +273,7 @@ mod tests {
         let vocab = Vocab {
             bytes: words.concat().into(),
             offsets: [0].into_iter().chain(ends).collect(),
-            ..Vocab::of_fake() // whose texts are tokens by byte
+            ..Vocab::of_fake() // which tokenises by byte
         };
         let breakers = vocab.breakers(&["ab"]);
         let tails = |token| breakers.tails(token).map(<[TokenId]>::to_vec).collect::<Vec<_>>();
@@ -285,7 +285,7 @@ mod tests {
         for other in [2, 4, 6] {
             assert!(tails(other).is_empty(), "{other}");
         }
-        // A rest that begins in the middle of a character is no text.
+        // A rest that starts in the middle of a character is not text.
         assert!(vocab.breakers(&["é"]).tails(6).next().is_none());
         let fake = Vocab::of_fake();
         let defaults = fake.default_breakers();

@@ -1,10 +1,10 @@
-//! The connections of the ops lane, bounded and watched over.
+//! The connections of the ops lane: their number and time are bounded.
 //!
-//! `may_minihttp` accepts everybody and waits for ever. But it asks for a
-//! [`Service`] for each connection, and tells the descriptor: here a second
-//! handle is made of it, with which the watching thread shuts down a connection
-//! that has not sent a whole request for too long or has sent too much, and the
-//! service one that has sent enough requests.
+//! `may_minihttp` accepts every connection and waits forever. But it asks for a [`Service`] for
+//! each connection, and passes the socket's descriptor. We duplicate the descriptor. Through the
+//! second handle, the watching thread shuts down connections that take too long to send a whole
+//! request or send too much, and the service shuts down connections after their last allowed
+//! request.
 
 use std::cell::RefCell;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,21 +24,21 @@ use super::shared::{Connection, Shared};
 use crate::limits::{OPS_CONNECTIONS_MAX, OPS_PAGE_BYTES, OPS_WATCH_INTERVAL};
 use crate::metrics::Metrics;
 
-/// Makes a service for each connection; lives on the accepting coroutine.
+/// Makes a service for each connection. Lives on the accepting coroutine.
 pub(super) struct Door {
     shared: Arc<Shared>,
     opened: RefCell<Producer<Arc<Connection>>>,
     watcher: Thread,
 }
 
-/// The watching side; lives on the calling thread.
+/// Watches the connections. Lives on the calling thread.
 pub(super) struct Watch {
     shared: Arc<Shared>,
     opened: Consumer<Arc<Connection>>,
-    connections: Vec<Arc<Connection>>, // at most OPS_CONNECTIONS_MAX that are open
+    connections: Vec<Arc<Connection>>, // at most OPS_CONNECTIONS_MAX are open
 }
 
-/// A door for the address, watched over by the calling thread.
+/// Makes both sides for an address. The calling thread must run the watch.
 pub(super) fn watched(address: SocketAddr, metrics: Arc<Metrics>) -> (Door, Watch) {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Exposition::new(metrics.clone())));
@@ -57,21 +57,20 @@ impl HttpServiceFactory for Door {
 
     fn new_service(&self, descriptor: usize) -> Service {
         let full = self.shared.open.fetch_add(1, Ordering::Relaxed) >= OPS_CONNECTIONS_MAX;
-        // SAFETY: `may_minihttp` calls with the descriptor of the connection
-        // that it has just accepted and holds open during this call.
+        // SAFETY: `may_minihttp` passes the descriptor of the connection that it has just accepted.
+        // It holds the connection open during this call.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor as i32) }; // it was an i32
         Service::new(self.shared.clone(), self.watch(descriptor, full))
     }
 }
 
 impl Door {
-    /// Has a new connection watched over. `None`, and closed, when that cannot
-    /// be done.
+    /// Starts to watch a new connection. If that fails, closes it and returns `None`.
     fn watch(&self, descriptor: BorrowedFd<'_>, full: bool) -> Option<Arc<Connection>> {
         let socket = SockRef::from(&descriptor);
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
-        // That the number is a descriptor stands in the library's source alone.
-        // Were it another one day, this would be none of our business.
+        // Only the library's source says that the number is a descriptor. If that changes, this
+        // check keeps us from touching another file.
         if address?.port() != self.shared.address.port() {
             return None;
         }
@@ -85,8 +84,7 @@ impl Door {
     fn hand_over(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<Connection>> {
         let stream = TcpStream::from(descriptor.try_clone_to_owned().ok()?);
         let _ = stream.set_nodelay(true); // a page may take several writes
-        // Room for a whole page: what is left to write when the last request has been read,
-        // `may_minihttp` drops.
+        // Room for a whole page: after the last request, `may_minihttp` drops unsent bytes.
         let _ = SockRef::from(&stream).set_send_buffer_size(OPS_PAGE_BYTES);
         let active = AtomicU64::new(self.shared.now().0);
         let connection = Arc::new(Connection { stream, active, ended: AtomicBool::new(false) });
@@ -97,12 +95,12 @@ impl Door {
 }
 
 impl Watch {
-    /// Watches until told to stop.
+    /// Watches until `stop` is set.
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.look();
             if self.connections.is_empty() {
-                std::thread::park(); // the next connection unparks
+                std::thread::park(); // a new connection unparks this thread
             } else {
                 std::thread::park_timeout(OPS_WATCH_INTERVAL);
             }
@@ -115,8 +113,7 @@ impl Watch {
         self.connections.iter().for_each(|connection| connection.end());
     }
 
-    /// Lets go of connections that have ended; ends those that say nothing, or
-    /// too much.
+    /// Forgets connections that have ended. Ends connections that are silent or send too much.
     fn look(&mut self) {
         while let Ok(connection) = self.opened.pop() {
             self.connections.push(connection);

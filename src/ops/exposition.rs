@@ -1,9 +1,8 @@
-//! The page of metrics: every value's name, its help, its unit.
+//! The page of metrics: each value's name, help and unit.
 //!
-//! What vLLM measures, too, has vLLM's name and bounds, so that dashboards and
-//! gateways made for it read this server; the rest begins with `corelane_`.
-//! What is not known is not shown: while no model is loaded, nothing that
-//! carries its name.
+//! Values that vLLM measures, too, have vLLM's names and bounds, so that dashboards and gateways
+//! for vLLM can read this server. The others start with `corelane_`. Values with the model's name
+//! are left out until the model is loaded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use prometheus_client::metrics::MetricType;
 use super::page::{Label, MICROS, ONE, Page};
 use crate::metrics::{FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
 
-/// Writes the page from what the lanes have counted.
+/// Writes the page from the lanes' metrics.
 pub(super) struct Exposition {
     metrics: Arc<Metrics>,
 }
@@ -37,7 +36,7 @@ impl Collector for Exposition {
         let metrics = &*self.metrics;
         let mut page = Page { encoder };
         if let Some(model) = metrics.model() {
-            // As of the first of several engines: dashboards group by it.
+            // vLLM numbers its engines, and dashboards group by the number.
             page.vllm(metrics, &[("model_name", model), ("engine", "0")])?;
         }
         page.server(metrics)?;
@@ -60,7 +59,7 @@ impl Collector for Exposition {
 }
 
 impl Page<'_> {
-    /// What vLLM has, with its names.
+    /// vLLM's metrics, under vLLM's names.
     fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 2]) -> fmt::Result {
         let front = &metrics.front;
         let capacity = front.kv_tokens_capacity.get().max(1) as f64;
@@ -315,7 +314,7 @@ impl Page<'_> {
     }
 }
 
-/// What is kept gives way when it has to, so it counts as free, as in vLLM.
+/// Tokens kept for reuse can be evicted, so they count as free, as in vLLM.
 fn kv_tokens_in_use(metrics: &Metrics) -> u64 {
     metrics.front.kv_tokens_used.get().saturating_sub(metrics.front.kv_tokens_kept.get())
 }

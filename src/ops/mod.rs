@@ -1,27 +1,24 @@
-//! The ops lane: shows what the other lanes count, on a listener of its own.
+//! The ops lane serves the metrics of all lanes, on its own port.
 //!
-//! In: `GET /metrics`, `/health`, `/ready`. Out: OpenMetrics text and short
-//! sentences. It reads atomics, and runs where the model does not, or behind
-//! everybody else where the model runs everywhere.
+//! In: `GET /metrics`, `/health`, `/ready`. Out: OpenMetrics text and short sentences. The lane
+//! reads atomics. It runs on a core without the model, or with low priority if the model uses all
+//! cores.
 //!
-//! The HTTP server is `may_minihttp`, one coroutine for each connection, all on
-//! one thread. It was made for benchmarks and trusts its clients, so it faces
-//! the loopback address by default, and is fenced in here:
+//! The HTTP server is `may_minihttp`: a coroutine for each connection, all on one thread. It was
+//! written for benchmarks and trusts its clients. So it listens on the loopback address by default,
+//! and this module bounds what clients can do:
 //!
-//! **Invariant:** whatever a client of this lane sends ends at most its own
-//! connection. A request that `may_minihttp` cannot read ends its coroutine;
-//! what would make it panic (a malformed `Content-Length`) is looked at before
-//! it is asked; and a panic on a coroutine is caught at its bottom and ends
-//! nothing else (see [`is_on_a_connection`]).
-//! **Invariant:** a client can take neither much memory nor this lane for long:
-//! connections, the requests and bytes of each, and the time without a whole
-//! request are bounded (`OPS_*` in [`crate::limits`]).
+//! **Invariant:** a client can end at most its own connection. A request that `may_minihttp` cannot
+//! read ends its coroutine. A malformed `Content-Length` would make it panic, so that is checked
+//! first. A panic on a coroutine is caught at its bottom and ends nothing else (see
+//! [`is_on_a_connection`]). **Invariant:** a client can take neither much memory nor much of the
+//! lane's time. The number of connections, the requests and bytes of each, and the time without a
+//! whole request are bounded (`OPS_*` in [`crate::limits`]).
 //!
-//! What cannot be fenced in: an endless header line is noticed a tenth of a
-//! second later only, and buffered until then; unreadable requests are closed
-//! without an answer and reported on standard error, beside the log; a HEAD
-//! request is told a `Content-Length` of 0; and without file descriptors
-//! accepting is retried without a pause.
+//! Known limits: an endless header line is noticed only after a tenth of a second, and buffered
+//! until then. Unreadable requests are closed without an answer, and reported on standard error
+//! rather than in the log. A HEAD request gets a `Content-Length` of 0. Without free file
+//! descriptors, accepting is retried without a pause.
 
 mod connections;
 mod exposition;
@@ -42,24 +39,24 @@ use may_minihttp::HttpServiceFactory;
 use crate::metrics::Metrics;
 use connections::Watch;
 
-/// An address that nobody else listens on.
+/// A reserved address.
 pub struct Bound {
     address: SocketAddr,
     listener: TcpListener,
 }
 
 impl Bound {
-    /// The address, with the port that the kernel chose if the user did not.
+    /// The address, with the port that the kernel chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Takes the address `host:port`.
+/// Reserves the address `host:port`.
 ///
-/// `may_minihttp` makes its own listener, which shares its port with whoever
-/// asks (`SO_REUSEPORT`), and does not tell which port it has. So one that does
-/// not share is made here, and stands aside when the other one is there.
+/// `may_minihttp` makes its own listener, which shares its port with any other (`SO_REUSEPORT`),
+/// and does not tell its port. So this makes a first listener that does not share, and lets it
+/// share only when `may_minihttp` is about to listen.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -68,7 +65,7 @@ pub fn bind(addr: &str) -> Result<Bound, String> {
         format!("--ops-addr {addr} is not an address such as 127.0.0.1:9090, or none: {error}")
     };
     let mut addresses: Vec<SocketAddr> = addr.to_socket_addrs().map_err(wrong)?.collect();
-    addresses.sort_by_key(SocketAddr::is_ipv6); // as --host does
+    addresses.sort_by_key(SocketAddr::is_ipv6); // IPv4 first, as for --host
     let unknown = || format!("--ops-addr {addr} is not an address of this machine");
     let address = *addresses.first().ok_or_else(unknown)?;
     let bound = bind_socket(address).and_then(|listener| {
@@ -88,21 +85,21 @@ pub fn bind(addr: &str) -> Result<Bound, String> {
 fn bind_socket(address: SocketAddr) -> std::io::Result<TcpListener> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?; // no wait for the last server's connections
+    socket.set_reuse_address(true)?; // do not wait for old connections to time out
     socket.bind(&address.into())?;
     socket.listen(1)?;
-    socket.set_reuse_port(true)?; // from now on, with the one to come
+    socket.set_reuse_port(true)?; // from now on, `may_minihttp` may share the port
     Ok(socket.into())
 }
 
-/// The lane, answering.
+/// The running lane.
 pub struct OpsLane {
     accepting: JoinHandle<()>,
     watch: Watch,
 }
 
-/// Starts to answer. The calling thread, on which [`OpsLane::run`] is to be
-/// called, hands its cores and its priority down to the coroutines' threads.
+/// Starts to serve. The calling thread must then call [`OpsLane::run`]. The coroutines' threads
+/// inherit its cores and priority.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -116,15 +113,13 @@ pub fn start(bound: Bound, metrics: Arc<Metrics>) -> Result<OpsLane, String> {
 }
 
 impl OpsLane {
-    /// Watches over the connections until told to stop, by the flag and an
-    /// `unpark`.
+    /// Watches the connections until `stop` is set and this thread is unparked.
     pub fn run(mut self, stop: &AtomicBool) {
         self.watch.run(stop);
-        // SAFETY: a cancelled coroutine unwinds when it next waits. This one
-        // waits in `accept`, and holds a listener and the door, both of which
-        // may be dropped at any time.
+        // SAFETY: a cancelled coroutine unwinds at its next wait. This one waits in `accept`, and
+        // holds a listener and the factory of services. Both may be dropped at any time.
         unsafe { self.accepting.coroutine().cancel() };
-        // In vain would be a leak, and no reason to hang.
+        // A failure would be a leak, but is no reason to hang.
         for _ in 0..1000 {
             if self.accepting.is_done() {
                 break;
@@ -135,7 +130,7 @@ impl OpsLane {
     }
 }
 
-/// True on a coroutine of this lane: a panic here unwinds one connection, and
+/// Whether this thread is on a coroutine of the ops lane. A panic there ends one connection and
 /// must not end the process.
 pub fn is_on_a_connection() -> bool {
     may::coroutine::is_coroutine()
@@ -149,7 +144,7 @@ mod tests {
     fn a_coroutine_knows_that_it_is_one() {
         runtime::start();
         assert!(!is_on_a_connection());
-        // SAFETY: the coroutine touches no thread-local storage of ours.
+        // SAFETY: the coroutine uses no thread-local storage of corelane.
         let coroutine = unsafe { may::coroutine::spawn(is_on_a_connection) };
         assert!(coroutine.join().unwrap());
     }

@@ -1,4 +1,4 @@
-//! Writing one metric: its name, its help, its type, its values.
+//! Writes one metric: its name, help, type and values.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use prometheus_client::metrics::MetricType;
 
 use crate::metrics::Histogram;
 
-/// What a value is divided by to be in the unit of its name.
+/// The divisor that turns microseconds into the unit of a metric's name.
 pub(super) const MICROS: f64 = 1e6;
 pub(super) const ONE: f64 = 1.0;
 
-/// Buckets of the largest histogram, the last one included.
+/// Buckets of the largest histogram, including the last one.
 const BUCKETS_MAX: usize = 40;
 
 /// A label's name and value.
 pub(super) type Label<'a> = (&'static str, &'a str);
 
-/// The page being written.
+/// The page under construction.
 pub(super) struct Page<'a> {
     pub encoder: DescriptorEncoder<'a>,
 }
 
 impl Page<'_> {
-    /// A metric with whatever `write` writes of it. A counter's name gets
-    /// `_total` at its end.
+    /// Writes a metric with the values that `write` adds. A counter's name gets the suffix
+    /// `_total`.
     pub fn each(
         &mut self,
         name: &str,
@@ -37,7 +37,7 @@ impl Page<'_> {
         write(&mut self.encoder.encode_descriptor(name, help, None, kind)?)
     }
 
-    /// One gauge.
+    /// Writes a gauge.
     pub fn gauge(
         &mut self,
         name: &str,
@@ -51,14 +51,14 @@ impl Page<'_> {
         })
     }
 
-    /// One counter, without labels.
+    /// Writes a counter without labels.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.each(name, help, MetricType::Counter, |metric| {
             metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
         })
     }
 
-    /// One counter for each set of labels.
+    /// Writes a counter for each set of labels.
     pub fn counters<'l, const N: usize, V: EncodeCounterValue>(
         &mut self,
         name: &str,
@@ -75,7 +75,7 @@ impl Page<'_> {
         })
     }
 
-    /// One histogram, whose numbers are divided by the unit.
+    /// Writes a histogram. Its numbers are divided by `unit`.
     pub fn histogram<const N: usize>(
         &mut self,
         name: &str,

@@ -1,16 +1,16 @@
-//! `may`, the coroutine runtime under the ops lane: started once in a process,
-//! and kept to itself.
+//! Starts `may`, the coroutine runtime of the ops lane, once per process, and undoes its side
+//! effects on other lanes.
 
 use std::sync::Once;
 
 use crate::limits::{OPS_CONNECTIONS_MAX, OPS_STACK_BYTES};
 
-/// Starts the runtime, if it has not been. Its threads take the calling
-/// thread's name, cores and priority.
+/// Starts the runtime, unless it is running. Its threads take the calling thread's name, cores and
+/// priority.
 ///
-/// **Invariant:** a fault of another lane is reported as if the runtime were
-/// not there: it installs handlers for SIGSEGV and SIGBUS that know coroutines
-/// only, and the ones from before are put back.
+/// **Invariant:** other lanes' faults are reported as without the runtime. The runtime installs
+/// handlers for SIGSEGV and SIGBUS that work for coroutines only; this restores the earlier
+/// handlers.
 pub fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
@@ -18,23 +18,22 @@ pub fn start() {
             .set_workers(1)
             .set_pool_capacity(OPS_CONNECTIONS_MAX)
             .set_stack_size(OPS_STACK_BYTES / size_of::<usize>())
-            .set_worker_pin(false); // it would go to the first core, the front lane's
+            .set_worker_pin(false); // pinning would use the first core, which is the front lane's
         let before = [libc::SIGSEGV, libc::SIGBUS].map(|signal| (signal, handler(signal)));
-        // The first coroutine to run installs them.
-        // SAFETY: it does nothing.
+        // The first coroutine to run installs the handlers. SAFETY: the coroutine does nothing.
         let first = unsafe { may::coroutine::spawn(|| ()) };
         first.join().expect("it does not panic");
         for (signal, handler) in before {
-            // SAFETY: this handler was installed until a moment ago.
+            // SAFETY: this handler was installed a moment ago.
             unsafe { libc::sigaction(signal, &raw const handler, std::ptr::null_mut()) };
         }
     });
 }
 
-/// How a signal is handled now.
+/// The current handler of a signal.
 fn handler(signal: i32) -> libc::sigaction {
-    // SAFETY: all bytes zero is a valid value, and is overwritten: without a
-    // new action, the call only reads the old one. It fails for no real signal.
+    // SAFETY: zeroed bytes are a valid value, and get overwritten. Without a new action, the call
+    // only reads the old one. It fails for no valid signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut action);

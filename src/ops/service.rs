@@ -1,5 +1,4 @@
-//! One connection of the ops lane: which page, and whether another request may
-//! follow.
+//! One connection of the ops lane: answers its requests, and decides when to close it.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -19,32 +18,32 @@ const TEXT: &str = "Content-Type: text/plain; charset=utf-8";
 /// Answers the requests of one connection.
 pub(super) struct Service {
     shared: Arc<Shared>,
-    /// `None` for one that is not served, because there are too many.
+    /// `None` if too many connections are open; then it is not served.
     connection: Option<Arc<Connection>>,
     requests: u32,
 }
 
-/// What is asked for.
+/// The page or error for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Metrics,
     Health,
     Ready,
     Unknown,
-    /// Any other method than GET and HEAD.
+    /// A method other than GET and HEAD.
     Method,
-    /// The request cannot be understood, or has sent enough.
+    /// The request is unreadable, or the connection has sent too much.
     Refused(u16),
 }
 
-/// What matters of a request.
+/// The relevant facts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     page: Page,
     with_body: bool,
-    /// Bytes that follow the head.
+    /// Bytes after the head.
     body_bytes: usize,
-    /// No request may follow.
+    /// No further request is allowed.
     last: bool,
 }
 
@@ -57,8 +56,8 @@ impl Service {
 impl HttpService for Service {
     fn call(&mut self, request: Request, response: &mut Response) -> io::Result<()> {
         let Some(connection) = &self.connection else {
-            // Ends this coroutine, and with it the connection. Not a panic: it
-            // has no message, and the hook for panics is not called.
+            // Ends this coroutine and its connection. Not a panic: it has no message, and the panic
+            // hook does not run.
             resume_unwind(Box::new("too many connections"));
         };
         self.shared.touch(connection);
@@ -67,7 +66,7 @@ impl HttpService for Service {
         let mut asked = read(request.method(), request.path(), headers, self.requests);
         asked.last |= request.version() == 0; // HTTP/1.0
         if asked.body_bytes > 0 {
-            drop(request.body()); // which skips it
+            drop(request.body()); // skips the body
         }
         if asked.last {
             response.header("Connection: close");
@@ -87,9 +86,8 @@ impl Drop for Service {
     }
 }
 
-/// Reads a request, the `nth` of its connection. `may_minihttp` would take any
-/// `Content-Length`, panic on one that is no number, and know no
-/// `Transfer-Encoding`.
+/// Reads the `nth` request of its connection. `may_minihttp` would accept any `Content-Length`,
+/// panic on one that is not a number, and ignore `Transfer-Encoding`.
 fn read<'a>(
     method: &str,
     path: &str,
@@ -129,12 +127,12 @@ fn read<'a>(
     if let Some(status) = refuse {
         asked.page = Page::Refused(status);
         asked.last = true;
-        asked.body_bytes = 0; // what follows is not read
+        asked.body_bytes = 0; // the bytes after it are not read
     }
     asked
 }
 
-/// A `Content-Length` as `may_minihttp` reads it, too: digits alone.
+/// Reads a `Content-Length` as `may_minihttp` does: digits only.
 fn length(value: &[u8]) -> Option<usize> {
     let digits = value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
@@ -170,7 +168,7 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
         Page::Metrics => {
             response.header(OPENMETRICS);
             if asked.with_body {
-                // The connection's own buffer, used again for each page.
+                // The connection's own buffer, reused for each page.
                 encode(response.body_mut(), &shared.registry).expect("memory takes any text");
             }
         }

@@ -11,19 +11,19 @@ use crate::clock::Micros;
 use crate::limits::{OPS_IDLE_TIMEOUT, OPS_RECEIVED_BYTES_MAX};
 use crate::metrics::Metrics;
 
-/// What the connections share.
+/// The state that the connections share.
 pub(super) struct Shared {
     pub metrics: Arc<Metrics>,
-    /// What `/metrics` shows.
+    /// The content of `/metrics`.
     pub registry: Registry,
     pub address: SocketAddr,
     pub open: AtomicUsize,
 }
 
-/// An open connection, as its service and the watching thread see it.
+/// An open connection, shared by its service and the watching thread.
 pub(super) struct Connection {
     pub stream: TcpStream,
-    /// When it was opened or had its last whole request, in microseconds.
+    /// When it was opened or last sent a whole request, in microseconds.
     pub active: AtomicU64,
     pub ended: AtomicBool,
 }
@@ -33,12 +33,12 @@ impl Shared {
         self.metrics.clock.now()
     }
 
-    /// A connection has had a whole request.
+    /// Notes that a connection has sent a whole request.
     pub fn touch(&self, connection: &Connection) {
         connection.active.store(self.now().0, Ordering::Relaxed);
     }
 
-    /// A connection is closed, or about to be.
+    /// Notes that a connection is closed or about to be.
     pub fn left(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -47,27 +47,25 @@ impl Shared {
 impl Connection {
     pub fn is_tiresome(&self, now: Micros) -> bool {
         let silence_us = now.since(Micros(self.active.load(Ordering::Relaxed)));
-        // What has come and was not read yet is not the client's fault: this lane comes
-        // last where processors are busy.
+        // Unread bytes are not the client's fault: this lane runs last on a busy processor.
         let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);
-        (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // seconds
+        (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // a few seconds
             || received(&self.stream) > OPS_RECEIVED_BYTES_MAX
     }
 
-    /// What has not been read will not be: the connection closes when what has
-    /// been is answered.
+    /// Stops reading. The connection closes after the requests already read are answered.
     pub fn stop_reading(&self) {
         let _ = self.stream.shutdown(Shutdown::Read);
     }
 
-    /// Closes it, however its coroutine ends.
+    /// Closes the connection, however its coroutine ended.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Bytes that a connection's client has sent; 0 when the kernel does not tell.
+/// Bytes that a connection's client has sent; 0 if the kernel does not report it.
 fn received(stream: &TcpStream) -> u64 {
     // SAFETY: all bytes zero is a valid value. The call writes at most `size`
     // bytes into it, for a descriptor that is open.

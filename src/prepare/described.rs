@@ -1,4 +1,4 @@
-//! `openapi.json` describes the fields that requests are read for, and no others.
+//! Tests that `openapi.json` describes exactly the fields that are read from requests.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::api::json::ASKED;
 use crate::api::{OPENAPI, route};
 use crate::http::head::Method;
 
-/// Fields that clients send and this server does not need. They are described.
+/// Described fields that clients send and that have no effect here.
 const IGNORED: &[&str] = &[
     "budget_tokens",
     "data",
@@ -22,7 +22,7 @@ const IGNORED: &[&str] = &[
     "user",
 ];
 
-/// The fields of sampling that all dialects have.
+/// The sampling fields of all dialects.
 const SAMPLING: &[&str] = &[
     "frequency_penalty",
     "ignore_eos",
@@ -36,7 +36,7 @@ const SAMPLING: &[&str] = &[
 
 type Names = BTreeSet<String>;
 
-/// The names of a schema's properties, and of what is in them.
+/// Collects the names of a schema's properties, and of the properties inside them.
 fn described(document: &Value, schema: &Value, seen: &mut Names, names: &mut Names) {
     if let Some(reference) = schema["$ref"].as_str()
         && seen.insert(reference.to_owned())
@@ -84,9 +84,9 @@ fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take().into_iter().map(str::to_owned).collect()
 }
 
-/// Every form of each field that has fields of its own.
+/// Bodies that have every form of each field with fields of its own.
 fn bodies(path: &str) -> Vec<Value> {
-    // The fields of all paths that generate text, beside those that each path needs.
+    // The fields of all paths that generate text. Each path adds its own.
     let forms = [
         json!({"stream_options": {"include_usage": false}}),
         json!({"response_format": {"type": "json_object", "schema": {"type": "object"}}}),
@@ -153,7 +153,7 @@ fn every_field_that_is_read_is_described_and_every_other_one_is_not() {
         .iter()
         .flat_map(|route| route.paths.iter().map(|path| (*path, route.methods())))
     {
-        // These read all fields of a request for text, and use only the conversation.
+        // These read all fields of a generation request, but use only the conversation.
         let is_prompt_alone = ["/apply-template", "/v1/messages/count_tokens"].contains(&path);
         if methods != "POST" {
             continue;

@@ -9,20 +9,20 @@ use crate::types::KeyId;
 /// Facts about a request that its body does not have.
 #[derive(Clone, Copy)]
 pub struct Envelope {
-    /// The route that it came by.
+    /// Its route.
     pub route: &'static Route,
-    /// Makes the id of the response.
+    /// The number in the response's id.
     pub number: u64,
-    /// The seed, where the body has none.
+    /// The seed, if the body has none.
     pub seed: u64,
-    /// The API key that it was sent with.
+    /// Its API key.
     pub key: KeyId,
     /// The lowest priority number that the key may ask for.
     pub priority_min: i32,
-    /// The longest time that the server gives a request.
+    /// The server's time limit for requests.
     pub timeout: Option<Duration>,
     /// When its head had been read.
     pub received: Micros,
-    /// The same, in seconds since 1970.
+    /// The time at which its head was read, in seconds since 1970.
     pub created: u64,
 }

@@ -24,15 +24,15 @@ use crate::limits::PROMPTS_MAX;
 use crate::scheduler::NewSequence;
 use crate::types::Sampling;
 
-/// The end of a prompt of gpt-oss, and the beginning of an answer without reasoning. A constraint
-/// holds for the text behind them, not for the names of channels.
+/// The end of a prompt of gpt-oss and the start of an answer without reasoning. A constraint
+/// applies to the text after it, not to the names of channels.
 const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
-/// Prepares a conversation that is to be continued.
+/// Prepares a chat request.
 ///
 /// # Errors
-/// 400 with what is wrong and what would be right.
+/// 400 that says what is wrong and what would be right.
 pub(super) fn of_chat(
     mut chat: ChatRequest,
     envelope: &Envelope,
@@ -70,10 +70,10 @@ pub(super) fn of_chat(
     of_prompts(generation, envelope, model, compiler)
 }
 
-/// Prepares prompts that are to be continued.
+/// Prepares a request with prompts.
 ///
 /// # Errors
-/// 400 with what is wrong and what would be right.
+/// 400 that says what is wrong and what would be right.
 pub(super) fn of_prompts(
     request: GenerationRequest,
     envelope: &Envelope,
@@ -104,7 +104,7 @@ pub(super) fn of_prompts(
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
         prompt,
         max_tokens,
-        // Each choice gets another seed.
+        // Each choice has a seed of its own.
         sampling: Sampling { seed: seed.wrapping_add(choice as u64), ..request.sampling },
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),

@@ -1,5 +1,5 @@
-//! The lanes that prepare requests: the prepare lane and the embed lane. They do work that takes
-//! longer than a turn of the front lane may take, about a millisecond.
+//! The worker lanes that prepare requests: the prepare lane and the embed lane. They take over work
+//! that is too long for a turn of the front lane, which may take about a millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,16 +21,16 @@ pub enum Task {
     Body(Envelope, Vec<u8>),
     /// For the prepare lane: a request that has something to compile.
     Request(Envelope, Request),
-    /// For the embed lane: texts.
+    /// For the embed lane: texts to embed.
     Embed(Box<Texts>),
 }
 
-/// The size of a task that compiles a constraint, on the scale of bodies' bytes. Its time is not
-/// known beforehand, so prompts go first.
+/// The cost of compiling a constraint, counted as bytes of a body. The real cost is unknown before,
+/// so prompts go first.
 const COMPILING: usize = 1 << 20;
 
 impl Task {
-    /// The expected cost, to compare with other tasks of the same lane.
+    /// The expected cost, to compare tasks of one lane.
     fn size(&self) -> usize {
         match self {
             Task::Body(_, body) => body.len(),
@@ -46,26 +46,26 @@ pub struct Work {
     pub ticket: u64,
     /// The task. `None` once it is done.
     pub task: Option<Task>,
-    /// Set by the front lane when the client has left.
+    /// Set by the front lane when the client has disconnected.
     pub abandoned: Arc<AtomicBool>,
     /// The answer. `None` if the task was abandoned.
     pub result: Option<Result<Prepared, ApiError>>,
 }
 
-/// A link between the front lane, which `front_bell` wakes, and one of these lanes.
+/// A link between the front lane and a worker lane. `front_bell` wakes the front lane.
 pub fn link(front_bell: Arc<SocketBell>) -> (FrontLink<Work>, LaneLink<Work>) {
     ring::link(WORK_MAX, front_bell, Duration::ZERO)
 }
 
-/// Runs a lane: does the work that comes, until the front lane closes the link.
+/// Runs a lane: does tasks until the front lane closes the link.
 ///
-/// `do_task` may ask whether anybody still wants the answer, and stop where nobody does.
+/// `do_task` may ask whether the answer is still wanted, and stop if it is not.
 pub fn run(
     mut link: LaneLink<Work>,
     mut do_task: impl FnMut(Task, &dyn Fn() -> bool) -> Result<Prepared, ApiError>,
 ) {
-    // In turns the smallest, so that nobody waits for more than one large task of others, and
-    // the oldest, so that a large one has its turn.
+    // Alternate between the smallest task and the oldest one. A small task then waits for at most
+    // one large task, and a large one still gets its turn.
     let mut oldest_next = false;
     let mut waiting = heapless::Vec::<Box<Work>, WORK_MAX>::new();
     loop {
@@ -75,7 +75,7 @@ pub fn run(
             assert!(waiting.push(work).is_ok(), "the link holds no more than this");
         }
         if link.is_closed() {
-            return; // the clients of what still waits have been cut off
+            return; // the clients of waiting tasks are already disconnected
         }
         let size = |index: &usize| waiting[*index].task.as_ref().map_or(0, Task::size);
         let Some(smallest) = (0..waiting.len()).min_by_key(size) else { continue };
@@ -89,11 +89,11 @@ pub fn run(
     }
 }
 
-/// Does a task of the prepare lane. The first that has something to compile makes the compiler:
-/// it holds the whole vocabulary in a tree.
+/// Does a task of the prepare lane. Creates the compiler, which holds the whole vocabulary as a
+/// tree, when the first constraint must be compiled.
 ///
 /// # Errors
-/// 400 with what is wrong and what would be right.
+/// 400 that says what is wrong and what would be right.
 pub fn prepare(
     task: Task,
     model: &ServedModel,

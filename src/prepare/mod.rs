@@ -29,26 +29,26 @@ pub use envelope::Envelope;
 pub use model::ServedModel;
 use prompt::{check_known, check_text, tokens_of};
 
-/// A body, prepared.
+/// A prepared request.
 pub enum Prepared {
-    /// Text is to be generated.
+    /// A job for the engine.
     Job(Box<Job>),
-    /// Vectors are to be made.
+    /// Texts for the embed lane.
     Texts(Box<Texts>),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
 }
 
-/// Texts for the embed lane, as tokens.
+/// Tokenised texts for the embed lane.
 pub struct Texts {
-    /// Each has at least one token, and no more than the embed lane takes.
+    /// The texts. Each has at least one token, and at most as many as the embed lane takes.
     pub texts: Vec<Box<[TokenId]>>,
     /// How the vectors are written.
     pub format: Format,
 }
 
 impl Texts {
-    /// Tokens of all texts.
+    /// The tokens of all texts.
     pub fn tokens(&self) -> usize {
         self.texts.iter().map(|text| text.len()).sum()
     }
@@ -218,7 +218,7 @@ mod tests {
         job.sequences.iter().map(|sequence| sequence.max_tokens).collect()
     }
 
-    /// The text of each choice, of a model that says nothing.
+    /// The text that the fake model generates for each choice.
     fn texts(mut job: Job) -> Vec<String> {
         let mut body = Vec::new();
         job.reply.push_end(Summary::default(), Micros(0), &mut body);

@@ -1,4 +1,4 @@
-//! The model that is served, as far as requests are concerned.
+//! The served model, with everything that preparing a request needs.
 
 use std::sync::Arc;
 
@@ -6,25 +6,24 @@ use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
 use crate::types::ModelInfo;
 
-/// The model that is served.
+/// The served model.
 pub struct ServedModel {
     /// The vocabulary.
     pub vocab: Arc<Vocab>,
-    /// The facts of the model.
+    /// Its properties.
     pub info: ModelInfo,
-    /// The name that clients see.
+    /// Its name for clients.
     pub name: String,
-    /// Makes prompts of conversations. `None` where there is no chat template.
+    /// Turns conversations into prompts. `None` without a chat template.
     pub chat: Option<ChatModel>,
-    /// KV cells.
+    /// KV cells of all sequences.
     pub context_tokens: u32,
-    /// Tokens that one sequence may have, prompt and generated.
+    /// Most tokens of one sequence: prompt and generated text.
     pub sequence_tokens: u32,
     /// Requests that run at once.
     pub slots: usize,
-    /// Tokens that a text may have whose vector is wanted. `None` where the model makes no
-    /// vectors.
+    /// Most tokens of a text to embed. `None` if the model computes no vectors.
     pub embedding_tokens: Option<usize>,
-    /// The server's own default for `max_tokens`.
+    /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,
 }

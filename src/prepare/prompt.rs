@@ -1,4 +1,4 @@
-//! A prompt's tokens, and whether they fit.
+//! Tokenises prompts, and checks that they fit.
 
 use super::model::ServedModel;
 use crate::api::error::ApiError;
@@ -20,7 +20,8 @@ pub fn text_of(prompt: &Prompt, model: &ServedModel) -> String {
 
 /// Refuses a text that cannot fit before it is tokenised.
 ///
-/// # Errors 400 with the size and the bound.
+/// # Errors
+/// 400 with the size and the bound.
 pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
     if text.len() <= TEXT_BYTES_MAX {
         return Ok(());
@@ -31,7 +32,8 @@ pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
 
 /// Refuses a prompt that cannot fit into a text or into a sequence.
 ///
-/// # Errors 400 with the size and the bound.
+/// # Errors
+/// 400 with the size and the bound.
 pub fn check_prompt_text(
     text: &str,
     param: &'static str,
@@ -47,7 +49,8 @@ pub fn check_prompt_text(
 
 /// Refuses token ids that are not in the vocabulary.
 ///
-/// # Errors 400 with the first such id and the valid range.
+/// # Errors
+/// 400 with the first such id and the valid range.
 pub fn check_known(
     param: &'static str,
     ids: &[TokenId],
@@ -66,10 +69,10 @@ pub fn check_known(
     }
 }
 
-/// The tokens of a prompt, with those around `suffix` where text is to be filled in.
+/// The tokens of a prompt. If `suffix` is set, also the tokens that mark the gap to fill.
 ///
 /// # Errors
-/// 400 for a prompt without tokens, with unknown ones, or with more than a sequence takes.
+/// 400 for a prompt without tokens, with unknown ids, or with more tokens than a sequence may have.
 pub fn tokens_of(
     param: &'static str,
     prompt: &Prompt,
@@ -104,7 +107,7 @@ pub fn tokens_of(
         };
         ids.insert(0, gap.prefix);
         if begins_with_text {
-            ids.splice(0..0, vocab.tokenize("", true, false)); // what a text begins with
+            ids.splice(0..0, vocab.tokenize("", true, false)); // the special tokens at the start of a text
         }
         ids.push(gap.suffix);
         ids.extend(vocab.tokenize(suffix, false, false));
@@ -117,8 +120,8 @@ pub fn tokens_of(
     Ok(ids)
 }
 
-/// The number of tokens to generate behind a prompt of `prompt_tokens`. A request's own number
-/// must fit; a default is cut to what fits.
+/// The number of tokens to generate after a prompt of `prompt_tokens`. A number from the request
+/// must fit; a default is reduced to fit.
 ///
 /// # Errors
 /// 400 with all the numbers.

@@ -11,7 +11,8 @@ use crate::types::TokenId;
 
 /// Converts a request's sampler options to tokens of the vocabulary.
 ///
-/// # Errors 400 for a token that is not in the vocabulary, and for too many tokens.
+/// # Errors
+/// 400 for a token that is not in the vocabulary, and for too many tokens.
 pub fn resolve(requested: &RequestedAdvanced, vocab: &Vocab) -> Result<AdvancedSampling, ApiError> {
     let mut advanced = requested.advanced.clone();
     advanced.logit_bias = logit_bias(&requested.logit_bias, vocab)?;

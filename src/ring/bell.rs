@@ -100,7 +100,8 @@ pub struct SocketBell {
 impl SocketBell {
     /// Makes the bell, and the socket that becomes readable when it rings.
     ///
-    /// # Errors If the process has no file descriptors left.
+    /// # Errors
+    /// If the process has no file descriptors left.
     pub fn new() -> io::Result<(Self, UnixStream)> {
         let (socket, sleeper) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;

@@ -57,7 +57,8 @@ pub fn link<T>(
 impl<T> FrontLink<T> {
     /// Sends an item to the lane.
     ///
-    /// # Errors Returns the item if the link is full.
+    /// # Errors
+    /// Returns the item if the link is full.
     pub fn send(&mut self, item: Box<T>) -> Result<(), Box<T>> {
         if self.in_flight == self.down.buffer().capacity() {
             return Err(item);

@@ -149,7 +149,8 @@ impl Cells {
 
     /// Compares the counts with the cells of the slots. For tests.
     ///
-    /// # Panics If they disagree.
+    /// # Panics
+    /// If they disagree.
     pub fn check(&self) {
         let mut users = vec![Users::default(); self.users.len()];
         for slot in &self.slots {

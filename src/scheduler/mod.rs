@@ -134,7 +134,8 @@ impl Scheduler {
     /// Admits all of `new`, or none of them. `assign` is called with the index of each in `new` and
     /// its id.
     ///
-    /// # Errors [`Refusal`] says why there is no room.
+    /// # Errors
+    /// [`Refusal`] says why there is no room.
     pub fn admit(
         &mut self,
         new: Vec<NewSequence>,

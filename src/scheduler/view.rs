@@ -29,7 +29,8 @@ impl Scheduler {
 
     /// Compares the books with each other. For tests, after each step.
     ///
-    /// # Panics If they disagree.
+    /// # Panics
+    /// If they disagree.
     pub fn check(&self) {
         assert_eq!(self.sequences.len(), self.waiting.len() + self.held.len());
         assert_eq!(self.slots.held_count(), self.held.len());

@@ -26,7 +26,7 @@ impl Control {
         self.bell.ring();
     }
 
-    /// True after [`Control::drain`].
+    /// Whether [`Control::drain`] was called.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

@@ -50,7 +50,7 @@ pub(super) struct Front {
     exchanges: Cell<usize>,
     body_bytes: Cell<usize>,
     entropy: Cell<u64>,
-    /// The engine's task must look at the engine.
+    /// Whether the engine's task must look at the engine.
     kicked: Cell<bool>,
     pub engine_waker: RefCell<Option<Waker>>,
 }
@@ -90,7 +90,7 @@ impl Front {
         &self.config.metrics.front
     }
 
-    /// The model is loaded.
+    /// Stores the loaded model.
     pub fn load(&self, parts: ServiceParts) {
         self.service.replace(Some(Service::new(parts, self.config.metrics.clone())));
         if !self.is_draining() {
@@ -115,32 +115,32 @@ impl Front {
         }
     }
 
-    /// True when [`Front::kick`] was called since the last time.
+    /// Whether [`Front::kick`] was called since the last time.
     pub fn take_kick(&self) -> bool {
         self.kicked.take()
     }
 
-    /// True when [`Front::kick`] was called.
+    /// Whether [`Front::kick`] was called.
     pub fn is_kicked(&self) -> bool {
         self.kicked.get()
     }
 
-    /// True while the engine has work.
+    /// Whether the engine has work.
     pub fn is_busy(&self) -> bool {
         self.service.borrow().as_ref().is_some_and(|service| service.engine.is_busy())
     }
 
-    /// No new request is taken.
+    /// Whether new requests are refused.
     pub fn is_draining(&self) -> bool {
         self.stage.get() != Stage::Open
     }
 
-    /// Connections end wherever they are.
+    /// Whether connections must end at once.
     pub fn is_closing(&self) -> bool {
         self.stage.get() == Stage::Closing
     }
 
-    /// Begins the drain. Does nothing when it has begun already.
+    /// Starts the drain, unless it has started already.
     pub fn begin_drain(&self, now: Micros) {
         if self.is_draining() {
             return;
@@ -151,7 +151,7 @@ impl Front {
         self.timers.wake_all(); // idle connections close
     }
 
-    /// True when a drain has ended: nothing runs any more, or its time is over.
+    /// Whether a drain has ended: no request runs, or its time has passed.
     pub fn is_drained(&self, now: Micros) -> bool {
         let Stage::Draining(began) = self.stage.get() else { return false };
         let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());
@@ -162,35 +162,35 @@ impl Front {
         over || running == 0
     }
 
-    /// Makes every connection end.
+    /// Ends every connection.
     pub fn close(&self) {
         self.stage.set(Stage::Closing);
         self.timers.wake_all();
     }
 
-    /// Open connections.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.get()
     }
 
-    /// A connection was opened.
+    /// Counts a new connection.
     pub fn opened(&self) {
         self.connections.set(self.connections.get() + 1);
         self.counters().connections.set(self.connections.get() as u64);
     }
 
-    /// A connection was closed.
+    /// Counts the end of a connection.
     pub fn closed(&self) {
         self.connections.set(self.connections.get() - 1);
         self.counters().connections.set(self.connections.get() as u64);
     }
 
-    /// A request has begun.
+    /// Counts a new request.
     pub fn exchange_began(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
     }
 
-    /// A request has ended.
+    /// Counts the end of a request.
     pub fn exchange_ended(&self) {
         self.exchanges.set(self.exchanges.get() - 1);
         if self.is_draining() {
@@ -198,10 +198,10 @@ impl Front {
         }
     }
 
-    /// Takes room for bytes of a request's body.
+    /// Reserves memory for bytes of a request's body.
     ///
     /// # Errors
-    /// 503 when the bodies of all requests fill their memory.
+    /// 503 if the bodies of all requests fill their memory.
     pub fn take_body_bytes(&self, bytes: usize) -> Result<(), ApiError> {
         let total = self.body_bytes.get() + bytes;
         if total > BODIES_BYTES_MAX {
@@ -214,7 +214,7 @@ impl Front {
         Ok(())
     }
 
-    /// Gives room for bodies back.
+    /// Releases memory for bodies.
     pub fn give_body_bytes(&self, bytes: usize) {
         self.body_bytes.set(self.body_bytes.get() - bytes);
     }

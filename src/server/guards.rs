@@ -1,4 +1,4 @@
-//! Values that undo something when they are dropped, whichever way a request ends.
+//! Values that undo something when they are dropped, however a request ends.
 
 use std::rc::Rc;
 
@@ -23,8 +23,8 @@ impl Drop for ExchangeGuard {
     }
 }
 
-/// Ends the request's sequences when the connection is done with it, for whatever reason: nothing
-/// is generated for a client that has left.
+/// Ends the request's sequences when the connection is done with it, for whatever reason. No text
+/// is generated for a client that has disconnected.
 pub(super) struct CancelGuard {
     pub front: Rc<Front>,
     pub exchange: SharedExchange,
@@ -39,7 +39,7 @@ impl Drop for CancelGuard {
     }
 }
 
-/// Gives up a task of another lane when its client has left.
+/// Abandons a task of another lane when its client has disconnected.
 pub(super) struct AbandonGuard {
     pub front: Rc<Front>,
     pub slot: WorkSlot,
@@ -53,7 +53,7 @@ impl Drop for AbandonGuard {
     }
 }
 
-/// The room that a body takes of the memory for all bodies.
+/// A body's share of the memory for all bodies.
 pub(super) struct BodyPermit {
     front: Rc<Front>,
     bytes: usize,
@@ -67,7 +67,7 @@ impl BodyPermit {
     /// Grows to `bytes`.
     ///
     /// # Errors
-    /// 503 when the bodies of all requests fill their memory.
+    /// 503 if the bodies of all requests fill their memory.
     pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
         let more = bytes.saturating_sub(self.bytes);
         self.front.take_body_bytes(more)?;

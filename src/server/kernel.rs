@@ -31,7 +31,7 @@ fn version_of(release: &str) -> Option<(u32, u32)> {
 }
 
 fn check_memlock() -> Result<(), String> {
-    const NEEDED_KIB: u64 = 512; // what glommio asks for
+    const NEEDED_KIB: u64 = 512; // glommio asks for this much
     match getrlimit(Resource::Memlock).current {
         Some(bytes) if bytes / 1024 < NEEDED_KIB => Err(format!(
             "the limit on locked memory is {} KiB, and io_uring needs {NEEDED_KIB}; raise it with \

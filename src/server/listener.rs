@@ -19,7 +19,8 @@ use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG, REFUSED_CONNECTIONS_MAX};
 /// glommio's own `bind` shares the port (`SO_REUSEPORT`), so a second server could start and take
 /// half of the connections. This one does not share it.
 ///
-/// # Errors A sentence for the user.
+/// # Errors
+/// A sentence for the user.
 pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
     let unknown = || format!("--host {host} is not an address of this machine");
     let resolved =
@@ -45,7 +46,7 @@ pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
 fn bind_socket(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?; // no wait for the last server's connections
+    socket.set_reuse_address(true)?; // do not wait for old connections to time out
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
     Ok(socket.into())
@@ -70,7 +71,7 @@ async fn accept(front: Rc<Front>, listener: TcpListener) {
                 front.opened();
                 glommio::spawn_local(connection::turn_away(front.clone(), stream)).detach();
             }
-            Ok(_) => front.counters().connections_dropped.increment(), // and closed
+            Ok(_) => front.counters().connections_dropped.increment(), // dropping it closes it
             Err(error) => {
                 // Probably no descriptors are left: wait until some are closed.
                 tracing::warn!(%error, "cannot accept connections");

@@ -80,12 +80,12 @@ async fn end(front: &Front) {
 /// The task that runs the engine.
 struct Turns {
     front: Rc<Front>,
-    /// Brings the loaded model.
+    /// Receives the loaded model.
     ready: rtrb::Consumer<ServiceParts>,
 }
 
 impl Turns {
-    /// Does all that can be done now without waiting.
+    /// Does everything that can be done now without waiting.
     fn take(&mut self) {
         let front = &self.front;
         front.control.bell.withdraw();
@@ -109,8 +109,8 @@ impl Turns {
     async fn wait(&mut self, socket: &mut TcpStream) {
         let front = &self.front;
         if front.config.polls {
-            // On a core of its own, the lane polls while the decode lane works. It lets the other
-            // tasks and the sockets take their turns.
+            // On a core of its own, the lane polls while the decode lane works. It lets other tasks
+            // run and checks the sockets.
             let mut looked_up = front.clock.now();
             while front.is_busy() {
                 if self.has_news() || self.plan_is_due_in() == Some(Duration::ZERO) {
@@ -144,7 +144,7 @@ impl Turns {
         .await;
     }
 
-    /// How long until the engine wants to be called, if it does.
+    /// The time until the engine wants to be called, if it does.
     fn plan_is_due_in(&self) -> Option<Duration> {
         let at = self.front.service.borrow().as_ref()?.engine.wake_at()?;
         Some(Duration::from_micros(at.0.saturating_sub(self.front.clock.now().0)))
@@ -178,7 +178,8 @@ async fn sweep(front: Rc<Front>) {
 /// accepts requests and never answers is worse than none. `given_up` holds the start of the aborted
 /// step and the time of the abort.
 ///
-/// # Panics If the decode lane is stuck.
+/// # Panics
+/// If the decode lane is stuck.
 fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
     let began = front.service.borrow().as_ref().and_then(|service| service.engine.step_began());
     let Some(began) = began else { return };
@@ -191,7 +192,7 @@ fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
     // may have been stopped.
     match given_up.get() {
         Some((step, at)) if step == began => assert!(
-            now.since(at) < limit.as_micros() as u64, // a day at most
+            now.since(at) < limit.as_micros() as u64, // limits are at most a day
             "a step of the model has run for {elapsed:.0?} and cannot be given up"
         ),
         _ => {

@@ -16,11 +16,11 @@ use crate::ring::FrontLink;
 use crate::ring::message::Batch;
 use crate::scheduler::Capacity;
 
-/// The message that the model is loaded, with everything that the front lane needs to serve it.
+/// The message that the model is loaded, with all parts that the front lane needs to serve it.
 pub struct ServiceParts {
     /// The model.
     pub model: Arc<ServedModel>,
-    /// The room there is.
+    /// The capacity of the decode lane.
     pub capacity: Capacity,
     /// The link to the decode lane.
     pub decode: FrontLink<Batch>,
@@ -30,7 +30,7 @@ pub struct ServiceParts {
     pub embed: Option<FrontLink<Work>>,
 }
 
-/// See the module's description.
+/// The loaded model, with the engine and the lanes' links.
 pub(super) struct Service {
     pub model: Arc<ServedModel>,
     pub engine: Engine,
@@ -63,20 +63,20 @@ impl Service {
         Self { engine, model, prepare, embed, waiting: Vec::new(), next_ticket: 0 }
     }
 
-    /// True when a lane has something to give back.
+    /// Whether a lane has sent something back.
     pub fn has_news(&self) -> bool {
         self.engine.is_ready()
             || self.prepare.is_ready()
             || self.embed.as_ref().is_some_and(FrontLink::is_ready)
     }
 
-    /// Hands the answers of the prepare lane and the embed lane to their connections.
+    /// Passes the answers of the prepare lane and the embed lane to their connections.
     pub fn receive_work(&mut self) {
         let Self { prepare, embed, waiting, .. } = self;
         let mut receive = || prepare.receive().or_else(|| embed.as_mut()?.receive());
         while let Some(work) = receive() {
             let index = waiting.iter().position(|waiting| waiting.ticket == work.ticket);
-            let Some(index) = index else { continue }; // its client has left
+            let Some(index) = index else { continue }; // its client has disconnected
             let slot = waiting.swap_remove(index).slot;
             let mut state = slot.borrow_mut();
             state.result = work.result;
@@ -86,10 +86,10 @@ impl Service {
         }
     }
 
-    /// Sends a task to the lane that does it.
+    /// Sends a task to its lane.
     ///
     /// # Errors
-    /// 429 when the lane has as much work as it takes.
+    /// 429 if the lane's queue is full.
     pub fn send_task(&mut self, task: Task) -> Result<WorkSlot, ApiError> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -107,7 +107,7 @@ impl Service {
         Ok(slot)
     }
 
-    /// Gives up a task whose client has left. Does nothing when it is done.
+    /// Abandons a task whose client has disconnected. Does nothing if it is done.
     pub fn abandon(&mut self, slot: &WorkSlot) {
         let index = self.waiting.iter().position(|waiting| Rc::ptr_eq(&waiting.slot, slot));
         if let Some(index) = index {

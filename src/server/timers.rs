@@ -18,19 +18,19 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Starts the timer anew.
+    /// Sets the timer to `timeout` from now.
     pub fn set(&self, now: Micros, timeout: Duration) {
         self.expired.set(false);
         // Timeouts are at most minutes.
         self.deadline.set(Some(Micros(now.0 + timeout.as_micros() as u64)));
     }
 
-    /// True once the time is over.
+    /// Whether the time has passed.
     pub fn is_expired(&self) -> bool {
         self.expired.get()
     }
 
-    /// Wakes this task when the time is over.
+    /// Wakes this task when the time has passed.
     pub fn register(&self, cx: &Context<'_>) {
         remember(&mut self.waker.borrow_mut(), cx);
     }
@@ -42,21 +42,21 @@ impl Timer {
     }
 }
 
-/// All connections' timers.
+/// The timers of all connections.
 #[derive(Default)]
 pub(super) struct Timers {
     timers: RefCell<Vec<Weak<Timer>>>,
 }
 
 impl Timers {
-    /// A timer for a new connection. It leaves when it is dropped.
+    /// A timer for a new connection. Dropping it removes it.
     pub fn add(&self) -> Rc<Timer> {
         let timer = Rc::new(Timer::default());
         self.timers.borrow_mut().push(Rc::downgrade(&timer));
         timer
     }
 
-    /// Wakes every task whose time is over.
+    /// Wakes every task whose time has passed.
     pub fn expire(&self, now: Micros) {
         self.for_each(|timer| {
             if timer.deadline.get().is_some_and(|deadline| deadline <= now) {

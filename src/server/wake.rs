@@ -6,13 +6,13 @@ use glommio::timer::Timer;
 
 use crate::limits::LOOK_UP;
 
-/// Lets the other tasks run, and the lane look at its sockets and its links: all that glommio
-/// does when no task is left that can run.
+/// Lets the other tasks run, and the lane check its sockets and links. glommio does the latter only
+/// when no task can run.
 pub(super) async fn look_up() {
     Timer::new(LOOK_UP).await;
 }
 
-/// Stores the task's waker, without cloning it again when it is there already.
+/// Stores the task's waker. Clones it only if another one was stored.
 pub(super) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
     match place {
         Some(waker) if waker.will_wake(cx.waker()) => {}

@@ -81,7 +81,9 @@ fn the_scheduler_makes_the_steps_that_were_recorded() {
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let runs = report["rounds"][0].as_array().unwrap();
     let steps: Vec<u64> = runs.iter().map(|run| run["steps"].as_u64().unwrap()).collect();
-    assert_eq!(steps, [steps[0]; 4]);
+    assert_eq!(steps[0], steps[1], "rungs 0 and 3 run the recorded steps");
+    // From rung 4 on, the scheduler plans in real time: a prompt may join one step later.
+    assert!(steps[2..].iter().all(|n| n.abs_diff(steps[0]) <= 1), "{steps:?}");
     let together = runs[0]["decode_rows_mean"].as_f64().unwrap();
     assert!(together > 3.0, "{together} of 4 decode in a step that only decodes");
 }

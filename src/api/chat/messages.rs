@@ -10,7 +10,8 @@ use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOL_NAME_CHARS_MAX, TOOLS_MAX};
 
 /// Reads `messages`.
 ///
-/// # Errors 400 with the message's index and the expected form.
+/// # Errors
+/// 400 with the message's index and the expected form.
 pub fn read_messages(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     let Some(value) = fields.get("messages")? else {
         let message = "messages is missing; it must be an array of objects with role and content";
@@ -198,7 +199,8 @@ pub fn any_object() -> Value {
 
 /// Checks a tool's name.
 ///
-/// # Errors 400 with the characters that a name may have.
+/// # Errors
+/// 400 with the characters that a name may have.
 pub fn checked_name(name: Option<String>) -> Result<String, ApiError> {
     let is_good = |name: &String| {
         (1..=TOOL_NAME_CHARS_MAX).contains(&name.len())
@@ -235,7 +237,8 @@ fn read_tool_choice(fields: &Fields<'_, '_>, tools: &[Tool]) -> Result<ToolChoic
 
 /// Checks that the tools can satisfy a choice.
 ///
-/// # Errors 400 if it names an unknown tool, or requires a tool where there is none.
+/// # Errors
+/// 400 if it names an unknown tool, or requires a tool where there is none.
 pub fn check_choice(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     match &choice {
         ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {

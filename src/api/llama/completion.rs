@@ -14,7 +14,7 @@ use super::super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 
-/// llama-server's sampling, where a request does not say.
+/// llama-server's default sampling.
 pub const SAMPLING: Sampling = Sampling {
     temperature: 0.8,
     top_k: 40,
@@ -38,14 +38,13 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         refuse_unsupported(fields)?;
         refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
         let mut request = read_generation(fields, SAMPLING, None)?;
-        // In a stream tokens come with their text.
+        // Events of a stream always have the tokens of their text.
         request.reply.return_tokens |= request.reply.stream;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
 
-/// The reply to `/completion`: one object for each prompt, an array of them where
-/// there are several.
+/// The reply of `/completion`: one object for each prompt, in an array if there are several.
 #[derive(Debug)]
 pub struct LlamaReply {
     options: ReplyOptions,
@@ -80,7 +79,7 @@ impl LlamaReply {
         Self { options, model: context.model.clone(), choices }
     }
 
-    /// The beginning of an object, which the caller ends.
+    /// Writes an object up to its last field; the caller closes it.
     fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
         let choice = &self.choices[index];
         write!(out, "{{\"index\":{index},\"content\":\"").expect("memory");

@@ -1,5 +1,5 @@
-//! llama-server's dialect: `/health`, `/slots`, `/props`, and in files of their own
-//! `/completion` and what turns text into tokens.
+//! llama-server's dialect: `/health`, `/slots` and `/props`. `/completion` and the paths that
+//! tokenise have files of their own.
 
 pub mod completion;
 pub mod tokens;
@@ -9,40 +9,40 @@ use std::io::Write;
 use super::write::push_string;
 use crate::types::ModelInfo;
 
-/// The answer to `/health` of a server that is ready.
+/// The answer to `/health` of a ready server.
 pub const HEALTHY: &[u8] = b"{\"status\":\"ok\"}";
 
-/// How much `GET /health` tells.
+/// The level of detail of `GET /health`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// How busy it is.
+    /// How busy the server is.
     Detailed,
-    /// And its memory.
+    /// Also its memory.
     Full,
 }
 
-/// What `GET /health` tells when it is asked for more.
+/// The detailed answer to `GET /health`.
 #[derive(Clone, Copy, Debug)]
 pub struct Health<'a> {
-    /// The name that clients see.
+    /// The model's name for clients.
     pub model: &'a str,
-    /// Since the server started.
+    /// Seconds since the server started.
     pub uptime_s: f64,
-    /// Requests that could start at once.
+    /// Free slots.
     pub slots_idle: u64,
     /// Requests that run.
     pub slots_processing: u64,
     /// Requests that wait.
     pub requests_waiting: u64,
-    /// Tokens in the KV cache, and those that fit.
+    /// Tokens in the KV cache.
     pub kv_tokens_used: u64,
-    /// See above.
+    /// Tokens that fit into the KV cache.
     pub kv_tokens_capacity: u64,
-    /// Client connections.
+    /// Open client connections.
     pub connections: u64,
 }
 
-/// The answer to `GET /health?level=…` of a server that is ready.
+/// Writes the answer to `GET /health?level=…` of a ready server.
 pub fn push_health(out: &mut Vec<u8>, health: &Health<'_>, level: Level) {
     out.extend_from_slice(b"{\"status\":\"ok\",\"model\":");
     push_string(out, health.model);
@@ -68,37 +68,35 @@ pub fn push_health(out: &mut Vec<u8>, health: &Health<'_>, level: Level) {
     out.push(b'}');
 }
 
-/// A slot, as `GET /slots` shows it.
+/// A slot in `GET /slots`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotStatus {
     /// `idle`, `following`, `prefill` or `decode`.
     pub state: &'static str,
     /// Tokens in it.
     pub n_past: usize,
-    /// Its request's `id`, as the response says it; empty where nobody holds it.
+    /// The `id` of its request's response; empty for a free slot.
     pub id_task: String,
-    /// Tokens of the request's prompts, and those of them that were found in the
-    /// KV cache.
+    /// Tokens of the request's prompts.
     pub prompt_tokens: u64,
-    /// See above.
+    /// Tokens of the prompts that were found in the KV cache.
     pub cached_tokens: u64,
     /// Tokens that the request has generated.
     pub decoded_tokens: u64,
-    /// Milliseconds since it was admitted, and those of them that it waited.
+    /// Milliseconds since the request was admitted.
     pub elapsed_ms: f64,
-    /// See above.
+    /// Milliseconds of these that it waited for a slot.
     pub queued_ms: f64,
 }
 
 impl SlotStatus {
-    /// A request holds it.
+    /// Whether a request holds it.
     pub fn is_busy(&self) -> bool {
         self.state != "idle"
     }
 }
 
-/// The answer to `GET /slots`: an array, with llama-server's names for what it
-/// has.
+/// Writes the answer to `GET /slots`: an array, with llama-server's field names.
 pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
     out.push(b'[');
     for (id, slot) in slots.iter().enumerate() {
@@ -130,26 +128,26 @@ pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
     out.push(b']');
 }
 
-/// What `GET /props` says beside the model's facts.
+/// The answer to `GET /props`.
 #[derive(Clone, Copy, Debug)]
 pub struct Props<'a> {
-    /// The name that clients see.
+    /// The model's name for clients.
     pub model: &'a str,
-    /// The model.
+    /// The model's properties.
     pub info: &'a ModelInfo,
     /// Requests that run at once.
     pub slots: usize,
-    /// Tokens that one of them may have.
+    /// Most tokens of one request.
     pub n_ctx: u32,
-    /// The source of the chat template; empty where there is none.
+    /// The source of the chat template; empty if there is none.
     pub chat_template: &'a str,
-    /// The texts around a prompt.
+    /// The text of the token at the start of a prompt.
     pub bos: &'a str,
-    /// See above.
+    /// The text of the token at the end of a text.
     pub eos: &'a str,
 }
 
-/// The answer to `GET /props`.
+/// Writes the answer to `GET /props`.
 pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
     let sampling = completion::SAMPLING;
     write!(

@@ -9,16 +9,16 @@ use super::super::json::{read_object, wrong};
 use super::super::write::push_string;
 use crate::types::TokenId;
 
-/// What `/tokenize` asks for.
+/// A request to `/tokenize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokenize {
     /// The text.
     pub content: String,
-    /// With what the model wants around a prompt.
+    /// Add the model's special tokens around a prompt.
     pub add_special: bool,
-    /// `<|im_end|>` and its like are the tokens that they name.
+    /// Read `<|im_end|>` and similar as the tokens that they name.
     pub parse_special: bool,
-    /// With the text of each token.
+    /// Return the text of each token.
     pub with_pieces: bool,
 }
 
@@ -39,8 +39,8 @@ pub fn read_tokenize(body: &mut [u8]) -> Result<Tokenize, ApiError> {
     })
 }
 
-/// The answer to `/tokenize`; `bytes_of` has the pieces, where they were asked for.
-/// One that is not UTF-8 is an array of bytes.
+/// Writes the answer to `/tokenize`. `bytes_of` returns a token's bytes, if the request asked for
+/// them; bytes that are not UTF-8 become an array of numbers.
 pub fn push_tokens<'a>(
     out: &mut Vec<u8>,
     tokens: &[TokenId],
@@ -67,7 +67,7 @@ pub fn push_tokens<'a>(
     out.push(b'}');
 }
 
-/// Reads a `/detokenize` request: its tokens.
+/// Reads the tokens of a `/detokenize` request.
 ///
 /// # Errors
 /// 400 that names the field.
@@ -85,12 +85,12 @@ pub fn read_detokenize(body: &mut [u8]) -> Result<Vec<TokenId>, ApiError> {
     })
 }
 
-/// The answer to `/detokenize`.
+/// Writes the answer to `/detokenize`.
 pub fn push_content(out: &mut Vec<u8>, text: &str) {
     push_named(out, "content", text);
 }
 
-/// The answer to `/apply-template`.
+/// Writes the answer to `/apply-template`.
 pub fn push_prompt(out: &mut Vec<u8>, prompt: &str) {
     push_named(out, "prompt", prompt);
 }

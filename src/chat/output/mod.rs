@@ -3,16 +3,17 @@
 //! In: the generated text, in pieces of any size. Out: [`Part`]s: content, reasoning and tool calls
 //! whose arguments stream. The sizes of the pieces affect only where a part's text is cut.
 //!
-//! # Requirements on the caller Most markers are special tokens. While a [`Parser`] is in use,
-//! special tokens must be passed as text (llama.cpp's `token_to_piece` with `special`). The
-//! exception is the tokens that end the generation (`<|im_end|>`, `<|eot_id|>`, `<|call|>`...):
-//! they are never pushed. A piece has whole characters, and stop strings have been searched before.
-//! A model of the harmony format (gpt-oss) always needs the parser, with or without tools in the
-//! request.
+//! # Requirements on the caller
+//! Most markers are special tokens. While a [`Parser`] is in use, special tokens must be passed as
+//! text (llama.cpp's `token_to_piece` with `special`). The exception is the tokens that end the
+//! generation (`<|im_end|>`, `<|eot_id|>`, `<|call|>`...): they are never pushed. A piece has whole
+//! characters, and stop strings have been searched before. A model of the harmony format (gpt-oss)
+//! always needs the parser, with or without tools in the request.
 //!
-//! # What is dropped The parser drops markers, the white space around them (up to
-//! `MARKER_SPACE_BYTES_MAX` before one), the names of harmony's channels, and the fields of a
-//! call's object other than its name and arguments. It keeps everything else:
+//! # What is dropped
+//! The parser drops markers, the white space around them (up to `MARKER_SPACE_BYTES_MAX` before
+//! one), the names of harmony's channels, and the fields of a call's object other than its name and
+//! arguments. It keeps everything else:
 //!
 //! - Text that looks like a call but is none becomes content, with its marker. Such text is not
 //!   JSON, has no name, is longer than `TOOL_HEAD_BYTES_MAX` before its arguments, or is cut off

@@ -1,5 +1,5 @@
-//! The facts and tensor descriptions of a GGUF file, read and written with
-//! llama.cpp's own `gguf_*` functions. Tensor data is not held here.
+//! Reads and writes the metadata and tensor descriptions of a GGUF file, with llama.cpp's own
+//! `gguf_*` functions. The tensors' data is not held here.
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
@@ -17,39 +17,39 @@ pub struct TensorInfo {
     pub name: String,
     /// Its type, as ggml names it: `q4_K`.
     pub type_name: String,
-    /// Numbers in a row, rows, and two more.
+    /// Numbers in a row, rows, and two more dimensions.
     pub dims: [u64; 4],
     /// Bytes of its data.
     pub bytes: u64,
-    /// Where they begin, from the end of the header.
+    /// The offset of its data from the end of the header.
     offset: u64,
 }
 
-/// Read the header, not the data.
+/// Reads the header and skips the data.
 const HEADER_ONLY: sys::gguf_init_params =
     sys::gguf_init_params { no_alloc: true, ctx: ptr::null_mut() };
 
 impl Gguf {
-    /// A file without anything in it.
+    /// A header without metadata and tensors.
     pub fn empty() -> Self {
         // SAFETY: no preconditions.
         let context = unsafe { sys::gguf_init_empty() };
         Self(NonNull::new(context).expect("C++'s new does not return null"))
     }
 
-    /// The header of a file in memory; `None` when it is not one.
+    /// The header of a file in memory; `None` if it is not a GGUF file.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: the pointer and the length are those of a live slice, and
-        // the header is copied out of it.
+        // SAFETY: the pointer and the length are those of a live slice, and the header is copied
+        // out of it.
         let context =
             unsafe { sys::gguf_init_from_buffer(bytes.as_ptr().cast(), bytes.len(), HEADER_ONLY) };
         NonNull::new(context).map(Self)
     }
 
-    /// The header of a file; `None` when it cannot be read as one.
+    /// The header of a file; `None` if it cannot be read.
     pub fn open(path: &Path) -> Option<Self> {
         let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
-        // SAFETY: the path is NUL-terminated and lives during the call.
+        // SAFETY: the path is NUL-terminated and lives until the call returns.
         let context = unsafe { sys::gguf_init_from_file(path.as_ptr(), HEADER_ONLY) };
         NonNull::new(context).map(Self)
     }
@@ -65,11 +65,11 @@ impl Gguf {
         (id >= 0).then_some(id)
     }
 
-    /// The id of an array of `kind`, and its length.
+    /// The id and length of an array of `kind`.
     fn array(&self, key: &str, kind: sys::gguf_type) -> Option<(i64, usize)> {
         let id = self.find(key)?;
-        // SAFETY: the context is live and the key exists; its types are looked
-        // at in this order because asking a scalar for its array type aborts.
+        // SAFETY: the context is live and the key exists. The types are checked in this order
+        // because asking for the array type of a scalar aborts.
         unsafe {
             let is_array = sys::gguf_get_kv_type(self.raw(), id) == sys::GGUF_TYPE_ARRAY;
             let fits = is_array && sys::gguf_get_arr_type(self.raw(), id) == kind;
@@ -77,21 +77,20 @@ impl Gguf {
         }
     }
 
-    /// An array of strings; `None` when the file has none under this key.
+    /// An array of strings; `None` if this key has none.
     pub fn strings(&self, key: &str) -> Option<Vec<CString>> {
         let (id, length) = self.array(key, sys::GGUF_TYPE_STRING)?;
-        // SAFETY: the key holds `length` strings, which live as long as the
-        // context and are copied.
+        // SAFETY: the key holds `length` strings. They live as long as the context and are copied.
         let string =
             |i| unsafe { CStr::from_ptr(sys::gguf_get_arr_str(self.raw(), id, i)).to_owned() };
         Some((0..length).map(string).collect())
     }
 
-    /// An array of 32-bit integers; `None` when the file has none under this key.
+    /// An array of 32-bit integers; `None` if this key has none.
     pub fn integers(&self, key: &str) -> Option<Vec<i32>> {
         let (id, length) = self.array(key, sys::GGUF_TYPE_INT32)?;
-        // SAFETY: the key holds `length` integers of 4 bytes. They are read as
-        // bytes, which have no alignment, and copied.
+        // SAFETY: the key holds `length` integers of 4 bytes. They are read as bytes, which need no
+        // alignment, and copied.
         let bytes = unsafe {
             let data = sys::gguf_get_arr_data(self.raw(), id).cast::<u8>();
             std::slice::from_raw_parts(data, length * size_of::<i32>())
@@ -100,8 +99,8 @@ impl Gguf {
         Some(bytes.chunks_exact(4).map(integer).collect())
     }
 
-    /// Takes over every fact of `other` whose key begins with `prefix`. What
-    /// was there before is kept only if its key does, too.
+    /// Copies each entry of `other` whose key starts with `prefix`. Removes the entries of `self`
+    /// whose keys do not.
     pub fn adopt(&mut self, other: &Self, prefix: &str) {
         // SAFETY: both contexts are live, and everything is copied.
         let keys: Vec<CString> = unsafe {
@@ -116,21 +115,21 @@ impl Gguf {
         }
     }
 
-    /// Sets a text.
+    /// Sets a string.
     pub fn set_text(&mut self, key: &str, value: &str) {
         let (key, value) = (c_string(key), c_string(value));
         // SAFETY: the context is live; both strings are copied.
         unsafe { sys::gguf_set_val_str(self.raw(), key.as_ptr(), value.as_ptr()) };
     }
 
-    /// Sets a whole number.
+    /// Sets an unsigned integer.
     pub fn set_number(&mut self, key: &str, value: u32) {
         let key = c_string(key);
         // SAFETY: the context is live; the key is copied.
         unsafe { sys::gguf_set_val_u32(self.raw(), key.as_ptr(), value) };
     }
 
-    /// Sets a number.
+    /// Sets a float.
     pub fn set_float(&mut self, key: &str, value: f32) {
         let key = c_string(key);
         // SAFETY: the context is live; the key is copied.
@@ -141,8 +140,7 @@ impl Gguf {
     pub fn set_strings(&mut self, key: &str, values: &[CString]) {
         let key = c_string(key);
         let mut pointers: Vec<_> = values.iter().map(|value| value.as_ptr()).collect();
-        // SAFETY: the context is live; as many strings are copied as there are
-        // pointers to them.
+        // SAFETY: the context is live; one string is copied for each pointer.
         unsafe {
             sys::gguf_set_arr_str(self.raw(), key.as_ptr(), pointers.as_mut_ptr(), pointers.len());
         }
@@ -151,21 +149,20 @@ impl Gguf {
     /// Sets an array of 32-bit integers.
     pub fn set_integers(&mut self, key: &str, values: &[i32]) {
         let (key, data) = (c_string(key), values.as_ptr().cast());
-        // SAFETY: the context is live; as many integers are copied as there are.
+        // SAFETY: the context is live; exactly the integers of the slice are copied.
         unsafe {
             let kind = sys::GGUF_TYPE_INT32;
             sys::gguf_set_arr_data(self.raw(), key.as_ptr(), kind, data, values.len());
         }
     }
 
-    /// Describes another tensor, whose data follows that of the one before.
-    /// Names are unique and have fewer than 64 bytes. Returns where its data
-    /// begins, in bytes from the end of the header.
+    /// Describes another tensor, whose data follows the previous one's. Names are unique and
+    /// shorter than 64 bytes. Returns the offset of its data from the end of the header, in bytes.
     pub fn add_tensor(&mut self, name: &str, kind: sys::ggml_type, dims: [u64; 2]) -> u64 {
         let name = c_string(name);
         let [columns, rows] = dims.map(|dim| i64::try_from(dim).expect("bounded by the shape"));
-        // SAFETY: the context has room for the one tensor made in it, which has
-        // no data (`no_alloc`); its description is copied before it is freed.
+        // SAFETY: the context has room for the one tensor made in it. The tensor has no data
+        // (`no_alloc`), and its description is copied before it is freed.
         unsafe {
             let context = sys::ggml_init(sys::ggml_init_params {
                 mem_size: sys::ggml_tensor_overhead(),
@@ -182,9 +179,9 @@ impl Gguf {
         }
     }
 
-    /// The header's bytes, padded: tensor data follows at once.
+    /// The header's bytes, padded so that tensor data follows directly.
     pub fn header(&self) -> Vec<u8> {
-        // SAFETY: the context is live, and the buffer has the size it asked for.
+        // SAFETY: the context is live, and the buffer has the size that ggml asked for.
         unsafe {
             let mut header = vec![0u8; sys::gguf_get_meta_size(self.raw())];
             sys::gguf_get_meta_data(self.raw(), header.as_mut_ptr().cast());
@@ -192,10 +189,10 @@ impl Gguf {
         }
     }
 
-    /// Every tensor described, in the order of their data.
+    /// All tensors, in the order of their data.
     pub fn tensors(&self) -> Vec<TensorInfo> {
-        // SAFETY: the context is live and the ids are below its count; names and
-        // dimensions are copied. A type read from a file was checked there.
+        // SAFETY: the context is live and the ids are below its count. Names and dimensions are
+        // copied. ggml checked the type when it read the file.
         let tensor = |id| unsafe {
             let kind = sys::gguf_get_tensor_type(self.raw(), id);
             let dims = *sys::gguf_get_tensor_ne(self.raw(), id).cast::<[i64; 4]>();
@@ -212,7 +209,7 @@ impl Gguf {
         (0..count).map(tensor).collect()
     }
 
-    /// Bytes that the whole file must have at least.
+    /// The least size of the whole file in bytes.
     pub fn file_bytes_min(&self) -> u64 {
         // SAFETY: the context is live.
         let data = unsafe { sys::gguf_get_data_offset(self.raw()) } as u64;
@@ -231,11 +228,11 @@ impl Drop for Gguf {
 /// # Safety
 /// `pointer` must point to a NUL-terminated string.
 unsafe fn text(pointer: *const std::ffi::c_char) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
-/// For keys and names of ours, which have no NUL in them.
+/// Converts a key or a name of corelane, which contains no NUL.
 fn c_string(text: &str) -> CString {
     CString::new(text).expect("no NUL in a key of ours")
 }

@@ -1,14 +1,13 @@
-//! Synthetic models: a GGUF file with the shape, the types and the vocabulary
-//! size of a known model, and random weights. It is as fast as the real one
-//! and needs no download; what it says means nothing.
+//! Makes synthetic models: GGUF files with the shape, the types and the vocabulary size of a known
+//! model, and random weights. Such a model is as fast as the real one and needs no download; its
+//! text is meaningless.
 //!
-//! In: a [`Request`]. Out: a file that every llama.cpp program loads, the same
-//! bytes for the same request on every run.
+//! In: a [`Request`]. Out: a file that every llama.cpp program loads. Equal requests give equal
+//! bytes.
 //!
-//! The weights are drawn as f16 into a file without a name, from which
-//! llama.cpp's own quantiser makes the model, tensor types chosen as for the
-//! real one. Nothing of it is whole in memory, and the file takes its name only
-//! when it is complete.
+//! The weights are drawn as f16 into a file without a name. llama.cpp's own quantiser turns it into
+//! the model, and chooses tensor types as for the real one. No step holds the whole model in
+//! memory. The file gets its name when it is complete.
 
 mod gguf;
 mod quant;
@@ -30,36 +29,36 @@ pub use self::write::temporary_path;
 use self::write::{Plan, Temporary};
 use super::{builtin, library};
 
-/// What to make.
+/// The model to make.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The model's dimensions.
     pub shape: Shape,
     /// The types of its tensors.
     pub quant: &'static Quant,
-    /// Where the weights come from; the same seed, the same file.
+    /// The seed of the weights.
     pub seed: u64,
     /// The file to write.
     pub out: PathBuf,
     /// Replace `out` if it exists.
     pub force: bool,
-    /// Compute threads, at least 1. The file does not depend on it.
+    /// Compute threads, 1 or more. They do not affect the file.
     pub threads: usize,
 }
 
-/// What was made.
+/// The model that was made.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// Bytes of the file.
     pub bytes: u64,
-    /// Its tensors, as they were read back from it.
+    /// Its tensors, as read back from the file.
     pub tensors: Vec<TensorInfo>,
 }
 
-/// How far it is.
+/// The progress of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// The current stage.
     pub stage: Stage,
     /// Weights done in this stage.
     pub done: u64,
@@ -67,25 +66,25 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// The two halves of the work.
+/// The two stages of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Random weights are drawn.
+    /// Drawing random weights.
     Drawing,
-    /// llama.cpp packs them.
+    /// Quantising them with llama.cpp.
     Quantising,
 }
 
 /// Why no model was made. Each is one sentence for a user.
 #[derive(Debug, thiserror::Error)]
 pub enum SynthError {
-    /// The shape is no model's, or the quantisation cannot pack it.
+    /// The shape is invalid, or the quantisation cannot pack it.
     #[error("{0}")]
     Impossible(String),
     /// The file exists.
     #[error("{0} exists already; --force replaces it")]
     Exists(PathBuf),
-    /// The path is a folder's.
+    /// The path is a directory.
     #[error("cannot write {0}: it is a folder; name a file, such as model.gguf")]
     Folder(PathBuf),
     /// The file cannot be written.
@@ -93,10 +92,10 @@ pub enum SynthError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// The disk is too full to begin.
+    /// The disk has too little space.
     #[error(
         "cannot write {path}: making it takes {} MB of disk, and {} MB are free there",
         .needed.div_ceil(1_000_000),
@@ -105,7 +104,7 @@ pub enum SynthError {
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// Bytes needed at most.
+        /// Most bytes needed.
         needed: u64,
         /// Bytes free.
         free: u64,
@@ -113,16 +112,16 @@ pub enum SynthError {
     /// llama.cpp could not quantise.
     #[error("llama.cpp could not quantise the weights{0}")]
     Quantise(String),
-    /// What was written does not read back.
+    /// The written file cannot be read back.
     #[error("cannot write {0}: what was written does not read back whole; is the disk full?")]
     Torn(PathBuf),
 }
 
-/// Makes a synthetic model, telling `progress` how far it is.
+/// Makes a synthetic model and reports its progress to `progress`.
 ///
 /// # Errors
-/// See [`SynthError`]. A file that was at `request.out` is then still there,
-/// and nothing else is left.
+/// See [`SynthError`]. An earlier file at `request.out` is then unchanged, and no other file is
+/// left.
 pub fn synth(
     request: &Request,
     mut progress: impl FnMut(Progress) + 'static,
@@ -140,8 +139,8 @@ pub fn synth(
     let temporary = Temporary::beside(out);
     let drawn = temporary.create().map_err(unwritable)?;
     if !quant.is_plain() {
-        // From here on only the open file holds the space: however the process
-        // ends, nothing of the gigabytes stays behind.
+        // From here on, only the open file holds the disk space. However the process ends, no
+        // gigabytes stay behind.
         temporary.remove().map_err(unwritable)?;
     }
     let total = shape.elements();
@@ -155,7 +154,7 @@ pub fn synth(
             progress(Progress { stage: Stage::Quantising, done, total });
         })
         .map_err(|reason| match free_space(out) {
-            // llama.cpp only says that writing failed, and not why.
+            // llama.cpp reports a failed write without its cause.
             Ok(free) if free < 1 << 20 => unwritable(ErrorKind::StorageFull.into()),
             _ => SynthError::Quantise(reason),
         })?;
@@ -163,13 +162,13 @@ pub fn synth(
     drop(drawn);
     let made = read_back(temporary.path()).ok_or_else(|| SynthError::Torn(out.clone()))?;
     if !request.force && out.symlink_metadata().is_ok() {
-        return Err(SynthError::Exists(out.clone())); // it came meanwhile
+        return Err(SynthError::Exists(out.clone())); // it was created in the meantime
     }
     temporary.rename(out).map_err(unwritable)?;
     Ok(made)
 }
 
-/// Refuses what the renaming at the end would, before the work.
+/// Checks, before the work, that the final rename can succeed.
 fn check_out(out: &Path, force: bool) -> Result<(), SynthError> {
     match out.symlink_metadata() {
         Ok(_) if out.is_dir() => Err(SynthError::Folder(out.to_owned())),
@@ -179,7 +178,7 @@ fn check_out(out: &Path, force: bool) -> Result<(), SynthError> {
     }
 }
 
-/// Refuses to fill the disk. An estimate: others may fill it meanwhile.
+/// Checks that the disk has room. An estimate: other processes may fill it later.
 fn check_space(out: &Path, shape: &Shape, quant: &Quant) -> Result<(), SynthError> {
     let free = free_space(out)
         .map_err(|source| SynthError::Unwritable { path: out.to_owned(), source })?;
@@ -192,7 +191,7 @@ fn check_space(out: &Path, shape: &Shape, quant: &Quant) -> Result<(), SynthErro
     Ok(())
 }
 
-/// Bytes free beside `out`.
+/// Free bytes on the disk of `out`.
 fn free_space(out: &Path) -> io::Result<u64> {
     let folder = match out.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -202,7 +201,7 @@ fn free_space(out: &Path) -> io::Result<u64> {
     Ok(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// The facts of the model, without its tensors.
+/// The metadata of the model, without its tensors.
 fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf {
     let Request { shape, seed, .. } = request;
     let mut header = Gguf::empty();
@@ -217,7 +216,7 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
     let description =
         format!("Random weights (seed {seed}), to measure speed with: what it says means nothing.");
     header.set_text("general.description", &description);
-    // Of the f16 file; the quantiser puts its own.
+    // The type of the f16 file; the quantiser sets its own.
     header.set_number("general.file_type", quant::F16.ftype);
     header.set_number("general.quantization_version", 2);
     let key = |name: &str| format!("{architecture}.{name}");
@@ -242,13 +241,13 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
     header
 }
 
-/// A path to an open file, which may have no name. Valid while it is open.
+/// A path to an open file, which may have no name. Valid while the file is open.
 fn open_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// What is in the file; `None` when it is not whole. (llama.cpp's quantiser
-/// does not look whether its last writes succeeded.)
+/// Reads the file back; `None` if it is incomplete. (llama.cpp's quantiser does not check its last
+/// writes.)
 fn read_back(path: &Path) -> Option<Made> {
     let header = Gguf::open(path)?;
     let bytes = path.metadata().ok()?.len();
@@ -273,7 +272,7 @@ mod tests {
         for length in [0, 100, whole.len() / 2, whole.len() - 64] {
             assert!(!verdict(&whole[..length]), "{length} bytes");
         }
-        // What a disk that filled up in mid-way leaves: no header yet.
+        // A disk that fills up midway leaves a file without a header.
         assert!(!verdict(&vec![0; whole.len()]));
     }
 }

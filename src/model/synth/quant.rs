@@ -1,27 +1,26 @@
-//! The quantisations that a synthetic model may have: llama.cpp's mixtures,
-//! under the names that model files carry.
+//! The quantisations of a synthetic model: llama.cpp's mixtures, under the names that model files
+//! use.
 
 use llama_cpp_sys_2 as sys;
 
-/// A mixture of tensor types, as `llama_model_quantize` makes it.
+/// A mixture of tensor types that `llama_model_quantize` makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quant {
-    /// Its name, lower case.
+    /// Its name in lower case.
     pub name: &'static str,
     pub(super) ftype: sys::llama_ftype,
-    /// Rows of matrices are packed in blocks of so many numbers: the largest
-    /// block of any type in the mixture.
+    /// The largest block of any matrix type in the mixture. A row's length must be a multiple of
+    /// it.
     pub(super) block: u32,
-    /// The same for the token embedding and the output, which are Q6_K in
-    /// every mixture below 8 bits.
+    /// The block of the token embedding and the output, which are Q6_K in every mixture below 8
+    /// bits.
     pub(super) embedding_block: u32,
 }
 
-/// 16-bit floats: the weights as they are drawn.
+/// 16-bit floats: the weights as drawn.
 pub const F16: Quant = quant("f16", sys::LLAMA_FTYPE_MOSTLY_F16, 1, 1);
 
-/// Every quantisation on offer. Those below 3 bits that want an importance
-/// matrix are not.
+/// Every quantisation offered. Types below 3 bits that need an importance matrix are left out.
 pub const QUANTS: &[Quant] = &[
     F16,
     quant("q8_0", sys::LLAMA_FTYPE_MOSTLY_Q8_0, 32, 32),
@@ -47,18 +46,18 @@ const fn quant(
 }
 
 impl Quant {
-    /// The quantisation of this name.
+    /// The quantisation with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         QUANTS.iter().find(|quant| quant.name == name)
     }
 
-    /// True when the weights are not packed at all.
+    /// Whether the weights are not quantised.
     pub(super) fn is_plain(&self) -> bool {
         *self == F16
     }
 
-    /// Bytes that so many numbers take at most: what Q8_0 takes (34 for 32),
-    /// or Q6_K (210 for 256), the widest type of every mixture below it.
+    /// The most bytes that this many numbers can take. The widest type is Q8_0 (34 bytes for 32
+    /// numbers) or, in a mixture below 8 bits, Q6_K (210 bytes for 256).
     pub(super) fn bytes_max(&self, elements: u64) -> u64 {
         match self.block {
             1 => elements * 2,

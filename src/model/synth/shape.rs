@@ -1,5 +1,5 @@
-//! The dimensions of a model, those of known models by name, and the tensors
-//! that follow from them.
+//! The dimensions of a model, the known models by name, and the tensors that follow from the
+//! dimensions.
 
 use super::quant::Quant;
 use super::weights::Content;
@@ -11,9 +11,9 @@ use crate::limits::{
 /// A transformer's dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// The known shape that it is, or began as.
+    /// The known shape it is based on.
     pub name: &'static str,
-    /// Which tensors there are.
+    /// The architecture, which determines the tensors.
     pub architecture: Architecture,
     /// Transformer blocks.
     pub layers: u32,
@@ -23,7 +23,7 @@ pub struct Shape {
     pub ffn: u32,
     /// Query heads.
     pub heads: u32,
-    /// Key and value heads, each shared by as many query heads as any other.
+    /// Key and value heads. Each is shared by the same number of query heads.
     pub kv_heads: u32,
     /// Numbers in one head.
     pub head_size: u32,
@@ -33,22 +33,22 @@ pub struct Shape {
     pub context: u32,
     /// Base of the rotary embedding's frequencies.
     pub rope_base: f32,
-    /// Added inside RMS norms.
+    /// Epsilon of the RMS norms.
     pub rms_epsilon: f32,
-    /// The output matrix is the token embedding.
+    /// Whether the output matrix is the token embedding.
     pub tied: bool,
 }
 
-/// A family of models, as llama.cpp names it.
+/// A family of models, by llama.cpp's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// RMS norms on queries and keys.
+    /// With RMS norms on queries and keys.
     Qwen3,
-    /// Plain, with the rotary frequencies of Llama 3 stretched by a tensor.
+    /// Plain; a tensor stretches the rotary frequencies of Llama 3.
     Llama,
 }
 
-/// The shapes known by name. Sources: the `config.json` of each model.
+/// The known shapes. Sources: the `config.json` of each model.
 pub const SHAPES: &[Shape] = &[
     qwen3("qwen3-0.6b", [28, 1024, 3072, 16], true),
     qwen3("qwen3-1.7b", [28, 2048, 6144, 16], true),
@@ -56,7 +56,7 @@ pub const SHAPES: &[Shape] = &[
     qwen3("qwen3-8b", [36, 4096, 12288, 32], false),
     llama("llama-3.2-1b", [16, 2048, 8192, 32], 64),
     llama("llama-3.2-3b", [28, 3072, 8192, 24], 128),
-    // For tests: the smallest that every quantisation can pack.
+    // For tests: the smallest shape that every quantisation can pack.
     Shape {
         kv_heads: 2,
         head_size: 64,
@@ -101,7 +101,7 @@ const fn llama(name: &'static str, dimensions: [u32; 4], head_size: u32) -> Shap
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {
     pub name: String,
-    /// Numbers in a row, and rows.
+    /// Numbers in a row, and the number of rows.
     pub dims: [u64; 2],
     pub content: Content,
 }
@@ -111,43 +111,42 @@ impl Tensor {
         Self { name: name.into(), dims: [columns.into(), rows.into()], content }
     }
 
-    /// Numbers in it.
+    /// The number of elements.
     pub fn elements(&self) -> u64 {
         self.dims[0] * self.dims[1]
     }
 }
 
-/// The standard deviation of the logits. Nucleus sampling then keeps some
-/// dozens of tokens, as it does of a trained model's; with 1 it would keep
-/// nearly all, and what sampling costs would say nothing.
+/// Standard deviation of the logits. Nucleus sampling then keeps some dozens of tokens, as with a
+/// trained model. With 1 it would keep nearly all, and the cost of sampling would be wrong.
 const LOGIT_DEVIATION: f32 = 5.0;
 
-/// The standard deviation of the products of a query with its keys. Heads then
-/// look at a few tokens each, as trained ones do. With 1 they would look at all
-/// alike, every position would see the same, and the model would say one word.
+/// Standard deviation of the products of a query with its keys. Heads then attend to a few tokens
+/// each, like trained heads. With 1 they would attend to all tokens equally, every position would
+/// see the same, and the model would repeat one word.
 const ATTENTION_DEVIATION: f32 = 4.0;
 
 impl Shape {
-    /// The known shape of this name.
+    /// The known shape with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         SHAPES.iter().find(|shape| shape.name == name)
     }
 
-    /// What the model is called: nobody shall mistake it for the real one.
+    /// The model's name, which tells it from the real one.
     pub fn title(&self) -> String {
         let known = Self::named(self.name) == Some(self);
         format!("synthetic {}{}", self.name, if known { "" } else { ", modified" })
     }
 
-    /// Numbers in all heads of a query.
+    /// Length of all query heads together.
     fn query(&self) -> u32 {
         self.heads * self.head_size // both bounded in `check`
     }
 
-    /// The tensors, with each matrix scaled by the root of its inputs, so that
-    /// what it makes has a size of about 1. The residual stream grows with the
-    /// root of the layers, to 5 or so: what the layers add then hides the token
-    /// itself, which a tied output would otherwise prefer for ever.
+    /// The tensors. Each matrix is scaled by the root of its inputs, so that its output has a size
+    /// of about 1. The residual stream grows with the root of the layers, to about 5. The layers'
+    /// contribution then outweighs the token itself, which a tied output would otherwise repeat
+    /// forever.
     pub(super) fn tensors(&self) -> Vec<Tensor> {
         let Self { width, ffn, vocab, .. } = *self;
         let key = self.kv_heads * self.head_size;
@@ -155,7 +154,7 @@ impl Shape {
             deviation: scale / f64::from(inputs).sqrt() as f32,
         };
         let random = |inputs: u32| scaled(1.0, inputs);
-        // A norm on the queries undoes what scale their matrix has.
+        // A norm on the queries undoes the scale of their matrix.
         let (query, query_norm) = match self.architecture {
             Architecture::Qwen3 => (random(width), Some(Content::Constant(ATTENTION_DEVIATION))),
             Architecture::Llama => (scaled(ATTENTION_DEVIATION, width), None),
@@ -192,13 +191,13 @@ impl Shape {
         tensors
     }
 
-    /// Numbers in all tensors.
+    /// The number of elements in all tensors.
     pub fn elements(&self) -> u64 {
         self.tensors().iter().map(Tensor::elements).sum()
     }
 
-    /// Refuses what is no model, or what `quant` cannot pack. `vocab_min` is
-    /// the size of the vocabulary that is extended.
+    /// Refuses an invalid shape, and one that `quant` cannot pack. `vocab_min` is the size of the
+    /// vocabulary to extend.
     ///
     /// # Errors
     /// A sentence that says what would be right.
@@ -236,8 +235,8 @@ impl Shape {
         self.check_blocks(quant)
     }
 
-    /// llama.cpp silently takes another type for a matrix whose rows are no
-    /// whole number of blocks; the file would not be what its name says.
+    /// If a row's length is not a multiple of the block, llama.cpp silently chooses another type,
+    /// and the file's name would be wrong.
     fn check_blocks(&self, quant: &Quant) -> Result<(), String> {
         let rows = [
             ("--width", self.width, quant.embedding_block),
@@ -259,10 +258,9 @@ impl Shape {
     }
 }
 
-/// What the frequencies of the rotary embedding are divided by in Llama 3.1
-/// and later, [head_size / 2]. Long waves are stretched 32-fold, short ones
-/// are left, those between are blended (`rope_scaling` in the `config.json` of
-/// Llama 3.2; the formula is Hugging Face's `_compute_llama3_parameters`).
+/// The divisors of the rotary embedding's frequencies in Llama 3.1 and later, [head_size / 2]. Long
+/// waves are stretched 32-fold, short ones are unchanged, those between are blended (`rope_scaling`
+/// in the `config.json` of Llama 3.2; the formula is Hugging Face's `_compute_llama3_parameters`).
 fn rope_factors(head_size: u32, base: f32) -> Vec<f32> {
     const FACTOR: f64 = 32.0;
     const LOW: f64 = 1.0;
@@ -286,7 +284,7 @@ mod tests {
         (shape.tensors().len(), shape.elements())
     }
 
-    /// The counts that the model cards and the official files tell.
+    /// The counts of the model cards and the official files.
     #[test]
     fn known_shapes_have_the_parameters_of_the_real_models() {
         assert_eq!(parameters("qwen3-0.6b"), (310, 596_049_920));

@@ -8,17 +8,17 @@ use super::gguf::Gguf;
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 
-/// `LLAMA_TOKEN_TYPE_NORMAL`: an ordinary token, with text.
+/// `LLAMA_TOKEN_TYPE_NORMAL`: an ordinary token with text.
 const NORMAL: i32 = 1;
 
-/// The tokens there are.
+/// The built-in model's tokens.
 pub(super) struct Known {
     tokens: Vec<CString>,
     types: Vec<i32>,
 }
 
 impl Known {
-    /// The tokens of the built-in model.
+    /// Reads them from the built-in model.
     pub fn of(builtin: &Gguf) -> Self {
         let tokens = builtin.strings(TOKENS).expect("the built-in model has tokens");
         let types = builtin.integers(TYPES).expect("the built-in model's tokens have types");
@@ -26,20 +26,20 @@ impl Known {
         Self { tokens, types }
     }
 
-    /// How many there are.
+    /// The number of tokens.
     pub fn n_tokens(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("a vocabulary has far fewer than 2^32 tokens")
     }
 
-    /// Writes these tokens and as many fillers as make `vocab` into `header`.
+    /// Writes these tokens into `header`, with fillers up to `vocab` tokens.
     ///
-    /// A filler reads " t4711". No merge leads to it, so no text is tokenised
-    /// differently for its being there; only a model's sampling chooses it.
+    /// A filler's text is like " t4711". No merge leads to it, so tokenising never produces one;
+    /// only a model's sampling does.
     pub fn extend(&self, vocab: u32, header: &mut Gguf) {
-        let wanted = vocab as usize; // this is a 64-bit program
+        let wanted = vocab as usize; // usize has 64 bits
         let mut tokens = self.tokens.clone();
         let taken: HashSet<&CString> = self.tokens.iter().collect();
-        // In the alphabet of byte-level BPE, U+0120 is the space.
+        // U+0120 is the space in the alphabet of byte-level BPE.
         let fillers = (self.n_tokens()..)
             .map(|number| CString::new(format!("\u{120}t{number}")).expect("no NUL"))
             .filter(|filler| !taken.contains(filler));

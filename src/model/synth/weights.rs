@@ -1,27 +1,26 @@
-//! Random weights: fast, bell-shaped, and the same for a seed however many
-//! threads draw them and however a tensor is cut.
+//! Random weights: fast, bell-shaped, and independent of the number of threads and the sizes of the
+//! pieces.
 //!
-//! Every number is a function of the seed, the tensor and its place in it (a
-//! counter-based generator), so chunks are filled in any order. Four bytes of a
-//! hash added up are as good as normal (Irwin-Hall), and have so few values
-//! that their 16-bit floats come from a table.
+//! Every number is a function of the seed, the tensor and the number's index (a counter-based
+//! generator), so pieces can be drawn in any order. The sum of four bytes of a hash is close to
+//! normal (Irwin-Hall), and has so few values that their 16-bit floats come from a table.
 
 use llama_cpp_sys_2 as sys;
 
 use crate::random::{STEP, mix};
 
-/// What a tensor holds.
+/// The values of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     /// f16, normal around 0.
     Random { deviation: f32 },
-    /// f32, all the same.
+    /// f32, all equal.
     Constant(f32),
-    /// f32, these.
+    /// f32, these values.
     Given(Vec<f32>),
 }
 
-/// Sums of four bytes: 0 to 1020, rounded up so that a mask bounds an index.
+/// Sums of four bytes are 0 to 1020. Rounded up, so that a mask bounds the index.
 const SUMS: usize = 1024;
 
 /// The standard deviation of a sum of four uniform bytes.
@@ -30,7 +29,7 @@ const SUM_DEVIATION: f32 = 147.8; // sqrt(4 * (256^2 - 1) / 12)
 /// The weights of one tensor.
 pub(super) struct Weights {
     key: u64,
-    table: Box<[u16; SUMS]>, // f16, by the sum of four bytes
+    table: Box<[u16; SUMS]>, // f16, indexed by the sum of four bytes
 }
 
 impl Weights {
@@ -41,15 +40,15 @@ impl Weights {
             *value = (sum as f32 - 510.0) * (deviation / SUM_DEVIATION);
         }
         let mut table = Box::new([0u16; SUMS]);
-        // SAFETY: both arrays have SUMS elements, and the call keeps neither.
+        // SAFETY: both arrays have SUMS elements, and the call keeps neither pointer.
         unsafe {
             sys::ggml_fp32_to_fp16_row(values.as_ptr(), table.as_mut_ptr(), SUMS as i64);
         }
         Self { key: mix(mix(seed).wrapping_add(tensor)), table }
     }
 
-    /// Writes the weights from number `first` on, which is even, as f16 in
-    /// little-endian order. `out` has two bytes for each.
+    /// Writes the weights from index `first` on as little-endian f16. `first` is even, and `out`
+    /// has two bytes per weight.
     pub fn fill(&self, first: u64, out: &mut [u8]) {
         assert!(first.is_multiple_of(2), "weights are drawn in pairs");
         let mut counter = first / 2;
@@ -63,10 +62,10 @@ impl Weights {
         rest.copy_from_slice(&last[..rest.len()]);
     }
 
-    /// Two weights out of the eight bytes of one hash.
+    /// Two weights from the eight bytes of one hash.
     fn pair(&self, counter: u64) -> [u8; 4] {
         let hash = mix(STEP.wrapping_mul(self.key.wrapping_add(counter)));
-        // Neighbours are added in all lanes at once: 8 bytes, 4 sums, 2 sums.
+        // Adds neighbours in all lanes at once: 8 bytes, 4 sums, 2 sums.
         let twos = (hash & 0x00FF_00FF_00FF_00FF) + ((hash >> 8) & 0x00FF_00FF_00FF_00FF);
         let fours = (twos & 0x0000_FFFF_0000_FFFF) + ((twos >> 16) & 0x0000_FFFF_0000_FFFF);
         let weight = |sum: u64| u32::from(self.table[sum as usize & (SUMS - 1)]);
@@ -82,7 +81,7 @@ mod tests {
         let halves: Vec<u16> =
             bytes.chunks_exact(2).map(|half| u16::from_le_bytes([half[0], half[1]])).collect();
         let mut values = vec![0.0f32; halves.len()];
-        // SAFETY: both have the same length, and the call keeps neither.
+        // SAFETY: both slices have equal lengths, and the call keeps neither pointer.
         unsafe {
             sys::ggml_fp16_to_fp32_row(halves.as_ptr(), values.as_mut_ptr(), halves.len() as i64);
         }
@@ -101,7 +100,7 @@ mod tests {
         assert!((square.sqrt() - 0.03).abs() < 3e-4, "{square}");
         let beyond = values.iter().filter(|v| v.abs() > 0.06).count() as f64 / n;
         assert!((0.035..0.055).contains(&beyond), "a bell has 4.6 % beyond two: {beyond}");
-        // Neighbours, which share a hash, and those of other tensors are strangers.
+        // Neighbours share a hash, and tensors share a seed; neither may correlate.
         let mut other = vec![0; bytes.len()];
         Weights::new(1, 3, 0.03).fill(0, &mut other);
         let other = self::values(&other);

@@ -1,4 +1,4 @@
-//! The two passes over the disk: draw the weights, quantise them.
+//! The two passes over the disk: drawing the weights, and quantising them.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -17,7 +17,7 @@ use super::weights::{Content, Weights};
 use crate::limits::{SYNTH_PIECE_ELEMENTS, SYNTH_QUANT_BUFFER_BYTES};
 use crate::model::library;
 
-/// The unpacked file: its header, and what goes where.
+/// The unquantised file: its header and its pieces.
 pub(super) struct Plan {
     header: Vec<u8>,
     tensors: Vec<Placed>,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
 struct Placed {
     tensor: Tensor,
     source: Source,
-    /// Where its data begins, in bytes of the file.
+    /// The offset of its data in the file.
     offset: u64,
 }
 
@@ -47,7 +47,7 @@ struct Piece {
 }
 
 impl Plan {
-    /// The file of a model of this shape, whose facts are in `header`.
+    /// The plan of a model with this shape; `header` has its metadata.
     pub fn new(shape: &Shape, seed: u64, mut header: Gguf) -> Self {
         let mut tensors = Vec::new();
         for (number, tensor) in shape.tensors().into_iter().enumerate() {
@@ -58,7 +58,7 @@ impl Plan {
                     (sys::GGML_TYPE_F16, Source::Random(weights))
                 }
                 Content::Constant(value) => {
-                    let values = vec![*value; tensor.elements() as usize]; // a row: bounded
+                    let values = vec![*value; tensor.elements() as usize]; // one row, so bounded
                     (sys::GGML_TYPE_F32, Source::Whole(floats(&values)))
                 }
                 Content::Given(values) => (sys::GGML_TYPE_F32, Source::Whole(floats(values))),
@@ -66,7 +66,7 @@ impl Plan {
             let offset = header.add_tensor(&tensor.name, kind, tensor.dims);
             tensors.push(Placed { tensor, source, offset });
         }
-        let file_bytes = header.file_bytes_min().next_multiple_of(32); // padded as ggml does
+        let file_bytes = header.file_bytes_min().next_multiple_of(32); // ggml pads to 32 bytes
         let header = header.header();
         let pieces = pieces(&tensors);
         let begin = header.len() as u64;
@@ -74,11 +74,11 @@ impl Plan {
         Self { header, tensors, pieces, file_bytes }
     }
 
-    /// Writes the file with so many threads, the calling one among them;
-    /// `progress` is told how many numbers have been written.
+    /// Writes the file with `threads` threads, including the calling one. Reports the number of
+    /// weights written to `progress`.
     ///
     /// # Errors
-    /// The first that the file system told one of the threads.
+    /// The first error of any thread.
     pub fn draw(
         &self,
         file: &File,
@@ -94,7 +94,7 @@ impl Plan {
             while let Some(piece) = self.pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let written = self.write_piece(piece, &mut buffer, file);
                 if written.is_err() {
-                    next.store(self.pieces.len(), Ordering::Relaxed); // the others stop
+                    next.store(self.pieces.len(), Ordering::Relaxed); // makes the other threads stop
                     return written;
                 }
                 let before = drawn.fetch_add(piece.elements, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Plan {
             let others = helpers.into_iter().map(|helper| helper.join().expect("no panic in it"));
             others.fold(own, Result::and)
         })?;
-        progress(drawn.into_inner()); // the last piece may have been another's
+        progress(drawn.into_inner()); // another thread may have drawn the last piece
         Ok(())
     }
 
@@ -144,11 +144,11 @@ fn pieces(tensors: &[Placed]) -> Vec<Piece> {
     pieces
 }
 
-/// Lets llama.cpp quantise the unpacked file `from`, which follows `plan`, into
-/// the file `to`; `progress` is told how many numbers have been packed.
+/// Quantises the file `from`, which follows `plan`, into the file `to`, with llama.cpp. Reports the
+/// number of weights done to `progress`.
 ///
 /// # Errors
-/// What llama.cpp said last, with a colon before it.
+/// llama.cpp's last message, with a colon before it.
 pub(super) fn quantise(
     from: &Path,
     to: &Path,
@@ -161,7 +161,7 @@ pub(super) fn quantise(
     let (Ok(from), Ok(to)) = (path(from), path(to)) else {
         return Err(": a path has a NUL in it".into());
     };
-    // SAFETY: plain data out, no preconditions.
+    // SAFETY: returns plain data; no preconditions.
     let mut params = unsafe { sys::llama_model_quantize_default_params() };
     params.nthread = i32::try_from(threads).unwrap_or(1);
     params.ftype = quant.ftype;
@@ -175,49 +175,49 @@ pub(super) fn quantise(
         done += std::mem::replace(&mut current, *elements);
         progress(done);
     };
-    // SAFETY: both paths are NUL-terminated, the parameters are initialised, and
-    // all of them outlive the call.
+    // SAFETY: both paths are NUL-terminated, the parameters are initialised, and all of them
+    // outlive the call.
     let code = library::listening(listener, || unsafe {
         sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &raw const params)
     });
     if code == 0 { Ok(()) } else { Err(library::last_error()) }
 }
 
-/// The tensor that llama.cpp's quantiser says it begins with:
-/// `[   1/ 310] token_embd.weight  - [ 1024, 151936, …`.
+/// The tensor that llama.cpp's quantiser reports as started: `[   1/ 310] token_embd.weight  - [
+/// 1024, 151936, …`.
 fn tensor_begun(line: &str) -> Option<&str> {
     let (count, rest) = line.strip_prefix('[')?.split_once(']')?;
     count.contains('/').then(|| rest.split_whitespace().next())?
 }
 
-/// A file beside another, under a name that nobody else uses, removed unless
-/// it takes that other's name.
+/// A temporary file beside another file, under a unique name. It is removed unless it is renamed to
+/// the other file.
 pub(super) struct Temporary {
     path: PathBuf,
 }
 
 impl Temporary {
-    /// The name. There is no file yet.
+    /// Chooses the name. There is no file yet.
     pub fn beside(out: &Path) -> Self {
         Self { path: temporary_path(out) }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the file, empty, to be read and written.
+    /// Creates the empty file, for reading and writing.
     pub fn create(&self) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.path)
     }
 
-    /// Takes the name away. Whoever has the file open keeps it.
+    /// Removes the name. The file lives on where it is open.
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 
-    /// Gives the file its final name, in place of what had it.
+    /// Renames the file to its final name, replacing the file there.
     pub fn rename(self, out: &Path) -> io::Result<()> {
         fs::rename(&self.path, out)
     }
@@ -225,13 +225,13 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Not there any more, as a rule.
+        // Usually already renamed or removed.
         let _ = self.remove();
     }
 }
 
-/// The path of the incomplete file while `synth` writes `out`. A process that ends in the middle
-/// of it removes this file.
+/// The path of the incomplete file while `synth` writes `out`. A process that is stopped midway
+/// removes this file.
 pub fn temporary_path(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

@@ -1,4 +1,4 @@
-//! A request that generates text: prepared, submitted, answered as its text comes.
+//! Handles a request that generates text: prepares it, submits it, and sends its text.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ use crate::server::wake::remember;
 use crate::types::KeyId;
 
 impl Connection {
-    /// What this lane knows of a request beside its body.
+    /// The facts about a request that its body does not have.
     pub(super) fn envelope(
         &self,
         incoming: &Incoming,
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Prepares a body, here or on the prepare lane. The embed lane makes vectors.
+    /// Prepares a body, here or on the prepare lane. The embed lane computes vectors.
     pub(super) async fn prepare(
         &mut self,
         envelope: Envelope,
@@ -79,7 +79,7 @@ impl Connection {
         self.work(task).await
     }
 
-    /// Has a lane do it.
+    /// Sends a task to a lane and waits for its answer.
     async fn work(&mut self, task: Task) -> Result<Result<Prepared, ApiError>, Gone> {
         let sent = match &mut *self.front.service.borrow_mut() {
             Some(service) => service.send_task(task),
@@ -101,15 +101,15 @@ impl Connection {
         .await
     }
 
-    /// While a request is in progress: the client may leave, or send its next
-    /// request ahead. Ready when it has left.
+    /// Reads while a request is in progress: the client may disconnect, or send its next request
+    /// early. Ready when the client has disconnected.
     fn listen(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if self.front.is_closing() {
             return Poll::Ready(Gone);
         }
         self.timer.register(cx);
-        // What is sent ahead beyond this waits in the kernel, and that its sender
-        // has left is seen when the answer is written.
+        // More bytes stay in the kernel's buffer. If such a client disconnects, writing the answer
+        // finds out.
         while self.input.len() < PIPELINE_BYTES_MAX {
             let mut buffer = self.front.read_buffer.borrow_mut();
             match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Sends text as it comes, as server-sent events.
+    /// Sends the text as server-sent events while it is generated.
     async fn send_stream(
         &mut self,
         incoming: &Incoming,
@@ -226,9 +226,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the exchange has something to send, or has been silent for
-    /// too long. Meanwhile the client is listened to: it may leave, or send
-    /// its next request ahead.
+    /// Waits until the exchange has something to send, or has been silent for too long. Also reads:
+    /// the client may disconnect, or send its next request early.
     async fn wait_for(&mut self, exchange: &SharedExchange) -> Result<Progress, Gone> {
         future::poll_fn(|cx| {
             let mut exchange = exchange.borrow_mut();
@@ -250,7 +249,7 @@ impl Connection {
         let now = self.front.clock.now();
         let first_token = exchange.first_token.unwrap_or(now);
         let timings = exchange.timings(now);
-        // Divided, so that no digits follow the microseconds.
+        // Divided here, so that no float noise follows the microseconds.
         let ms = |us: u64| us as f64 / 1e3;
         let outcome = match (gone, exchange.failed) {
             (true, _) => "client left",
@@ -274,7 +273,7 @@ impl Connection {
     }
 }
 
-/// What [`Connection::wait_for`] saw.
+/// The reason why [`Connection::wait_for`] returned.
 enum Progress {
     News,
     Silence,

@@ -31,11 +31,11 @@ use crate::types::KeyId;
 
 /// Serves a connection until either side closes it.
 pub(super) async fn serve(front: Rc<Front>, stream: TcpStream) {
-    // An error here is a client that left, and needs no words.
+    // The error means that the client disconnected, which is not logged.
     let _ = Connection::new(front, stream).run().await;
 }
 
-/// Tells a client that there are too many, and closes.
+/// Tells a client that too many connections are open, and closes.
 pub(super) async fn turn_away(front: Rc<Front>, stream: TcpStream) {
     let message = format!("{CONNECTIONS_MAX} connections are open, as many as may be");
     let error = ApiError::unavailable(message, 1);
@@ -47,33 +47,33 @@ struct Connection {
     front: Rc<Front>,
     stream: TcpStream,
     timer: Rc<Timer>,
-    /// Bytes that were read and not yet used.
+    /// Bytes read and not yet used.
     input: Vec<u8>,
-    /// Bytes to be written.
+    /// Bytes to write.
     output: Vec<u8>,
 }
 
-/// The client is gone, or as good as gone.
+/// The client has disconnected, or counts as disconnected.
 struct Gone;
 
-/// What came of waiting for bytes.
+/// The result of waiting for bytes.
 enum Read {
     Some,
     End,
     TimedOut,
 }
 
-/// A request's head with what its response needs of it.
+/// A request's head, with the fields that its response needs.
 struct Incoming {
     head: Head,
     request_id: String,
     received: Micros,
 }
 
-/// Why a request could not be taken in.
+/// Why a request was refused.
 enum Refused {
     Gone,
-    /// Answer, then close: what follows is not a request.
+    /// Answer, then close: the bytes after it cannot be trusted to be a request.
     Fatal(ApiError),
 }
 
@@ -90,7 +90,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A connection that the listener has counted.
+    /// A connection, which the listener has already counted.
     fn new(front: Rc<Front>, stream: TcpStream) -> Self {
         let timer = front.timers.add();
         Self { front, stream, timer, input: Vec::new(), output: Vec::new() }
@@ -110,9 +110,8 @@ impl Connection {
                 let _guard = ExchangeGuard::new(&self.front);
                 self.answer(&incoming).await?
             };
-            // A client that sends many requests ahead waits between them, so
-            // that nobody else does: glommio reads and writes without a pause
-            // while the socket lets it.
+            // A client that sends many requests early waits between them, so that other clients do
+            // not: glommio reads and writes without a pause while the socket is ready.
             look_up().await;
             if !keep_alive || self.front.is_draining() {
                 return self.close().await;
@@ -127,8 +126,8 @@ impl Connection {
         Incoming { head, request_id, received: self.front.clock.now() }
     }
 
-    /// The next request's head; `None` when the client closes between requests
-    /// or says nothing for too long.
+    /// Reads the next request's head. Returns `None` if the client closes the connection or is
+    /// silent for too long.
     async fn read_head(&mut self) -> Result<Option<Head>, Refused> {
         let now = self.front.clock.now();
         let fresh = self.input.is_empty();
@@ -159,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Answers one request. True when the connection may serve another.
+    /// Answers one request. Returns whether the connection may serve another.
     async fn answer(&mut self, incoming: &Incoming) -> Result<bool, Gone> {
         let head = &incoming.head;
         if let Some(fault) = &head.fault {
@@ -193,14 +192,14 @@ impl Connection {
             },
             Ok(Prepared::Texts(_)) => unreachable!("the embed lane answers those"),
             Ok(Prepared::Job(job)) => {
-                drop(permit); // the body is tokens now
+                drop(permit); // the body is now tokens
                 self.generate(incoming, &envelope, *job).await
             }
             Err(error) => self.answer_error(incoming, &error).await,
         }
     }
 
-    /// All that can be said against a request from its head alone.
+    /// Checks everything that the head tells.
     fn check(&self, head: &Head) -> Result<(&'static Route, KeyId), ApiError> {
         let route = route::find(head.method, &head.path)?;
         let key = if route.is_public { KeyId(0) } else { self.check_key(head)? };
@@ -209,7 +208,7 @@ impl Connection {
         }
         if head.method == Method::Post {
             match head.content_type.as_deref() {
-                // Many a script sends none, or curl's default.
+                // Many scripts send none, or curl's default.
                 None | Some("application/json" | "application/x-www-form-urlencoded" | "") => {}
                 Some(other) if other.ends_with("+json") => {}
                 Some(other) => return Err(ApiError::not_json(other)),
@@ -218,7 +217,7 @@ impl Connection {
         Ok((route, key))
     }
 
-    /// Whose request it is.
+    /// Finds the API key that the request was sent with.
     fn check_key(&self, head: &Head) -> Result<KeyId, ApiError> {
         let keys = &self.front.config.keys;
         if keys.is_empty() {
@@ -229,7 +228,7 @@ impl Connection {
                 "no API key was given; send it as \"Authorization: Bearer KEY\"",
             ));
         };
-        // Every key is compared, and each in constant time.
+        // Compare all keys, each in constant time.
         let mut known = None;
         for (index, key) in keys.iter().enumerate() {
             if key.secret.as_bytes().ct_eq(given).into() {
@@ -260,7 +259,7 @@ impl Connection {
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
             match self.read(false).await? {
-                // A body that comes faster than it is read lets others in between.
+                // A body that arrives faster than it is read must not delay other connections.
                 Read::Some => look_up().await,
                 Read::End => return Err(Refused::Gone),
                 Read::TimedOut => {
@@ -271,8 +270,8 @@ impl Connection {
         }
     }
 
-    /// Waits for more input; with `until_drain`, a drain ends the wait, for
-    /// connections between two requests.
+    /// Waits for more input. With `until_drain`, a drain ends the wait, for connections between two
+    /// requests.
     async fn read(&mut self, until_drain: bool) -> Result<Read, Gone> {
         let Self { front, stream, timer, input, .. } = self;
         future::poll_fn(|cx| {

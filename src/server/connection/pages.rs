@@ -42,7 +42,7 @@ impl Connection {
         body
     }
 
-    /// The one model, if it is the one that the path names.
+    /// The model, if the path names it.
     fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
         let asked = percent_decode_str(model_of(path).unwrap_or_default());
         let asked = asked.decode_utf8_lossy();
@@ -57,7 +57,7 @@ impl Connection {
         Ok(body)
     }
 
-    /// How it is, as far as `level` in the query asks.
+    /// Whether the server is ready, in the detail that `level` in the query asks for.
     fn health(&self, query: &str) -> Result<Vec<u8>, ApiError> {
         let given = query.split('&').find_map(|pair| pair.strip_prefix("level="));
         let level = match given {
@@ -106,8 +106,8 @@ impl Connection {
         body
     }
 
-    /// What is in each slot. With `fail_on_no_slot` in the query it is an error that
-    /// none is free, as load balancers before llama-server ask for it.
+    /// The state of each slot. With `fail_on_no_slot` in the query, having no free slot is an
+    /// error, which load balancers for llama-server rely on.
     fn slots(&self, query: &str) -> Result<Vec<u8>, ApiError> {
         let given = query.split('&').find_map(|pair| pair.strip_prefix("fail_on_no_slot="));
         let wants_one = match given {

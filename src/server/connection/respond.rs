@@ -1,4 +1,4 @@
-//! Responses: built in the connection's buffer, and written out.
+//! Builds responses in the connection's buffer, and writes them.
 
 use std::pin::Pin;
 use std::task::Poll;
@@ -28,7 +28,7 @@ impl Connection {
             self.output.extend_from_slice(&body);
             self.flush().await?;
         } else {
-            // Two writes cost less than a copy of a long answer.
+            // Two writes cost less than copying a long answer.
             self.flush().await?;
             self.output = body;
             self.flush().await?;
@@ -49,8 +49,8 @@ impl Connection {
         Ok(keep_alive)
     }
 
-    /// Answers a request whose body has not been read: a short one is skipped,
-    /// for a longer one the connection is closed.
+    /// Answers a request before its body is read. Skips a short body; for a longer one, closes the
+    /// connection.
     pub(super) async fn answer_unread(
         &mut self,
         incoming: &Incoming,
@@ -62,13 +62,13 @@ impl Connection {
             match self.read_body(head).await {
                 Ok(_) => return self.answer_error(incoming, error).await,
                 Err(Refused::Gone) => return Err(Gone),
-                Err(Refused::Fatal(_)) => {} // the first error is the better answer
+                Err(Refused::Fatal(_)) => {} // the first error is the more useful answer
             }
         }
         self.refuse_unread(incoming, error).await
     }
 
-    /// Answers, and closes: the rest of the request is still to come.
+    /// Answers and closes: the rest of the request is yet to arrive.
     pub(super) async fn refuse_unread(
         &mut self,
         incoming: &Incoming,
@@ -88,7 +88,7 @@ impl Connection {
         Ok(keep_alive)
     }
 
-    /// Answers, and closes the connection.
+    /// Answers and closes the connection.
     pub(super) async fn refuse(
         &mut self,
         path: &str,
@@ -141,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// Writes all output. A client that takes nothing for too long is gone.
+    /// Writes all output. A client that accepts no bytes for too long counts as disconnected.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
         let Self { front, stream, timer, output, .. } = self;
         let mut written = 0;
@@ -176,9 +176,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes our half, then reads what the client still sends for a moment:
-    /// closing with unread input would reset the connection and could take our
-    /// last response with it.
+    /// Closes our half, then reads for a moment. Closing with unread input would reset the
+    /// connection, which could destroy our last response on its way.
     pub(super) async fn close(&mut self) -> Result<(), Gone> {
         self.stream.shutdown(std::net::Shutdown::Write).await.map_err(|_| Gone)?;
         self.timer.set(self.front.clock.now(), LINGER_TIMEOUT);
@@ -192,7 +191,7 @@ impl Connection {
     }
 }
 
-/// A refusal is news; a failure of ours is an error, found by the request's id.
+/// Logs a refusal as information, and a failure of corelane as an error with the request's id.
 fn log_error(path: &str, request_id: &str, error: &ApiError) {
     let path = path.get(..LOG_PATH_BYTES_MAX).unwrap_or(path);
     let (status, reason) = (error.status, &error.message);
