@@ -1,30 +1,31 @@
-//! Activations as the kernels take them: rows of signed bytes with a scale for each block.
+//! Activations in the form that the kernels read: rows of signed bytes, with a scale for each
+//! block.
 //!
 //! ```text
 //! a row of activations
 //!   codes    [columns] i8, in blocks of F::COLUMNS, from -127 to 127
-//!   sums     what the codes of a group of columns add up to, see below
+//!   sums     sums of the codes of each group of columns, see below
 //!   scales   [columns / F::COLUMNS] f32: activation = scale * code
 //! ```
 //!
-//! A block's scale is its largest absolute value / 127, as in ggml's Q8_K and Q8_0 (which
-//! rounds it to 16 bits).
+//! A block's scale is its largest absolute value / 127, as in ggml's Q8_K and Q8_0 (Q8_0 rounds it
+//! to 16 bits).
 //!
-//! The sums correct for the offset (or the minima) of the weights' codes. For formats with minima they are
-//! 16-bit integers, one for each chunk. For the others they are 32-bit integers, one for
-//! each scale of a weight, and already multiplied by `-F::OFFSET`.
+//! The sums correct for the offset (or the minima) of the weights' codes. For formats with minima,
+//! they are 16-bit integers, one for each chunk. For other formats, they are 32-bit integers, one
+//! for each scale of a weight, already multiplied by `-F::OFFSET`.
 
 use super::format::{CHUNK, Format, LINE};
 use super::simd::Simd;
 
-/// Where the parts of a row begin, in bytes.
+/// The offsets of the parts of a row, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct RowLayout {
     /// The sums.
     pub sums: usize,
     /// The scales.
     pub scales: usize,
-    /// The next row.
+    /// The length of a row.
     pub stride: usize,
 }
 
@@ -43,12 +44,12 @@ pub const fn chunk_sums_bytes<F: Format>() -> usize {
     if F::HAS_MINIMA { size_of::<i16>() } else { F::CHUNK_SCALES * size_of::<i32>() }
 }
 
-/// Blocks whose largest absolute value is below this are stored as zeros, because 127
-/// divided by it could overflow.
+/// Blocks whose largest absolute value is below this are stored as zeros: 127 divided by it could
+/// overflow.
 const LARGEST_MIN: f32 = 1e-36;
 
-/// Quantises block number `block` of a row of activations into `to`, the same row as the
-/// kernels take it. Products of blocks with a NaN are unspecified.
+/// Quantises block number `block` of the row of activations `from` into the row `to`. A block with
+/// a NaN has unspecified products.
 ///
 /// # Safety
 /// As [`Simd`] asks; `from` has that block, and `to` is a row of this `layout`.
@@ -69,7 +70,7 @@ pub unsafe fn quantise<S: Simd, F: Format>(
             }
         }
         let largest = S::largest(S::max_abs(largest[0], largest[1]));
-        // Below, the inverse would be infinite: such a block is one of zeros.
+        // The inverse of a smaller number would be infinite; store zeros.
         let largest = if largest < LARGEST_MIN { 0.0 } else { largest };
         to.add(layout.scales).cast::<f32>().add(block).write(largest / 127.0);
         let inverse = S::splat_f32(if largest > 0.0 { 127.0 / largest } else { 0.0 });

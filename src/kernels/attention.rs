@@ -44,12 +44,12 @@ pub struct AttentionKernel {
     pub attend: unsafe fn(&Block),
     /// Whether queries are rounded to 8 bits, see [`QuantisedQuery`].
     pub is_quantised: bool,
-    /// Numbers of the keys that are stored together, and of the values.
+    /// Block lengths of the keys' type and of the values' type.
     pub block_numbers: [usize; 2],
 }
 
 impl AttentionKernel {
-    /// Whether it computes heads of these sizes: the numbers of a key, and of a value.
+    /// Whether it computes heads with these lengths of keys and values.
     pub fn has_heads(&self, key_numbers: usize, value_numbers: usize) -> bool {
         [key_numbers, value_numbers].into_iter().zip(self.block_numbers).all(|(numbers, block)| {
             let step = block.max(HEAD_NUMBERS_STEP);
@@ -58,7 +58,7 @@ impl AttentionKernel {
     }
 }
 
-/// A tensor `[streams, heads, rows, numbers]` with gaps, as ggml's views have them.
+/// A tensor `[streams, heads, rows, numbers]`, possibly with gaps, like ggml's views.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor {
     /// The first number.
@@ -99,21 +99,21 @@ pub struct Attention<'a> {
     pub sizes: Sizes,
     /// 32-bit floats.
     pub queries: Tensor,
-    /// Of the cached type.
+    /// The keys, of the cached type.
     pub keys: Tensor,
-    /// Of the cached type.
+    /// The values, of the cached type.
     pub values: Tensor,
-    /// What each row sees.
+    /// The cells that each row sees.
     pub mask: Mask,
-    /// Groups and pieces for that mask.
+    /// The groups and pieces for this mask.
     pub plan: &'a Plan,
-    /// Products of queries and keys are multiplied with it.
+    /// Factor of the products of queries and keys.
     pub scale: f32,
     /// See [`Block::softcap`].
     pub softcap: f32,
-    /// ALiBi's, 0 without it: the mask is multiplied with a number for each head.
+    /// The slope bound of ALiBi; 0 without ALiBi. The mask is multiplied by a slope for each head.
     pub max_bias: f32,
-    /// A score for each head that takes part in the softmax, with a value of 0; may be null.
+    /// For each head, a score that joins the softmax with a value of 0; may be null.
     pub sinks: *const f32,
     /// `[streams, rows, heads, value_numbers]`
     pub output: *mut f32,
@@ -121,14 +121,14 @@ pub struct Attention<'a> {
     pub work: *mut u8,
 }
 
-/// Bytes that the threads need.
+/// Bytes of work memory for all threads.
 pub fn work_bytes(sizes: &Sizes) -> usize {
     let parts = Parts::of(sizes);
     sizes.shape.threads * parts.bytes() + slots_max(sizes) * slot_floats(sizes) * size_of::<f32>()
 }
 
-/// Slots for the states of chunks that are pieces of their own: such a row has more than a
-/// piece's share of the work, so there are no more of them than pieces are wanted.
+/// Number of slots for the states of chunks that are separate pieces. A row with such chunks has
+/// more than a piece's share of the work, so there are at most as many as pieces wanted.
 pub fn slots_max(sizes: &Sizes) -> usize {
     if sizes.shape.threads == 1 {
         return 0;
@@ -136,14 +136,14 @@ pub fn slots_max(sizes: &Sizes) -> usize {
     sizes.rows.min(sizes.shape.pieces_wanted()) * CHUNKS_MAX
 }
 
-/// Floats of a slot: for each head of a row, the maximum, the sum and the output.
+/// Floats of a slot: maximum, sum and output of each head of a row.
 fn slot_floats(sizes: &Sizes) -> usize {
     sizes.shape.heads * (2 + sizes.value_numbers)
 }
 
-/// The parts of a thread's own memory, in floats.
+/// The sizes of the parts of a thread's own memory, in floats.
 struct Parts {
-    /// Queries of all heads of a piece, at most.
+    /// Most queries of a piece, over all heads.
     vectors: usize,
     queries: usize,
     maxima: usize,
@@ -189,7 +189,7 @@ impl Parts {
     }
 }
 
-/// A thread's own memory. Vectors are in the order of heads, rows, heads of a group.
+/// A thread's own memory. Its vectors are ordered by KV head, then row, then head of the group.
 struct Memory {
     queries: *mut f32, // [vectors][query_floats]
     state: State,
@@ -204,7 +204,7 @@ impl Memory {
     /// # Safety
     /// `work` points to [`work_bytes`].
     unsafe fn of(work: *mut u8, thread: usize, parts: &Parts) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let mut at = unsafe { work.add(thread * parts.bytes()) };
         let mut take = |floats: usize| {
             let part: *mut f32 = at.cast();
@@ -226,14 +226,13 @@ impl Memory {
 }
 
 impl Attention<'_> {
-    /// This thread's part. All threads of the team call it, after
-    /// [`Team::begin_pieces`].
+    /// Computes this thread's part. All threads of the team call it after [`Team::begin_pieces`].
     ///
     /// # Safety
-    /// The processor has the kernel's instruction set, and all pointers are valid for the
-    /// sizes given beside them.
+    /// The processor has the kernel's instruction set, and all pointers are valid for the sizes
+    /// given beside them.
     pub unsafe fn run(&self, team: &Team) {
-        // SAFETY: the caller's promise. Each piece has its own part of the output or its own
+        // SAFETY: the caller guarantees it. Each piece has its own part of the output or its own
         // slot, and each thread its own memory.
         unsafe {
             let memory = Memory::of(self.work, team.thread, &Parts::of(&self.sizes));
@@ -261,8 +260,8 @@ impl Attention<'_> {
         let of_head = group.rows.len() * self.sizes.shape.group_heads();
         let vectors = heads.len() * of_head;
         debug_assert!(vectors <= Parts::of(&self.sizes).vectors, "{vectors} vectors");
-        // SAFETY: the vectors fit in the memory, which the plan saw to; the rest is the
-        // caller's promise.
+        // SAFETY: the plan made sure that the vectors fit in the memory; the caller guarantees the
+        // rest.
         unsafe {
             self.load_queries(group, heads.clone(), memory);
             for chunk in piece.chunks.clone() {
@@ -289,7 +288,7 @@ impl Attention<'_> {
         }
     }
 
-    /// The KV head, the row and the head within the KV head's of a vector of a piece.
+    /// The KV head, the row, and the head within the KV head's group, of a vector of a piece.
     fn vector(&self, group: &Group, first_head: usize, vector: usize) -> (usize, usize, usize) {
         let group_heads = self.sizes.shape.group_heads();
         let of_head = group.rows.len() * group_heads;
@@ -305,7 +304,7 @@ impl Attention<'_> {
         for index in 0..vectors {
             let (kv_head, row, head) = self.vector(group, heads.start, index);
             let from = self.queries.at(group.stream, kv_head * group_heads + head, row);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 let to = memory.queries.add(index * stride);
                 for i in 0..self.sizes.key_numbers {
@@ -318,7 +317,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Lets the loaded queries look at a chunk of cells, from the start.
+    /// Attends a chunk of cells with the loaded queries, starting from an empty state.
     unsafe fn attend_chunk(
         &self,
         group: &Group,
@@ -329,7 +328,7 @@ impl Attention<'_> {
         let count = group.rows.len() * self.sizes.shape.group_heads();
         let vectors = heads.len() * count;
         let (key_numbers, value_numbers) = (self.sizes.key_numbers, self.sizes.value_numbers);
-        // SAFETY: the caller's promise; the cells are those of the mask.
+        // SAFETY: the caller guarantees it; the cells are those of the mask.
         unsafe {
             std::slice::from_raw_parts_mut(memory.state.maxima, vectors).fill(NO_MAXIMUM);
             memory.state.sums.write_bytes(0, vectors * SUM_LANES);
@@ -376,7 +375,7 @@ impl Attention<'_> {
     unsafe fn load_bias(&self, group: &Group, kv_head: usize, cells: &[u32], memory: &Memory) {
         let group_heads = self.sizes.shape.group_heads();
         for (index, row) in group.rows.clone().enumerate() {
-            // SAFETY: the caller's promise; one row of bias for each query of the head.
+            // SAFETY: the caller guarantees it; the bias has one row for each query of the head.
             unsafe {
                 let mask = self.mask.row(group.stream, row);
                 for head in 0..group_heads {
@@ -384,7 +383,7 @@ impl Attention<'_> {
                     let to = memory.bias.add((index * group_heads + head) * BLOCK_CELLS);
                     for (i, cell) in cells.iter().enumerate() {
                         let bits = mask[*cell as usize];
-                        // Not a product of infinity with a slope of 0.
+                        // Infinity times a slope of 0 would be NaN.
                         let value = mask_value(bits);
                         to.add(i).write(if bits == HIDDEN { value } else { slope * value });
                     }
@@ -396,7 +395,7 @@ impl Attention<'_> {
         }
     }
 
-    /// The factor of the mask for a head: ALiBi's (arXiv 2108.12409), 1 without it.
+    /// The factor of the mask for a head: ALiBi's slope (arXiv 2108.12409), or 1 without ALiBi.
     fn slope(&self, head: usize) -> f32 {
         if self.max_bias <= 0.0 {
             return 1.0;
@@ -411,7 +410,7 @@ impl Attention<'_> {
         (-self.max_bias / power_of_two as f32 * exponent).exp2()
     }
 
-    /// Puts the state of a chunk into what is merged, or merges it with that.
+    /// Merges the state of a chunk into the piece's result; the first chunk's state is the result.
     unsafe fn take_state(&self, vector: usize, is_merged: bool, memory: &Memory) {
         let numbers = self.sizes.value_numbers;
         // SAFETY: the vector lies in the memory.
@@ -436,21 +435,22 @@ impl Attention<'_> {
     /// A head's part of a slot.
     unsafe fn slot(&self, slot: usize, head: usize) -> *mut f32 {
         let parts = Parts::of(&self.sizes);
-        // SAFETY: slots lie behind the threads' own memory.
+        // SAFETY: the slots lie after the threads' own memory.
         unsafe {
             let slots: *mut f32 = self.work.add(self.sizes.shape.threads * parts.bytes()).cast();
             slots.add(slot * slot_floats(&self.sizes) + head * (2 + self.sizes.value_numbers))
         }
     }
 
-    /// Merges the chunks of rows that were pieces of their own: some heads for each thread.
+    /// Merges the chunks of rows whose chunks were separate pieces. Each thread merges some heads.
     unsafe fn merge_slots(&self, team: &Team) {
         let heads = self.sizes.shape.heads;
         for group in self.plan.groups.iter() {
             let Some(first) = group.slots else { continue };
             for head in team.share(heads) {
                 let floats = 2 + self.sizes.value_numbers;
-                // SAFETY: the slots of the group's chunks, all written before the barrier.
+                // SAFETY: these are the slots of the group's chunks, all written before the
+                // barrier.
                 unsafe {
                     let merged = self.slot(first, head);
                     let into = std::slice::from_raw_parts_mut(merged, floats);
@@ -465,10 +465,10 @@ impl Attention<'_> {
         }
     }
 
-    /// Writes the output of a row and head: `merged` has maximum, sum and output.
+    /// Writes the output of a row and head. `merged` has its maximum, sum and output.
     unsafe fn finish(&self, merged: *mut f32, stream: usize, row: usize, head: usize) {
         let Sizes { shape, rows, value_numbers, .. } = self.sizes;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let merged = std::slice::from_raw_parts_mut(merged, 2 + value_numbers);
             if !self.sinks.is_null() {
@@ -478,7 +478,7 @@ impl Attention<'_> {
                 merged[1] = merged[1] * shrink + (sink - maximum).exp();
                 merged[2..].iter_mut().for_each(|output| *output *= shrink);
             }
-            // A row that sees nothing has zeros.
+            // A row that sees no cell has zeros.
             let inverse = if merged[1] == 0.0 { 0.0 } else { 1.0 / merged[1] };
             let to = self.output.add(((stream * rows + row) * shape.heads + head) * value_numbers);
             for (i, output) in merged[2..].iter().enumerate() {
@@ -488,7 +488,7 @@ impl Attention<'_> {
     }
 }
 
-/// Merges a later chunk's maximum, sum and output into those of the chunks before.
+/// Merges the maximum, sum and output of a later chunk into those of the earlier chunks.
 fn merge(merged: &mut [f32], maximum: f32, sum: f32, output: &[f32]) {
     let both = merged[0].max(maximum);
     let (before, after) = ((merged[0] - both).exp(), (maximum - both).exp());

@@ -13,7 +13,7 @@ use super::q8_0::Q8_0;
 use super::x86;
 
 impl InstructionSet {
-    /// Whether this processor has it.
+    /// Whether this processor supports it.
     pub fn is_here(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return x86::is_here(self);
@@ -21,7 +21,7 @@ impl InstructionSet {
         false
     }
 
-    /// The best one that this processor has.
+    /// The best instruction set of this processor.
     pub fn best() -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.is_here())
     }

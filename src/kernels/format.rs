@@ -24,19 +24,19 @@
 
 use super::simd::Simd;
 
-/// Rows of a strip.
+/// Rows in a strip.
 pub const STRIP_ROWS: usize = 16;
 
-/// Columns of a chunk.
+/// Columns in a chunk.
 pub const CHUNK: usize = 32;
 
-/// Vectors of a chunk, of four columns each.
+/// Vectors in a chunk. Each has four columns.
 pub const VECTORS: usize = CHUNK / 4;
 
-/// Scales of a row in a tile, at most.
+/// Most scales of a row in a tile.
 pub const SCALES_MAX: usize = 16;
 
-/// Bytes of a cache line. Strips and rows of activations begin at multiples of it.
+/// Bytes of a cache line. Strips and rows of activations are aligned to it.
 pub const LINE: usize = 64;
 
 /// One type of quantised weights: the weight of a code is `scale * (code - OFFSET)`, or
@@ -66,7 +66,7 @@ pub trait Format {
     /// Packs the blocks of 16 rows (`blocks[r]` has [`Self::BLOCK_BYTES`]) into a tile.
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]);
 
-    /// The weights of one row of a tile, [`Self::COLUMNS`] of them.
+    /// Unpacks the [`Self::COLUMNS`] weights of one row of a tile.
     fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]);
 
     /// The scales of rows `row..row + S::LANES` of a tile, one vector for each group of
@@ -108,8 +108,7 @@ pub fn packed_bytes<F: Format>(rows: usize, columns: usize) -> usize {
     rows.div_ceil(STRIP_ROWS) * strip_bytes::<F>(columns)
 }
 
-/// Packs a matrix: `from` has its rows as a GGUF file has them, `to` takes
-/// [`packed_bytes`].
+/// Packs a matrix. `from` has its rows in the GGUF file's form, `to` has [`packed_bytes`].
 pub fn pack<F: Format>(columns: usize, from: &[u8], to: &mut [u8]) {
     let row_bytes = columns / F::COLUMNS * F::BLOCK_BYTES;
     let rows = from.len() / row_bytes;
@@ -144,7 +143,7 @@ pub fn unpack_row<F: Format>(packed: &[u8], row: usize, weights: &mut [f32]) {
     }
 }
 
-/// Four bytes, the first one lowest.
+/// Reads four bytes, lowest first.
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -154,12 +153,12 @@ pub fn set_word(bytes: &mut [u8], at: usize, word: u32) {
     bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
 }
 
-/// A 16-bit float.
+/// Reads a 16-bit float.
 pub fn half(bytes: &[u8], at: usize) -> f32 {
     f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// An IEEE half to a float, exactly.
+/// Converts an IEEE half to a float, exactly.
 fn f16_to_f32(bits: u16) -> f32 {
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::from(bits >> 10 & 31);

@@ -1,8 +1,7 @@
-// Where our kernels enter ggml: an extra buffer type, as ggml's own repacked weights, AMX
-// and KleidiAI have one. ggml asks its traits first, for each operation on a tensor that
-// lies in such a buffer. This file only translates: it is compiled against the headers of
-// the very ggml that is linked, so no struct is mirrored in Rust, and calls the functions
-// that ggml.rs hands over.
+// Connects our kernels to ggml by an extra buffer type, like those of ggml's repacked weights,
+// AMX and KleidiAI. For each operation on a tensor in such a buffer, ggml first asks the buffer
+// type's traits. This file only translates: it calls the functions that ggml.rs passes in. It is
+// compiled against the headers of the linked ggml, so Rust mirrors no struct.
 
 #include "ggml-backend-impl.h"
 #include "ggml-backend.h"
@@ -14,7 +13,7 @@
 
 extern "C" {
 
-// Weights [rows, columns] of a type.
+// A matrix of weights [rows, columns].
 struct corelane_matrix {
     int32_t type;
     int64_t rows;
@@ -22,7 +21,7 @@ struct corelane_matrix {
     const void * packed;
 };
 
-// `output = weights * input`, for a thread.
+// One thread's part of `output = weights * input`.
 struct corelane_product {
     corelane_matrix weights;
     const void * input;   // rows of floats, counted in three dimensions
@@ -46,7 +45,7 @@ struct corelane_rows {
     int threads;
 };
 
-// As ggml counts dimensions: the innermost first.
+// Dimensions in ggml's order: the innermost first.
 struct corelane_tensor {
     int32_t type;
     int64_t sizes[4];
@@ -54,7 +53,7 @@ struct corelane_tensor {
     const void * data;
 };
 
-// FLASH_ATTN_EXT, for a thread.
+// One thread's part of FLASH_ATTN_EXT.
 struct corelane_attention {
     corelane_tensor queries;
     corelane_tensor keys;
@@ -75,14 +74,14 @@ struct corelane_attention {
 };
 
 struct corelane_hooks {
-    // Whether to pack the matrix that is being loaded.
+    // Whether to pack a matrix while it is loaded.
     bool (*is_wanted)(const corelane_matrix *);
     size_t (*packed_bytes)(const corelane_matrix *);
     void (*pack)(const corelane_matrix *, const void * from, void * to);
     size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows);
     void (*multiply)(const corelane_product *);
     void (*get_rows)(const corelane_rows *);
-    // Returns the attention's step, and the memory that it needs; null where it is ggml's.
+    // Returns the attention's step and the size of its work memory; null if ggml computes it.
     const void * (*plan_attention)(const corelane_attention *, int threads, size_t * work_bytes);
     void (*attend)(const corelane_attention *);
 };
@@ -107,7 +106,7 @@ int64_t rows(const ggml_tensor * tensor) {
     return tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
 }
 
-// Not a view: its address would be that of unpacked weights.
+// A view is refused: its address would point into unpacked weights.
 bool is_whole(const ggml_tensor * weights) {
     return weights->view_src == nullptr && ggml_is_contiguous(weights);
 }
@@ -184,10 +183,10 @@ corelane_attention describe_attention(const ggml_tensor * op) {
     return attention;
 }
 
-// Attention. An operation that is ours has its step in `extra`, which ggml leaves null for
-// results of operations.
+// Attention. An operation that we compute has its step in `extra`. ggml leaves that field null
+// for results of operations.
 class attention_traits : public ggml::cpu::tensor_traits {
-    // Asked for each operation of a graph, right before the graph is computed.
+    // ggml calls this for each operation of a graph, right before it computes the graph.
     bool work_size(int threads, const ggml_tensor * op, size_t & size) override {
         const void * step = nullptr;
         const bool has_mask = op->src[3] != nullptr;
@@ -219,8 +218,8 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
     traits of_weights;
     attention_traits of_attention;
 
-    // Asked for weights that have no memory yet when a model is loaded, and for those that
-    // have it when a graph is made.
+    // ggml calls this when it loads a model, for weights without memory, and when it builds a
+    // graph, for weights with memory.
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_GET_ROWS) {
             return false;
@@ -240,8 +239,8 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         if (op->op == GGML_OP_MUL_MAT) {
             return is_product(op);
         }
-        // Only of the matrix that a model may also use as its output. Tables that are only
-        // looked up gain nothing.
+        // Only for a matrix that the model may also use as its output. A table that is only looked
+        // up gains nothing.
         return strcmp(weights->name, "token_embd.weight") == 0 && is_lookup(op);
     }
 
@@ -321,7 +320,7 @@ ggml_backend_buffer_type_t buffer_type() {
 
 extern "C" {
 
-// Our buffer type goes before ggml's own. Called once, before the first model is loaded.
+// Puts our buffer type before ggml's own. Called once, before the first model is loaded.
 void corelane_ggml_install(const corelane_hooks * with) {
     hooks = *with;
     auto & types = ggml_backend_cpu_get_extra_buffer_types();

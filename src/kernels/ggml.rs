@@ -1,4 +1,4 @@
-//! Our kernels behind ggml's operations: the functions that `ggml.cpp` calls.
+//! Connects our kernels to ggml's operations: the functions that `ggml.cpp` calls.
 
 mod attention;
 
@@ -16,32 +16,31 @@ use super::matmul::{Product, work_bytes};
 use super::team::Team;
 use crate::limits::{PACK_BYTES_MIN, PACK_THREADS_MAX};
 
-/// The instruction set that ggml's operations are computed with. It never changes: packed
-/// weights stay in memory for as long as their model.
+/// The instruction set of ggml's operations. It never changes: packed weights stay in memory as
+/// long as their model.
 static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
 
 thread_local! {
-    /// `Some` while this thread loads a model whose weights are to be packed: the totals so
-    /// far.
+    /// The totals so far, while this thread loads a model and packs its weights.
     static LOADING: Cell<Option<Packed>> = const { Cell::new(None) };
 }
 
-/// What was packed while a model was loaded.
+/// The totals of packed weights of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// Matrices.
+    /// Number of matrices.
     pub matrices: usize,
-    /// Their bytes in the file.
+    /// Their size in the file.
     pub file_bytes: usize,
-    /// Their bytes in memory.
+    /// Their size in memory.
     pub bytes: usize,
 }
 
-/// Makes ggml ask for these kernels. Until [`packing`], nothing is packed.
+/// Makes ggml ask for our kernels. Nothing is packed until [`packing`] is called.
 ///
 /// # Safety
-/// Called once in a process, before llama.cpp loads a model or computes anything: other
-/// threads then read the list of buffer types that this adds to.
+/// Called once in a process, before llama.cpp loads a model or computes anything: this changes the
+/// list of buffer types, which other threads read later.
 pub unsafe fn install() {
     let hooks = Hooks {
         is_wanted,
@@ -53,12 +52,12 @@ pub unsafe fn install() {
         plan_attention: attention::plan,
         attend: attention::attend,
     };
-    // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the
-    // process; the rest is the caller's promise.
+    // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the process; the
+    // caller guarantees the rest.
     unsafe { corelane_ggml_install(&raw const hooks) };
 }
 
-/// Chooses the instruction set. Only the first call does; returns the one that is chosen.
+/// Chooses the instruction set. Only the first call has an effect. Returns the chosen one.
 pub fn choose(set: InstructionSet) -> InstructionSet {
     *CHOSEN.get_or_init(|| {
         assert!(set.is_here(), "this processor has no {}", set.name());
@@ -66,15 +65,14 @@ pub fn choose(set: InstructionSet) -> InstructionSet {
     })
 }
 
-/// Runs `load`, which loads a model on this thread, with its weights packed where there is
-/// a kernel for them.
+/// Runs `load`, which loads a model on this thread, and packs the weights that have a kernel.
 pub fn packing<T>(load: impl FnOnce() -> T) -> (T, Packed) {
     LOADING.set(Some(Packed::default()));
     let result = load();
     (result, LOADING.take().unwrap_or_default())
 }
 
-/// ggml's buffer type of packed weights, as a pointer to it.
+/// A pointer to ggml's buffer type of packed weights.
 pub fn buffer_type() -> *mut c_void {
     // SAFETY: no preconditions.
     unsafe { corelane_ggml_buffer_type() }
@@ -134,24 +132,24 @@ unsafe extern "C" {
 }
 
 impl Matrix {
-    /// The kernel for it, where there is one.
+    /// The kernel for the matrix, if there is one.
     fn kernel(&self) -> Option<Kernel> {
         let kernel = CHOSEN.get()?.kernel(self.ggml_type)?;
         let is_whole = self.columns().is_multiple_of(kernel.block_columns);
         (is_whole && self.columns() > 0 && self.rows() > 0).then_some(kernel)
     }
 
-    /// The kernel that it was packed for.
+    /// The kernel that the matrix was packed for.
     fn its_kernel(&self) -> Kernel {
         self.kernel().expect("only matrices with a kernel are packed")
     }
 
     fn rows(&self) -> usize {
-        self.rows as usize // ggml counts with signs and is never below 0
+        self.rows as usize // ggml's sizes are signed and never negative
     }
 
     fn columns(&self) -> usize {
-        self.columns as usize // as above
+        self.columns as usize // never negative
     }
 
     /// Bytes in memory.
@@ -161,26 +159,26 @@ impl Matrix {
 }
 
 unsafe extern "C" fn is_wanted(matrix: *const Matrix) -> bool {
-    // SAFETY: ggml.cpp passes a live matrix, here and below.
+    // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
     LOADING.get().is_some() && matrix.kernel().is_some()
 }
 
 unsafe extern "C" fn packed_bytes(matrix: *const Matrix) -> usize {
-    // SAFETY: as above.
+    // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
     matrix.packed_bytes(&matrix.its_kernel())
 }
 
 unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
-    // SAFETY: as above.
+    // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
     let kernel = matrix.its_kernel();
     let row_bytes = matrix.columns() / kernel.block_columns * kernel.block_bytes;
     let file_bytes = matrix.rows() * row_bytes;
     let bytes = matrix.packed_bytes(&kernel);
-    // SAFETY: ggml passes the whole matrix, as its file has it, and memory of the size that
-    // `packed_bytes` told.
+    // SAFETY: ggml passes the whole matrix in its file's form, and memory of the size that
+    // `packed_bytes` returned.
     let (from, to) =
         unsafe { (slice::from_raw_parts(from, file_bytes), slice::from_raw_parts_mut(to, bytes)) };
     pack_together(&kernel, matrix.columns(), from, to);
@@ -193,8 +191,8 @@ unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
     }
 }
 
-/// Packs a matrix with several threads: each packs some strips. Half of the time goes into
-/// pages of memory that are new, which the kernel clears when they are first written.
+/// Packs a matrix with several threads; each packs some strips. Half of the time goes into new
+/// pages of memory, which the kernel clears when they are first written.
 fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
     let strip_bytes = (kernel.strip_bytes)(columns);
     let rows_bytes = columns / kernel.block_columns * kernel.block_bytes * STRIP_ROWS;
@@ -215,17 +213,17 @@ fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
 }
 
 unsafe extern "C" fn work(matrix: *const Matrix, input_rows: i64) -> usize {
-    // SAFETY: as above.
+    // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
-    // ggml counts with signs and is never below 0.
-    work_bytes(&matrix.its_kernel(), matrix.columns(), input_rows as usize) + LINE // to begin at one
+    // ggml's counts are signed and never negative.
+    work_bytes(&matrix.its_kernel(), matrix.columns(), input_rows as usize) + LINE // room to align
 }
 
 unsafe extern "C" fn multiply(product: *const GgmlProduct) {
     // SAFETY: ggml.cpp passes a live product, and the same one to each of its threads.
     let p = unsafe { &*product };
     let kernel = p.weights.its_kernel();
-    let [inputs, more, most] = p.input_rows.map(|rows| rows as usize); // never below 0
+    let [inputs, more, most] = p.input_rows.map(|rows| rows as usize); // never negative
     let offset = p.work.align_offset(LINE);
     let inputs_all = inputs * more * most;
     let needed = offset + work_bytes(&kernel, p.weights.columns(), inputs_all);
@@ -245,21 +243,20 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
         output_stride: p.weights.rows(),
         work: p.work.wrapping_add(offset),
     };
-    // SAFETY: the processor has the instruction set, which was checked when it was
-    // chosen. ggml's tensors are as large as they say, and the work memory is large
-    // enough. Its threads run the same operations in the same order. (Thread numbers are
-    // never below 0.)
+    // SAFETY: choosing the instruction set checked that the processor has it. ggml's tensors have
+    // the sizes that they state, and the work memory is large enough. ggml's threads run the same
+    // operations in the same order. (Thread numbers are never negative.)
     unsafe { product.run(&Team::new(p.thread as usize, p.threads as usize, p.pool)) };
 }
 
 unsafe extern "C" fn get_rows(rows: *const GgmlRows) {
-    // SAFETY: as above.
+    // SAFETY: ggml.cpp passes live rows.
     let r = unsafe { &*rows };
     let kernel = r.weights.its_kernel();
     let columns = r.weights.columns();
-    let count = r.count as usize; // never below 0, as the thread numbers
-    // SAFETY: ggml packed the weights here; there are `count` indices; each thread has rows
-    // of the output to itself.
+    let count = r.count as usize; // never negative, like the thread numbers
+    // SAFETY: ggml packed the weights here, there are `count` indices, and each thread has its own
+    // rows of the output.
     unsafe {
         let bytes = r.weights.packed_bytes(&kernel);
         let packed = slice::from_raw_parts(r.weights.packed, bytes);

@@ -38,7 +38,7 @@ pub fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8]) {
     }
 }
 
-/// Of a row: scale and minimum of each chunk of 32 columns.
+/// The scale and the minimum of each chunk of 32 columns, for one row.
 pub fn unpack(head: &[u8], row: usize) -> [(f32, f32); 8] {
     let (scale, minima_scale) = (half(head, 192 + 2 * row), half(head, 224 + 2 * row));
     std::array::from_fn(|chunk| {
@@ -52,7 +52,7 @@ pub fn unpack(head: &[u8], row: usize) -> [(f32, f32); 8] {
     })
 }
 
-/// The 6-bit numbers in the 12 bytes of a block, as ggml's `get_scale_min_k4` reads them.
+/// The 6-bit numbers in a block's 12 bytes, as in ggml's `get_scale_min_k4`.
 fn scales_and_minima(bytes: &[u8]) -> ([u8; 8], [u8; 8]) {
     let low = |j: usize| bytes[j] & 63;
     let high = |low4: u8, j: usize| low4 | bytes[j] >> 6 << 4;
@@ -61,10 +61,10 @@ fn scales_and_minima(bytes: &[u8]) -> ([u8; 8], [u8; 8]) {
     (std::array::from_fn(scales), std::array::from_fn(minima))
 }
 
-/// [`Format::scales`](super::format::Format::scales).
+/// Implements [`Format::scales`](super::format::Format::scales).
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[inline(always)]
 pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
     // SAFETY: the head has 256 bytes, and the vectors of the rows from `row` on end within
@@ -74,7 +74,7 @@ pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_
         let first = join::<S>(low, S::left::<4>(high));
         let second = join::<S>(S::right::<4>(low), S::left::<2>(high));
         let scale = S::load_f16(head.add(192 + 2 * row));
-        // A loop: closures do not have the instruction set, and depend on being inlined.
+        // A loop, because a closure would not have the instruction set.
         let mut scales = [S::splat_f32(0.0); SCALES_MAX];
         for (i, of_chunk) in scales.iter_mut().enumerate().take(8) {
             let four = if i < 4 { first } else { second };
@@ -90,13 +90,14 @@ pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_
     }
 }
 
-/// [`Format::minima`](super::format::Format::minima).
+/// Implements [`Format::minima`](super::format::Format::minima).
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[inline(always)]
 pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::Float) {
-    // SAFETY: as above.
+    // SAFETY: the head has 256 bytes, and the vectors of the rows from `row` on end within each
+    // part.
     unsafe {
         let (low, high) = (S::load(head.add(64 + 4 * row)), S::load(head.add(128 + 4 * row)));
         let first = join::<S>(low, high);
@@ -112,12 +113,12 @@ pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::F
     }
 }
 
-/// Bytes from their low 4 bits and the next 2, each where it belongs.
+/// Joins the low 4 bits and the next 2 bits of bytes.
 ///
 /// # Safety
 /// As [`Simd`] asks.
 #[inline(always)]
 unsafe fn join<S: Simd>(low: S::Int, high: S::Int) -> S::Int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { S::or(S::and(low, S::splat_byte(0x0F)), S::and(high, S::splat_byte(0x30))) }
 }

@@ -4,7 +4,7 @@ use super::activations::RowLayout;
 use super::format::STRIP_ROWS;
 use super::product::Work;
 
-/// An instruction set that there are kernels for.
+/// An instruction set with kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSet {
     /// AVX-512 with VNNI: F, BW, DQ, VL and VNNI.
@@ -15,7 +15,7 @@ pub enum InstructionSet {
     Avx2,
 }
 
-/// Rows of activations that a kernel takes at once, at most.
+/// Most rows of activations that a kernel takes at once.
 pub const ROWS_MAX: usize = 8;
 
 /// The functions for one weight type on one instruction set.
@@ -23,7 +23,7 @@ pub const ROWS_MAX: usize = 8;
 pub struct Kernel {
     /// The type's name in a GGUF file.
     pub name: &'static str,
-    /// Columns of a block, of which the matrix must have whole ones.
+    /// Columns of a block. A matrix must have whole blocks.
     pub block_columns: usize,
     /// Bytes of a block in a GGUF file.
     pub block_bytes: usize,
@@ -33,11 +33,12 @@ pub struct Kernel {
     pub pack: fn(columns: usize, from: &[u8], to: &mut [u8]),
     /// See [`unpack_row`](super::format::unpack_row).
     pub unpack_row: fn(packed: &[u8], row: usize, weights: &mut [f32]),
-    /// How a row of activations is laid out.
+    /// The layout of a row of activations.
     pub layout: fn(columns: usize) -> RowLayout,
     /// See [`quantise`](super::activations::quantise).
     pub quantise: unsafe fn(from: *const f32, block: usize, to: *mut u8, layout: RowLayout),
-    /// See [`multiply`](super::product::multiply): for 1 row of activations, for 2, and so on.
+    /// See [`multiply`](super::product::multiply): the functions for 1 row of activations, 2 rows,
+    /// and so on.
     pub multiply: &'static [unsafe fn(&Work)],
 }
 

@@ -1,4 +1,4 @@
-//! A whole product, shared by the threads of a team.
+//! Computes a whole product with the threads of a team.
 
 use std::ops::Range;
 
@@ -7,16 +7,15 @@ use super::kernel::{Kernel, ROWS_MAX};
 use super::product::{PREFETCH_BYTES, Work, prefetch};
 use super::team::Team;
 
-/// Weights that a thread takes at once, at most. A thread that another lane interrupts
-/// holds up the others by no more than one such piece.
+/// Most bytes of weights in a piece of work. A thread that is interrupted delays the others by at
+/// most one piece.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Each thread gets at least this many pieces, so that all threads finish at about the same
-/// time.
+/// Least number of pieces for each thread, so that all threads finish at about the same time.
 const PIECES: usize = 4;
 
-/// Activations that all strips of a piece are multiplied with, one strip after the other:
-/// half of a core's second cache.
+/// Bytes of activations that all strips of a piece are multiplied with, one strip after the other:
+/// half of a core's second-level cache.
 const ACTIVATIONS_BYTES: usize = 512 * 1024;
 
 /// A product of weights `[rows, columns]` with activations `[inputs, columns]`.
@@ -31,37 +30,37 @@ pub struct Product<'a, I> {
     pub columns: usize,
     /// Rows of activations.
     pub inputs: usize,
-    /// Where a row of activations begins.
+    /// Returns a pointer to a row of activations.
     pub input: I,
-    /// `[inputs, rows]`; rows start `output_stride` floats apart.
+    /// `[inputs, rows]`, with rows `output_stride` floats apart.
     pub output: *mut f32,
     /// Floats from one row of `output` to the next.
     pub output_stride: usize,
-    /// Memory for the quantised activations, [`work_bytes`] of it.
+    /// Memory for the quantised activations: [`work_bytes`].
     pub work: *mut u8,
 }
 
-/// Bytes that the threads need for `inputs` rows of activations.
+/// Bytes of work memory for `inputs` rows of activations.
 pub fn work_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
     inputs * (kernel.layout)(columns).stride
 }
 
 impl<I: Fn(usize) -> *const f32> Product<'_, I> {
-    /// This thread's part of the product. All threads of the team call it.
+    /// Computes this thread's part of the product. All threads of the team call it.
     ///
     /// # Safety
-    /// The processor has the kernel's instruction set, and all pointers are valid for the
-    /// sizes given beside them.
+    /// The processor has the kernel's instruction set, and all pointers are valid for the sizes
+    /// given beside them.
     pub unsafe fn run(&self, team: &Team) {
-        // SAFETY: the caller's promise. Each thread writes its own blocks of the work
-        // memory and its own strips of the output; nobody reads activations before all
-        // are written.
+        // SAFETY: the caller guarantees it. Each thread writes its own blocks of the work memory
+        // and its own strips of the output. No thread reads activations before all of them are
+        // written.
         unsafe {
             let strips = self.rows.div_ceil(STRIP_ROWS);
             let piece = self.piece_strips(strips, team.threads);
             let pieces = strips.div_ceil(piece);
             let mut index = team.thread;
-            // While activations are quantised, the weights are on their way.
+            // Load weights while activations are quantised.
             self.prefetch(index * piece);
             self.quantise(team);
             team.begin_pieces();
@@ -93,7 +92,7 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
         }
     }
 
-    /// Strips of a piece.
+    /// Number of strips in a piece.
     fn piece_strips(&self, strips: usize, threads: usize) -> usize {
         let most = (PIECE_BYTES / (self.kernel.strip_bytes)(self.columns)).max(1);
         strips.div_ceil(threads * PIECES).min(most)
@@ -134,8 +133,8 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
     unsafe fn multiply_strip(&self, work: &Work, inputs: usize, strip: usize) {
         let kernel = self.kernel.multiply[inputs - 1];
         let rows = STRIP_ROWS.min(self.rows - strip * STRIP_ROWS);
-        // SAFETY: the caller's promise. A last strip that is not full is computed beside
-        // the output, which has no room for its rows of zeros.
+        // SAFETY: the caller guarantees it. An incomplete last strip is computed outside the
+        // output, which has no room for the strip's rows of zeros.
         unsafe {
             if rows == STRIP_ROWS {
                 return kernel(work);

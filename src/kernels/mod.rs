@@ -1,7 +1,7 @@
-//! Products of quantised weights with activations, and attention: most of a step.
+//! Products of quantised weights with activations, and attention. Together they are most of a step.
 //!
-//! llama.cpp builds the graph and runs it on its threads; where a matrix lies in a buffer
-//! of ours, ggml asks us for the product.
+//! llama.cpp builds the graph and runs it on its threads. If a matrix lies in our type of buffer,
+//! ggml asks us for the product.
 //!
 //! ```text
 //! model is loaded      ggml.cpp -> ggml::pack      rows of a file -> strips of 16 rows
@@ -11,19 +11,20 @@
 //! GET_ROWS             ggml.cpp -> ggml::get_rows  one row, for the token embedding
 //! ```
 //!
-//! [`attention`] is the other half of a long text's step: ggml's `FLASH_ATTN_EXT`, over the
-//! KV cache as llama.cpp has it.
+//! [`attention`] is most of a step of long texts. It replaces ggml's `FLASH_ATTN_EXT`, and reads
+//! llama.cpp's KV cache as it is.
 //!
-//! - [`format`](mod@format) says how strips lie in memory, and a file for each type
-//!   (`q4_k`, ...) draws its codes.
+//! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws the
+//!   layout of its codes.
 //! - [`product`] is the inner loop, generic over the type and over [`simd`].
-//! - `x86` compiles it for each instruction set. Which one runs is decided once, when the
-//!   first model is loaded ([`kernel`]).
+//! - `x86` compiles it for each instruction set. Loading the first model decides which one runs
+//!   ([`kernel`]).
 //!
-//! Types without a kernel here, experts and other processors use llama.cpp's code.
+//! llama.cpp's code computes types without a kernel here, experts, and everything on other
+//! processors.
 //!
-//! **Invariant:** a product differs from the exact one of the same quantised weights by no
-//! more than llama.cpp's own does (`tests/kernels.rs`).
+//! **Invariant:** a product differs from the exact product of the same quantised weights by no more
+//! than llama.cpp's own does (`tests/it/kernels.rs`).
 
 pub mod activations;
 pub mod attention;
@@ -48,10 +49,10 @@ use std::str::FromStr;
 
 pub use kernel::InstructionSet;
 
-/// Which kernels multiply with the weights (`--kernels`).
+/// The choice of kernels for products with the weights (`--kernels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Ours for the best instruction set that the processor has, where there is one.
+    /// Ours for the best instruction set of the processor, if it has one.
     #[default]
     Auto,
     /// llama.cpp's.
@@ -78,7 +79,7 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    /// The instruction set that it means here; none leaves everything to llama.cpp.
+    /// The instruction set on this processor; `None` leaves everything to llama.cpp.
     pub fn instruction_set(self) -> Option<InstructionSet> {
         match self {
             Self::Auto => InstructionSet::best(),

@@ -16,9 +16,8 @@ use super::activations::{RowLayout, chunk_sums_bytes};
 use super::format::{CHUNK, Format, LINE, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
 use super::simd::Simd;
 
-/// Distance of the prefetch, in bytes. The processor's own guesses leave a core waiting for
-/// memory: with 8 rows of activations, a product takes 0.42 of the time without a prefetch,
-/// and at a distance of 2048 bytes 0.51 (a Zen 5, all matrices of Qwen3-0.6B).
+/// Distance of the prefetch in bytes. The processor's own prefetcher leaves a core waiting for
+/// memory. `cargo bench --bench kernels` shows the effect of other distances.
 pub const PREFETCH_BYTES: usize = 4096;
 
 /// Arguments of one kernel call.
@@ -30,11 +29,11 @@ pub struct Work {
     pub columns: usize,
     /// The first row of activations.
     pub activations: *const u8,
-    /// How each row is laid out.
+    /// The layout of each row.
     pub layout: RowLayout,
-    /// Where the 16 products of the first row go.
+    /// Receives the 16 products of the first row.
     pub out: *mut f32,
-    /// From one row's products to the next row's.
+    /// Floats from one row's products to the next row's.
     pub out_stride: usize,
 }
 
@@ -44,7 +43,7 @@ pub struct Work {
 /// As [`Simd`] asks; each pointer in `work` is valid for the data that its field describes.
 #[inline(always)]
 pub unsafe fn multiply<S: Simd, F: Format, const ROWS: usize>(work: &Work) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         for row in (0..STRIP_ROWS).step_by(S::LANES) {
             multiply_lanes::<S, F, ROWS>(work, row);
@@ -52,11 +51,11 @@ pub unsafe fn multiply<S: Simd, F: Format, const ROWS: usize>(work: &Work) {
     }
 }
 
-/// The rows `first .. first + S::LANES` of a strip.
+/// Multiplies the rows `first .. first + S::LANES` of a strip.
 #[inline(always)]
 unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, first: usize) {
-    // SAFETY: the caller's promise. All offsets lie within the strip of `columns` columns
-    // or within rows of `layout`; a prefetch may go beyond.
+    // SAFETY: the caller guarantees it. All offsets lie within the strip of `columns` columns or
+    // within rows of `layout`; a prefetch may go beyond.
     unsafe {
         let Work { strip, columns, layout, .. } = *work;
         let mut rows = [work.activations; ROWS];
@@ -135,14 +134,14 @@ pub fn prefetch(from: *const u8, bytes: usize) {
     let _ = (from, bytes);
 }
 
-/// Prefetches the line at `from`, which need not be valid memory, into the second cache: more
-/// lines can be on their way to it than to the first one.
+/// Prefetches the line at `from`, which need not be valid memory, into the second-level cache. More
+/// lines can be on their way to it than to the first-level cache.
 #[inline(always)]
 pub fn prefetch_line(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: as above.
+        // SAFETY: as in `prefetch`, an address without memory does no harm.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,10 +1,10 @@
-//! Q4_0: codes of 4 bits, less 8, and for each 32 columns a scale.
+//! Q4_0: 4-bit codes minus 8, and a scale for each 32 columns.
 //!
 //! ```text
 //! head of a tile, 32 bytes: 16 halves, a scale for each row
 //!
-//! chunk of 32 columns x 16 rows, 256 bytes: as in Q4_K. In the file a byte has the same
-//! two columns, so a row's bytes are only moved.
+//! chunk of 32 columns x 16 rows, 256 bytes: as in Q4_K. A byte of the file has the same two
+//! columns, so packing only moves a row's bytes.
 //! ```
 
 use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
@@ -12,7 +12,7 @@ use super::q4_k::{nibble, unpack_nibbles};
 use super::q8_0::one_scale;
 use super::simd::Simd;
 
-/// See the module's description.
+/// The type Q4_0.
 pub struct Q4_0;
 
 impl Format for Q4_0 {
@@ -44,13 +44,13 @@ impl Format for Q4_0 {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { one_scale::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { unpack_nibbles::<S>(chunk, row, v) }
     }
 }

@@ -13,7 +13,7 @@ use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, set_word, word};
 use super::k_scales;
 use super::simd::Simd;
 
-/// See the module's description.
+/// The type Q4_K.
 pub struct Q4K;
 
 impl Format for Q4K {
@@ -48,25 +48,25 @@ impl Format for Q4K {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { k_scales::scales::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::Float) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { k_scales::minima::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { unpack_nibbles::<S>(chunk, row, v) }
     }
 }
 
-/// Four codes of a block of Q4_K or Q5_K: vector `v` of chunk `index`. In the file, 32
-/// bytes have the codes of two chunks.
+/// Four codes of a block of Q4_K or Q5_K: vector `v` of chunk `index`. In the file, 32 bytes hold
+/// the codes of two chunks.
 pub fn nibbles(codes: &[u8], index: usize, v: usize) -> u32 {
     word(codes, index / 2 * 32 + 4 * v) >> (index % 2 * 4) & 0x0F0F_0F0F
 }
@@ -90,8 +90,8 @@ pub fn nibble(chunk: &[u8], row: usize, column: usize) -> u8 {
 /// As [`Format::code`].
 #[inline(always)]
 pub unsafe fn unpack_nibbles<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-    // SAFETY: a chunk begins with four vectors of 64 bytes, of which those of the rows
-    // from `row` on are read.
+    // SAFETY: a chunk starts with four vectors of 64 bytes; this reads those of the rows from `row`
+    // on.
     unsafe {
         let packed = S::load(chunk.add(64 * (v % 4) + 4 * row));
         let low = if v < 4 { packed } else { S::right::<4>(packed) };

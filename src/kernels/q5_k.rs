@@ -12,10 +12,10 @@ use super::k_scales;
 use super::q4_k::{nibble, nibbles, pack_nibbles, unpack_nibbles};
 use super::simd::Simd;
 
-/// See the module's description.
+/// The type Q5_K.
 pub struct Q5K;
 
-/// Where a chunk's fifth bits begin.
+/// Offset of a chunk's fifth bits.
 const FIFTH: usize = 256;
 
 impl Format for Q5K {
@@ -54,19 +54,19 @@ impl Format for Q5K {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { k_scales::scales::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::Float) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { k_scales::minima::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller's promise; the fifth bits follow the low ones.
+        // SAFETY: the caller guarantees it; the fifth bits follow the low ones.
         unsafe {
             let low = unpack_nibbles::<S>(chunk, row, v);
             let bits = S::load(chunk.add(FIFTH + 4 * row));

@@ -1,4 +1,4 @@
-//! Q6_K: codes of 6 bits, less 32, and for each 16 columns a scale of 8 bits.
+//! Q6_K: 6-bit codes minus 32, and an 8-bit scale for each 16 columns.
 //!
 //! ```text
 //! head of a tile, 288 bytes
@@ -17,10 +17,10 @@ use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, half, set_word, word}
 use super::q4_k::{nibble, pack_nibbles, unpack_nibbles};
 use super::simd::Simd;
 
-/// See the module's description.
+/// The type Q6_K.
 pub struct Q6K;
 
-/// Where a chunk's high bits begin.
+/// Offset of a chunk's high bits.
 const HIGH: usize = 256;
 
 impl Format for Q6K {
@@ -75,11 +75,11 @@ impl Format for Q6K {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the head has four vectors of 64 bytes and 16 halves, of which those of
-        // the rows from `row` on are read.
+        // SAFETY: the head has four vectors of 64 bytes and 16 halves; this reads those of the rows
+        // from `row` on.
         unsafe {
             let scale = S::load_f16(head.add(256 + 2 * row));
-            // A loop: closures do not have the instruction set, and depend on being inlined.
+            // A loop, because a closure would not have the instruction set.
             let mut scales = [S::splat_f32(0.0); SCALES_MAX];
             for (i, of_row) in scales.iter_mut().enumerate() {
                 let four = S::load(head.add(64 * (i / 4) + 4 * row));
@@ -97,7 +97,7 @@ impl Format for Q6K {
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller's promise; two vectors of high bits follow the low ones.
+        // SAFETY: the caller guarantees it; two vectors of high bits follow the low ones.
         unsafe {
             let low = unpack_nibbles::<S>(chunk, row, v);
             let high = S::load(chunk.add(HIGH + 64 * (v % 2) + 4 * row));

@@ -1,4 +1,4 @@
-//! Q8_0: codes of 8 bits, and for each 32 columns a scale.
+//! Q8_0: 8-bit codes, and a scale for each 32 columns.
 //!
 //! ```text
 //! head of a tile, 32 bytes: 16 halves, a scale for each row
@@ -8,13 +8,13 @@
 //!   vector v:  4 bytes a row, columns 4v .. 4v + 4, plus 128
 //! ```
 //!
-//! The file has signed codes. Dot products take unsigned ones, so 128 is added when they
-//! are packed and subtracted from the result.
+//! The file has signed codes, but dot products take unsigned ones. So packing adds 128, and the
+//! result subtracts it again.
 
 use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
 use super::simd::Simd;
 
-/// See the module's description.
+/// The type Q8_0.
 pub struct Q8_0;
 
 impl Format for Q8_0 {
@@ -47,7 +47,7 @@ impl Format for Q8_0 {
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { one_scale::<S>(head, row) }
     }
 
@@ -64,7 +64,7 @@ impl Format for Q8_0 {
 /// As [`Format::scales`].
 #[inline(always)]
 pub unsafe fn one_scale<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-    // SAFETY: the head has 16 halves, of which those from `row` on are read.
+    // SAFETY: the head has 16 halves; this reads those from `row` on.
     unsafe {
         let mut scales = [S::splat_f32(0.0); SCALES_MAX];
         scales[0] = S::load_f16(head.add(2 * row));

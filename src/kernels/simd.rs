@@ -4,15 +4,15 @@
 //! each instruction set, inside a function that enables that set's features. Every
 //! method here is `#[inline(always)]`, so that it is compiled there, too.
 
-/// Methods of [`Simd`], each an expression of intrinsics.
+/// Methods of [`Simd`] whose bodies are expressions of intrinsics.
 #[cfg(target_arch = "x86_64")]
 macro_rules! intrinsics {
     ($(fn $name:ident $(<const $bits:ident: u32>)? ($($arg:ident: $type:ty),*) $(-> $out:ty)? { $body:expr })*) => {
         $(
             #[inline(always)]
             unsafe fn $name $(<const $bits: u32>)? ($($arg: $type),*) $(-> $out)? {
-                // SAFETY: the caller promises the instruction set and valid pointers, as
-                // `Simd` asks.
+                // SAFETY: the caller guarantees the instruction set and valid pointers, as `Simd`
+                // asks.
                 unsafe { $body }
             }
         )*
@@ -26,17 +26,17 @@ pub mod avx512;
 
 /// Vectors of one instruction set.
 ///
-/// An [`Int`](Simd::Int) holds bytes, 16-bit or 32-bit integers, as the operation takes
-/// it; a lane is 32 bits.
+/// An [`Int`](Simd::Int) holds bytes, 16-bit or 32-bit integers, depending on the operation. A lane
+/// has 32 bits.
 ///
 /// # Safety
-/// For all methods: the processor has the instruction set, and pointers are valid for
-/// the bytes that are read or written. Nothing needs to be aligned.
-#[allow(clippy::missing_safety_doc)] // said once, above
+/// For all methods: the processor has the instruction set, and pointers are valid for the bytes
+/// read or written. Alignment is not needed.
+#[allow(clippy::missing_safety_doc)] // documented once, above
 pub trait Simd: Copy {
-    /// Lanes of a vector.
+    /// Lanes in a vector.
     const LANES: usize;
-    /// The largest byte that [`dot8`](Simd::dot8) takes of `a`.
+    /// The largest byte of `a` that [`dot8`](Simd::dot8) accepts.
     const CODE_MAX: u8;
 
     /// A vector of integers.
@@ -48,13 +48,13 @@ pub trait Simd: Copy {
     unsafe fn load(from: *const u8) -> Self::Int;
     /// Reads a signed byte for each lane.
     unsafe fn load_i8(from: *const u8) -> Self::Int;
-    /// Reads 32 bytes for each 8 lanes: those at `first`, then those at `second`.
+    /// Reads 32 bytes for each 8 lanes: first from `first`, then from `second`.
     unsafe fn load_blocks(first: *const u8, second: *const u8) -> Self::Int;
-    /// Four bytes, in every lane.
+    /// Four bytes, copied to every lane.
     unsafe fn splat(from: *const u8) -> Self::Int;
-    /// A byte, in every byte.
+    /// A byte, copied to every byte.
     unsafe fn splat_byte(value: u8) -> Self::Int;
-    /// A number, in every lane.
+    /// A number, copied to every lane.
     unsafe fn splat_lane(value: u32) -> Self::Int;
     /// Zeros.
     unsafe fn zero() -> Self::Int;
@@ -70,21 +70,20 @@ pub trait Simd: Copy {
     unsafe fn right<const BITS: u32>(a: Self::Int) -> Self::Int;
     /// Shifts each lane right, filling with its sign.
     unsafe fn right_signed<const BITS: u32>(a: Self::Int) -> Self::Int;
-    /// In each lane, `sum` and the four products of unsigned bytes of `a` with signed
-    /// ones of `b`.
+    /// In each lane, `sum` plus the four products of unsigned bytes of `a` and signed bytes of `b`.
     unsafe fn dot8(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
-    /// In each lane, `sum` and the two products of 16-bit integers.
+    /// In each lane, `sum` plus the two products of 16-bit integers.
     unsafe fn dot16(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
-    /// Sum, lane by lane.
+    /// The sum of each lane.
     unsafe fn add(a: Self::Int, b: Self::Int) -> Self::Int;
-    /// Sum of all lanes.
+    /// The sum of all lanes.
     unsafe fn total(a: Self::Int) -> i32;
-    /// Writes each lane, which fits, as one signed byte.
+    /// Writes each lane as one signed byte, into which it fits.
     unsafe fn store_bytes(to: *mut i8, a: Self::Int);
 
-    /// 32-bit integers to floats.
+    /// Converts 32-bit integers to floats.
     unsafe fn float(a: Self::Int) -> Self::Float;
-    /// Floats to the nearest integers, to even ones in the middle.
+    /// Rounds floats to the nearest integers, ties to even.
     unsafe fn round(a: Self::Float) -> Self::Int;
     /// Reads a whole vector.
     unsafe fn load_f32(from: *const f32) -> Self::Float;
@@ -92,33 +91,33 @@ pub trait Simd: Copy {
     unsafe fn load_f16(from: *const u8) -> Self::Float;
     /// Reads a bfloat16 for each lane.
     unsafe fn load_bf16(from: *const u8) -> Self::Float;
-    /// Reads a 16-bit float, for every lane.
+    /// Reads a 16-bit float and copies it to every lane.
     unsafe fn load_scale(from: *const u8) -> Self::Float;
-    /// Reads a 16-bit float for each 8 lanes: the one at `first`, then the one at `second`.
+    /// Reads a 16-bit float for each 8 lanes: first from `first`, then from `second`.
     unsafe fn load_scales(first: *const u8, second: *const u8) -> Self::Float;
     /// The floats with these bits.
     unsafe fn from_bits(bits: Self::Int) -> Self::Float;
     /// Writes a whole vector.
     unsafe fn store_f32(to: *mut f32, value: Self::Float);
-    /// A number, in every lane.
+    /// A number, copied to every lane.
     unsafe fn splat_f32(value: f32) -> Self::Float;
-    /// Sum.
+    /// The sum of each lane.
     unsafe fn add_f32(a: Self::Float, b: Self::Float) -> Self::Float;
-    /// Product.
+    /// The product of each lane.
     unsafe fn mul(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `a * b + c`, rounded once.
     unsafe fn mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
     /// `c - a * b`, rounded once.
     unsafe fn neg_mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
-    /// The larger one.
+    /// The larger of each lane.
     unsafe fn max(a: Self::Float, b: Self::Float) -> Self::Float;
     /// The larger of `a` and the absolute value of `b`.
     unsafe fn max_abs(a: Self::Float, b: Self::Float) -> Self::Float;
     /// The largest lane.
     unsafe fn largest(a: Self::Float) -> f32;
-    /// Sum of all lanes.
+    /// The sum of all lanes.
     unsafe fn total_f32(a: Self::Float) -> f32;
-    /// Lane `i` is the sum of all lanes of `vectors[i]`, each added up in the same order.
-    /// Uses the first [`Self::LANES`] vectors.
+    /// Lane `i` is the sum of all lanes of `vectors[i]`. All are added in the same order. Uses the
+    /// first [`Self::LANES`] vectors.
     unsafe fn totals(vectors: &[Self::Float; 16]) -> Self::Float;
 }

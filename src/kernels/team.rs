@@ -1,4 +1,4 @@
-//! The threads that compute one operation: ggml's own, or the calling one alone.
+//! The threads that compute one operation: ggml's own, or only the calling one.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -9,45 +9,45 @@ unsafe extern "C" {
     fn corelane_ggml_next_piece(pool: *mut c_void) -> i32;
 }
 
-/// One thread's view of those that work with it.
+/// One thread's view of its team.
 pub struct Team {
     /// Its number, from 0.
     pub thread: usize,
-    /// How many there are.
+    /// Number of threads.
     pub threads: usize,
-    /// Their `ggml_threadpool`; not looked at where there is one thread.
+    /// ggml's `ggml_threadpool`; unused with one thread.
     pool: *mut c_void,
 }
 
 impl Team {
-    /// One thread of a pool of ggml's.
+    /// One thread of a ggml pool.
     ///
     /// # Safety
-    /// The pool lives as long as the team, and its `threads` threads make the same calls
-    /// in the same order.
+    /// The pool lives as long as the team, and its `threads` threads make the same calls in the
+    /// same order.
     pub unsafe fn new(thread: usize, threads: usize, pool: *mut c_void) -> Self {
         Self { thread, threads, pool }
     }
 
-    /// The calling thread, alone.
+    /// A team of the calling thread only.
     pub fn alone() -> Self {
         Self { thread: 0, threads: 1, pool: std::ptr::null_mut() }
     }
 
-    /// This thread's part of `items`, all parts alike.
+    /// This thread's part of `items`; all parts are about equal.
     pub fn share(&self, items: usize) -> Range<usize> {
         let at = |thread: usize| items * thread / self.threads;
         at(self.thread)..at(self.thread + 1)
     }
 
-    /// Waits for all threads. Then each has the piece of its own number, and
-    /// [`Team::next_piece`] gives the others.
+    /// Waits for all threads. Each thread then has the piece with its own number, and takes more by
+    /// [`Team::next_piece`].
     pub fn begin_pieces(&self) {
         if self.threads == 1 {
             return;
         }
-        // SAFETY: the pool is alive. Nobody takes a piece before the barrier, so the first
-        // thread may set where they begin; the count of threads is at most 512.
+        // SAFETY: the pool is alive. No thread takes a piece before the barrier, so the first
+        // thread may set the start; the number of threads is at most 512.
         unsafe {
             if self.thread == 0 {
                 corelane_ggml_set_piece(self.pool, self.threads as i32);
@@ -64,13 +64,13 @@ impl Team {
         }
     }
 
-    /// A piece that no thread has taken yet. `piece` is the one that this thread had.
+    /// Takes a piece that no thread has taken yet. `piece` is this thread's previous one.
     pub fn next_piece(&self, piece: usize) -> usize {
         if self.threads == 1 {
             return piece + 1;
         }
         // SAFETY: the pool is alive.
         let next = unsafe { corelane_ggml_next_piece(self.pool) };
-        next as usize // begins at the count of threads, and grows
+        next as usize // starts at the number of threads, and grows
     }
 }

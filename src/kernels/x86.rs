@@ -12,7 +12,7 @@ use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
 use super::simd::avx512::Avx512;
 
-/// Whether this processor has an instruction set.
+/// Whether this processor supports an instruction set.
 pub fn is_here(set: InstructionSet) -> bool {
     let avx2 = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
@@ -30,7 +30,7 @@ pub fn is_here(set: InstructionSet) -> bool {
     }
 }
 
-/// The kernel for a format, where the instruction set has one.
+/// The kernel for a format, if the instruction set has one.
 pub fn kernel<F: Format>(set: InstructionSet) -> Option<Kernel> {
     match set {
         InstructionSet::Avx512Vnni => Some(avx512::kernel::<F>()),
@@ -64,19 +64,19 @@ macro_rules! kernels {
                 to: *mut u8,
                 layout: RowLayout,
             ) {
-                // SAFETY: the features are enabled; the rest is the caller's promise.
+                // SAFETY: the features are enabled; the caller guarantees the rest.
                 unsafe { quantise::<$simd, F>(from, block, to, layout) }
             }
 
             #[target_feature(enable = $features)]
             unsafe fn multiply_rows<F: Format, const ROWS: usize>(work: &Work) {
-                // SAFETY: the features are enabled; the rest is the caller's promise.
+                // SAFETY: the features are enabled; the caller guarantees the rest.
                 unsafe { multiply::<$simd, F, ROWS>(work) }
             }
 
             #[target_feature(enable = $features)]
             unsafe fn attend_block<K: Cached, V: Cached>(block: &Block) {
-                // SAFETY: the features are enabled; the rest is the caller's promise.
+                // SAFETY: the features are enabled; the caller guarantees the rest.
                 unsafe { attend::<$simd, K, V>(block) }
             }
 

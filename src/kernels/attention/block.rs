@@ -1,4 +1,4 @@
-//! The inner loop: some queries of one KV head meet one block of cells.
+//! The inner loop: some queries of one KV head attend one block of cells.
 //!
 //! ```text
 //! for each query      scores  = query x keys of the block             dots.rs
@@ -8,13 +8,12 @@
 //!                             + scores x values of the block          values.rs
 //! ```
 //!
-//! After all blocks, `output / sum` is the softmax's average of the values. This is the
-//! online softmax of Milakov and Gimelshein (arXiv 1805.02867), as FlashAttention uses it
-//! (arXiv 2205.14135).
+//! After all blocks, `output / sum` is the softmax's average of the values. This is the online
+//! softmax of Milakov and Gimelshein (arXiv 1805.02867), as FlashAttention uses it (arXiv
+//! 2205.14135).
 //!
-//! **Invariant:** what a query becomes does not depend on the queries beside it, bit by bit:
-//! each number is computed by the same operations in the same order, for any count of
-//! queries.
+//! **Invariant:** a query's result does not depend on the queries beside it, bit by bit. Each
+//! number is computed by the same operations in the same order for any number of queries.
 
 use super::super::simd::Simd;
 use super::cached::{Cached, Converted};
@@ -23,8 +22,8 @@ use super::softmax::soften;
 use super::tile::{Block, Rows};
 use super::values::add_values_to_all;
 
-/// With this number of queries or more, keys and values are converted to floats first, once
-/// for all queries.
+/// From this number of queries on, keys and values are first converted to floats, once for all
+/// queries.
 const CONVERT_QUERIES: usize = 8;
 
 /// Whether keys of a type are multiplied as integers, with a
@@ -33,14 +32,14 @@ pub const fn is_quantised<S: Simd, K: Cached>() -> bool {
     K::IS_QUANTISED && S::CODE_MAX == u8::MAX
 }
 
-/// Lets the queries look at a block of cells.
+/// Attends a block of cells with all queries.
 ///
 /// # Safety
-/// As [`Simd`] asks; each pointer in `block` is valid for the data that its field describes.
-/// Both counts of numbers are multiples of 16, and of the blocks of their types.
+/// As [`Simd`] asks; each pointer in `block` is valid for the data that its field describes. The
+/// lengths of keys and values are multiples of 16, and of the blocks of their types.
 #[inline(always)]
 pub unsafe fn attend<S: Simd, K: Cached, V: Cached>(block: &Block) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let mut keys = Rows::of::<K>(block.cells, block.keys, block.key_stride, block.key_numbers);
         keys.ahead(block.next, block.next_keys, block.key_stride);
@@ -71,7 +70,7 @@ pub unsafe fn attend<S: Simd, K: Cached, V: Cached>(block: &Block) {
 /// Converts the rows of a block to floats, and lets `rows` point to them.
 #[inline(always)]
 unsafe fn convert<S: Simd, C: Cached>(block: &Block, rows: &mut Rows, numbers: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let first = block.scratch.converted;
         for (cell, row) in rows.rows.iter_mut().enumerate() {

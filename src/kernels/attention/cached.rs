@@ -1,4 +1,4 @@
-//! How keys and values lie in the cache: one row of numbers for each cell and head.
+//! The types of cached keys and values: one row of numbers for each cell and head.
 
 use super::super::format::half;
 use super::super::product::prefetch_line;
@@ -8,14 +8,14 @@ use super::super::simd::Simd;
 pub trait Cached {
     /// ggml's number of the type.
     const GGML_TYPE: i32;
-    /// Numbers that are stored together.
+    /// Numbers in a block.
     const BLOCK_NUMBERS: usize;
-    /// Bytes of such a block.
+    /// Bytes of a block.
     const BLOCK_BYTES: usize;
-    /// Whether the rows are in the cache, and not in a copy that was made of it.
+    /// Whether the rows are in the cache itself, rather than in a converted copy.
     const IS_CACHED: bool = true;
-    /// Whether keys of this type are multiplied as integers, with queries that are rounded
-    /// to 8 bits as the keys are.
+    /// Whether keys of this type are multiplied as integers. Queries are then rounded to 8 bits,
+    /// like the keys.
     const IS_QUANTISED: bool = false;
 
     /// Reads the numbers `at .. at + S::LANES` of a row; `at` is a multiple of the lanes.
@@ -33,7 +33,7 @@ pub struct Converted;
 pub struct F16;
 /// Floats cut to 16 bits.
 pub struct Bf16;
-/// Signed bytes; 32 of them share a scale, a 16-bit float that lies before them.
+/// Signed bytes. Each 32 of them share a scale: a 16-bit float before them.
 pub struct Q8_0;
 
 impl Cached for F32 {
@@ -43,7 +43,7 @@ impl Cached for F32 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { S::load_f32(row.cast::<f32>().add(at)) }
     }
 }
@@ -56,7 +56,7 @@ impl Cached for Converted {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { F32::load::<S>(row, at) }
     }
 }
@@ -68,7 +68,7 @@ impl Cached for F16 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { S::load_f16(row.add(2 * at)) }
     }
 }
@@ -80,7 +80,7 @@ impl Cached for Bf16 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { S::load_bf16(row.add(2 * at)) }
     }
 }
@@ -93,7 +93,7 @@ impl Cached for Q8_0 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(row: *const u8, at: usize) -> S::Float {
-        // SAFETY: the caller's promise; a vector lies in one block.
+        // SAFETY: the caller guarantees it; a vector lies in one block.
         unsafe {
             let block = row.add(at / Self::BLOCK_NUMBERS * Self::BLOCK_BYTES);
             let codes = S::load_i8(block.add(2 + at % Self::BLOCK_NUMBERS));
@@ -102,7 +102,7 @@ impl Cached for Q8_0 {
     }
 }
 
-/// Prefetches the numbers from `at` on of a row, if it is in the cache.
+/// Prefetches a row from number `at` on, if the row is in the cache itself.
 #[inline(always)]
 pub fn prefetch_numbers<C: Cached>(row: *const u8, at: usize) {
     if C::IS_CACHED {
@@ -135,27 +135,28 @@ pub struct QuantisedQuery {
 }
 
 impl QuantisedQuery {
-    /// The one at `query`, of `numbers` numbers.
+    /// The query at `query`, with `numbers` numbers.
     ///
     /// # Safety
-    /// There is room for [`query_floats`] floats.
+    /// `query` has room for [`query_floats`] floats.
     pub unsafe fn at(query: *mut f32, numbers: usize) -> Self {
         let numbers = query_floats(numbers);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let codes: *mut u8 = query.cast();
             Self { codes, offsets: codes.add(numbers), scales: codes.add(2 * numbers).cast() }
         }
     }
 
-    /// Rounds `query` in place, block by block, as ggml does for its Q8_0.
+    /// Rounds `query` in place, block by block, as ggml does for Q8_0.
     ///
     /// # Safety
-    /// `query` points to [`query_floats`] floats, of which `numbers`, whole blocks, are set.
+    /// `query` points to [`query_floats`] floats. The first `numbers` of them are set, and are
+    /// whole blocks.
     pub unsafe fn quantise(query: *mut f32, numbers: usize) {
         let mut floats = [0.0; HEAD_NUMBERS_MAX];
         let padded = query_floats(numbers);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let (to, from) = unsafe {
             (Self::at(query, numbers), std::slice::from_raw_parts(query.cast_const(), numbers))
         };
@@ -193,7 +194,7 @@ pub const fn query_floats(numbers: usize) -> usize {
     numbers.next_multiple_of(2 * Q8_0::BLOCK_NUMBERS)
 }
 
-/// A value of the mask, a 16-bit float.
+/// Converts a value of the mask, a 16-bit float.
 pub fn mask_value(bits: u16) -> f32 {
     match bits {
         0 => 0.0,

@@ -1,19 +1,19 @@
 //! The scores of a block: products of queries with keys.
 //!
-//! A tile is four queries and as many cells as make 16 sums. Each lane of a sum adds up the
-//! products of its own numbers, then the lanes are added up, for all 16 at once.
+//! A tile is four queries and the number of cells that gives 16 sums. Each lane of a sum adds the
+//! products of its own numbers. At the end, the lanes of all 16 sums are added together.
 
 use super::super::simd::Simd;
 use super::cached::{Cached, Q8_0, QuantisedQuery, prefetch_numbers, query_floats};
 use super::tile::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 
-/// How queries are multiplied with keys.
+/// Multiplies queries with keys.
 pub trait Dots {
-    /// Whether the keys are read from the cache, so that others can be prefetched with each.
+    /// Whether the keys are read from the cache, so that each read can also prefetch.
     const READS_CACHE: bool;
 
-    /// The products of `Q` queries, `stride` floats apart, with `S::LANES / Q` keys: those of
-    /// the first query, then those of the second.
+    /// The products of `Q` queries, `stride` floats apart, with `S::LANES / Q` keys: the first
+    /// query's, then the second's, and so on.
     unsafe fn dots<S: Simd, const Q: usize>(
         queries: *const f32,
         stride: usize,
@@ -23,7 +23,7 @@ pub trait Dots {
     ) -> S::Float;
 }
 
-/// As floats.
+/// Multiplies as floats.
 pub struct Floats<K>(std::marker::PhantomData<K>);
 
 impl<K: Cached> Dots for Floats<K> {
@@ -37,7 +37,7 @@ impl<K: Cached> Dots for Floats<K> {
         ahead: &[*const u8],
         numbers: usize,
     ) -> S::Float {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let cells = S::LANES / Q;
             let mut sums = [S::splat_f32(0.0); 16];
@@ -59,7 +59,7 @@ impl<K: Cached> Dots for Floats<K> {
     }
 }
 
-/// As 8-bit integers, with a scale for each 32 of them.
+/// Multiplies as 8-bit integers, with a scale for each 32 of them.
 pub struct Quantised;
 
 impl Dots for Quantised {
@@ -73,8 +73,8 @@ impl Dots for Quantised {
         ahead: &[*const u8],
         numbers: usize,
     ) -> S::Float {
-        // SAFETY: the caller's promise. Where the blocks are odd in number, the last one is
-        // read twice, and meets zeros.
+        // SAFETY: the caller guarantees it. With an odd number of blocks, the last one is read
+        // twice, and multiplied by zeros.
         unsafe {
             let cells = S::LANES / Q;
             let blocks = numbers / Q8_0::BLOCK_NUMBERS;
@@ -105,13 +105,13 @@ impl Dots for Quantised {
     }
 }
 
-/// The scores of all queries.
+/// Computes the scores of all queries.
 ///
 /// # Safety
 /// As [`attend`](super::block::attend).
 #[inline(always)]
 pub unsafe fn dots_of_all<S: Simd, D: Dots>(block: &Block, keys: &mut Rows) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         // All tiles together prefetch all lines.
         let tiles = block.count.div_ceil(TILE_QUERIES) * BLOCK_CELLS / (S::LANES / TILE_QUERIES);
@@ -131,8 +131,8 @@ pub unsafe fn dots_of_all<S: Simd, D: Dots>(block: &Block, keys: &mut Rows) {
     }
 }
 
-/// The scores of `Q` queries. Where the keys are converted ones, each tile of cells prefetches
-/// `lines` lines.
+/// Computes the scores of `Q` queries. If the keys are converted ones, each tile of cells
+/// prefetches `lines` lines.
 #[inline(always)]
 unsafe fn dots_of<S: Simd, D: Dots, const Q: usize>(
     block: &Block,
@@ -140,7 +140,7 @@ unsafe fn dots_of<S: Simd, D: Dots, const Q: usize>(
     lines: usize,
     query: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let stride = query_floats(block.key_numbers);
         let queries = block.queries.add(query * stride);

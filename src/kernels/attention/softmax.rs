@@ -3,14 +3,13 @@
 use super::super::simd::Simd;
 use super::tile::{BLOCK_CELLS, Block, SUM_LANES};
 
-/// Makes scores of a query `exp(score - maximum)`, and brings its state up to the new
-/// maximum.
+/// Replaces a query's scores by `exp(score - maximum)`, and updates its state to the new maximum.
 ///
 /// # Safety
 /// As [`attend`](super::block::attend).
 #[inline(always)]
 pub unsafe fn soften<S: Simd>(block: &Block, query: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let scores = block.scratch.scores.add(query * BLOCK_CELLS);
         limit(scores, block.cells.len(), block.softcap);
@@ -46,20 +45,20 @@ pub unsafe fn soften<S: Simd>(block: &Block, query: usize) {
     }
 }
 
-/// Limits scores to the size of the soft cap, where there is one.
+/// Limits scores by the soft cap, if there is one.
 unsafe fn limit(scores: *mut f32, count: usize, softcap: f32) {
     if softcap != 0.0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         for score in unsafe { std::slice::from_raw_parts_mut(scores, count) } {
             *score = softcap * (*score / softcap).tanh();
         }
     }
 }
 
-/// Multiplies the output of a query with a factor.
+/// Multiplies a query's output by a factor.
 #[inline(always)]
 unsafe fn shrink_output<S: Simd>(block: &Block, query: usize, factor: S::Float) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let output = block.state.outputs.add(query * block.value_numbers);
         for at in (0..block.value_numbers).step_by(S::LANES) {
@@ -68,15 +67,15 @@ unsafe fn shrink_output<S: Simd>(block: &Block, query: usize, factor: S::Float) 
     }
 }
 
-/// The exponential function of numbers of at most 0, with a relative error below 3e-7. Below
-/// about -88 it is 0.
+/// The exponential function of numbers up to 0, with a relative error below 3e-7. It is 0 below
+/// about -88.
 #[inline(always)]
 unsafe fn exp<S: Simd>(x: S::Float) -> S::Float {
     // exp(x) = 2^n 2^f, with n an integer and f between -1/2 and 1/2; the second factor is a
     // sum of (f ln 2)^k / k!.
     const TERMS: [f32; 6] =
         [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2, 1.0];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let log2 = S::mul(x, S::splat_f32(std::f32::consts::LOG2_E));
         let log2 = S::max(log2, S::splat_f32(-127.0));

@@ -10,7 +10,7 @@ pub const BLOCK_CELLS: usize = 32;
 /// Floats of [`State::sums`] for a query: one for each lane.
 pub const SUM_LANES: usize = 16;
 
-/// Queries that are computed together, in registers.
+/// Queries computed together in registers.
 pub const TILE_QUERIES: usize = 4;
 
 /// Arguments of one kernel call.
@@ -18,7 +18,7 @@ pub const TILE_QUERIES: usize = 4;
 pub struct Block<'a> {
     /// The cells, 1 to [`BLOCK_CELLS`].
     pub cells: &'a [u32],
-    /// Cells whose keys and values are prefetched meanwhile, for the kernel call that follows.
+    /// Cells whose keys and values are prefetched for the next kernel call.
     pub next: &'a [u32],
     /// The next head's keys in cell 0.
     pub next_keys: *const u8,
@@ -36,34 +36,34 @@ pub struct Block<'a> {
     pub key_numbers: usize,
     /// Numbers of a value.
     pub value_numbers: usize,
-    /// `[count][query_floats(key_numbers)]`, already scaled; for some types of keys as
-    /// [`QuantisedQuery`](super::cached::QuantisedQuery) has them.
+    /// `[count][query_floats(key_numbers)]`, already scaled. For quantised keys, each is a
+    /// [`QuantisedQuery`](super::cached::QuantisedQuery).
     pub queries: *const f32,
-    /// How many queries there are.
+    /// Number of queries.
     pub count: usize,
-    /// `[count][BLOCK_CELLS]`, added to the scores; null where nothing is.
+    /// `[count][BLOCK_CELLS]`, added to the scores; null for none.
     pub bias: *const f32,
-    /// Scores are limited to this size by a hyperbolic tangent; 0 where they are not.
+    /// The bound of scores, applied by a hyperbolic tangent; 0 for none.
     pub softcap: f32,
-    /// What the queries have found so far.
+    /// The state of the softmax so far.
     pub state: State,
-    /// Memory that nobody else uses.
+    /// Memory for this call only.
     pub scratch: Scratch,
 }
 
-/// What some queries have found in the cells so far. At first `maxima` are
-/// [`NO_MAXIMUM`], and the others 0.
+/// The state of the softmax of some queries. Initially, `maxima` are [`NO_MAXIMUM`], and the others
+/// 0.
 #[derive(Clone, Copy)]
 pub struct State {
     /// `[count]`: the largest score.
     pub maxima: *mut f32,
-    /// `[count][SUM_LANES]`: the sums of `exp(score - maximum)`, in parts.
+    /// `[count][SUM_LANES]`: partial sums of `exp(score - maximum)`.
     pub sums: *mut f32,
     /// `[count][value_numbers]`: the values, each times `exp(score - maximum)`.
     pub outputs: *mut f32,
 }
 
-/// Smaller than any score, and finite: its difference to minus infinity is no NaN.
+/// Below any score, and finite: minus infinity minus this is not NaN.
 pub const NO_MAXIMUM: f32 = f32::MIN;
 
 /// Memory for a kernel call.
@@ -77,20 +77,20 @@ pub struct Scratch {
 
 /// The keys or values of a block.
 pub struct Rows {
-    /// A row for each cell. Behind the last one, it stands again.
+    /// A row for each cell. The last one is repeated up to the end.
     pub rows: [*const u8; BLOCK_CELLS],
-    /// A row for each of them that is prefetched meanwhile, little by little: a core waits where
-    /// more lines are on their way than it has buffers for.
+    /// The rows to prefetch meanwhile. They are prefetched a few lines at a time, for a core stalls
+    /// when it has requested more lines than it has buffers.
     pub ahead: [*const u8; BLOCK_CELLS],
     /// Bytes of a row in the cache.
     bytes: usize,
-    /// Lines that [`Rows::prefetch_lines`] has prefetched.
+    /// Lines that [`Rows::prefetch_lines`] has prefetched so far.
     prefetched: usize,
 }
 
 impl Rows {
     #[inline(always)]
-    /// The rows of these cells, each `stride` bytes behind that of the cell before.
+    /// The rows of these cells. `first` is the row of cell 0, and rows are `stride` bytes apart.
     pub fn of<C: Cached>(cells: &[u32], first: *const u8, stride: usize, numbers: usize) -> Self {
         let last = cells.len() - 1;
         let mut rows = [first; BLOCK_CELLS];
@@ -108,13 +108,13 @@ impl Rows {
         }
     }
 
-    /// All rows have been read, and those ahead prefetched with them.
+    /// Notes that all rows have been read, and the rows ahead prefetched with them.
     #[inline(always)]
     pub fn were_read(&mut self) {
         self.ahead = self.rows;
     }
 
-    /// Prefetches the next `count` lines of the rows ahead, as far as some are left.
+    /// Prefetches the next `count` lines of the rows ahead, or the rest.
     #[inline(always)]
     pub fn prefetch_lines(&mut self, count: usize) {
         for _ in 0..count {
@@ -126,14 +126,14 @@ impl Rows {
         }
     }
 
-    /// Where `calls` calls are to prefetch all lines, every n-th one prefetches one. Returns n,
-    /// a power of two.
+    /// Spreads the prefetch of all lines over `calls` calls: every n-th call prefetches one line.
+    /// Returns n, a power of two.
     #[inline(always)]
     pub fn calls_of_line(&self, calls: usize) -> usize {
         1 << (calls / self.lines()).max(1).ilog2()
     }
 
-    /// Lines of all rows.
+    /// The lines of all rows.
     #[inline(always)]
     pub fn lines(&self) -> usize {
         BLOCK_CELLS * self.bytes.div_ceil(LINE)

@@ -1,19 +1,19 @@
-//! Values of a block, times the scores, are added to the outputs.
+//! Adds the values of a block, multiplied by the scores, to the outputs.
 //!
-//! A tile of outputs, four queries by four vectors of numbers, stays in registers for all
-//! cells of the block.
+//! A tile of outputs, four queries by four vectors of numbers, stays in registers for all cells of
+//! the block.
 
 use super::super::simd::Simd;
 use super::cached::{Cached, prefetch_numbers};
 use super::tile::{BLOCK_CELLS, Block, Rows, TILE_QUERIES};
 
-/// Adds the values of a block, times the scores, to the outputs of all queries.
+/// Adds the values of a block, multiplied by the scores, to the outputs of all queries.
 ///
 /// # Safety
 /// As [`attend`](super::block::attend).
 #[inline(always)]
 pub unsafe fn add_values_to_all<S: Simd, V: Cached>(block: &Block, values: &mut Rows) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let tiles = block.count / TILE_QUERIES * block.value_numbers.div_ceil(4 * S::LANES);
         let line_cells = values.calls_of_line(tiles * BLOCK_CELLS);
@@ -32,9 +32,9 @@ pub unsafe fn add_values_to_all<S: Simd, V: Cached>(block: &Block, values: &mut 
     }
 }
 
-/// Adds the values of a block to the outputs of `Q` queries: as many numbers at once as
-/// there are registers for their sums. Where the values are converted ones, a line ahead is
-/// prefetched for each `line_cells` cells.
+/// Adds the values of a block to the outputs of `Q` queries. Takes as many numbers at once as there
+/// are registers for the sums. If the values are converted ones, prefetches a line ahead for each
+/// `line_cells` cells.
 #[inline(always)]
 unsafe fn add_values<S: Simd, V: Cached, const Q: usize>(
     block: &Block,
@@ -42,7 +42,7 @@ unsafe fn add_values<S: Simd, V: Cached, const Q: usize>(
     query: usize,
     line_cells: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let mut at = 0;
         while 8 * Q <= S::LANES && at + 8 * S::LANES <= block.value_numbers {
@@ -66,7 +66,7 @@ unsafe fn add_values<S: Simd, V: Cached, const Q: usize>(
     }
 }
 
-/// The same, for the numbers from `at` on that fill `W` vectors.
+/// Adds the numbers from `at` on that fill `W` vectors.
 #[inline(always)]
 unsafe fn add_numbers<S: Simd, V: Cached, const Q: usize, const W: usize>(
     block: &Block,
@@ -75,7 +75,7 @@ unsafe fn add_numbers<S: Simd, V: Cached, const Q: usize, const W: usize>(
     line_cells: usize,
     at: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let outputs = block.state.outputs.add(query * block.value_numbers + at);
         let scores = block.scratch.scores.add(query * BLOCK_CELLS);

@@ -1,48 +1,48 @@
-//! Which cells each row sees, read from the mask once a step: groups of rows, and a list of
-//! cells for each group.
+//! Finds the cells that each row sees. Reads the mask once per step, and forms groups of rows with
+//! a list of cells for each group.
 //!
 //! ```text
 //! mask [rows, cells]                       ranges of a row       groups
 //! row 0 (decodes)        ....xxxx...x      4..8, 11              rows 0..1: 4 5 6 7 11
 //! row 1 (of a prompt)    xxx.........      0..3                  rows 1..4: 0 1 2 3 8
-//! row 2 (of the same)    xxxx........      0..4
-//! row 3 (of the same)    xxxx....x...      0..4, 8
+//! row 2 (of that prompt) xxxx........      0..4
+//! row 3 (of that prompt) xxxx....x...      0..4, 8
 //! ```
 //!
-//! Rows that follow each other and see the same cells but for one are a group: the rows of a
-//! prompt are. Keys and values are read once for a group. A block of cells that not all of
-//! its rows see needs the mask while it is computed.
+//! Consecutive rows that see the same cells, except for one cell, form a group, like the rows of a
+//! prompt. Keys and values are read once per group. If some rows of a group do not see a block's
+//! cells, the block needs the mask while it is computed.
 
 use std::ops::Range;
 
 use super::cached::HIDDEN;
 use super::tile::BLOCK_CELLS;
 
-/// Cells whose scores and values are added up apart, and merged in order. The sums of a row
-/// then depend on its own cells alone, and not on how many threads there are.
+/// Cells whose scores and values are added up separately, and merged in order. A row's sums then
+/// depend only on its own cells, and not on the number of threads.
 const CHUNK_CELLS: usize = 256;
 
-/// Chunks of a group, at most: where its cells are more, chunks are larger.
+/// Most chunks of a group. If a group has more cells, its chunks are larger.
 pub const CHUNKS_MAX: usize = 16;
 
-/// Queries of a KV head in a group, at most, where a row has fewer.
+/// Most queries of a KV head in a group, unless a single row has more.
 pub const GROUP_QUERIES_MAX: usize = 128;
 
-/// Queries of a KV head in a piece of work that takes all heads, at most. Such a piece reads
-/// keys and values in the order in which they lie in memory. With more queries, computing
-/// takes longer than reading, and a piece takes one head, whose state stays in the cache.
+/// Most queries of a KV head in a piece of work that covers all heads. Such a piece reads keys and
+/// values in memory order. With more queries, computing takes longer than reading; a piece then
+/// covers one head, whose state stays in the cache.
 pub const FEW_QUERIES: usize = 8;
 
-/// Pieces of work for each thread, at least.
+/// Least number of pieces for each thread.
 const PIECES: usize = 4;
 
-/// Ranges of a row that a plan has room for from the start, at most.
+/// Most ranges of a row that a plan reserves room for.
 const RANGES_RESERVED: usize = 16 * 1024;
 
-/// Pieces that a plan has room for from the start.
+/// Pieces that a plan reserves room for.
 const PIECES_RESERVED: usize = 1024;
 
-/// A mask of ggml's: 16-bit floats, minus infinity where a row does not see a cell.
+/// A mask of ggml: 16-bit floats, minus infinity for cells that a row does not see.
 #[derive(Clone, Copy)]
 pub struct Mask {
     /// Row 0 of stream 0.
@@ -51,7 +51,7 @@ pub struct Mask {
     pub rows: usize,
     /// Cells of each stream.
     pub cells: usize,
-    /// KV caches that are computed together.
+    /// KV caches computed together.
     pub streams: usize,
     /// Bytes from one row to the next.
     pub row_stride: usize,
@@ -60,12 +60,12 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// A row's values, `[cells]`.
+    /// The mask's values of a row, `[cells]`.
     ///
     /// # Safety
     /// The mask is alive, and has the row.
     pub unsafe fn row(&self, stream: usize, row: usize) -> &[u16] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let from = self.data.add(stream * self.stream_stride + row * self.row_stride);
             std::slice::from_raw_parts(from.cast(), self.cells)
@@ -85,17 +85,17 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Queries that share a KV head in a row.
+    /// Query heads that share a KV head.
     pub fn group_heads(&self) -> usize {
         self.heads / self.kv_heads
     }
 
-    /// Rows of a group, at most.
+    /// Most rows of a group.
     fn rows_max(&self) -> usize {
         (GROUP_QUERIES_MAX / self.group_heads()).max(1)
     }
 
-    /// Pieces of work that keep all threads busy to the end.
+    /// Number of pieces that keeps all threads busy to the end.
     pub fn pieces_wanted(&self) -> usize {
         if self.threads == 1 { 1 } else { PIECES * self.threads }
     }
@@ -108,21 +108,21 @@ pub struct Group {
     pub stream: usize,
     /// Its rows.
     pub rows: Range<usize>,
-    /// Where its cells are in the list of the plan.
+    /// The range of its cells in the plan's list.
     pub cells: Range<usize>,
-    /// Where the flags of its blocks are in the list of the plan.
+    /// The offset of its blocks' flags in the plan's list.
     first_block: usize,
-    /// Number of the first slot for a chunk's state, where the chunks are separate pieces.
+    /// The first slot for the chunks' states, if the chunks are separate pieces.
     pub slots: Option<usize>,
 }
 
 impl Group {
-    /// Cells of a chunk.
+    /// Cells in a chunk.
     fn chunk_cells(&self) -> usize {
         self.cells.len().div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_CELLS)
     }
 
-    /// How many chunks there are: none where the rows see nothing.
+    /// The number of chunks; 0 if the rows see no cell.
     pub fn chunks(&self) -> usize {
         if self.cells.is_empty() { 0 } else { self.cells.len().div_ceil(self.chunk_cells()) }
     }
@@ -135,49 +135,49 @@ impl Group {
     }
 }
 
-/// Work that a thread does at once.
+/// A piece of work for one thread.
 #[derive(Clone, Debug)]
 pub struct Piece {
     /// Index of the group.
     pub group: usize,
-    /// One of its chunks, or all.
+    /// The range of its chunks.
     pub chunks: Range<usize>,
     /// Part `part` of `parts` of the KV heads.
     pub part: usize,
-    /// See `part`.
+    /// Number of parts.
     pub parts: usize,
 }
 
-/// What is computed for a mask.
+/// The groups and pieces for a mask.
 #[derive(Default)]
 pub struct Plan {
     /// The groups, in the order of streams and rows.
     pub groups: Vec<Group>,
-    /// Pieces, the largest first.
+    /// The pieces, largest first.
     pub pieces: Vec<Piece>,
-    /// Cells of all groups.
+    /// The cells of all groups.
     cells: Vec<u32>,
-    /// For each block of each group, whether all rows see all cells, with a mask of 0.
+    /// For each block of each group: whether all rows see all cells, with a mask of 0.
     plain: Vec<bool>,
-    /// Slots that groups use.
+    /// Number of slots in use.
     pub slots: usize,
     found: Found,
 }
 
-/// Ranges of cells while they are looked for.
+/// Ranges of cells during the search.
 #[derive(Default)]
 struct Found {
     row: Vec<Range<u32>>,
     before: Vec<Range<u32>>,
-    /// Cells that some row of the group sees, and those that all see.
+    /// Cells that any row of the group sees, and cells that all rows see.
     union: Vec<Range<u32>>,
     common: Vec<Range<u32>>,
     spare: Vec<Range<u32>>,
 }
 
 impl Plan {
-    /// A plan with room for steps of `rows` rows that see `cells` cells together: planning
-    /// them allocates nothing.
+    /// A plan with room for steps of `rows` rows that see `cells` cells in total. Planning them
+    /// does not allocate.
     pub fn with_capacity(rows: usize, cells: usize) -> Self {
         let ranges = || Vec::with_capacity(cells.min(RANGES_RESERVED));
         Self {
@@ -205,7 +205,7 @@ impl Plan {
         self.cells.clear();
         self.plain.clear();
         for stream in 0..mask.streams {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { self.find_groups(mask, stream, shape.rows_max()) };
         }
         self.plan_pieces(shape, slots_max);
@@ -230,7 +230,7 @@ impl Plan {
         let mut is_plain = true;
         for row in 0..mask.rows {
             std::mem::swap(&mut found.row, &mut found.before);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             let row_is_plain = find_visible(unsafe { mask.row(stream, row) }, &mut found.row);
             let is_new = row == first
                 || row - first == rows_max
@@ -272,7 +272,7 @@ impl Plan {
         self.groups.push(Group { stream, rows, cells, first_block, slots: None });
     }
 
-    /// Cuts the groups in pieces.
+    /// Cuts the groups into pieces.
     fn plan_pieces(&mut self, shape: Shape, slots_max: usize) {
         self.pieces.clear();
         self.slots = 0;
@@ -309,7 +309,7 @@ impl Plan {
         self.pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(cost(piece)));
     }
 
-    /// Divides pieces by heads, where they are fewer than the threads want.
+    /// Divides pieces by heads if there are fewer than the threads need.
     fn divide_pieces(&mut self, shape: Shape) {
         let pieces = self.pieces.len().max(1);
         let parts = shape.pieces_wanted().div_ceil(pieces).min(shape.kv_heads);
@@ -325,7 +325,7 @@ impl Plan {
 
 /// Finds the cells that a row sees. Returns whether the mask is 0 for all of them.
 fn find_visible(mask: &[u16], ranges: &mut Vec<Range<u32>>) -> bool {
-    /// Values looked at together.
+    /// Values examined together.
     const VALUES: usize = 64;
     ranges.clear();
     let mut is_plain = true;
@@ -360,7 +360,7 @@ fn count(ranges: &[Range<u32>]) -> usize {
     ranges.iter().map(|range| range.len()).sum()
 }
 
-/// Two rows see the same cells, but for one of each at most.
+/// Whether two rows see the same cells, except for at most one cell of each.
 fn are_neighbours(a: &[Range<u32>], b: &[Range<u32>]) -> bool {
     let (of_a, of_b) = (count(a), count(b));
     if of_a.abs_diff(of_b) > 1 {
@@ -374,7 +374,7 @@ fn are_neighbours(a: &[Range<u32>], b: &[Range<u32>]) -> bool {
     only_a <= 1 && only_b <= 1
 }
 
-/// Calls `each` for the ranges that lie in both.
+/// Calls `each` for the intersections of the ranges.
 fn for_common(a: &[Range<u32>], b: &[Range<u32>], mut each: impl FnMut(Range<u32>)) {
     let (mut i, mut j) = (0, 0);
     while i < a.len() && j < b.len() {

@@ -1,9 +1,9 @@
-//! Our attention behind ggml's: the functions that `ggml.cpp` calls.
+//! Connects our attention to ggml's: the functions that `ggml.cpp` calls.
 //!
-//! Before ggml computes a graph, it asks each operation for the memory that it needs, on the
-//! thread that then leads the computation. That is where a step begins for us: the operation
-//! gets a pointer to a [`Step`], which all layers with the same mask share. The first of them
-//! reads the mask; the others find it read.
+//! Before ggml computes a graph, it asks each operation for the size of its work memory, on the
+//! thread that then leads the computation. A step starts there: the operation gets a pointer to a
+//! [`Step`], which all layers with the same mask share. The first layer reads the mask for all of
+//! them.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::c_void;
@@ -16,20 +16,20 @@ use super::super::kernel::InstructionSet;
 use super::super::team::Team;
 use crate::limits::ATTENTION_MASKS_MAX;
 
-/// The attention of a graph whose rows see the same cells.
+/// The attention of a step, for all layers with one mask.
 struct Step {
-    /// ggml's tensor; null where the step is over.
+    /// ggml's tensor; null after the step.
     mask: *const c_void,
     set: Option<InstructionSet>,
     heads: usize,
     kv_heads: usize,
-    /// Whether the mask was read since the step began.
+    /// Whether the mask was read in this step.
     is_read: Cell<bool>,
     plan: UnsafeCell<Plan>,
 }
 
 impl Step {
-    /// No step yet.
+    /// An unused step.
     fn new(plan: Plan) -> Self {
         Self {
             mask: ptr::null(),
@@ -43,24 +43,24 @@ impl Step {
 }
 
 thread_local! {
-    /// Whose attention the graphs have that this thread computes: ours for an instruction set,
-    /// or ggml's.
+    /// The instruction set of our attention in graphs that this thread computes; `None` uses ggml's
+    /// attention.
     static OURS: Cell<Option<InstructionSet>> = const { Cell::new(None) };
 
-    /// Steps of the graphs that this thread computes; boxed, because operations point to them.
+    /// The steps of graphs that this thread computes. Boxed, because operations point to them.
     #[expect(clippy::vec_box, reason = "operations point to the steps")]
     static STEPS: RefCell<Vec<Box<Step>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on, attention in graphs that this thread computes is ours where there is a kernel
-/// for it, or ggml's with `None`. Called before each use of a context.
+/// Uses our attention, where it has a kernel, in graphs that this thread computes; with `None`,
+/// ggml's. Called before each use of a context.
 pub fn use_attention(set: Option<InstructionSet>) {
     OURS.set(set);
-    // No graph of this thread is being computed: masks may have moved.
+    // This thread computes no graph now, and masks may have moved.
     STEPS.with_borrow_mut(|steps| steps.iter_mut().for_each(|step| step.mask = ptr::null()));
 }
 
-/// Makes room for steps of `rows` rows that see `cells` cells together, so that no step of this
+/// Reserves room for steps of `rows` rows that see `cells` cells in total, so that no step of this
 /// thread allocates.
 pub fn reserve_attention(rows: usize, cells: usize) {
     STEPS.with_borrow_mut(|steps| {
@@ -70,7 +70,7 @@ pub fn reserve_attention(rows: usize, cells: usize) {
     });
 }
 
-/// Masks of a model with layers that see a window only, and others.
+/// Masks of a model in which only some layers attend to a sliding window.
 const MASKS_USUAL: usize = 2;
 
 /// `corelane_tensor` in ggml.cpp.
@@ -108,7 +108,7 @@ impl GgmlTensor {
         self.sizes[dimension] as usize // ggml counts with signs and is never below 0
     }
 
-    /// `[streams, heads, rows, numbers]`, as ggml counts dimensions: from the last.
+    /// The tensor as `[streams, heads, rows, numbers]`; ggml counts dimensions from the last.
     fn tensor(&self) -> Tensor {
         let [_, row_stride, head_stride, stream_stride] = self.strides;
         Tensor { data: self.data, row_stride, head_stride, stream_stride }
@@ -116,9 +116,9 @@ impl GgmlTensor {
 }
 
 impl GgmlAttention {
-    /// The kernel, where there is one.
+    /// The kernel for it, if there is one.
     fn kernel(&self, set: InstructionSet) -> Option<AttentionKernel> {
-        const F32: i32 = 0; // ggml's numbers
+        const F32: i32 = 0; // ggml's number
         const F16: i32 = 1;
         let Self { queries: q, keys: k, values: v, mask, .. } = self;
         let streams = q.size(3);
@@ -165,17 +165,17 @@ impl GgmlAttention {
     }
 }
 
-/// Plans an attention that is about to be computed. Returns its step, and in `bytes` the
-/// memory that it needs; null where it is ggml's.
+/// Plans an attention before it is computed. Returns its step, and in `bytes` the size of its work
+/// memory. Returns null if ggml should compute it.
 pub(super) unsafe extern "C" fn plan(
     attention: *const GgmlAttention,
     threads: i32,
     bytes: *mut usize,
 ) -> *const c_void {
-    // SAFETY: ggml.cpp passes a live attention, here and below.
+    // SAFETY: ggml.cpp passes a live attention.
     let a = unsafe { &*attention };
     let Some(set) = OURS.get().filter(|set| a.kernel(*set).is_some()) else { return ptr::null() };
-    let sizes = a.sizes(threads as usize); // never below 0
+    let sizes = a.sizes(threads as usize); // never negative
     let step: *const c_void = STEPS.with_borrow_mut(|steps| {
         let Shape { heads, kv_heads, .. } = sizes.shape;
         let is_its = |step: &Step| {
@@ -201,17 +201,17 @@ pub(super) unsafe extern "C" fn plan(
         ptr::from_ref::<Step>(step).cast()
     });
     if !step.is_null() {
-        // SAFETY: a size to write.
-        unsafe { bytes.write(work_bytes(&sizes) + LINE) }; // to begin at one
+        // SAFETY: `bytes` points to a size.
+        unsafe { bytes.write(work_bytes(&sizes) + LINE) }; // room to align
     }
     step
 }
 
-/// A thread's part of an attention with a step.
+/// Computes a thread's part of an attention that has a step.
 pub(super) unsafe extern "C" fn attend(attention: *const GgmlAttention) {
-    // SAFETY: ggml.cpp passes the same attention to each of ggml's threads, which make the
-    // same calls in the same order. Its step lives: the thread that planned it takes part.
-    // (Thread numbers are never below 0.)
+    // SAFETY: ggml.cpp passes the same attention to each of ggml's threads, which make the same
+    // calls in the same order. Its step lives, because the thread that planned it takes part.
+    // (Thread numbers are never negative.)
     let (a, step, team) = unsafe {
         let a = &*attention;
         let team = Team::new(a.thread as usize, a.threads as usize, a.pool);
@@ -224,7 +224,7 @@ pub(super) unsafe extern "C" fn attend(attention: *const GgmlAttention) {
     let needed = offset + work_bytes(&sizes);
     assert!(needed <= a.work_bytes, "{needed} bytes of work memory, {} are there", a.work_bytes);
     if team.thread == 0 && !step.is_read.replace(true) {
-        // SAFETY: before the barrier, no other thread looks at the plan. The mask is alive.
+        // SAFETY: before the barrier, no other thread reads the plan. The mask is alive.
         unsafe { (*step.plan.get()).update(&a.mask(), sizes.shape, slots_max(&sizes)) };
     }
     team.begin_pieces();
@@ -235,7 +235,8 @@ pub(super) unsafe extern "C" fn attend(attention: *const GgmlAttention) {
         keys: a.keys.tensor(),
         values: a.values.tensor(),
         mask: a.mask(),
-        // SAFETY: behind the barrier, nobody changes it until ggml's threads have met again.
+        // SAFETY: after the barrier, no thread changes the plan until ggml's threads have met
+        // again.
         plan: unsafe { &*step.plan.get() },
         scale: a.scale,
         softcap: a.softcap,
@@ -244,7 +245,7 @@ pub(super) unsafe extern "C" fn attend(attention: *const GgmlAttention) {
         output: a.output,
         work: a.work.wrapping_add(offset),
     };
-    // SAFETY: the processor has the instruction set, which was checked when it was chosen;
-    // ggml's tensors are as large as they say; the work memory was measured above.
+    // SAFETY: choosing the instruction set checked that the processor has it. ggml's tensors have
+    // the sizes that they state, and `plan` has measured the work memory.
     unsafe { attention.run(&team) };
 }

@@ -9,11 +9,11 @@ use super::Simd;
 #[derive(Clone, Copy)]
 pub struct Avx2;
 
-/// The same with AVX-VNNI.
+/// AVX2, FMA, F16C and AVX-VNNI.
 #[derive(Clone, Copy)]
 pub struct AvxVnni;
 
-/// The methods that both have.
+/// The methods of both.
 macro_rules! common {
     () => {
         const LANES: usize = 8;
@@ -37,7 +37,7 @@ macro_rules! common {
             fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
             fn xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
             fn or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
-            // The count is a constant: these become shifts by an immediate.
+            // The count is a constant, so these become shifts by an immediate.
             fn left<const BITS: u32>(a: __m256i) -> __m256i {
                 _mm256_sll_epi32(a, _mm_cvtsi32_si128(BITS.cast_signed()))
             }
@@ -94,7 +94,7 @@ macro_rules! common {
                 _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)))
             }}
             fn totals(vectors: &[__m256; 16]) -> __m256 {{
-                // Two vectors become one that has the sums of two lanes of both, three times.
+                // Three times, two vectors become one that holds sums of two lanes of each.
                 let mut four = [_mm256_setzero_ps(); 2];
                 for (i, four) in four.iter_mut().enumerate() {
                     let v = &vectors[4 * i..4 * i + 4];
@@ -116,7 +116,7 @@ impl Simd for Avx2 {
     const CODE_MAX: u8 = 127;
     common!();
     intrinsics! {
-        // The sum of two products saturates at 16 bits: hence CODE_MAX.
+        // The sum of two products saturates at 16 bits, which CODE_MAX avoids.
         fn dot8(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
             _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
         }

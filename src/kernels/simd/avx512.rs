@@ -1,11 +1,11 @@
-//! AVX-512 with VNNI: 16 lanes, 32 registers, and four products of bytes a lane in one
-//! instruction.
+//! AVX-512 with VNNI: 16 lanes, 32 registers, and one instruction for four products of bytes in
+//! each lane.
 
 use std::arch::x86_64::*;
 
 use super::Simd;
 
-/// See the module's description. Needs F, BW, DQ, VL and VNNI.
+/// AVX-512 with F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
 pub struct Avx512;
 
@@ -71,7 +71,7 @@ impl Simd for Avx512 {
         fn largest(a: __m512) -> f32 { _mm512_reduce_max_ps(a) }
         fn total_f32(a: __m512) -> f32 { _mm512_reduce_add_ps(a) }
         fn totals(vectors: &[__m512; 16]) -> __m512 {{
-            // Two vectors become one that has the sums of two lanes of both, four times.
+            // Four times, two vectors become one that holds sums of two lanes of each.
             let mut four = [_mm512_setzero_ps(); 4];
             for (i, v) in vectors.as_chunks::<4>().0.iter().enumerate() {
                 let mut two = [_mm512_setzero_ps(); 2];
@@ -92,7 +92,7 @@ impl Simd for Avx512 {
 /// Adds neighbouring quarters of `a`, then those of `b`.
 #[inline(always)]
 unsafe fn add_quarters(a: __m512, b: __m512) -> __m512 {
-    // SAFETY: the caller promises the instruction set.
+    // SAFETY: the caller guarantees the instruction set.
     unsafe {
         let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
         let odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
