@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Is this build slower than another one? The ladder's load on both, in turns.
+"""Compares this build with another one under the ladder's load, in turns.
 
     perf/against.py BINARY [--model FILE] [--flags FLAGS] [--rounds N] [--json FILE]
 
-BINARY is a `corelane` of another commit; both get the same FLAGS ("--flash-attn on"),
-so that only what lies between the commits differs. Both stay loaded, and the one that
-is not asked idles.
+BINARY is a `corelane` of another commit. Both get the same FLAGS, such as "--flash-attn on", so that they differ only
+by their commits. Both stay loaded; while one is measured, the other idles.
 """
 
 import argparse
@@ -33,7 +32,7 @@ def main() -> None:
     saved = json.loads(options.json.read_text())
     ratio = saved["ratios"]["output_throughput"]
     pairs = " ".join(f"{pair:.3f}" for pair in ratio["pairs"])
-    print(f"output tokens/s, of the other's: {ratio['median']:.3f}; pair by pair: {pairs}")
+    print(f"output tokens/s, ours / theirs: {ratio['median']:.3f}; round by round: {pairs}")
     print(f"machine: {machine()}")
 
 

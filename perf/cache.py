@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One KV cache for all sequences against one for each, at the server, in turns.
+"""Compares one KV cache for all sequences with a cache for each, at the server, in turns.
 
     perf/cache.py [--model FILE] [--streams 8] [--prompts 24] [--input-len 100] [--range-ratio 0.8] [--ctx-size 0]
                   [--rounds 4] [--flash-attn auto] [--json FILE]
 
-Lengths vary around --input-len and 50 generated tokens by --range-ratio: by a factor of nine, unless another
-is given. So sequences begin and end at different times: that is where a cache for each costs llama.cpp divided
-steps, and where in one cache the cells of a sequence lie between those of the others.
+Lengths vary around --input-len and 50 generated tokens by --range-ratio, by default up to a factor of nine. Sequences
+therefore start and end at different times. Then a cache for each sequence makes llama.cpp split steps, and in one cache
+the cells of a sequence lie between those of others.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-# What the studies share. Sourced, from the repository's root.
+# Functions of the studies. Source this from the repository's root.
 
 corelane=target/release/corelane
 server=
@@ -20,14 +20,14 @@ large_model() {
 	[ -f "$model" ] || "$corelane" model synth --shape qwen3-0.6b --quant q4_k_m "$model"
 }
 
-# Sets $quarter to one with a quarter of its layers and of its vocabulary: a
-# quarter of the work, in the same proportions.
+# Sets $quarter to a model with a quarter of its layers and vocabulary: a quarter of the work, in
+# the same proportions.
 quarter_model() {
 	quarter=target/qwen3-quarter.gguf
 	[ -f "$quarter" ] || "$corelane" model synth --shape qwen3-0.6b --layers 7 --vocab 37984 "$quarter"
 }
 
-# Starts a server on a free port; sets $server to its process and $url.
+# Starts a server on a free port. Sets $server to its process id, and $url.
 start_server() {
 	banner=$(mktemp)
 	"$corelane" serve --port 0 --ops-addr none --log warn "$@" >"$banner" &
@@ -43,14 +43,14 @@ start_server() {
 	rm -f "$banner"
 }
 
-# Loads the server in the background, and gives it a moment to get going.
+# Loads the server in the background, and waits until the load runs.
 load() {
 	"$corelane" bench serve --base-url "$url" --ignore-eos --temperature 0 "$@" >/dev/null 2>&1 &
 	client=$!
 	sleep 3
 }
 
-# Ends what was started here, and nothing else.
+# Ends the processes started here, and no others.
 stop_server() {
 	[ -z "$client" ] || kill "$client" 2>/dev/null || true
 	[ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true

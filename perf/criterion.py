@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks of benches/micro, and prints the median of each.
+"""Runs the benchmarks of benches/micro and prints the median of each.
 
     perf/criterion.py [--json FILE]
 
-Reads what criterion writes to target/criterion, and of that only what this run
-wrote: a benchmark that was renamed leaves its last numbers there.
+Reads the files that this run wrote to target/criterion. Older files, such as those of a renamed benchmark, are ignored.
 """
 
 import argparse
@@ -21,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, help="medians in nanoseconds, with their 95 %% intervals")
     options = parser.parse_args()
-    began = time.time() - 1  # the times of files are coarser
+    began = time.time() - 1  # file times are coarser
     bench = subprocess.run(["cargo", "bench", "--quiet", "--bench", "micro"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if bench.returncode:
         sys.stdout.buffer.write(bench.stdout)

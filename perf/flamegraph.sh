@@ -3,18 +3,16 @@
 #
 #   perf/flamegraph.sh WORKLOAD [SECONDS]
 #
-# WORKLOAD  what runs                                            lanes          model
+# WORKLOAD  load                                                 lanes          model
 #   rung0     the bare model: the ladder's rung 0, 8 at a time     decode         Qwen3-0.6B's shape
 #   streams8  the server, 8 streams                                front, decode  Qwen3-0.6B's shape
 #   streams64 the server, 64 streams                               front, decode  the built-in one
 #   prefill   the server, prompts of 1,024 tokens, 8 generated     decode         Qwen3-0.6B's shape
 #
-# SECONDS of each recording; 60 of a front lane, which is mostly idle, and 20 of
-# a decode lane by default. MODEL names the GGUF file of the large shape; it is
-# made under target/ where the variable is not set. Graphs go to
-# flamegraphs/NN-WORKLOAD-LANE.svg. Fails where the workload ends too early or
-# the samples are too few to draw. Needs perf (Debian: linux-perf) and
-# kernel.perf_event_paranoid of 2 or less.
+# SECONDS of each recording [default: 60 for a front lane, which is mostly idle, and 20 for a decode
+# lane]. MODEL names the GGUF file of the large shape; without it, the file is made under target/.
+# Graphs go to flamegraphs/NN-WORKLOAD-LANE.svg. Fails if the workload ends too early or there are too
+# few samples. Needs perf (Debian: linux-perf) and a kernel.perf_event_paranoid of 2 or less.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
@@ -26,20 +24,20 @@ command -v perf >/dev/null || fail "perf is missing; on Debian: apt-get install 
 [ -x target/tools/bin/inferno-flamegraph ] ||
 	cargo install --quiet --locked inferno --root target/tools
 
-# The software clock ticks everywhere; hardware cycles are finer where they exist.
+# The software clock always works; hardware cycles are finer, but not every machine has them.
 event=cycles unit=cycles
 perf stat --event cycles true 2>&1 | grep -q '<not' && event=cpu-clock unit=ns
 
-# The threads of a lane, with commas. Those that a lane starts have its name.
+# The threads of a lane, separated by commas. Threads that a lane starts inherit its name.
 threads() { # LANE
 	for task in /proc/"$server"/task/*; do
 		[ "$(cat "$task/comm")" != "$1" ] || echo "${task##*/}"
 	done | paste -s -d , -
 }
 
-# What is recorded has to be the workload, from the first second to the last.
+# The workload must run during the whole recording.
 check_alive() {
-	kill -0 "$server" 2>/dev/null || fail "what is recorded ended"
+	kill -0 "$server" 2>/dev/null || fail "the recorded process ended"
 	[ -z "$client" ] || kill -0 "$client" 2>/dev/null || fail "the load generator ended"
 }
 
@@ -68,8 +66,8 @@ draw() { # LANE FREQUENCY: from $data
 }
 
 front() {
-	# Busy for a small part of the time: samples have to be close together. And
-	# libc's send() keeps no frame pointer: its stacks are copied, and unwound later.
+	# The lane is busy for a small part of the time, so samples must be close together. libc's send()
+	# keeps no frame pointer, so stacks are copied and unwound later.
 	record front "$front_seconds" --freq 9973 --call-graph dwarf,16384
 	draw front 9973
 }
@@ -79,7 +77,7 @@ decode() {
 	draw decode 997
 }
 
-data=$(mktemp target/perf.XXXXXX) # copied stacks are large, and /tmp may be memory
+data=$(mktemp target/perf.XXXXXX) # copied stacks are large, and /tmp may be in memory
 folded=$(mktemp target/folded.XXXXXX)
 trap 'stop_server; rm -f "$data" "$data.old" "$folded"' EXIT
 case $workload in
@@ -101,7 +99,7 @@ streams8)
 	;;
 streams64)
 	number=03
-	# Busy enough that a few seconds are many samples, each of a stack of 16 KiB.
+	# A busy lane: a few seconds give many samples, each with a stack of 16 KiB.
 	front_seconds=${2:-20}
 	start_server -np 64
 	load --num-prompts 20000 --max-concurrency 64 --random-input-len 32 --random-output-len 200
@@ -109,7 +107,7 @@ streams64)
 	decode
 	;;
 prefill)
-	number=04 # the front lane has next to nothing to do
+	number=04 # without the front lane, which is almost idle
 	large_model
 	start_server -m "$model"
 	load --num-prompts 2000 --max-concurrency 8 --random-input-len 1024 --random-output-len 8

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""What requests that ask for trouble cost a stream that runs beside them.
+"""Measures what malicious requests cost a stream that runs beside them.
 
     perf/hostile.py [--model FILE] [--rounds 4] [--rate 5] [--prompts 2] [--tokens 300] [--json FILE]
 
-The p99 of the time between two tokens of one stream, alone and beside the
-requests of tests/python/hostile_requests.py, one after another, so many a
-second, in turns; and how long each of them waits for its answer, beside the
-stream and with nothing else to do. A stream of the built-in model is short: take
---prompts 100 --tokens 900. Fails when one was not refused, or was never sent.
+Measures the p99 of the time between two tokens of one stream, in turns alone and beside the requests of
+tests/python/hostile_requests.py, which are sent one after another at --rate per second. Also measures how long each
+request waits for its refusal, beside the stream and on an idle server. Streams of the built-in model are short; use
+--prompts 100 --tokens 900 for it. Fails if a request was not refused, or was never sent.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from spread import shown, spread
 sys.path.append(str(ROOT / "tests" / "python"))
 from hostile_requests import REQUESTS, send  # noqa: E402
 
-ALONE = 5  # times that each is sent with nothing else to do
+ALONE = 5  # times that each request is sent to the idle server
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
             print(f"ITL p99 {quiet:.2f} ms, {troubled:.2f} ms beside {trouble.count} requests: {troubled / quiet:.3f}")
     missing = [name for name, *_ in REQUESTS if name not in beside]
     if missing:
-        sys.exit(f"never sent beside the stream, which was too short: {', '.join(missing)}")
+        sys.exit(f"the stream was too short; never sent beside it: {', '.join(missing)}")
     ratio = spread([round["beside_ms"] / round["alone_ms"] for round in rounds])
     answers = {name: {"alone_ms": spread(alone[name]), "beside_ms": spread(beside[name])} for name, *_ in REQUESTS}
     if options.json:
@@ -63,14 +62,14 @@ def main() -> None:
 
 
 def itl_p99(url: str, options) -> float:
-    """In milliseconds."""
+    """The p99 of the time between two tokens, in ms."""
     load = [f"--num-prompts={options.prompts}", "--max-concurrency=1", "--random-input-len=32"]
     load += [f"--random-output-len={options.tokens}", "--metric-percentiles=99"]
     return measure(url, *load)["p99_itl_ms"]
 
 
 def refused(url: str, path: str, body: bytes) -> float:
-    """Milliseconds until it was."""
+    """Milliseconds until the refusal."""
     status, text, seconds = send(url, path, body)
     if not 400 <= status < 500:
         raise RuntimeError(f"answered {status}, not refused: {body[:60]} {text[:200]}")
@@ -78,7 +77,7 @@ def refused(url: str, path: str, body: bytes) -> float:
 
 
 class Trouble:
-    """Sends one after another while the `with` block runs, a round where the last left off."""
+    """Sends the requests in turn while the `with` block runs. Each round continues where the last one stopped."""
 
     turns = itertools.cycle(REQUESTS)
 
@@ -106,7 +105,7 @@ class Trouble:
                 self.count += 1
                 due = max(due + 1 / self.rate, time.monotonic())
                 time.sleep(max(0, due - time.monotonic()))
-        except Exception as error:  # a thread's would only be printed
+        except Exception as error:  # raised again in __exit__; a thread would only print it
             self.failed = error
 
 

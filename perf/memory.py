@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Resident memory beside what weights and KV cache need, and its growth.
+"""Measures resident memory beyond weights and KV cache, and its growth, in MiB.
 
     perf/memory.py [--model FILE] [--requests 10000] [--json FILE]
 
-Overhead: of a server with 8 x 2,048 tokens of context, all of them used, what
-is neither the model's file nor the cache as computed from the model's shape
-(that of Qwen3-0.6B by default). Growth: of the built-in model's server, over
-many short requests and over as many again; the first time warms up, growth is
-what the second time adds. In MiB.
+Overhead: the resident memory of a server with 8 x 2,048 tokens of context, all in use, minus the model's file and
+the KV cache as computed from the model's shape (by default Qwen3-0.6B's). Growth: the built-in model's server gets
+many short requests twice. The first pass warms up; growth is what the second pass adds.
 """
 
 import argparse
@@ -22,7 +20,7 @@ SLOTS, SLOT_TOKENS = 8, 2048
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="without it, only growth is taken")
+    parser.add_argument("--model", help="without it, only growth is measured")
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--head-size", type=int, default=128)
@@ -39,15 +37,15 @@ def main() -> None:
 
 
 def overhead(options) -> dict[str, float]:
-    numbers = 2 * options.layers * options.kv_heads * options.head_size  # keys and values of a token
+    numbers = 2 * options.layers * options.kv_heads * options.head_size  # keys and values of one token
     taken = {
         "weights_mib": os.path.getsize(options.model) / MIB,
-        "kv_mib": 2 * numbers * SLOTS * SLOT_TOKENS / MIB,  # two bytes for each
+        "kv_mib": 2 * numbers * SLOTS * SLOT_TOKENS / MIB,  # two bytes per number
     }
     with Server(f"--parallel={SLOTS}", f"--ctx-size={SLOTS * SLOT_TOKENS}", model=options.model) as server:
         taken["start_mib"] = server.resident_mib()
         print(f"resident at start: {taken['start_mib']:.1f} MiB")
-        # Prompts that fill the cache, so that all of it is really there.
+        # Fill the cache with prompts, so that all of its memory is resident.
         full = [f"--num-prompts={SLOTS}", f"--max-concurrency={SLOTS}"]
         bench(server.url, *full, f"--random-input-len={SLOT_TOKENS - 100}", "--random-output-len=100")
         taken["full_mib"] = server.resident_mib()
@@ -65,9 +63,9 @@ def overhead(options) -> dict[str, float]:
 
 def growth(requests: int) -> dict[str, float]:
     load = [f"--num-prompts={requests}", "--max-concurrency=8", "--random-input-len=8", "--random-output-len=4"]
-    with Server() as server:  # the built-in model: requests, not tokens
+    with Server() as server:  # the built-in model: its tokens cost little beside its requests
         taken = {"requests": requests, "before_mib": server.resident_mib()}
-        for seed, times in enumerate(("first", "second")):  # other prompts
+        for seed, times in enumerate(("first", "second")):  # different prompts
             bench(server.url, *load, f"--seed={seed}", quiet=True)
             taken[f"{times}_mib"] = server.resident_mib()
     print(f"resident before any request: {taken['before_mib']:.2f} MiB")

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""What is left of a server when several times as much is asked of it as it can do.
+"""Measures a server that is asked for several times more than it can do.
 
     perf/overload.py [--model FILE] [--seconds 300] [--times 4] [--queue 64] [--slots 8] [--json FILE]
 
-Capacity is the tokens a second of a closed loop, one client for each slot, for a
-fifth of the time before and as long after. Between them requests arrive at
-random, at so many times the rate of that loop. Goodput: the tokens a second of
-requests that ended before the last one arrived. Beside them one request after
-another is timed until it is refused, and the server's memory is looked at.
-Fails when anything went wrong with a request but that it was refused: whatever
-was let in has to be finished.
+Capacity is the tokens per second of a closed loop with one client per slot, for a fifth of --seconds before and after
+the overload. In the overload, requests arrive at random at --times the rate of that loop. Goodput is the tokens per
+second of requests that ended before the last one arrived. Meanwhile, further requests time how fast refusals come, and
+the server's memory is watched. Fails if any request fails in another way than by a refusal: every admitted request must
+be finished.
 """
 
 import argparse
@@ -24,11 +22,10 @@ import time
 
 from server import Server, machine, measure
 
-# Of many lengths: requests that all end at once would also all begin at once, which is
-# the easier case, and not what comes from many clients.
+# Lengths vary: equal requests would all end and start together, which is easier and unlike many clients.
 LOAD = ["--random-input-len=32", "--random-output-len=50", "--random-range-ratio=0.5"]
 LOAD += ["--timeout-s=3600"]
-PROBES = 4  # connections that ask to be refused, each once a second
+PROBES = 4  # connections that time a refusal once per second
 
 
 def main() -> None:
@@ -36,7 +33,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--times", type=float, default=4)
-    parser.add_argument("--queue", type=int, default=64, help="requests that may wait")
+    parser.add_argument("--queue", type=int, default=64, help="size of the queue")
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
@@ -59,7 +56,7 @@ def main() -> None:
         options.json.write_text(json.dumps(taken, indent=1) + "\n")
     other = {kind: n for kind, n in taken["failures"].items() if kind != "status 429"}
     if other or probe.failed:
-        sys.exit(f"not only refused: {other or probe.failed!r}")
+        sys.exit(f"requests failed in another way than by a refusal: {other or probe.failed!r}")
 
 
 def closed_loop(url: str, clients: int, requests: int, seed: int) -> dict:
@@ -67,7 +64,7 @@ def closed_loop(url: str, clients: int, requests: int, seed: int) -> dict:
 
 
 def goodput(load: dict) -> dict:
-    """Of the time in which requests arrived; what ended later does not count."""
+    """Counts requests that ended while others still arrived."""
     window = max(load["start_times"])
     ends = [start + took for start, took in zip(load["start_times"], load["latencies"])]
     done = [not error and end <= window for error, end in zip(load["errors"], ends)]
@@ -84,7 +81,7 @@ def goodput(load: dict) -> dict:
 
 
 class Probe:
-    """Times refusals and looks at the memory while the `with` block runs."""
+    """Times refusals and watches the memory while the `with` block runs."""
 
     def __init__(self, server: Server):
         self.server, self.over, self.failed = server, threading.Event(), None
@@ -106,13 +103,13 @@ class Probe:
     def run(self, work) -> None:
         try:
             work()
-        except Exception as error:  # a thread's would only be printed
+        except Exception as error:  # reported at the end; a thread would only print it
             self.failed = error
 
     def ask(self) -> None:
         host = self.server.url.removeprefix("http://")
         connection = http.client.HTTPConnection(host, timeout=60)
-        # What is let in has a second, so that the next one can be sent.
+        # If it is admitted, it ends after a second, so that the next one can be sent.
         body = json.dumps({"prompt": "refuse me", "max_tokens": 1, "timeout_ms": 1000})
         while not self.over.wait(1):
             began = time.perf_counter()
@@ -132,11 +129,11 @@ class Probe:
             self.resident.append((time.monotonic() - self.began, self.server.resident_mib()))
 
     def taken(self, seconds: float) -> dict:
-        """Growth is what came after the first fifth, in which queue and cache fill."""
+        """Growth counts from a fifth of the time on: queue and cache fill before."""
         times = sorted(self.refused_ms)
         settled = [mib for at, mib in self.resident if at >= seconds / 5]
         if len(times) < 10 or len(settled) < 2:
-            sys.exit(f"{len(times)} probes were refused; let it run for longer, or with a shorter queue")
+            sys.exit(f"only {len(times)} probes were refused; use more --seconds or a smaller --queue")
         at = lambda share: times[min(len(times) - 1, int(share * len(times)))]  # noqa: E731
         return {
             "refusals_timed": len(times),

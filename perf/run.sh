@@ -1,14 +1,13 @@
 #!/bin/sh
-# Takes the studies on this machine, into perf/runs/<date>-<machine>-<commit>/.
+# Runs the studies on this machine and saves them in perf/runs/<date>-<machine>-<commit>/.
 #
 #   perf/run.sh [--only STUDY,STUDY...] [NAME]
 #
-# NAME of the machine; its CPU's model by default. Ends at the first study that
-# fails. --only takes some of them, into the folder that this machine and commit
-# have already, and so goes on with a run that was interrupted. VS is the URL of
-# another server to hold this one against (see perf/versus.sh), and AGAINST a corelane
-# of another commit (see perf/against.py). A tree with
-# changes is refused, since the folder is named for its commit; FORCE=1 takes it.
+# NAME of the machine [default: the model of its CPU]. Ends at the first study that fails. --only runs
+# some of the studies. It continues in the folder that this machine and commit already have, and so
+# continues an interrupted run. VS is the URL of another server to compare with (see perf/versus.sh).
+# AGAINST is a corelane of another commit (see perf/against.py). A tree with uncommitted changes is
+# refused, for the folder is named after the commit; FORCE=1 accepts it.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
@@ -31,7 +30,7 @@ for study in $(echo "$only" | tr , ' '); do
 	case " $(echo $studies) " in *" $study "*) ;; *) fail "no study is called $study; there are $(echo $studies)" ;; esac
 done
 if ! git diff --quiet HEAD && [ "${FORCE:-}" != 1 ]; then
-	fail "the tree has changes that no commit has; FORCE=1 takes it all the same"
+	fail "the tree has uncommitted changes; FORCE=1 accepts them"
 fi
 
 name=${1:-$(sed -n 's/^model name.*: *//p' /proc/cpuinfo | head -n 1 | tr -cs 'A-Za-z0-9' '-' | tr 'A-Z' 'a-z' | cut -c1-32 | sed 's/-*$//')}
@@ -48,9 +47,8 @@ wanted() { # STUDY
 	esac
 }
 
-# study NAME COMMAND...: runs it, keeps what it printed behind the command. In
-# the background, so that a signal ends it at once, and as a session of its own,
-# so that this ends what it started, too.
+# study NAME COMMAND...: runs the command and saves its output. It runs in the background, so that a
+# signal ends it at once, and in its own session, so that the processes that it started end, too.
 running=
 study() {
 	study=$1
@@ -77,12 +75,11 @@ study() {
 }
 trap '[ -z "$running" ] || kill -s TERM -- "-$running" 2>/dev/null || true; stop_server; rm -f "$out"/*.part' EXIT
 
-# All that is built is built first: a compiler beside a measurement takes its cores.
+# Build everything first: a compiler beside a measurement would take its cores.
 cargo build --release
 ! wanted criterion || cargo bench --quiet --no-run
 ! wanted products || cargo bench --quiet --no-run --bench kernels
 ! wanted attentions || cargo bench --quiet --no-run --bench attention
-! wanted settings || cargo build --release --features openmp --target-dir target/openmp
 large_model
 quarter_model
 
@@ -92,7 +89,7 @@ quarter_model
 	uname -sr
 	rustc --version
 	git log -1 --format='commit %H'
-	git diff --quiet HEAD || echo "with changes that the commit does not have (FORCE=1)"
+	git diff --quiet HEAD || echo "with uncommitted changes (FORCE=1)"
 	sha256sum "$model" "$quarter" src/model/builtin/builtin.gguf | sed 's, [^ ]*/, ,'
 } >"$out/machine.txt"
 
@@ -132,7 +129,7 @@ scenario() { # STUDY FLAGS...
 scenario stall --long-input-len 2000
 scenario burst --prefix-len 500
 scenario turns
-# The load generator, at 500 tokens a second.
+# The load generator itself, at 500 tokens per second.
 ! wanted client || start_server
 study client "$corelane" bench serve --base-url "${url:-}" --request-rate 10 --num-prompts 300 --random-output-len 50 \
 	--ignore-eos --no-progress --save-result --result-filename "$out/client.json"
@@ -144,7 +141,7 @@ study products cargo bench --quiet --bench kernels
 study attentions cargo bench --quiet --bench attention
 study kernels perf/kernels.py --model "$model" --json "$out/kernels.json"
 study attention perf/attention.py --model "$model" --long-model "$quarter" --json "$out/attention.json"
-study settings perf/settings.py --model "$quarter" --large "$model" --openmp target/openmp/release/corelane \
+study settings perf/settings.py --model "$quarter" --large "$model" \
 	--json "$out/settings.json"
 if [ -n "${VS:-}" ]; then
 	study versus perf/versus.sh "$VS" "$out"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does this build answer as another one does? The same requests to both, compared byte for byte.
+"""Compares the answers of this build with those of another one, byte for byte.
 
     perf/same.py BINARY [--requests N] [--seed N]
 

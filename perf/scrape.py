@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""What scraping the metrics costs those who wait for tokens.
+"""Measures what scraping the metrics costs running streams.
 
     perf/scrape.py [--model FILE] [--rounds 6] [--rate 100] [--json FILE]
 
-The p99 of the time between two tokens of 8 streams, with and without so many
-scrapes a second, in turns. The scraper, which elsewhere would be another machine,
-has the same cores here, and the lowest priority: what it and the ops lane took of
-a core is told apart. Fails at less than 95 % of the rate: the ratio would be of
-something else. "Between runs" is a run without scrapes of the one before it: how far
-the machine alone moves the same number.
+Measures the p99 of the time between two tokens of 8 streams, in turns with and without --rate scrapes per second. The
+scraper would usually run on another machine. Here it shares the cores, with the lowest priority; its CPU time and the ops
+lane's are shown separately. Fails below 95 % of the rate, because the ratio would be wrong. "Between runs" compares
+runs without scrapes with each other, and shows how much the machine alone changes the number.
 """
 
 import argparse
@@ -22,9 +20,8 @@ import time
 from server import Server, machine, measure
 from spread import shown, spread
 
-# The ops lane waits for its turn where all cores are busy: one connection alone
-# would not keep the rate. After so many requests it closes each of them, and may
-# notice late that one is closed: twice as many have to be under its 64.
+# The ops lane waits while all cores are busy, so one connection alone could not keep the rate. The lane closes
+# a connection after some requests, and may notice late that it is closed. So at most half of its 64 are used.
 CONNECTIONS = 25
 
 

@@ -1,4 +1,4 @@
-"""A running `corelane serve`, as the studies use it: start, look at, end."""
+"""Starts, observes and ends a `corelane serve` for the studies."""
 
 import json
 import pathlib
@@ -11,15 +11,15 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 CORELANE = ROOT / "target/release/corelane"
-TICKS = 100  # of /proc/PID/stat, a second
+TICKS = 100  # ticks of /proc/PID/stat per second
 MIB = 1 << 20
 
-# Ends the `with` blocks, too, and so the server.
+# Exit at SIGTERM, so that the `with` blocks end their servers.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 class Server:
-    """A server on free ports of the loopback address; ends with the `with` block."""
+    """A server on free ports of the loopback address. It ends with the `with` block."""
 
     def __init__(self, *flags: str, model: str | None = None, ops: bool = False, binary: pathlib.Path = CORELANE):
         self.command = [str(binary), "serve", "--port=0", "--log=warn", *flags]
@@ -45,36 +45,36 @@ class Server:
         self.process.wait()
 
     def cpu_seconds(self) -> float:
-        """Of the whole process."""
+        """CPU time of the whole process."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def lane_cpu_s(self, lane: str) -> float:
-        """CPU time of the threads that have a lane's name."""
+        """CPU time of the threads with a lane's name."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
         of_lane = [task for task in tasks if (task / "comm").read_text().strip() == lane]
         return sum(int((task / "schedstat").read_text().split()[0]) for task in of_lane) / 1e9
 
     def resident_mib(self, part: str = "VmRSS") -> float:
-        """Memory that is there; RssAnon and RssFile are its parts."""
+        """Resident memory, or its part RssAnon or RssFile."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"{part}:\s+(\d+) kB", text).group(1)) / 1024  # the kernel's kB is a KiB
 
 
 def bench(url: str, *flags: str, result: pathlib.Path | None = None, quiet: bool = False, check: bool = True) -> None:
-    """`corelane bench serve` against a server; its table goes to standard output.
+    """Runs `corelane bench serve` against a server. Its table goes to standard output.
 
-    With `check` it fails when a request did.
+    With `check`, a failed request is an error.
     """
     command = [str(CORELANE), "bench", "serve", f"--base-url={url}", "--ignore-eos", "--temperature=0", *flags]
     if result:
         command += ["--save-result", f"--result-filename={result}"]
-    sys.stdout.flush()  # its table comes after what was printed before
+    sys.stdout.flush()  # before the table of the other process
     subprocess.run(command, check=check, stdout=subprocess.DEVNULL if result or quiet else None)
 
 
 def measure(url: str, *flags: str, check: bool = True) -> dict:
-    """What `corelane bench serve` saves."""
+    """The saved result of `corelane bench serve`."""
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "result.json"
         bench(url, *flags, "--no-progress", result=result, check=check)
@@ -82,7 +82,7 @@ def measure(url: str, *flags: str, check: bool = True) -> dict:
 
 
 def machine() -> str:
-    """The machine and the commit, in a line."""
+    """The machine and the commit in one line."""
     cpus = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()

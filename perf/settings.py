@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""The settings that llama.cpp leaves open, measured: rung 0 of the ladder
-with one of them changed, each in turns with the default of its row: that of the
-server, but for a micro-batch of 512 (see LONG_STEPS), and but for the row of
-micro-batches. The ladder puts no bound on the time between tokens.
+"""Measures llama.cpp's open settings: rung 0 of the ladder with one setting changed, in turns with the default.
 
-    perf/settings.py --model FILE [--large FILE] [--openmp BINARY] [--json FILE]
+    perf/settings.py --model FILE [--large FILE] [--json FILE] [--rounds N] [--only NAMES]
 
---model: a quarter of Qwen3-0.6B, in layers and in vocabulary, so that long
-prompts take minutes and not hours. --large: the whole, for the rows that are
-about threads and not about the cache; --openmp: a binary that was built with
---features openmp. What is not given is reported as not taken.
+The default is the server's, except for a micro-batch of 512 rows (see LONG_STEPS) in all rows but the one about
+micro-batches. The ladder sets no bound on the time between tokens.
 
-Prints a table in Markdown. Tokens a second: "all" of the whole run, prompt and
-generated; "prefill" of the steps of prompts alone; "decode" of the steps
-without any. Ratios to the default are within a round: median (from to).
+--model: a quarter of Qwen3-0.6B, in layers and in vocabulary, so that long prompts take minutes rather than hours.
+--large: the whole model, for the rows about threads. A row whose model is not given is reported as not taken.
+
+Prints a table in Markdown. Tokens per second: "all" of the whole run, prompt and generated; "prefill" of the steps
+that only compute prompts; "decode" of the steps without prompts. The ratios to the default are within a round:
+median (from to).
 """
 
 import argparse
@@ -32,29 +30,25 @@ PLAIN = ("no flash attention", ["--flash-attn=off"])
 Q8_0 = ("KV in q8_0", ["--cache-type-k=q8_0", "--cache-type-v=q8_0"])
 CACHE = [EACH, LLAMA, PLAIN, Q8_0]
 POLLING = [(f"poll {n}", [f"--poll={n}"]) for n in (0, 10, 100)]
-OPENMP = ("OpenMP", [])
 MICRO_BATCH = [(f"micro-batch {n}", [f"--ubatch-size={n}"]) for n in (64, 128, 512, 1024)]
-# A sequence decodes as soon as its own prompt is in the cache. The fewer steps
-# all prompts take, the longer all sequences decode together; "rows" says how many did
-# in the steps that "decode" is of.
+# A sequence decodes as soon as its own prompt is computed. The fewer steps all prompts take, the longer all
+# sequences decode together. "rows" is the mean number of sequences in the steps of "decode".
 LONG_STEPS = ["--ubatch-size=512"]
-# model, (concurrency, prompt tokens, generated tokens), flags of all, rounds, settings.
-# A run of the short rows takes seconds, in which a shared machine may do anything: more rounds.
-# The longest row has one round and one setting.
+# Model, (concurrency, prompt tokens, generated tokens), flags of all runs, rounds, settings.
+# A run of a short row takes seconds, in which a shared machine may do anything, so short rows have more rounds.
 ROWS = [
-    ("large", (8, 32, 50), LONG_STEPS, 9, [*POLLING, OPENMP, EACH, LLAMA, PLAIN]),
-    ("quarter", (1, 32, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
-    ("quarter", (8, 32, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
-    ("quarter", (8, 96, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
-    ("quarter", (8, 206, 50), LONG_STEPS, 15, [LLAMA, PLAIN]),
-    ("quarter", (1, 462, 50), LONG_STEPS, 3, CACHE[1:]),  # one sequence: one cache either way
+    ("large", (8, 32, 50), LONG_STEPS, 7, [*POLLING, EACH, LLAMA, PLAIN]),
+    ("quarter", (1, 32, 50), LONG_STEPS, 7, [LLAMA, PLAIN]),
+    ("quarter", (8, 32, 50), LONG_STEPS, 7, [LLAMA, PLAIN]),
+    ("quarter", (8, 96, 50), LONG_STEPS, 7, [LLAMA, PLAIN]),
+    ("quarter", (8, 206, 50), LONG_STEPS, 7, [LLAMA, PLAIN]),
+    ("quarter", (1, 462, 50), LONG_STEPS, 3, CACHE[1:]),  # with one sequence, both cache layouts are the same
     ("quarter", (1, 1998, 50), LONG_STEPS, 3, CACHE[1:]),
     ("quarter", (8, 462, 50), LONG_STEPS, 3, CACHE),
-    # One token each: all steps are prompts, of as many rows as a micro-batch has.
+    # With one token each, all steps are prompts with a micro-batch of rows.
     ("quarter", (8, 511, 1), [], 3, MICRO_BATCH),
     ("quarter", (32, 462, 50), LONG_STEPS, 3, [EACH]),
     ("quarter", (8, 1998, 50), LONG_STEPS, 3, [EACH, LLAMA, PLAIN]),
-    ("quarter", (32, 1998, 150), LONG_STEPS, 1, [EACH]),
 ]
 RATES = ["all", "prefill", "decode"]
 
@@ -63,10 +57,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--large")
-    parser.add_argument("--openmp")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, help="of every row [default: 3; short ones 9 or 15; the longest 1]")
-    parser.add_argument("--only", default="", help='rows with one of these in their name: "8 x 96,8 x 206"')
+    parser.add_argument("--rounds", type=int, help="rounds of every row [default: 7 for short rows, 3 for others]")
+    parser.add_argument("--only", default="", help='only rows whose name contains one of these, such as "8 x 96,8 x 206"')
     options = parser.parse_args()
     models = {"quarter": options.model, "large": options.large}
     print("| at once x prompt + generated | setting |" + "".join(f" {rate} t/s | ratio |" for rate in RATES) + " rows | rounds |")
@@ -77,42 +70,41 @@ def main() -> None:
         if not any(part in name for part in options.only.split(",")):
             not_taken.append(name)
             continue
-        runs = [("default", [], CORELANE)]
+        runs = [("default", [])]
         for setting, flags in settings:
-            binary = options.openmp if setting == OPENMP[0] else CORELANE
-            if models[model] and binary:
-                runs.append((setting, flags, binary))
+            if models[model]:
+                runs.append((setting, flags))
             else:
                 not_taken.append(f"{setting} at {name}")
                 print(f"| {name} | {setting} | not taken |" + " |" * (2 * len(RATES) + 2), flush=True)
         if len(runs) == 1:
             continue
-        found = {setting: [] for setting, _, _ in runs}
+        found = {setting: [] for setting, _ in runs}
         for _ in range(options.rounds or rounds):
-            for setting, flags, binary in runs:
-                found[setting].append(run(binary, models[model], workload, base + flags))
-        for setting, flags, _ in runs:
+            for setting, flags in runs:
+                found[setting].append(run(models[model], workload, base + flags))
+        for setting, flags in runs:
             row = {"workload": name, "setting": setting, "flags": base + flags, "runs": found[setting]}
             row |= {rate: compare(found[setting], found["default"], rate) for rate in RATES}
             row["decode_rows_mean"] = found[setting][0]["decode_rows_mean"]  # the same in each round
             rows.append(row)
             together = row["decode_rows_mean"] or 0
             print(f"| {name} | {setting} |" + "".join(cells(row[rate]) for rate in RATES) + f" {together:.1f} | {len(found[setting])} |", flush=True)
-        if options.json:  # after each row, so that an interruption loses but one
+        if options.json:  # after each row, so that an interruption loses one row only
             taken = {"machine": machine(), "rows": rows, "not_taken": not_taken}
             options.json.write_text(json.dumps(taken, indent=1) + "\n")
     print(f"\nmachine: {machine()}")
 
 
-def run(binary, model: str | None, workload: tuple[int, int, int], flags: list[str]) -> dict[str, float | None]:
-    """Tokens a second of rung 0, and the rows of the steps that only decode. No model is the built-in one."""
+def run(model: str | None, workload: tuple[int, int, int], flags: list[str]) -> dict[str, float | None]:
+    """Tokens per second of rung 0, and the mean rows of the steps that only decode. None is the built-in model."""
     concurrency, prompt, generated = workload
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "ladder.json"
-        command = [str(binary), "bench", "ladder", *([f"--model={model}"] if model else []), "--rung=0", "--rounds=1", f"--json={result}"]
+        command = [str(CORELANE), "bench", "ladder", *([f"--model={model}"] if model else []), "--rung=0", "--rounds=1", f"--json={result}"]
         command += [f"--concurrency={concurrency}", f"--requests={concurrency}"]
         command += [f"--prompt-tokens={prompt}", f"--gen-tokens={generated}"]
-        # A flag given twice is an error: the later one is a setting's.
+        # A flag given twice is an error, so a setting's flag replaces the row's.
         command += {flag.partition("=")[0]: flag for flag in flags}.values()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         one = json.loads(result.read_text())["rounds"][0][0]
@@ -122,7 +114,7 @@ def run(binary, model: str | None, workload: tuple[int, int, int], flags: list[s
 
 
 def compare(found: list[dict], default: list[dict], rate: str) -> dict | None:
-    """None where there were no such steps."""
+    """None if there were no such steps."""
     if any(run[rate] is None for run in found + default):
         return None
     ratio = spread([a[rate] / b[rate] for a, b in zip(found, default)])

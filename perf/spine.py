@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Start-up, idle CPU and memory of the built server.
+"""Measures start-up time, idle CPU and memory of the built server.
 
     perf/spine.py [--model FILE] [--json FILE]
-
-Starts target/release/corelane, measures, ends it, and prints the machine.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Rounds of one number, as the studies save and print them: the median, and how far they lie apart."""
+"""The median and the range of a number over all rounds."""
 
 import statistics
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Writes FOLDER/summary.md from what the studies left there.
+"""Writes FOLDER/summary.md from the results of the studies in FOLDER.
 
     perf/summary.py FOLDER
 
-Every target with the number that was measured, and by how much it was missed.
-A study that is not there is "not taken". Numbers are medians of rounds, ratios
-are taken within a round, "(from to)" is their spread. Where some rounds meet a
-target and others do not, it is "open".
+Lists every target with the measured number and the amount by which it was missed. Numbers are medians of the rounds,
+ratios are within a round, "(from to)" is the range. A target that only some rounds meet is "open". A missing study is
+"not taken".
 """
 
 import json
@@ -17,8 +16,8 @@ import sys
 from spread import shown, spread
 
 NOT_TAKEN = ("not taken", "")
-GROWTH_MIB_MAX = 1  # over 10,000 requests; a leak of 105 bytes a request is 1 MiB
-GAIN_MIN = 1.02  # what a setting must gain, in every round some of it, to be better than the default
+GROWTH_MIB_MAX = 1  # over 10,000 requests: a leak of 105 bytes per request
+GAIN_MIN = 1.02  # a better setting has this ratio in the median, and more than 1 in every round
 
 
 def main() -> None:
@@ -64,13 +63,13 @@ class Ladder:
         self.saved = saved
         rungs = [run["rung"] for run in saved["rounds"][0]]
         self.runs = {rung: [round[i] for round in saved["rounds"]] for i, rung in enumerate(rungs)}
-        self.layers = [rung for rung in rungs if rung - 1 in rungs]  # that can be held against the one above
+        self.layers = [rung for rung in rungs if rung - 1 in rungs]  # rungs whose previous rung ran, too
 
     def ratios(self, rung: int, base: int) -> list[float]:
         return [a["tokens_per_s"] / b["tokens_per_s"] for a, b in zip(self.runs[rung], self.runs[base])]
 
     def values(self, rung: int, key: str) -> list[float]:
-        """Of the rounds that have one."""
+        """The values of the rounds that have one."""
         return [run[key] for run in self.runs[rung] if run.get(key) is not None]
 
     def median(self, rung: int, key: str) -> float | None:
@@ -95,8 +94,8 @@ def ladder_table(folder: pathlib.Path, name: str) -> list[str]:
         f"{saved['gen_tokens']} tokens, {len(saved['rounds'])} rounds; the lanes "
         f"{'share a core' if shared else 'are on separate cores'}.",
         "",
-        "| rung | t/s | of rung 0 | of the one above | inside the model | bubble p50, p99 (µs) "
-        "| front lane (µs a token) | stolen (of a core) |",
+        "| rung | t/s | of rung 0 | of the rung before | inside the model | bubble p50, p99 (µs) "
+        "| front lane (µs per token) | stolen (of a core) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for above, rung in zip([None, *rungs], rungs):
@@ -115,7 +114,7 @@ def ladder_table(folder: pathlib.Path, name: str) -> list[str]:
 
 
 def stolen(runs: list[dict]) -> str:
-    """What other virtual machines took of a core: median, and the most."""
+    """The share of a core that other virtual machines took: the median and the maximum."""
     shares = [run["stolen_s"] / run["wall_s"] for run in runs if "stolen_s" in run]
     return f"{statistics.median(shares):.3f}, {max(shares):.3f}" if shares else "-"
 
@@ -127,14 +126,14 @@ def targets(folder: pathlib.Path):
     ladder = read_ladder(folder, "ladder")
     yield "1. Rung 10 at least 0.99 of rung 0, large model", ratio_target(ladder, 10, 0, 0.99)
     ends = read_ladder(folder, "ladder-ends")
-    yield "1. The same in short rounds", ratio_target(ends, 10, 0, 0.99)
+    yield "1. Rung 10 at least 0.99 of rung 0, in short rounds", ratio_target(ends, 10, 0, 0.99)
     yield "1. No rung under 0.995 of the one before", steps_target(ladder)
-    yield "1. The same by accounting", steps_accounted(ladder)
-    yield "1. Rung 10 by accounting: what it leaves to the model, of what rung 0 does", accounted(ladder, 10, 0.99)
-    yield "1. Rung 10 by accounting, in short rounds", accounted(ends, 10, 0.99)
+    yield "1. No rung under 0.995 of the one before, by accounting", steps_accounted(ladder)
+    yield "1. Rung 10 at least 0.99 of rung 0, by accounting", accounted(ladder, 10, 0.99)
+    yield "1. Rung 10 at least 0.99 of rung 0, in short rounds, by accounting", accounted(ends, 10, 0.99)
     one = read_ladder(folder, "ladder-one")
     yield "1. One request at a time: rung 10 at least 0.985 of rung 0", ratio_target(one, 10, 0, 0.985)
-    yield "1. One request at a time, by accounting", accounted(one, 10, 0.985)
+    yield "1. One request at a time: rung 10 at least 0.985 of rung 0, by accounting", accounted(one, 10, 0.985)
     for name in ("ladder-separate", "ladder-separate-builtin"):
         apart = read_ladder(folder, name)
         yield f"1. Rung 9 at least 0.99 of rung 0, {LADDERS[name]}", ratio_target(apart, 9, 0, 0.99)
@@ -143,26 +142,26 @@ def targets(folder: pathlib.Path):
             yield target, each(of_rungs(apart, f"bubble_us_{key}"), at_most, limit, "µs")
     for key in ("p50", "p99"):
         bubbles = of_rungs(ladder, f"bubble_us_{key}")
-        yield f"2. Bubble {key}, large model, lanes that share", (worst_of(bubbles, max, "µs"), "no target")
+        yield f"2. Bubble {key}, large model, lanes on a shared core", (worst_of(bubbles, max, "µs"), "no target")
     builtin = read_ladder(folder, "ladder-builtin-32")
     yield "3. Rung 4 at least 0.90 of rung 0, built-in model, 32 sequences", ratio_target(builtin, 4, 0, 0.90)
-    yield "3. The same by accounting", accounted(builtin, 4, 0.90)
+    yield "3. Rung 4 at least 0.90 of rung 0, built-in model, 32 sequences, by accounting", accounted(builtin, 4, 0.90)
     crowd = read_ladder(folder, "ladder-builtin-64")
-    target = "4. Front lane at most 5 µs of CPU a streamed token, 64 streams"
+    target = "4. Front lane at most 5 µs of CPU per streamed token, 64 streams"
     yield target, each(of_rungs(crowd, "front_us_per_token", rungs=(9, 10)), at_most, 5, "µs")
-    yield "5. Of the settings measured, the defaults are the best", settings_target(load(folder, "settings"))
+    yield "5. No measured setting is better than the default", settings_target(load(folder, "settings"))
     memory = load(folder, "memory") or {}
     overhead = memory.get("overhead", {}).get("overhead_mib")
-    yield "6. Memory beside weights and KV cache under 150 MiB", single(overhead, 150, "MiB")
+    yield "6. Memory beyond weights and KV cache under 150 MiB", single(overhead, 150, "MiB")
     growth = memory.get("growth")
     grown = growth and growth["second_mib"] - growth["first_mib"]
     yield f"6. No growth over 10,000 requests (under {GROWTH_MIB_MAX} MiB)", single(grown, GROWTH_MIB_MAX, "MiB")
     scrape = load(folder, "scrape")
-    yield "100 scrapes a second change the ITL p99 of 8 streams by under 2 %", scrape_target(scrape)
+    yield "100 scrapes per second change the ITL p99 of 8 streams by under 2 %", scrape_target(scrape)
     stall = load(folder, "stall")
     target = "7. Streams beside a prompt of 2,000 tokens: ITL p99 at most 2 x their p50 before"
     yield target, rounds_target(stall, lambda run: run["itl_during_p99_ms"] / run["itl_before_p50_ms"], 2)
-    target = "7. The long prompt: TTFT at most 1.4 x what it takes alone"
+    target = "7. The long prompt: TTFT at most 1.4 x its TTFT alone"
     yield target, rounds_target(stall, lambda run: run["long_ttft_ratio"], 1.4)
     target = "8. Eight requests that share 500 tokens: the last TTFT at most 1.3 x that of one alone"
     yield target, rounds_target(load(folder, "burst"), lambda run: run["last_to_alone_ratio"], 1.3)
@@ -174,7 +173,7 @@ def targets(folder: pathlib.Path):
         yield f"10. Overload: refused in under 10 ms ({key})", single(overload.get("refusal_ms", {}).get(key), 10, "ms")
     target = f"10. Overload: no growth of memory (under {GROWTH_MIB_MAX} MiB)"
     yield target, single(overload.get("resident_mib", {}).get("growth"), GROWTH_MIB_MAX, "MiB")
-    target = "11. Throughput at least 0.99 of what it was before (AGAINST)"
+    target = "11. Throughput at least 0.99 of the other build's (AGAINST)"
     against = load(folder, "against")
     ratio = against and against["ratios"]["output_throughput"]
     yield target, (shown(ratio), at_least(ratio, 0.99)) if ratio else NOT_TAKEN
@@ -186,18 +185,18 @@ def targets(folder: pathlib.Path):
     yield "12. Hostile requests: each answered in under 50 ms", each(answers, at_most, 50, "ms")
     kernels = load(folder, "kernels")
     if not kernels:
-        yield "13. Our kernels against llama.cpp's", NOT_TAKEN
+        yield "13. corelane's kernels against llama.cpp's", NOT_TAKEN
     for row in kernels["rows"] if kernels else []:
         if row["least"]:
-            target = f"13. Our kernels at least {row['least']} x llama.cpp's, {row['rate']}, {row['workload']}"
+            target = f"13. corelane's kernels at least {row['least']} x llama.cpp's, {row['rate']}, {row['workload']}"
             yield target, (shown(row["ratio"]), at_least(row["ratio"], row["least"]))
     attention = load(folder, "attention")
     if not attention:
-        yield "14. Our attention against llama.cpp's", NOT_TAKEN
+        yield "14. corelane's attention against llama.cpp's", NOT_TAKEN
     for row in attention["rows"] if attention else []:
         for kind, other in (("alone", "attention"), ("together", "kernels and attention")):
             if kind in row:
-                target = f"14. Our {other} at least {row[kind]['least']} x llama.cpp's better ones, {row['rate']}, {row['workload']}"
+                target = f"14. corelane's {other} at least {row[kind]['least']} x the better of llama.cpp's, {row['rate']}, {row['workload']}"
                 yield target, (shown(row[kind]["ratio"]), at_least(row[kind]["ratio"], row[kind]["least"]))
     ragged = load(folder, "ragged")
     target = "15. 32 sequences of 30 to 1,500 tokens: one KV cache at least 1 x a cache for each, tokens/s"
@@ -222,17 +221,17 @@ def rounds_target(saved: dict | None, value, most: float) -> tuple[str, str]:
 
 
 def kept(run: dict, base: dict) -> float:
-    """What a run leaves to the model, of what another one does, however noisy the machine: the part
-    of the wall time inside llama_decode, less what the front lane and the client took of a core
-    meanwhile, and less the steps that the other one does not make, as if each were as long as the
-    others. In older runs the lowest rungs did not tell: there, what they have to do besides counts
-    as lost, too."""
+    """The model's share of the time in one run, relative to another run. It does not depend on the machine's speed.
+
+    The share is the wall time inside llama_decode, minus the share of a core that the front lane and the client took.
+    Steps that the other run did not need count as lost time.
+    """
 
     def left(run: dict) -> float:
-        # On rungs 8 and 9 the client is a thread of the ladder; on rung 10 that only waits for it.
+        # On rungs 8 and 9 the client is a thread of the ladder, on rung 10 a process of its own.
         client = run["cpu_s"].get("client", 0) if run["client_cpu_s"] is None else run["client_cpu_s"]
         taken = run["cpu_s"].get("front", 0) + client
-        return (run["model_share"] or 1) - taken / run["wall_s"]
+        return run["model_share"] - taken / run["wall_s"]
 
     return left(run) / left(base) * min(1, base["steps"] / run["steps"])
 
@@ -249,7 +248,7 @@ def accounted(ladder: Ladder | None, rung: int, least: float) -> tuple[str, str]
 
 
 def steps_accounted(ladder: Ladder | None) -> tuple[str, str]:
-    # Of some rungs alone it would say nothing of the others.
+    # Without all rungs, nothing is known about the others.
     if not ladder or any(run["model_share"] is None for runs in ladder.runs.values() for run in runs):
         return NOT_TAKEN
     return each({f"rung {rung}": shares_kept(ladder, rung, rung - 1) for rung in ladder.layers}, at_least, 0.995)
@@ -262,19 +261,19 @@ def steps_target(ladder: Ladder | None) -> tuple[str, str]:
 
 
 def of_rungs(ladder: Ladder | None, key: str, rungs=range(11)) -> dict[str, dict]:
-    """The rungs that have such a number."""
+    """The number `key` of each rung that has it."""
     values = {rung: ladder.values(rung, key) for rung in ladder.runs if rung in rungs} if ladder else {}
     return {f"rung {rung}": spread(found) for rung, found in values.items() if found}
 
 
 def scrape_target(scrape: dict | None) -> tuple[str, str]:
-    """A change either way. Where rounds miss it on both sides, the one that the median is on counts."""
+    """A change in either direction counts. If rounds miss the target on both sides, the median decides."""
     if not scrape:
         return NOT_TAKEN
     change = {key: 100 * (ratio - 1) for key, ratio in scrape["ratio"].items()}
     found = shown_in(change, "%")
     if "between_runs" in scrape:
-        found += f"; without scrapes, one run of the next: {shown(scrape['between_runs'])}"
+        found += f"; between two runs without scrapes: {shown(scrape['between_runs'])}"
     slower, faster = at_most(change, 2, "%"), at_least(change, -2, "%")
     if slower == "met" or (faster != "met" and change["median"] < 0):
         return found, faster
@@ -282,7 +281,7 @@ def scrape_target(scrape: dict | None) -> tuple[str, str]:
 
 
 def goodput_target(overload: dict) -> tuple[str, str]:
-    """Of the capacity before and of that after; the median is of their mean."""
+    """The goodput relative to the capacity before and after, and to the mean of both."""
     if not overload:
         return NOT_TAKEN
     goodput, capacity = overload["goodput_tokens_per_s"], overload["capacity_tokens_per_s"]
@@ -306,12 +305,12 @@ def settings_target(settings: dict | None) -> tuple[str, str]:
         ratios = {rate: row[rate]["ratio"] for rate in ("all", "decode") if row[rate]}
         gains = {rate: r for rate, r in ratios.items() if r["median"] >= GAIN_MIN and r["min"] > 1}
         better += [f"{row['setting']} {r['median']:.3f} in {rate} at {row['workload']}" for rate, r in gains.items()]
-        if not gains:  # a single round that gained leaves it open
+        if not gains:  # one round with a gain leaves it open
             is_open = any(r["max"] >= GAIN_MIN for r in ratios.values())
             unresolved, no_better = unresolved + is_open, no_better + (not is_open)
     missing = "".join(f"; not taken: {name}" for name in settings["not_taken"])
-    measured = f"{len(rows)} comparisons: {no_better} are no better, "
-    measured += f"{unresolved} differ too much between rounds to tell"
+    measured = f"{len(rows)} comparisons: {no_better} not better, "
+    measured += f"{unresolved} unclear, because rounds differ too much"
     measured += "".join(f"; better: {setting}" for setting in better)
     return measured + missing, "missed" if better else "open" if missing or unresolved else "met"
 
@@ -328,7 +327,7 @@ def at_most(found: dict[str, float], most: float, unit: str = "") -> str:
 
 
 def verdict(best: float, median: float, worst: float, unit: str) -> str:
-    """By how much the rounds miss it, 0 and less is met. Where they differ, the median is not the last word."""
+    """The arguments are amounts by which rounds miss a target; 0 and below is met. If rounds differ, it is open."""
     missed = f"missed by {number(median, unit)}"
     if worst <= 0:
         return "met"
@@ -338,7 +337,7 @@ def verdict(best: float, median: float, worst: float, unit: str) -> str:
 
 
 def each(found: dict[str, dict], rule, limit: float, unit: str = "") -> tuple[str, str]:
-    """All of these are to meet it: those that do not, missed before open, or else the one that comes nearest."""
+    """All must meet the limit. Shows those that do not, missed before open; if all do, the closest one."""
     if not found:
         return NOT_TAKEN
     verdicts = {name: rule(values, limit, unit) for name, values in found.items()}
@@ -346,7 +345,7 @@ def each(found: dict[str, dict], rule, limit: float, unit: str = "") -> tuple[st
     if not short:
         return worst_of(found, max if rule is at_most else min, unit), "met"
     numbers = "; ".join(f"{name}: {shown_in(found[name], unit)}" for name in short)
-    texts = dict.fromkeys(verdicts[name] for name in short)  # once each
+    texts = dict.fromkeys(verdicts[name] for name in short)  # without repetition
     names = {text: ", ".join(name for name in short if verdicts[name] == text) for text in texts}
     return numbers, "; ".join(f"{text} ({names[text]})" for text in texts)
 
@@ -359,7 +358,7 @@ def worst_of(found: dict[str, dict], pick, unit: str = "") -> str:
 
 
 def single(value: float | None, most: float, unit: str) -> tuple[str, str]:
-    """A number that was taken once."""
+    """The verdict on a number that was measured once."""
     return NOT_TAKEN if value is None else (number(value, unit), at_most(spread([value]), most, unit))
 
 
@@ -371,7 +370,7 @@ def number(value: float, unit: str) -> str:
     return f"{value:.2f} {unit}" if unit else f"{value:.3f}"
 
 
-# The others --------------------------------------------------------------------
+# The other tables --------------------------------------------------------------------
 
 
 def settings_table(folder: pathlib.Path) -> list[str]:
@@ -413,7 +412,7 @@ VERSUS |= {"stall": {"itl_during_max_ms": at_most, "long_ttft_ms": at_most}, "bu
 
 
 def versus_table(folder: pathlib.Path) -> list[str]:
-    """Our number over theirs: at least 1 in tokens a second, at most 1 in time."""
+    """Our number / theirs: at least 1 in tokens per second, at most 1 in time."""
     if not any(load(folder, f"versus-{name}") for name in VERSUS):
         return ["", "## Against another server: not taken"]
     lines = ["", "## Against another server", "", "At least 1 x in tokens/s, at most 1 x in time.", ""]

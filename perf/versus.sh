@@ -1,17 +1,15 @@
 #!/bin/sh
-# Holds this server against another one that serves the same file, in turns.
+# Compares this server with another one that serves the same file, in turns.
 #
 #   perf/versus.sh URL [OUT [FLAG...]]
 #
-# URL of the other server, which runs already; for llama.cpp's, with as many
-# threads, slots and tokens of context as ours takes here, and started anew, since it
-# keeps the prompts of earlier runs:
+# URL of the other server, which must be running. Start it anew for each run, for it keeps the
+# prompts of earlier ones. llama.cpp's server with the threads, slots and context of ours:
 #
 #   llama-server -m target/qwen3-0.6b-q4_k_m.gguf -t $(nproc) -np 8 -c 16384 --port 8081
 #
-# OUT is a folder for the results as JSON. Both servers stay loaded, and the one
-# that is not asked idles. FLAGs are for ours.
-# MODEL names another GGUF file.
+# OUT is a folder for the results as JSON. FLAGs are for our server. Both servers stay loaded; while
+# one is measured, the other idles. MODEL names another GGUF file.
 set -eu
 cd "$(dirname "$0")/.."
 . perf/common.sh
@@ -23,8 +21,8 @@ large_model
 trap stop_server EXIT
 start_server -m "$model" -np 8 -c 16384 "$@"
 
-# against NAME FLAGS...: both get the same prompts. No round repeats those of another, nor
-# does a load with a seed of its own: what a server kept of them would flatter it.
+# against NAME FLAGS...: both servers get the same prompts. Each load has its own seed and no round
+# repeats a prompt: a server's prompt cache would flatter it.
 against() {
 	name=$1
 	shift

@@ -38,9 +38,6 @@ pub enum BiasTarget {
 
 /// Reads the less common fields. Returns `None` if the request sets none of them. Switches off the
 /// samplers in `sampling` that the request's own sampler order leaves out.
-///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
 pub fn read_advanced(
     fields: &Fields<'_, '_>,
     sampling: &mut Sampling,

@@ -11,9 +11,6 @@ use crate::types::chain::{Chain, DryOptions, Mirostat, SamplerKind};
 
 /// Reads the sampler options, except DRY's breakers. Returns `None` if `sampling` alone expresses
 /// them. Switches off the samplers in `sampling` that the request's own order leaves out.
-///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
 pub fn read_chain(
     fields: &Fields<'_, '_>,
     sampling: &mut Sampling,

@@ -15,9 +15,6 @@ use crate::types::{Sampling, TokenId};
 const MAX_TOKENS: u32 = 100;
 
 /// Reads a `/generate_stream` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_generate_stream(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     let mut request = read_generate(body)?;
     request.reply.stream = true;
@@ -25,9 +22,6 @@ pub fn read_generate_stream(body: &mut [u8]) -> Result<GenerationRequest, ApiErr
 }
 
 /// Reads a `/generate` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     // cLLM replaced temperature 0 by 0.7; here 0 is greedy.
     let defaults = Sampling { temperature: 0.7, top_p: 0.9, ..Sampling::default() };
@@ -56,9 +50,6 @@ pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
 }
 
 /// Reads the text of an `/encode` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
     read_object(body, |fields| {
         let text = fields.string("text")?;

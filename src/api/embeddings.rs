@@ -33,9 +33,6 @@ pub enum Format {
 }
 
 /// Reads a `/v1/embeddings` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // any name is accepted, for only one model is served

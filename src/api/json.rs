@@ -107,9 +107,6 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     }
 
     /// A number within `range`.
-    ///
-    /// # Errors
-    /// 400 with the range and the value.
     pub fn number(
         &self,
         name: &'static str,
@@ -126,9 +123,6 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     }
 
     /// A whole number within `range`.
-    ///
-    /// # Errors
-    /// 400 with the range and the value.
     pub fn integer(
         &self,
         name: &'static str,
@@ -147,18 +141,12 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     }
 
     /// `true` or `false`.
-    ///
-    /// # Errors
-    /// 400 with the value.
     pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| wrong(name, "true or false", &value))
     }
 
     /// A string.
-    ///
-    /// # Errors
-    /// 400 with the value.
     pub fn string(&self, name: &'static str) -> Result<Option<String>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| wrong(name, "a string", &value))?;
@@ -166,9 +154,6 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     }
 
     /// An object.
-    ///
-    /// # Errors
-    /// 400 with the value.
     pub fn object(&self, name: &'static str) -> Result<Option<Fields<'tape, 'input>>, ApiError> {
         let Some(value) = self.get(name)? else { return Ok(None) };
         let object = value.as_object().ok_or_else(|| wrong(name, "an object", &value))?;

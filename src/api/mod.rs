@@ -3,6 +3,8 @@
 //! [`route`] has the table of paths. A dialect's `read` turns a body into a
 //! [`Request`](route::Request); its [`Reply`](reply::Reply) turns text, as it comes, into bytes.
 //!
+//! Functions that read fail with a 400. It names the field, its value and the values allowed.
+//!
 //! **Invariant:** pure. Nothing here does I/O or reads a clock. The caller passes ids and times in.
 
 pub mod advanced;

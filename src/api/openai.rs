@@ -18,9 +18,6 @@ use crate::types::{ModelInfo, Sampling, TokenId};
 const COMPLETION_MAX_TOKENS: u32 = 16;
 
 /// Reads a `/v1/completions` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;

@@ -83,9 +83,6 @@ impl Default for GenerationRequest {
 
 /// Reads the fields that all dialects share, on top of the dialect's own defaults: its sampling,
 /// and `default_length` for a request without `max_tokens`. The caller reads the prompts.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_generation(
     fields: &Fields<'_, '_>,
     defaults: Sampling,
@@ -159,9 +156,6 @@ pub struct Urgency {
 }
 
 /// Reads `priority` and `timeout_ms`.
-///
-/// # Errors
-/// 400 with the range and the value.
 pub fn read_urgency(fields: &Fields<'_, '_>) -> Result<Urgency, ApiError> {
     let priorities = -i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX);
     let priority = fields.integer("priority", priorities)?.unwrap_or(0) as i32; // in range
@@ -301,9 +295,6 @@ fn non_empty(tokens: &mut Vec<TokenId>) -> Option<Vec<TokenId>> {
 
 /// Reads the sampling fields that OpenAI's API, llama-server and vLLM share. A field that is absent
 /// keeps the dialect's default.
-///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
 pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Sampling, ApiError> {
     let number = |name, range, default: f32| {
         Ok(fields.number(name, range)?.map_or(default, |value| value as f32))
@@ -382,17 +373,11 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ];
 
 /// Refuses a known but unsupported field that asks for something, rather than ignoring it.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
     refuse(fields, UNSUPPORTED)
 }
 
 /// Refuses these fields, unless they have their harmless value.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn refuse(
     fields: &Fields<'_, '_>,
     unsupported: &[(&'static str, &str)],
@@ -411,9 +396,6 @@ pub fn refuse(
 }
 
 /// Reads `max_completion_tokens` (OpenAI's newer name) or `max_tokens`, 1 or more.
-///
-/// # Errors
-/// 400 for a value of the wrong type or out of range.
 pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
     let range = 1..=SEQUENCE_TOKENS_MAX as i64;
     let newer = fields.integer("max_completion_tokens", range.clone())?;
@@ -432,9 +414,6 @@ fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
 }
 
 /// Reads `seed`, any whole number. A negative one (llama-server's -1) draws a seed.
-///
-/// # Errors
-/// 400 for a value of the wrong type.
 pub fn read_seed(fields: &Fields<'_, '_>) -> Result<Option<u64>, ApiError> {
     Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.and_then(|seed| u64::try_from(seed).ok()))
 }

@@ -8,7 +8,7 @@
 
 use super::latency::Latency;
 use super::load::{Load, Outcome, RequestResult, run as run_load, run_alone};
-use super::metrics::{Manner, Metrics};
+use super::metrics::{Metrics, Mode};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Notes, Table, scenario_json};
 
@@ -41,7 +41,7 @@ pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, St
 }
 
 fn report(alone: &Outcome, burst: &Outcome, plan: &Plan) -> Measured {
-    let metrics = Metrics::of(burst, &Manner { streamed: true, ..Manner::default() });
+    let metrics = Metrics::of(burst, &Mode { streamed: true, ..Mode::default() });
     let measures = measures(alone, &metrics);
     let notes = Notes {
         resent: alone.requests_resent + burst.requests_resent,

@@ -78,9 +78,9 @@ pub fn table(rounds: &[Vec<Measured>], urls: &[&str]) -> String {
     }
     let sides: &[&str] = if urls.len() == 2 { &["first:  ", "second: "] } else { &["notes: "] };
     for (index, side) in sides.iter().enumerate() {
-        let said = said_of(rounds, index);
-        if !said.is_empty() {
-            line(format!("{side}{}", said.join("; ")));
+        let notes = notes_of(rounds, index);
+        if !notes.is_empty() {
+            line(format!("{side}{}", notes.join("; ")));
         }
     }
     unequal_work(rounds).into_iter().for_each(line);
@@ -88,7 +88,7 @@ pub fn table(rounds: &[Vec<Measured>], urls: &[&str]) -> String {
 }
 
 /// The notes and failures of one server over all rounds.
-fn said_of(rounds: &[Vec<Measured>], side: usize) -> Vec<String> {
+fn notes_of(rounds: &[Vec<Measured>], side: usize) -> Vec<String> {
     let (mut completed, mut failed, mut notes) = (0, 0, Notes::default());
     for measured in rounds.iter().map(|round| &round[side]) {
         completed += measured.completed;
@@ -97,11 +97,11 @@ fn said_of(rounds: &[Vec<Measured>], side: usize) -> Vec<String> {
         notes.uncounted += measured.notes.uncounted;
         notes.short += measured.notes.short;
     }
-    let mut said = notes.lines();
+    let mut lines = notes.lines();
     if failed > 0 {
-        said.insert(0, format!("{failed} of {} requests failed", completed + failed));
+        lines.insert(0, format!("{failed} of {} requests failed", completed + failed));
     }
-    said
+    lines
 }
 
 /// One line for each round in which the two servers generated different numbers of tokens, below a

@@ -188,7 +188,7 @@ fn details(requests: &[RequestResult]) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::super::failure::FailureKind;
-    use super::super::metrics::Manner;
+    use super::super::metrics::Mode;
     use super::*;
     use std::time::Duration;
 
@@ -218,9 +218,9 @@ mod tests {
         }
     }
 
-    fn made(shown: &Shown, manner: Manner) -> Measured {
+    fn made(shown: &Shown, mode: Mode) -> Measured {
         let outcome = outcome();
-        let metrics = Metrics::of(&outcome, &manner);
+        let metrics = Metrics::of(&outcome, &mode);
         measured(&outcome, metrics, shown)
     }
 
@@ -232,7 +232,7 @@ mod tests {
             request_rate: f64::INFINITY,
             ..Shown::default()
         };
-        let json = made(&shown, Manner { streamed: true, ..Manner::default() }).json;
+        let json = made(&shown, Mode { streamed: true, ..Mode::default() }).json;
         for key in [
             "duration",
             "completed",
@@ -282,7 +282,7 @@ mod tests {
             request_rate: 2.5,
             detailed: false,
         };
-        let measured = made(&shown, Manner { streamed: true, ..Manner::default() });
+        let measured = made(&shown, Mode { streamed: true, ..Mode::default() });
         for line in [
             "Successful requests:                     1\n",
             "Maximum request concurrency:             8\n",
@@ -299,7 +299,7 @@ mod tests {
         assert!(keys.contains(&"p50_ttft_ms") && !keys.contains(&"mean_itl_ms"));
         assert!(!measured.json.contains_key("ttfts"));
         // Without streaming there is no TTFT, neither in the table nor in the JSON.
-        let whole = made(&shown, Manner::default());
+        let whole = made(&shown, Mode::default());
         assert!(!whole.table.contains("TTFT") && !whole.json.contains_key("mean_ttft_ms"));
     }
 }

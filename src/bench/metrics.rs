@@ -11,7 +11,7 @@ use super::stats::Sorted;
 
 /// The options of a load that decide which metrics it has.
 #[derive(Clone, Debug, Default)]
-pub struct Manner {
+pub struct Mode {
     /// Responses were streamed.
     pub streamed: bool,
     /// `--max-concurrency` was given.
@@ -55,11 +55,11 @@ pub struct Metrics {
 
 impl Metrics {
     /// Computes the metrics of an outcome.
-    pub fn of(outcome: &Outcome, manner: &Manner) -> Self {
+    pub fn of(outcome: &Outcome, mode: &Mode) -> Self {
         let ok: Vec<&RequestResult> = outcome.requests.iter().filter(|r| r.is_ok()).collect();
         let duration_s = outcome.duration.as_secs_f64();
-        let good = ok.iter().filter(|request| is_good(request, &manner.goodput)).count();
-        let goodput = (!manner.goodput.is_empty()).then(|| good as f64 / duration_s);
+        let good = ok.iter().filter(|request| is_good(request, &mode.goodput)).count();
+        let goodput = (!mode.goodput.is_empty()).then(|| good as f64 / duration_s);
         let sum = |tokens: fn(&RequestResult) -> u64| {
             ok.iter().fold(0u64, |sum, request| sum.saturating_add(tokens(request)))
         };
@@ -70,9 +70,9 @@ impl Metrics {
             total_input_tokens: sum(|request| request.prompt_tokens),
             total_output_tokens: sum(|request| request.output_tokens),
             request_goodput: goodput,
-            peak_output_tokens_per_s: manner.streamed.then(|| peak_events_per_s(&ok)),
+            peak_output_tokens_per_s: mode.streamed.then(|| peak_events_per_s(&ok)),
             peak_concurrency: peak_concurrency(&ok),
-            latencies: latencies(&ok, manner),
+            latencies: latencies(&ok, mode),
             failures: failures(&outcome.requests),
             uncounted: ok.iter().filter(|request| !request.is_counted).count(),
             short: ok.iter().filter(|r| r.output_tokens < u64::from(r.max_tokens)).count(),
@@ -108,23 +108,23 @@ impl Metrics {
 }
 
 /// The latency distributions that a load of this kind has.
-fn latencies(ok: &[&RequestResult], manner: &Manner) -> Vec<(Latency, Sorted)> {
+fn latencies(ok: &[&RequestResult], mode: &Mode) -> Vec<(Latency, Sorted)> {
     let times = |latency: Latency| -> Option<Sorted> {
         let every = |time: fn(&RequestResult) -> Duration| {
             Some(Sorted::of_times(ok.iter().map(|request| time(request))))
         };
         match latency {
-            Latency::Ttft | Latency::Tpot | Latency::Itl if !manner.streamed => None,
+            Latency::Ttft | Latency::Tpot | Latency::Itl if !mode.streamed => None,
             Latency::Ttft => every(|request| request.ttft),
             Latency::Tpot => Some(Sorted::of_times(ok.iter().filter_map(|r| r.tpot()))),
             Latency::Itl => {
                 Some(Sorted::of_times(ok.iter().flat_map(|request| request.itls.iter().copied())))
             }
             Latency::E2el => every(|request| request.e2el),
-            Latency::ClientQueueTime if !(manner.capped || manner.paced) => None,
+            Latency::ClientQueueTime if !(mode.capped || mode.paced) => None,
             Latency::ClientQueueTime => every(RequestResult::client_queue_time),
             // Without pacing, all requests arrive at the start, so this latency has no meaning.
-            Latency::E2elIncludingClientQueue if !manner.paced => None,
+            Latency::E2elIncludingClientQueue if !mode.paced => None,
             Latency::E2elIncludingClientQueue => {
                 every(|request| request.client_queue_time() + request.e2el)
             }
@@ -215,13 +215,13 @@ mod tests {
         }
     }
 
-    fn manner() -> Manner {
-        Manner { streamed: true, ..Manner::default() }
+    fn mode() -> Mode {
+        Mode { streamed: true, ..Mode::default() }
     }
 
     #[test]
     fn totals_count_what_completed() {
-        let metrics = Metrics::of(&outcome(), &manner());
+        let metrics = Metrics::of(&outcome(), &mode());
         assert_eq!((metrics.completed, metrics.failed), (3, 1));
         assert_eq!((metrics.total_input_tokens, metrics.total_output_tokens), (30, 6));
         assert_eq!(metrics.request_throughput(), 1.5);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn latencies_have_vllms_definitions() {
-        let metrics = Metrics::of(&outcome(), &manner());
+        let metrics = Metrics::of(&outcome(), &mode());
         let mean = |latency| metrics.latency(latency).unwrap().mean().unwrap();
         assert_eq!(mean(Latency::Ttft), 300.0);
         // 200 / 2 and 200 / 1; the third request has one token.
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_was_not_taken_is_not_there() {
-        let whole = Metrics::of(&outcome(), &Manner::default());
+        let whole = Metrics::of(&outcome(), &Mode::default());
         assert!(whole.latency(Latency::Ttft).is_none() && whole.latency(Latency::Itl).is_none());
         assert!(whole.latency(Latency::E2el).is_some());
         assert_eq!(whole.peak_output_tokens_per_s, None);
@@ -266,7 +266,7 @@ mod tests {
         outcome.requests[2].arrival = ms(100);
         // The same holds without a cap: a connection may open slowly, or the client may be busy.
         for capped in [true, false] {
-            let metrics = Metrics::of(&outcome, &Manner { capped, paced: true, ..manner() });
+            let metrics = Metrics::of(&outcome, &Mode { capped, paced: true, ..mode() });
             let max = |latency| metrics.latency(latency).unwrap().max().unwrap();
             assert_eq!(max(Latency::E2el), 500.0);
             assert_eq!(max(Latency::ClientQueueTime), 450.0);
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn goodput_is_good_requests_a_second() {
         let goodput = vec!["ttft:300".parse().unwrap(), "tpot:150".parse().unwrap()];
-        let metrics = Metrics::of(&outcome(), &Manner { goodput, ..manner() });
+        let metrics = Metrics::of(&outcome(), &Mode { goodput, ..mode() });
         assert_eq!(metrics.request_goodput, Some(0.5));
     }
 
@@ -285,7 +285,7 @@ mod tests {
     fn nothing_completed_is_zeros_and_no_distribution() {
         let mut outcome = outcome();
         outcome.requests.retain(|request| !request.is_ok());
-        let metrics = Metrics::of(&outcome, &manner());
+        let metrics = Metrics::of(&outcome, &mode());
         assert_eq!((metrics.completed, metrics.failed), (0, 1));
         assert_eq!(metrics.output_throughput(), 0.0);
         assert_eq!(metrics.latency(Latency::Ttft).unwrap().mean(), None);

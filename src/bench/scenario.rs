@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::args::{BenchServeArgs, Scenario};
 use super::load::{Load, run};
 use super::load_report::{Shown, measured};
-use super::metrics::{Manner, Metrics};
+use super::metrics::{Metrics, Mode};
 use super::progress::Progress;
 use super::prompts::{Prompts, lengths};
 use super::report::Measured;
@@ -119,7 +119,7 @@ fn load(
     let progress = Progress::start(show_progress, load.prompts.len(), &base.address);
     let outcome = run(&load, |completed| progress.set(completed))?;
     drop(progress);
-    let manner = Manner {
+    let mode = Mode {
         streamed: load.stream,
         capped: args.max_concurrency.is_some(),
         paced: args.request_rate.is_finite(),
@@ -132,6 +132,6 @@ fn load(
         request_rate: args.request_rate,
         detailed: args.save_detailed,
     };
-    let metrics = Metrics::of(&outcome, &manner);
+    let metrics = Metrics::of(&outcome, &mode);
     Ok(measured(&outcome, metrics, &shown))
 }

@@ -7,7 +7,7 @@
 //! random tokens in its place, and all of them are new to the server.
 
 use super::load::{Load, Outcome, run as run_load, run_alone};
-use super::metrics::{Manner, Metrics};
+use super::metrics::{Metrics, Mode};
 use super::progress::Progress;
 use super::report::{Measure, Measured, Notes, Table, scenario_json};
 
@@ -38,7 +38,7 @@ pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, St
 }
 
 fn report(first: &Outcome, second: &Outcome, plan: &Plan) -> Measured {
-    let metrics = Metrics::of(second, &Manner { streamed: true, ..Manner::default() });
+    let metrics = Metrics::of(second, &Mode { streamed: true, ..Mode::default() });
     let ttft = |outcome: &Outcome| {
         let request = &outcome.requests[0];
         request.error.is_none().then_some(request.ttft.as_secs_f64() * 1e3)

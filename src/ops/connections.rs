@@ -25,7 +25,7 @@ use crate::limits::{OPS_CONNECTIONS_MAX, OPS_PAGE_BYTES, OPS_WATCH_INTERVAL};
 use crate::metrics::Metrics;
 
 /// Makes a service for each connection. Lives on the accepting coroutine.
-pub(super) struct Door {
+pub(super) struct ServiceFactory {
     shared: Arc<Shared>,
     opened: RefCell<Producer<Arc<Connection>>>,
     watcher: Thread,
@@ -39,7 +39,7 @@ pub(super) struct Watch {
 }
 
 /// Makes both sides for an address. The calling thread must run the watch.
-pub(super) fn watched(address: SocketAddr, metrics: Arc<Metrics>) -> (Door, Watch) {
+pub(super) fn watched(address: SocketAddr, metrics: Arc<Metrics>) -> (ServiceFactory, Watch) {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Exposition::new(metrics.clone())));
     let open = AtomicUsize::new(0);
@@ -47,12 +47,13 @@ pub(super) fn watched(address: SocketAddr, metrics: Arc<Metrics>) -> (Door, Watc
     // A connection that has ended may still be in the ring.
     let (opened_tx, opened_rx) = RingBuffer::new(2 * OPS_CONNECTIONS_MAX);
     let opened = RefCell::new(opened_tx);
-    let door = Door { shared: shared.clone(), opened, watcher: std::thread::current() };
+    let services =
+        ServiceFactory { shared: shared.clone(), opened, watcher: std::thread::current() };
     let connections = Vec::with_capacity(4 * OPS_CONNECTIONS_MAX);
-    (door, Watch { shared, opened: opened_rx, connections })
+    (services, Watch { shared, opened: opened_rx, connections })
 }
 
-impl HttpServiceFactory for Door {
+impl HttpServiceFactory for ServiceFactory {
     type Service = Service;
 
     fn new_service(&self, descriptor: usize) -> Service {
@@ -64,7 +65,7 @@ impl HttpServiceFactory for Door {
     }
 }
 
-impl Door {
+impl ServiceFactory {
     /// Starts to watch a new connection. If that fails, closes it and returns `None`.
     fn watch(&self, descriptor: BorrowedFd<'_>, full: bool) -> Option<Arc<Connection>> {
         let socket = SockRef::from(&descriptor);
@@ -120,7 +121,7 @@ impl Watch {
         }
         let now = self.shared.now();
         self.connections.retain(|connection| {
-            if !connection.ended.load(Ordering::Relaxed) && connection.is_tiresome(now) {
+            if !connection.ended.load(Ordering::Relaxed) && connection.is_over_limits(now) {
                 connection.end();
             }
             !connection.ended.load(Ordering::Relaxed)

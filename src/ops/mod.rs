@@ -105,9 +105,9 @@ pub struct OpsLane {
 /// A sentence for the user.
 pub fn start(bound: Bound, metrics: Arc<Metrics>) -> Result<OpsLane, String> {
     runtime::start();
-    let (door, watch) = connections::watched(bound.address, metrics);
+    let (services, watch) = connections::watched(bound.address, metrics);
     let failed = |error| format!("cannot listen on {} (--ops-addr): {error}", bound.address);
-    let accepting = door.start(bound.address).map_err(failed)?;
+    let accepting = services.start(bound.address).map_err(failed)?;
     drop(bound.listener);
     Ok(OpsLane { accepting, watch })
 }

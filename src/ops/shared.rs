@@ -45,7 +45,7 @@ impl Shared {
 }
 
 impl Connection {
-    pub fn is_tiresome(&self, now: Micros) -> bool {
+    pub fn is_over_limits(&self, now: Micros) -> bool {
         let silence_us = now.since(Micros(self.active.load(Ordering::Relaxed)));
         // Unread bytes are not the client's fault: this lane runs last on a busy processor.
         let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);

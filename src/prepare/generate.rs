@@ -30,9 +30,6 @@ const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
 /// Prepares a chat request.
-///
-/// # Errors
-/// 400 that says what is wrong and what would be right.
 pub(super) fn of_chat(
     mut chat: ChatRequest,
     envelope: &Envelope,
@@ -71,9 +68,6 @@ pub(super) fn of_chat(
 }
 
 /// Prepares a request with prompts.
-///
-/// # Errors
-/// 400 that says what is wrong and what would be right.
 pub(super) fn of_prompts(
     request: GenerationRequest,
     envelope: &Envelope,
@@ -162,9 +156,6 @@ fn check(request: &GenerationRequest, model: &ServedModel) -> Result<(), ApiErro
 }
 
 /// The prompt of a conversation, as text. `form_field` is the field that constrains the answer.
-///
-/// # Errors
-/// 400 with what is wrong and what would be right.
 pub(super) fn chat_prompt(
     chat: &ChatRequest,
     model: &ServedModel,

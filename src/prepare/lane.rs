@@ -91,9 +91,6 @@ pub fn run(
 
 /// Does a task of the prepare lane. Creates the compiler, which holds the whole vocabulary as a
 /// tree, when the first constraint must be compiled.
-///
-/// # Errors
-/// 400 that says what is wrong and what would be right.
 pub fn prepare(
     task: Task,
     model: &ServedModel,

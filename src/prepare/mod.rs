@@ -5,6 +5,8 @@
 //! constraints. What takes microseconds runs on the front lane itself, everything else on the
 //! prepare lane ([`lane`]).
 //!
+//! Errors are 400s that say what is wrong and what would be right.
+//!
 //! **Invariant:** pure. Nothing here does I/O or reads a clock.
 
 mod envelope;
@@ -55,9 +57,6 @@ impl Texts {
 }
 
 /// Reads a body.
-///
-/// # Errors
-/// 400 with what is wrong and what would be right.
 pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
     match route.action {
         Action::Answer(read) | Action::Generate { read, .. } => read(&mut body),
@@ -67,9 +66,6 @@ pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
 
 /// Prepares a request that was read. `now` is for templates that show the date. `compiler` may
 /// be missing where the request has nothing to [compile](Request::compiles).
-///
-/// # Errors
-/// 400 with what is wrong and what would be right.
 pub fn finish(
     request: Request,
     envelope: &Envelope,

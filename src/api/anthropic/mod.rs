@@ -23,9 +23,6 @@ use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
 /// Reads a `/v1/messages` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_messages(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read(body, |max_tokens| {
         let message = "max_tokens is missing; it must be a whole number of at least 1";
@@ -34,9 +31,6 @@ pub fn read_messages(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
 }
 
 /// Reads a `/v1/messages/count_tokens` request, which needs no `max_tokens`.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_count(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read(body, |_| Ok(Length::Default(None)))
 }

@@ -9,9 +9,6 @@ use crate::chat::conversation::Conversation;
 use crate::types::Sampling;
 
 /// Reads a `/v1/chat/completions` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;

@@ -30,9 +30,6 @@ pub const SAMPLING: Sampling = Sampling {
 };
 
 /// Reads a `/completion` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;

@@ -23,9 +23,6 @@ pub struct Tokenize {
 }
 
 /// Reads a `/tokenize` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_tokenize(body: &mut [u8]) -> Result<Tokenize, ApiError> {
     read_object(body, |fields| {
         let content = fields.string("content")?;
@@ -68,9 +65,6 @@ pub fn push_tokens<'a>(
 }
 
 /// Reads the tokens of a `/detokenize` request.
-///
-/// # Errors
-/// 400 that names the field.
 pub fn read_detokenize(body: &mut [u8]) -> Result<Vec<TokenId>, ApiError> {
     const FORM: &str = "an array of token ids";
     read_object(body, |fields| {

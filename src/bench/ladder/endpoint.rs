@@ -20,14 +20,14 @@ use crate::prepare::{self, Envelope, Prepared, ServedModel};
 use crate::types::KeyId;
 
 /// The form in which a rung passes requests to the engine and takes its replies.
-pub enum Door {
+pub enum Interface {
     /// Rung 6: typed requests in, JSON out.
     Endpoint,
     /// Rung 7: HTTP requests in, HTTP responses out. Holds the bytes of each request.
     Handler(Vec<Vec<u8>>),
 }
 
-impl Door {
+impl Interface {
     /// Rung 7's form, with the requests as a client would write them.
     pub fn handler(workload: &Workload) -> Self {
         let wire = |prompt: &Vec<i32>| {
@@ -44,7 +44,7 @@ impl Door {
             );
             (head + &body).into_bytes()
         };
-        Door::Handler(workload.prompts.iter().map(wire).collect())
+        Interface::Handler(workload.prompts.iter().map(wire).collect())
     }
 
     fn enter(
@@ -55,7 +55,7 @@ impl Door {
         received: Micros,
     ) -> Result<Job, String> {
         match self {
-            Door::Endpoint => {
+            Interface::Endpoint => {
                 let request = GenerationRequest {
                     prompts: vec![Prompt::Tokens(workload.prompts[index].clone())],
                     length: Length::AtMost(workload.gen_tokens),
@@ -66,7 +66,7 @@ impl Door {
                 let route = route::find(Method::Post, "/v1/completions").expect("it is served");
                 prepared(Request::Generate(Box::new(request)), route, index, model, received)
             }
-            Door::Handler(wires) => {
+            Interface::Handler(wires) => {
                 let wire = &wires[index];
                 let (head, length) = head::parse(wire)
                     .map_err(|error| error.to_string())?
@@ -85,7 +85,7 @@ impl Door {
     /// # Errors
     /// A message, when an HTTP client could not find a body in it.
     pub fn body<'a>(&self, response: &'a [u8]) -> Result<&'a [u8], String> {
-        if matches!(self, Door::Endpoint) {
+        if matches!(self, Interface::Endpoint) {
             return Ok(response);
         }
         let head = response.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4);
@@ -100,8 +100,8 @@ impl Door {
 
     fn leave(&self, body: Vec<u8>) -> Vec<u8> {
         match self {
-            Door::Endpoint => body,
-            Door::Handler(_) => {
+            Interface::Endpoint => body,
+            Interface::Handler(_) => {
                 let options = HeadOptions {
                     content_type: "application/json",
                     request_id: "ladder",
@@ -146,7 +146,7 @@ fn prepared(
 pub fn engine(
     engine: &mut Engine,
     waiter: &mut Waiter,
-    door: &Door,
+    interface: &Interface,
     model: &ServedModel,
     workload: &Workload,
 ) -> Result<(Vec<Vec<u8>>, Measured), String> {
@@ -157,7 +157,7 @@ pub fn engine(
     while done < workload.prompts.len() {
         while running.len() < workload.concurrency && next < workload.prompts.len() {
             let now = waiter.now();
-            let job = door.enter(next, workload, model, now)?;
+            let job = interface.enter(next, workload, model, now)?;
             let submitted = engine.submit(job, now);
             running.push((next, submitted.map_err(|error| error.message)?));
             next += 1;
@@ -171,7 +171,7 @@ pub fn engine(
                 None => return true,
                 Some(Err(error)) => failure = Some(error.message),
                 Some(Ok(())) => {
-                    responses[*request] = door.leave(std::mem::take(&mut exchange.out));
+                    responses[*request] = interface.leave(std::mem::take(&mut exchange.out));
                 }
             }
             done += 1;
@@ -203,12 +203,12 @@ mod tests {
 
     #[test]
     fn a_response_without_its_head_is_refused() {
-        let door = Door::Handler(Vec::new());
-        let left = door.leave(b"{}".to_vec());
-        assert_eq!(door.body(&left), Ok(&b"{}"[..]));
-        assert_eq!(Door::Endpoint.body(b"{}"), Ok(&b"{}"[..]));
-        assert!(door.body(b"{}").is_err());
-        assert!(door.body(&left[..left.len() - 1]).is_err(), "a body that is cut off");
-        assert!(door.body(&[b"HTTP/1.1 500", &left[12..]].concat()).is_err());
+        let interface = Interface::Handler(Vec::new());
+        let left = interface.leave(b"{}".to_vec());
+        assert_eq!(interface.body(&left), Ok(&b"{}"[..]));
+        assert_eq!(Interface::Endpoint.body(b"{}"), Ok(&b"{}"[..]));
+        assert!(interface.body(b"{}").is_err());
+        assert!(interface.body(&left[..left.len() - 1]).is_err(), "a body that is cut off");
+        assert!(interface.body(&[b"HTTP/1.1 500", &left[12..]].concat()).is_err());
     }
 }

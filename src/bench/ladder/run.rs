@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::check;
 use super::counts::Counts;
-use super::endpoint::{self, Door, text_and_tokens};
+use super::endpoint::{self, Interface, text_and_tokens};
 use super::inner;
 use super::pipe::{self, Pipe, Waiter};
 use super::rung::{Allocations, Ladder, RungRun};
@@ -279,16 +279,17 @@ impl Stage {
         });
         let capacity = self.workload.capacity.clone();
         let mut engine = Engine::new(model.vocab.clone(), capacity, link, metrics.clone());
-        let door = if rung == 6 { Door::Endpoint } else { Door::handler(&self.workload) };
+        let interface =
+            if rung == 6 { Interface::Endpoint } else { Interface::handler(&self.workload) };
         let warm_up = self.workload.warm_up();
-        endpoint::engine(&mut engine, &mut waiter, &door, &model, &warm_up)?;
+        endpoint::engine(&mut engine, &mut waiter, &interface, &model, &warm_up)?;
         let counts = Counts::read(&metrics);
         let (responses, measured) =
-            endpoint::engine(&mut engine, &mut waiter, &door, &model, &self.workload)?;
+            endpoint::engine(&mut engine, &mut waiter, &interface, &model, &self.workload)?;
         let counts = counts.until_now(&metrics);
         drop(engine);
         decode.join().expect("a lane that panics ends the process");
-        let answers = responses.iter().map(|response| text_and_tokens(door.body(response)?));
+        let answers = responses.iter().map(|response| text_and_tokens(interface.body(response)?));
         let answers = answers.collect::<Result<Vec<_>, _>>()?;
         self.check_texts(answers.iter().map(|(text, _)| text.as_str()))?;
         let tokens = answers.iter().map(|(_, tokens)| tokens).sum();
