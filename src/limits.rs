@@ -162,11 +162,9 @@ pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
 pub const CONSTRAINT_COMPILE_FUEL: u64 = 500_000;
 /// Symbols in llguidance's grammar of a constraint.
 pub const CONSTRAINT_SYMBOLS_MAX: usize = 50_000;
-/// llguidance's work on regular expressions for one mask; its authors say 14,000
-/// a millisecond.
+/// llguidance's work on regular expressions for one mask; its authors say 14,000 a millisecond.
 pub const CONSTRAINT_STEP_FUEL: u64 = 100_000;
-/// Earley items that llguidance makes for one mask; its authors say 20,000 a
-/// millisecond.
+/// Earley items that llguidance makes for one mask; its authors say 20,000 a millisecond.
 pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 50_000;
 /// Earley items at one place in a text: the ways in which the grammar may go on. The time of a
 /// mask grows with their square. This number takes 20 to 50 ms (by hand, on two cores of a 2.5 GHz
@@ -300,8 +298,7 @@ pub const OPS_CONNECTIONS_MAX: usize = 64;
 /// answers.
 pub const OPS_REQUESTS_MAX: u32 = 50;
 /// Such a connection is closed if it sends no whole request for this long. The time is between the
-/// usual intervals of scrapers (5, 10, 15 s), so that no connection is closed just when it is
-/// used.
+/// usual intervals of scrapers (5, 10, 15 s), so that no connection is closed just when it is used.
 pub const OPS_IDLE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Bytes that such a connection may send in all. Requests have about a kilobyte.
 pub const OPS_RECEIVED_BYTES_MAX: u64 = 1024 * 1024;

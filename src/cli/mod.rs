@@ -31,8 +31,7 @@ pub enum Command {
     Bench(bench::BenchArgs),
 }
 
-/// Reads the process's arguments. Does not return for `--help`, `--version`
-/// and usage errors.
+/// Reads the process's arguments. Does not return for `--help`, `--version` and usage errors.
 ///
 /// # Errors
 /// A sentence, when the configuration file cannot be used.

@@ -105,8 +105,7 @@ impl Pool {
         (self.tokens[index] as TokenId, f64::from(weights[index]) / total)
     }
 
-    /// The `k` largest logits in the pool, largest first; `k` is at most
-    /// [`NARROW_K_MAX`].
+    /// The `k` largest logits in the pool, largest first; `k` is at most [`NARROW_K_MAX`].
     pub fn largest(&mut self, k: usize) -> &[Candidate] {
         keep_largest(&mut self.largest, &self.logits, k);
         &self.largest

@@ -40,8 +40,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler for a vocabulary of `n_vocab` tokens, of which `end_tokens`
-    /// end a generation.
+    /// A sampler for a vocabulary of `n_vocab` tokens, of which `end_tokens` end a generation.
     pub fn new(n_vocab: usize, end_tokens: Box<[TokenId]>) -> Self {
         Self {
             end_tokens,

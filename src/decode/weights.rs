@@ -4,8 +4,7 @@
 /// Lanes of the vectorised loops: one AVX-512 register of `f32`.
 pub(super) const LANES: usize = 16;
 
-/// `weights[i] = exp((logits[i] - max) / temperature)`, or 0 below `floor`.
-/// Returns their sum.
+/// `weights[i] = exp((logits[i] - max) / temperature)`, or 0 below `floor`. Returns their sum.
 pub(super) fn exp_into(
     weights: &mut [f32],
     logits: &[f32],

@@ -73,8 +73,7 @@ pub trait Format {
     /// columns. Unused entries are 0.
     ///
     /// # Safety
-    /// As [`Simd`] asks; `head` points to [`Self::HEAD_BYTES`], and `row` is 0, or 8 with
-    /// 8 lanes.
+    /// As [`Simd`] asks; `head` points to [`Self::HEAD_BYTES`], and `row` is 0, or 8 with 8 lanes.
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX];
 
     /// The minima of these rows, as 16-bit integers: each lane of vector `pair` has those of

@@ -152,8 +152,7 @@ fn errors(found: &[f32], exact: &[f64]) -> (f64, f64) {
     ((squares / exact.len() as f64).sqrt(), errors().fold(0.0, f64::max))
 }
 
-/// Ours on all instruction sets is right and no further from the exact attention than
-/// llama.cpp's.
+/// Ours on all instruction sets is right and no further from the exact attention than llama.cpp's.
 fn check(s: &AttentionSizes, input: &AttentionInput, threads: usize) {
     let pool = Pool::new(threads, false);
     let mut graph = AttentionGraph::new(s, input, &pool);
@@ -239,8 +238,7 @@ proptest! {
         check(&s, &input, 2);
     }
 
-    /// A row's output depends neither on other rows nor on how many threads there are, bit by
-    /// bit.
+    /// A row's output depends neither on other rows nor on how many threads there are, bit by bit.
     #[test]
     fn rows_do_not_touch_each_other(
         seed in any::<u64>(),

@@ -1,5 +1,4 @@
-//! `corelane bench ladder`, as a user runs it: every rung, on the built-in
-//! model, with little work.
+//! `corelane bench ladder`, as a user runs it: every rung, on the built-in model, with little work.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,5 +1,4 @@
-//! The load generator: against the real server, and against one that
-//! misbehaves.
+//! The load generator: against the real server, and against one that misbehaves.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -86,8 +86,7 @@ fn compare_greedy_texts(kernels: Choice, cache: CacheLayout) {
         .collect();
     let server = TestServer::builtin(ServeConfig { parallel: 32, kernels, cache, ..config() });
     let address = server.address;
-    // Streamed, so that each token's text is seen: two texts may be the same and
-    // their tokens not.
+    // Streamed, so that each token's text is seen: two texts may be the same and their tokens not.
     let texts: Vec<(Vec<String>, bool)> = std::thread::scope(|scope| {
         let ask = |prompt: &String| {
             let body = serde_json::json!({

@@ -354,9 +354,8 @@ fn the_metrics_are_where_they_should_be() {
     Running::of(&mut corelane(&args)).scrape();
 }
 
-/// A panic on a connection of the ops lane ends that connection, and not the
-/// process. Here the library panics because it cannot complain of a request:
-/// nobody reads standard error.
+/// A panic on a connection of the ops lane ends that connection, and not the process. Here the
+/// library panics because it cannot complain of a request: nobody reads standard error.
 #[test]
 fn a_panic_on_the_ops_lane_ends_nothing_else() {
     let mut running = Running::start(&[]);
@@ -408,9 +407,8 @@ fn a_second_signal_ends_at_once() {
     assert_eq!((status.code(), status.signal()), (Some(130), None));
 }
 
-/// Idle lanes sleep: in two seconds, under a tenth of one second of CPU. (The
-/// promise is a hundredth; see `perf/`. A test on a busy machine is no place to
-/// measure it.)
+/// Idle lanes sleep: in two seconds, under a tenth of one second of CPU. (The promise is a
+/// hundredth; see `perf/`. A test on a busy machine is no place to measure it.)
 #[test]
 fn an_idle_server_does_not_spin() {
     let running = Running::start(&[]);

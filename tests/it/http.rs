@@ -1,5 +1,4 @@
-//! The server over real sockets, with the fake model: HTTP as a peer may send
-//! it, well or badly.
+//! The server over real sockets, with the fake model: HTTP as a peer may send it, well or badly.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;

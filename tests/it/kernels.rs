@@ -25,9 +25,8 @@ const TYPES: [(i32, &[usize]); 5] = [
     (14, &[208]),  // Q6_K
 ];
 
-/// Weights as a GGUF file has them: any bits, but with scales that are numbers. `exponents`
-/// are those of the scales, as 16-bit floats have them: 0 for the smallest and 30 for the
-/// largest.
+/// Weights as a GGUF file has them: any bits, but with scales that are numbers. `exponents` are
+/// those of the scales, as 16-bit floats have them: 0 for the smallest and 30 for the largest.
 fn random_weights(
     random: &mut Random,
     kernel: &Kernel,
@@ -356,8 +355,7 @@ fn ggml_may_ask_for_activations_with_gaps_and_for_single_rows() {
     }
 }
 
-/// A model's logits for some tokens: of every row, from one step of all and from steps of
-/// one.
+/// A model's logits for some tokens: of every row, from one step of all and from steps of one.
 fn logits(loaded: &Loaded, tokens: &[TokenId]) -> [Vec<f32>; 2] {
     let model = loaded.model.clone();
     let tokens = tokens.to_owned();

@@ -312,9 +312,8 @@ fn outside_libraries_stay_where_they_belong() {
 
 #[test]
 fn unsafe_stands_in_few_places() {
-    // The listener hands a descriptor over; the kernel is asked for a ring; the
-    // ops lane's connections are watched through theirs, and its runtime's
-    // signal handlers are put back.
+    // The listener hands a descriptor over; the kernel is asked for a ring; the ops lane's
+    // connections are watched through theirs, and its runtime's signal handlers are put back.
     let allowed = |path: &str| {
         path.starts_with("model/")
             || path.starts_with("kernels/")

@@ -131,8 +131,7 @@ fn steps_are_counted_by_what_they_ran() {
     assert_eq!(steps, [&3; 3]);
 }
 
-/// An engine, and a decode lane on a thread of its own with a model whose steps take
-/// so long.
+/// An engine, and a decode lane on a thread of its own with a model whose steps take so long.
 fn engine(served: &ServedModel, step: Duration) -> (Engine, Arc<Metrics>, JoinHandle<()>) {
     let metrics = Arc::new(Metrics::default());
     let (bell, _socket) = SocketBell::new().unwrap();

@@ -76,8 +76,7 @@ fn long_prompt_beside_a_stream() -> (World, SequenceId) {
     (world, long)
 }
 
-/// A short prompt overtakes a long one, and a stream of short ones does not
-/// stop it.
+/// A short prompt overtakes a long one, and a stream of short ones does not stop it.
 #[test]
 fn prompts_share_their_part_of_each_step() {
     let (mut world, long) = long_prompt_beside_a_stream();

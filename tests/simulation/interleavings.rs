@@ -432,8 +432,7 @@ fn fake(slots: usize, sequence_tokens: usize) -> FakeModel {
     FakeModel::new(slots, sequence_tokens, 32, FakeOptions::default())
 }
 
-/// Defect 1 of the old server: a batch ran to its end, so an arrival waited for
-/// the slowest.
+/// Defect 1 of the old server: a batch ran to its end, so an arrival waited for the slowest.
 #[test]
 fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
     let capacity = Capacity {
