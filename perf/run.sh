@@ -102,7 +102,7 @@ ladder() { # STUDY FLAGS...
 ladder ladder -m "$model" --svg "$out/ladder.svg"
 # Short rounds of the first and the last rung, which drift less within a round.
 ladder ladder-ends -m "$model" --requests 16 --rounds 12 --rung 0,10
-ladder ladder-one -m "$model" --concurrency 1 --requests 8
+ladder ladder-one -m "$model" --concurrency 1 --requests 8 --rung 0,4,9,10
 ladder ladder-separate -m "$model" --front-core 0 --decode-cores 1 --rung 0,4,9 --requests 16
 ladder ladder-separate-builtin --front-core 0 --decode-cores 1 --rung 0,4,9 --concurrency 32 --requests 320
 ladder ladder-builtin-32 --concurrency 32 --requests 320 --rounds 12 --rung 0,4,10
@@ -115,7 +115,7 @@ study cache-builtin perf/cache.py --streams 32 --prompts 400 --json "$out/cache-
 study ragged perf/cache.py --model "$model" --streams 32 --prompts 32 --input-len 765 --range-ratio 0.96 --ctx-size 51200 \
 	--rounds 3 --json "$out/ragged.json"
 study memory perf/memory.py --model "$model" --json "$out/memory.json"
-study scrape perf/scrape.py --model "$model" --json "$out/scrape.json"
+study scrape perf/scrape.py --model "$model" --rounds 4 --json "$out/scrape.json"
 
 scenario() { # STUDY FLAGS...
 	scenario=$1
@@ -134,8 +134,8 @@ scenario turns
 study client "$corelane" bench serve --base-url "${url:-}" --request-rate 10 --num-prompts 300 --random-output-len 50 \
 	--ignore-eos --no-progress --save-result --result-filename "$out/client.json"
 stop_server
-study overload perf/overload.py --model "$model" --json "$out/overload.json"
-study hostile perf/hostile.py --model "$model" --json "$out/hostile.json"
+study overload perf/overload.py --model "$model" --seconds 150 --json "$out/overload.json"
+study hostile perf/hostile.py --model "$model" --rounds 3 --json "$out/hostile.json"
 study criterion perf/criterion.py --json "$out/criterion.json"
 study products cargo bench --quiet --bench kernels
 study attentions cargo bench --quiet --bench attention
