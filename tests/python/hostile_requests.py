@@ -1,7 +1,7 @@
-"""Requests that ask for trouble, and a client that sends them whatever the server does.
+"""Malicious requests, and a client that sends them whatever the server does.
 
-`test_hostile.py` holds that each is refused, `perf/hostile.py` measures what they cost
-others.
+`test_hostile.py` checks that each is refused. `perf/hostile.py` measures what they cost
+other clients.
 """
 
 import json
