@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::BoolishValueParser;
 use corelane::config::ServeConfig;
 use corelane::kernels::Choice;
 use corelane::model::load::Source;
@@ -15,26 +14,19 @@ use corelane::types::{CacheLayout, CacheType, FlashAttention};
 #[derive(Debug, Args)]
 pub struct EngineArgs {
     /// GGUF file of the model [default: the small model inside the binary]
-    #[arg(short, long, env = "CORELANE_MODEL", value_name = "FILE", help_heading = "Model")]
+    #[arg(short, long, value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
     /// Kernels for products with the weights: auto (corelane's kernels for the best instruction set
     /// of this processor, and llama.cpp's for weight types without one), llama (always
     /// llama.cpp's), or corelane's for one instruction set: avx512-vnni, avx-vnni, avx2
-    #[arg(
-        long,
-        env = "CORELANE_KERNELS",
-        value_name = "WHICH",
-        default_value = "auto",
-        help_heading = "Model"
-    )]
+    #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Model")]
     kernels: Choice,
 
     /// Most tokens in one step; never more than the larger of --ubatch-size and twice --parallel
     #[arg(
         short,
         long,
-        env = "CORELANE_BATCH_SIZE",
         value_name = "N",
         default_value_t = ServeConfig::default().batch_rows,
         help_heading = "Scheduling"
@@ -43,7 +35,6 @@ pub struct EngineArgs {
     /// Most tokens that llama.cpp computes at once (also -ub)
     #[arg(
         long,
-        env = "CORELANE_UBATCH_SIZE",
         value_name = "N",
         default_value_t = ServeConfig::default().ubatch_rows,
         help_heading = "Scheduling"
@@ -51,74 +42,38 @@ pub struct EngineArgs {
     ubatch_size: usize,
     /// Longest time between two tokens of a stream while a prompt is computed, kept in 99 of 100
     /// steps; 0 chooses twice the time without a prompt, but at least 60 ms
-    #[arg(
-        long,
-        env = "CORELANE_ITL_TARGET_MS",
-        value_name = "MS",
-        default_value_t = 0,
-        help_heading = "Scheduling"
-    )]
+    #[arg(long, value_name = "MS", default_value_t = 0, help_heading = "Scheduling")]
     itl_target_ms: u32,
     /// Type of the cached keys: f32, f16, q8_0 or q4_0 (also -ctk)
-    #[arg(
-        long,
-        env = "CORELANE_CACHE_TYPE_K",
-        value_name = "TYPE",
-        default_value = "f16",
-        help_heading = "KV cache"
-    )]
+    #[arg(long, value_name = "TYPE", default_value = "f16", help_heading = "KV cache")]
     cache_type_k: CacheType,
     /// Type of the cached values: f32, f16, q8_0 or q4_0 (also -ctv)
-    #[arg(
-        long,
-        env = "CORELANE_CACHE_TYPE_V",
-        value_name = "TYPE",
-        default_value = "f16",
-        help_heading = "KV cache"
-    )]
+    #[arg(long, value_name = "TYPE", default_value = "f16", help_heading = "KV cache")]
     cache_type_v: CacheType,
     /// Flash attention: auto (on if the model allows it), on, off, or llama (on, with llama.cpp's
     /// kernel instead of corelane's, for comparison) (also -fa)
-    #[arg(
-        long,
-        env = "CORELANE_FLASH_ATTN",
-        value_name = "WHEN",
-        default_value = "auto",
-        help_heading = "KV cache"
-    )]
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "KV cache")]
     flash_attn: FlashAttention,
     /// One KV cache for all requests: the default, except for recurrent models (also -kvu)
     #[arg(long, overrides_with = "no_kv_unified", help_heading = "KV cache")]
     kv_unified: bool,
     /// A KV cache for each request, with an equal share of --ctx-size; shared prefixes are copied,
     /// and prompts beside streams need a second pass over the weights (also -no-kvu)
-    #[arg(
-        long,
-        env = "CORELANE_NO_KV_UNIFIED",
-        value_parser = BoolishValueParser::new(),
-        help_heading = "KV cache"
-    )]
+    #[arg(long, help_heading = "KV cache")]
     no_kv_unified: bool,
     /// Compute threads, one per decode core [default: all decode cores]
-    #[arg(short, long, env = "CORELANE_THREADS", value_name = "N", help_heading = "Lanes")]
+    #[arg(short, long, value_name = "N", help_heading = "Lanes")]
     threads: Option<usize>,
     /// Core of the front lane, which runs HTTP and scheduling [default: the first]
-    #[arg(long, env = "CORELANE_FRONT_CORE", value_name = "CORE", help_heading = "Lanes")]
+    #[arg(long, value_name = "CORE", help_heading = "Lanes")]
     front_core: Option<usize>,
     /// Cores of the decode lane, such as 1-3,6 [default: all but the front core; with fewer than
     /// four cores, all]
-    #[arg(
-        long,
-        env = "CORELANE_DECODE_CORES",
-        value_name = "CORES",
-        value_parser = parse_cores,
-        help_heading = "Lanes"
-    )]
+    #[arg(long, value_name = "CORES", value_parser = parse_cores, help_heading = "Lanes")]
     decode_cores: Option<Cores>,
     /// Seconds after which a step of the model is aborted and tried once more
     #[arg(
         long,
-        env = "CORELANE_STEP_TIMEOUT_S",
         value_name = "S",
         default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(1..=86_400),
@@ -128,7 +83,6 @@ pub struct EngineArgs {
     /// How long idle compute threads poll for work, from 0 (sleep) to 100
     #[arg(
         long,
-        env = "CORELANE_POLL",
         value_name = "LEVEL",
         default_value_t = ServeConfig::default().poll,
         help_heading = "Lanes"

@@ -10,8 +10,11 @@ mod serve;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::builder::BoolishValueParser;
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use serve::ServeArgs;
+
+use self::engine::EngineArgs;
 
 /// A lock-free, thread-per-core HTTP server for GGUF models.
 #[derive(Debug, Parser)]
@@ -37,7 +40,7 @@ pub enum Command {
 /// A sentence, when the configuration file cannot be used.
 pub fn parse() -> Result<Cli, String> {
     let args: Vec<OsString> = expand_short_names(std::env::args_os());
-    let mut command = Cli::command();
+    let mut command = with_variables(Cli::command());
     let file = config_file_of(&args);
     if let Some(path) = &file {
         command = with_defaults_from(command, path)?;
@@ -64,6 +67,29 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
         _ => arg,
     };
     args.map(expand).collect()
+}
+
+/// Gives each flag of `serve` an environment variable: `CORELANE_CTX_SIZE` for `--ctx-size`. The
+/// ladder shares those of the engine.
+fn with_variables(command: clap::Command) -> clap::Command {
+    let with_variable = |arg: Arg| {
+        let name = format!("CORELANE_{}", arg.get_id().as_str().to_uppercase());
+        match (arg.get_id().as_str(), arg.get_action()) {
+            ("kv_unified", _) => arg, // undoes --no-kv-unified, which has a variable
+            (_, ArgAction::SetTrue) => arg.env(name).value_parser(BoolishValueParser::new()),
+            _ => arg.env(name),
+        }
+    };
+    let engine = EngineArgs::augment_args(clap::Command::new("engine"));
+    let is_shared = |arg: &Arg| engine.get_arguments().any(|other| other.get_id() == arg.get_id());
+    command.mut_subcommand("serve", |serve| serve.mut_args(with_variable)).mut_subcommand(
+        "bench",
+        |bench| {
+            bench.mut_subcommand("ladder", |ladder| {
+                ladder.mut_args(|arg| if is_shared(&arg) { with_variable(arg) } else { arg })
+            })
+        },
+    )
 }
 
 /// Finds `--config`, which is needed before the other flags can be parsed.

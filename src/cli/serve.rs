@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::BoolishValueParser;
 use corelane::config::{ApiKey, ServeConfig};
 use corelane::limits::{PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::types::Pooling;
@@ -26,45 +25,37 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Name of the model as clients see it [default: the model's own]
-    #[arg(short, long, env = "CORELANE_ALIAS", value_name = "NAME", help_heading = "Model")]
+    #[arg(short, long, value_name = "NAME", help_heading = "Model")]
     alias: Option<String>,
 
     /// Serve embeddings, too, and pool the vectors of a text's tokens by mean, cls or last
     /// [default: from the model's metadata; most chat models set none]
-    #[arg(long, env = "CORELANE_POOLING", value_name = "HOW", help_heading = "Model")]
+    #[arg(long, value_name = "HOW", help_heading = "Model")]
     pooling: Option<Pooling>,
     /// Chat template in Jinja [default: the model's own]
     #[arg(
         long,
-        env = "CORELANE_CHAT_TEMPLATE",
         value_name = "JINJA",
         conflicts_with = "chat_template_file",
         help_heading = "Model"
     )]
     chat_template: Option<String>,
     /// File with a chat template in Jinja
-    #[arg(long, env = "CORELANE_CHAT_TEMPLATE_FILE", value_name = "FILE", help_heading = "Model")]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
     chat_template_file: Option<PathBuf>,
 
     /// Address to listen on
-    #[arg(long, env = "CORELANE_HOST", default_value = "127.0.0.1", help_heading = "HTTP")]
+    #[arg(long, default_value = "127.0.0.1", help_heading = "HTTP")]
     host: String,
     /// Port to listen on; 0 takes any free one
-    #[arg(long, env = "CORELANE_PORT", default_value_t = 8080, help_heading = "HTTP")]
+    #[arg(long, default_value_t = 8080, help_heading = "HTTP")]
     port: u16,
     /// Address and port of /metrics, /health and /ready; none turns them off
-    #[arg(
-        long,
-        env = "CORELANE_OPS_ADDR",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:9090",
-        help_heading = "HTTP"
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", help_heading = "HTTP")]
     ops_addr: String,
     /// API key that clients must send; separate several keys with commas [default: no key]
     #[arg(
         long,
-        env = "CORELANE_API_KEY",
         value_name = "KEY",
         value_delimiter = ',',
         hide_env_values = true,
@@ -72,13 +63,12 @@ pub struct ServeArgs {
     )]
     api_key: Vec<String>,
     /// File with API keys, one per line
-    #[arg(long, env = "CORELANE_API_KEY_FILE", value_name = "FILE", help_heading = "HTTP")]
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
     api_key_file: Option<PathBuf>,
     /// API key with a name for the logs, a share of the server relative to other keys [1], and the
     /// lowest priority number its requests may ask for [0]; repeat the flag for more keys
     #[arg(
         long,
-        env = "CORELANE_KEY",
         value_name = "NAME:SECRET[:WEIGHT[:PRIORITY]]",
         value_delimiter = ',',
         hide_env_values = true,
@@ -86,30 +76,16 @@ pub struct ServeArgs {
     )]
     key: Vec<ApiKey>,
     /// Seconds that running requests may take to finish after SIGTERM
-    #[arg(
-        long,
-        env = "CORELANE_DRAIN_SECONDS",
-        value_name = "S",
-        default_value_t = 30,
-        help_heading = "HTTP"
-    )]
+    #[arg(long, value_name = "S", default_value_t = 30, help_heading = "HTTP")]
     drain_seconds: u32,
 
     /// Tokens in the KV cache, shared by all running requests; 0 chooses 2048 per request, or fewer
     /// if the model or the memory limits it
-    #[arg(
-        short,
-        long,
-        env = "CORELANE_CTX_SIZE",
-        value_name = "N",
-        default_value_t = 0,
-        help_heading = "Scheduling"
-    )]
+    #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "Scheduling")]
     ctx_size: u32,
     /// Requests that run at once; the others wait in a queue (also -np)
     #[arg(
         long,
-        env = "CORELANE_PARALLEL",
         value_name = "N",
         default_value_t = ServeConfig::default().parallel,
         help_heading = "Scheduling"
@@ -117,39 +93,16 @@ pub struct ServeArgs {
     parallel: usize,
 
     /// Most requests in the queue; further requests get status 429
-    #[arg(
-        long,
-        env = "CORELANE_QUEUE_REQUESTS",
-        value_name = "N",
-        default_value_t = QUEUE_SEQUENCES,
-        help_heading = "Scheduling"
-    )]
+    #[arg(long, value_name = "N", default_value_t = QUEUE_SEQUENCES, help_heading = "Scheduling")]
     queue_requests: usize,
     /// Most prompt tokens in the queue; further requests get status 429
-    #[arg(
-        long,
-        env = "CORELANE_QUEUE_TOKENS",
-        value_name = "N",
-        default_value_t = QUEUE_TOKENS,
-        help_heading = "Scheduling"
-    )]
+    #[arg(long, value_name = "N", default_value_t = QUEUE_TOKENS, help_heading = "Scheduling")]
     queue_tokens: usize,
     /// Longest time of a request in seconds, whatever its timeout_ms; 0 sets no limit
-    #[arg(
-        long,
-        env = "CORELANE_REQUEST_TIMEOUT_S",
-        value_name = "S",
-        default_value_t = 0,
-        help_heading = "Scheduling"
-    )]
+    #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Scheduling")]
     request_timeout_s: u32,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
-    #[arg(
-        long,
-        env = "CORELANE_NO_CACHE_PROMPT",
-        value_parser = BoolishValueParser::new(),
-        help_heading = "KV cache"
-    )]
+    #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
 
     /// Tokens to generate if a request sets no maximum; -1 uses the default of the API
@@ -157,7 +110,6 @@ pub struct ServeArgs {
         short = 'n',
         long,
         visible_alias = "predict",
-        env = "CORELANE_N_PREDICT",
         value_name = "N",
         default_value_t = -1,
         allow_negative_numbers = true,
@@ -168,7 +120,6 @@ pub struct ServeArgs {
     #[arg(
         short,
         long,
-        env = "CORELANE_SEED",
         value_name = "N",
         default_value_t = -1,
         allow_negative_numbers = true,
@@ -177,13 +128,13 @@ pub struct ServeArgs {
     seed: i64,
 
     /// Configuration file in TOML; flags and environment variables override it
-    #[arg(long, env = "CORELANE_CONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Log level: error, warn, info, debug or trace; per module: llama.cpp=debug
-    #[arg(long, env = "CORELANE_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// Log as JSON, one line per event
-    #[arg(long, env = "CORELANE_LOG_JSON", value_parser = BoolishValueParser::new())]
+    #[arg(long)]
     pub log_json: bool,
 }
 
