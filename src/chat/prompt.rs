@@ -42,7 +42,7 @@ pub enum ChatError {
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// The template has no tools.
-    #[error("this model's chat template has no tools")]
+    #[error("this model's chat template has no tools; leave tools out, or serve another template")]
     NoTools,
     /// A call would look like any other answer.
     #[error(

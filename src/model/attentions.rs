@@ -1,13 +1,12 @@
 //! Computes one attention through ggml, with corelane's kernels or ggml's. Used to check our
 //! kernels before they are trusted, to test them and to measure them.
 
-use std::ffi::c_void;
 use std::ptr;
 use std::rc::Rc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::ggml::{Pool, new_context, quantise};
+use super::ggml::{Graph, Pool, new_context, quantise, set};
 use crate::kernels::{InstructionSet, ggml};
 
 /// The sizes and options of an attention.
@@ -56,16 +55,7 @@ pub struct AttentionInput {
 }
 
 /// An attention that can be computed any number of times.
-pub struct AttentionGraph {
-    context: *mut sys::ggml_context,
-    buffer: sys::ggml_backend_buffer_t,
-    backend: sys::ggml_backend_t,
-    /// The backend uses its threads.
-    _pool: Rc<Pool>,
-    graph: *mut sys::ggml_cgraph,
-    /// The output of the last layer.
-    output: *mut sys::ggml_tensor,
-}
+pub struct AttentionGraph(Graph);
 
 /// Most layers in one graph.
 pub const LAYERS_MAX: usize = 256;
@@ -115,59 +105,32 @@ impl AttentionGraph {
             }
             let buffer_type = sys::ggml_backend_cpu_buffer_type();
             let buffer = sys::ggml_backend_alloc_ctx_tensors_from_buft(context, buffer_type);
-            let backend = sys::ggml_backend_cpu_init();
-            assert!(!buffer.is_null() && !backend.is_null(), "memory for an attention");
-            pool.give_to(backend);
-            let set = |tensor: *mut sys::ggml_tensor, from: *const c_void, bytes: usize| {
-                assert_eq!(bytes, sys::ggml_nbytes(tensor), "bytes of a tensor");
-                sys::ggml_backend_tensor_set(tensor, from, 0, bytes);
-            };
-            let floats =
-                |tensor, from: &[f32]| set(tensor, from.as_ptr().cast(), size_of_val(from));
-            floats(queries, &input.queries);
-            set(of_mask, mask.as_ptr().cast(), size_of_val(mask.as_slice()));
+            let graph = Graph::new(vec![context], vec![buffer], graph, output, pool);
+            set(queries, &input.queries);
+            set(of_mask, &mask);
             if !input.sinks.is_empty() {
-                floats(sinks, &input.sinks);
+                set(sinks, &input.sinks);
             }
             let keys = quantise(s.cached[0], s.key_numbers, &input.keys);
             let values = quantise(s.cached[1], s.value_numbers, &input.values);
             for (of_keys, of_values) in cached {
-                set(of_keys, keys.as_ptr().cast(), keys.len());
-                set(of_values, values.as_ptr().cast(), values.len());
+                set(of_keys, &keys);
+                set(of_values, &values);
             }
-            Self { context, buffer, backend, _pool: pool.clone(), graph, output }
+            Self(graph)
         }
     }
 
     /// Computes all layers, with our kernels for an instruction set or with ggml's.
     pub fn run(&mut self, ours: Option<InstructionSet>) {
         ggml::use_attention(ours);
-        // SAFETY: the graph and its tensors have memory.
-        let status = unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) };
+        self.0.run();
         ggml::use_attention(None);
-        assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
     }
 
     /// The output of the last run: `[streams, rows, heads, value_numbers]`.
     pub fn output(&self) -> Vec<f32> {
-        // SAFETY: the tensor has memory, and exactly as many bytes as are read.
-        unsafe {
-            let bytes = sys::ggml_nbytes(self.output);
-            let mut output = vec![0.0; bytes / size_of::<f32>()];
-            sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
-            output
-        }
-    }
-}
-
-impl Drop for AttentionGraph {
-    fn drop(&mut self) {
-        // SAFETY: both were made in `new` and are freed once, users first.
-        unsafe {
-            sys::ggml_backend_free(self.backend);
-            sys::ggml_backend_buffer_free(self.buffer);
-            sys::ggml_free(self.context);
-        }
+        self.0.output()
     }
 }
 

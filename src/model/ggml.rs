@@ -36,21 +36,89 @@ impl Pool {
     }
 }
 
-impl Pool {
-    /// Makes a backend of ggml use these threads. The backend keeps a pointer to the pool.
-    pub(super) unsafe fn give_to(&self, backend: sys::ggml_backend_t) {
-        // SAFETY: the caller's backend is alive, and is freed before the pool.
-        unsafe {
-            sys::ggml_backend_cpu_set_threadpool(backend, self.threadpool);
-            sys::ggml_backend_cpu_set_n_threads(backend, self.threads);
-        }
-    }
-}
-
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: made in `new`; every backend that used it also kept it alive.
         unsafe { sys::ggml_threadpool_free(self.threadpool) };
+    }
+}
+
+/// A graph that can be computed any number of times, with everything that it needs.
+pub(super) struct Graph {
+    /// The descriptions of the tensors.
+    contexts: Vec<*mut sys::ggml_context>,
+    /// The tensors' data.
+    buffers: Vec<sys::ggml_backend_buffer_t>,
+    backend: sys::ggml_backend_t,
+    /// The backend uses its threads.
+    _pool: Rc<Pool>,
+    graph: *mut sys::ggml_cgraph,
+    output: *mut sys::ggml_tensor,
+}
+
+impl Graph {
+    /// A graph in one of `contexts`, which have their data in `buffers`.
+    ///
+    /// # Safety
+    /// All pointers are ggml's and alive; the result owns the contexts and buffers.
+    pub unsafe fn new(
+        contexts: Vec<*mut sys::ggml_context>,
+        buffers: Vec<sys::ggml_backend_buffer_t>,
+        graph: *mut sys::ggml_cgraph,
+        output: *mut sys::ggml_tensor,
+        pool: &Rc<Pool>,
+    ) -> Self {
+        assert!(buffers.iter().all(|buffer| !buffer.is_null()), "memory for the tensors");
+        // SAFETY: the backend is checked, and freed before the pool.
+        let backend = unsafe {
+            let backend = sys::ggml_backend_cpu_init();
+            assert!(!backend.is_null(), "memory for a backend");
+            sys::ggml_backend_cpu_set_threadpool(backend, pool.threadpool);
+            sys::ggml_backend_cpu_set_n_threads(backend, pool.threads);
+            backend
+        };
+        Self { contexts, buffers, backend, _pool: pool.clone(), graph, output }
+    }
+
+    /// Computes the graph.
+    pub fn run(&mut self) {
+        // SAFETY: the graph and its tensors have memory.
+        let status = unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) };
+        assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
+    }
+
+    /// The output of the last run.
+    pub fn output(&self) -> Vec<f32> {
+        // SAFETY: the tensor has memory, and exactly as many bytes as are read.
+        unsafe {
+            let bytes = sys::ggml_nbytes(self.output);
+            let mut output = vec![0.0; bytes / size_of::<f32>()];
+            sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
+            output
+        }
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: owned by this graph and freed once, users first.
+        unsafe {
+            sys::ggml_backend_free(self.backend);
+            self.buffers.iter().for_each(|buffer| sys::ggml_backend_buffer_free(*buffer));
+            self.contexts.iter().for_each(|context| sys::ggml_free(*context));
+        }
+    }
+}
+
+/// Sets the data of a tensor.
+///
+/// # Safety
+/// `tensor` is alive and has memory.
+pub(super) unsafe fn set<T>(tensor: *mut sys::ggml_tensor, from: &[T]) {
+    // SAFETY: exactly the tensor's bytes are written.
+    unsafe {
+        assert_eq!(size_of_val(from), sys::ggml_nbytes(tensor), "bytes of a tensor");
+        sys::ggml_backend_tensor_set(tensor, from.as_ptr().cast(), 0, size_of_val(from));
     }
 }
 

@@ -6,22 +6,15 @@ use std::rc::Rc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::ggml::{Pool, new_context, quantise};
+use super::ggml::{Graph, Pool, new_context, quantise, set};
 use crate::kernels::{InstructionSet, ggml};
 
 /// A product of weights and rows of activations that can be computed any number of times. A run
 /// multiplies by one or by several copies of the weights. Several copies come from memory rather
 /// than from the cache, as in a step of a model.
 pub struct ProductGraph {
-    contexts: [*mut sys::ggml_context; 2],
-    buffers: [sys::ggml_backend_buffer_t; 2],
-    backend: sys::ggml_backend_t,
-    /// The backend uses its threads.
-    _pool: Rc<Pool>,
-    graph: *mut sys::ggml_cgraph,
+    graph: Graph,
     input: *mut sys::ggml_tensor,
-    /// The output of the last copy.
-    output: *mut sys::ggml_tensor,
 }
 
 /// The sizes of a product.
@@ -75,58 +68,27 @@ impl ProductGraph {
             });
             let plain = sys::ggml_backend_cpu_buffer_type();
             let rest = sys::ggml_backend_alloc_ctx_tensors_from_buft(contexts[1], plain);
-            let backend = sys::ggml_backend_cpu_init();
-            assert!(!weights_buffer.is_null() && !rest.is_null(), "memory for a product");
-            assert!(!backend.is_null(), "ggml's own backend");
-            pool.give_to(backend);
-            for matrix in &matrices {
-                assert_eq!(weights.len(), sys::ggml_nbytes(*matrix), "bytes of the weights");
-                let from = weights.as_ptr().cast();
-                sys::ggml_backend_tensor_set(*matrix, from, 0, weights.len());
-            }
-            let buffers = [weights_buffer, rest];
-            let _pool = pool.clone();
-            Self { contexts, buffers, backend, _pool, graph, input, output }
+            let buffers = vec![weights_buffer, rest];
+            let graph = Graph::new(contexts.to_vec(), buffers, graph, output, pool);
+            matrices.iter().for_each(|matrix| set(*matrix, weights));
+            Self { graph, input }
         }
     }
 
     /// Sets the activations, row by row.
     pub fn set_input(&mut self, input: &[f32]) {
-        // SAFETY: the tensor has memory, and exactly as many bytes as are written.
-        unsafe {
-            let bytes = size_of_val(input);
-            assert_eq!(bytes, sys::ggml_nbytes(self.input), "bytes of the activations");
-            sys::ggml_backend_tensor_set(self.input, input.as_ptr().cast(), 0, bytes);
-        }
+        // SAFETY: the tensor belongs to the graph, and has memory.
+        unsafe { set(self.input, input) };
     }
 
     /// Computes the product.
     pub fn run(&mut self) {
-        // SAFETY: the graph and its tensors have memory.
-        let status = unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) };
-        assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
+        self.graph.run();
     }
 
     /// The output of the last run: for each row of activations, one number per row of weights.
     pub fn output(&self) -> Vec<f32> {
-        // SAFETY: the tensor has memory, and exactly as many bytes as are read.
-        unsafe {
-            let bytes = sys::ggml_nbytes(self.output);
-            let mut output = vec![0.0; bytes / size_of::<f32>()];
-            sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
-            output
-        }
-    }
-}
-
-impl Drop for ProductGraph {
-    fn drop(&mut self) {
-        // SAFETY: made in `new` and freed once, users first.
-        unsafe {
-            sys::ggml_backend_free(self.backend);
-            self.buffers.iter().for_each(|buffer| sys::ggml_backend_buffer_free(*buffer));
-            self.contexts.iter().for_each(|context| sys::ggml_free(*context));
-        }
+        self.graph.output()
     }
 }
 

@@ -78,7 +78,9 @@ impl Vocab {
             }
         }
         let known = |token: LlamaToken| (token.0 >= 0).then_some(token.0);
-        let (bos, eos) = (known(vocab.bos()), known(vocab.eos()));
+        // Without one in the file, llama.cpp names an ordinary token.
+        let control = |token| known(token).filter(|_| vocab.is_control(token));
+        let (bos, eos) = (control(vocab.bos()), control(vocab.eos()));
         let gap = (known(vocab.fim_pre()), known(vocab.fim_suf()), known(vocab.fim_mid()));
         let fill_in = match gap {
             (Some(prefix), Some(suffix), Some(middle)) => Some(FillIn { prefix, suffix, middle }),
