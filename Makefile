@@ -39,7 +39,7 @@ e2e: setup-test
 	$(CARGO) test --release --no-run
 	test -x target/venv/bin/python || python3 -m venv target/venv
 	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
-	target/venv/bin/python -m pytest -q -n 2 --dist loadfile tests/python
+	target/venv/bin/python -m pytest -q tests/python
 
 clean:
 	$(CARGO) clean
