@@ -10,7 +10,7 @@ import pytest
 SUMMARY = pathlib.Path(__file__).parents[2] / "perf" / "summary.py"
 LADDER = {"model": "m", "requests": 1, "concurrency": 1, "prompt_tokens": 1, "gen_tokens": 1}
 LADDER |= {"front_core": 0, "decode_cores": [0, 1]}
-RUNG_10 = "1. Rung 10 by accounting: what it leaves to the model, of what rung 0 does"
+RUNG_10 = "1. Rung 10 at least 0.99 of rung 0, by accounting"
 RUN = {"name": "rung", "wall_s": 100, "tokens_per_s": 100, "steps": 100, "model_share": 1, "client_cpu_s": None}
 
 
@@ -37,7 +37,7 @@ def test_a_client_is_charged_where_it_runs(tmp_path):
     client = run(10, {"client": 30}, client_cpu_s=60)
     found = targets_of(tmp_path, [run(0), run(8, {"client": 20}), run(9, {"client": 60}), client])
     # Rung 9 leaves 40 of 80, rung 10 as much as rung 9, which is 40 of 100.
-    assert found["1. The same by accounting"] == ["rung 9: 0.500 (0.500 to 0.500)", "missed by 0.495 (rung 9)"]
+    assert found["1. No rung under 0.995 of the one before, by accounting"] == ["rung 9: 0.500 (0.500 to 0.500)", "missed by 0.495 (rung 9)"]
     assert found[RUNG_10] == ["0.400 (0.400 to 0.400)", "missed by 0.590"]
 
 
@@ -95,7 +95,7 @@ def test_each_rung_has_a_verdict_the_missed_ones_first(tmp_path):
 )
 def test_scrapes_may_change_the_time_between_tokens_neither_way(tmp_path, spread, verdict):
     found = rows(tmp_path, scrape={"ratio": dict(zip(("min", "median", "max"), spread))})
-    assert found["100 scrapes a second change the ITL p99 of 8 streams by under 2 %"][1] == verdict
+    assert found["100 scrapes per second change the ITL p99 of 8 streams by under 2 %"][1] == verdict
 
 
 def test_what_another_server_does_better_is_missed(tmp_path):
@@ -117,6 +117,6 @@ def test_what_another_server_does_better_is_missed(tmp_path):
 def test_what_was_taken_once_is_met_or_missed(tmp_path):
     growth = {"first_mib": 10, "second_mib": 12}
     found = rows(tmp_path, memory={"overhead": {"overhead_mib": 125}, "growth": growth})
-    assert found["6. Memory beside weights and KV cache under 150 MiB"] == ["125.00 MiB", "met"]
+    assert found["6. Memory beyond weights and KV cache under 150 MiB"] == ["125.00 MiB", "met"]
     assert found["6. No growth over 10,000 requests (under 1 MiB)"] == ["2.00 MiB", "missed by 1.00 MiB"]
     assert found["1. Rung 10 at least 0.99 of rung 0, large model"] == ["not taken", ""]
