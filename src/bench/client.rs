@@ -51,7 +51,7 @@ impl Client {
     pub fn new(address: &str, api_key: Option<&str>, timeout: Duration) -> Result<Self, String> {
         let addresses: Vec<SocketAddr> = address
             .to_socket_addrs()
-            .map_err(|error| format!("{address:?} is no address of a server: {error}"))?
+            .map_err(|error| format!("{address:?} is not the address of a server: {error}"))?
             .collect();
         let host = HeaderValue::from_str(address)
             .map_err(|_| format!("{address:?} does not fit into a Host header"))?;

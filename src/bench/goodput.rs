@@ -32,7 +32,7 @@ impl FromStr for Limit {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no limit; one is ttft, tpot or e2el, a colon and milliseconds: ttft:200"
+                "{text:?} is not a limit; a limit is ttft, tpot or e2el, a colon and milliseconds: ttft:200"
             )
         };
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;

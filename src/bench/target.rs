@@ -57,7 +57,7 @@ impl Target {
         let port = match uri.port_u16() {
             Some(port) => port,
             None if authority.as_str() == authority.host() => HTTP_PORT,
-            None => return Err(wrong("its port is no number from 0 to 65535")),
+            None => return Err(wrong("its port is not a number from 0 to 65535")),
         };
         Ok(Self {
             url: url.to_owned(),

@@ -220,7 +220,7 @@ fn slice(value: &Value, args: &[Value]) -> Result<Value, Error> {
             })
         }
         (ValueKind::Undefined, _) => {
-            Err(Error::new(ErrorKind::UndefinedError, "what is undefined has no slices"))
+            Err(Error::new(ErrorKind::UndefinedError, "an undefined value has no slices"))
         }
         _ => Ok(Value::UNDEFINED),
     }

@@ -35,10 +35,10 @@ Examples:
 Then:
   corelane serve -m qwen3.gguf
 
-It has the tensors, types and vocabulary size of the real model, and takes as long for a
-token. What it says means nothing: let requests set ignore_eos, and count tokens. The same
-command makes the same file, byte for byte, from no download. While it is made it needs
-disk for the weights in 16 bits, too (1.2 GB for qwen3-0.6b).";
+The file has the tensors, types and vocabulary size of the real model, and a token takes the
+same time. The text is meaningless, so let requests set ignore_eos. Equal commands make equal
+files, without a download. Making the file also needs disk space for the weights in 16 bits
+(1.2 GB for qwen3-0.6b).";
 
 #[derive(Debug, Args)]
 #[command(after_help = SYNTH_EXAMPLES)]

@@ -138,7 +138,7 @@ impl Compiler {
         // Keep the first mask, so that no sequence computes it again. This also finds grammars that
         // allow nothing.
         start.compute_mask().map_err(|error| {
-            refused(&format!("there is no way to begin under the constraint: {error}"))
+            refused(&format!("no text satisfies the constraint: {error}"))
         })?;
         let took = cpu_time().saturating_sub(began);
         if took > CONSTRAINT_COMPILE_TIME_MAX {

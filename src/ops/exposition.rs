@@ -66,30 +66,30 @@ impl Page<'_> {
         let usage = kv_tokens_in_use(metrics) as f64 / capacity;
         self.gauge(
             "vllm:num_requests_running",
-            "Requests that hold a slot and run in every step.",
+            "Requests in a slot.",
             model,
             front.running.get(),
         )?;
         self.gauge(
             "vllm:num_requests_waiting",
-            "Requests that wait for a slot.",
+            "Requests waiting for a slot.",
             model,
             front.waiting.get(),
         )?;
         self.gauge(
             "vllm:kv_cache_usage_perc",
-            "Share of the KV cache that holds tokens, from 0 to 1.",
+            "Fraction of the KV cache in use, from 0 to 1.",
             model,
             usage,
         )?;
         self.counters(
             "vllm:prompt_tokens",
-            "Prompt tokens of requests whose prompts were computed.",
+            "Prompt tokens of the requests whose prompts were computed.",
             [(*model, front.prompt_tokens.get())].into_iter(),
         )?;
         self.counters(
             "vllm:generation_tokens",
-            "Tokens generated, end-of-generation tokens included.",
+            "Generated tokens, including end-of-generation tokens.",
             [(*model, front.generation_tokens.get())].into_iter(),
         )?;
         let prompts = front.cached_tokens.get() + front.prefilled_tokens.get();
@@ -100,7 +100,7 @@ impl Page<'_> {
         )?;
         self.counters(
             "vllm:prefix_cache_hits",
-            "Prompt tokens that the KV cache had.",
+            "Prompt tokens found in the KV cache.",
             [(*model, front.cached_tokens.get())].into_iter(),
         )?;
         self.counters(
@@ -116,37 +116,37 @@ impl Page<'_> {
         ];
         self.counters(
             "vllm:request_success",
-            "Requests that ended: by themselves, at their length, or because the client left.",
+            "Requests that ended, by reason.",
             ends.iter()
                 .map(|(why, count)| ([model[0], model[1], ("finished_reason", *why)], count.get())),
         )?;
         self.histogram(
             "vllm:time_to_first_token_seconds",
-            "From the head of the HTTP request to the first token.",
+            "Time from the head of the HTTP request to the first token.",
             model,
             (&front.ttft_us, MICROS),
         )?;
         self.histogram(
             "vllm:inter_token_latency_seconds",
-            "Between two tokens of a request.",
+            "Time between two tokens of a request.",
             model,
             (&front.itl_us, MICROS),
         )?;
         self.histogram(
             "vllm:e2e_request_latency_seconds",
-            "From the head of the HTTP request to the last token, of requests that came to an end.",
+            "Time from the head of the HTTP request to the last token, of finished requests.",
             model,
             (&front.e2el_us, MICROS),
         )?;
         self.histogram(
             "vllm:request_queue_time_seconds",
-            "From admission to a slot.",
+            "Time from admission to a slot.",
             model,
             (&front.queue_us, MICROS),
         )?;
         self.histogram(
             "vllm:request_prefill_time_seconds",
-            "From a slot to the end of the prompt.",
+            "Time from a slot to the end of the prompt.",
             model,
             (&front.prefill_us, MICROS),
         )
@@ -156,7 +156,7 @@ impl Page<'_> {
         let ready = metrics.front.state() == State::Ready;
         self.gauge(
             "corelane_build_info",
-            "Always 1; the labels tell the version, and the kernels once a model is loaded.",
+            "Always 1. Labels: the version and, once a model is loaded, its kernels.",
             &[
                 ("version", env!("CARGO_PKG_VERSION")),
                 ("kernels", metrics.kernels().unwrap_or_default()),
@@ -164,12 +164,12 @@ impl Page<'_> {
             1_u64,
         )?;
         let uptime = metrics.clock.now().0 as f64 / MICROS;
-        self.gauge("corelane_uptime_seconds", "Since the start of the server.", &[], uptime)?;
-        self.gauge("corelane_ready", "1 when requests are served.", &[], u64::from(ready))?;
+        self.gauge("corelane_uptime_seconds", "Time since the server started.", &[], uptime)?;
+        self.gauge("corelane_ready", "1 if the server accepts requests.", &[], u64::from(ready))?;
         if let Some(lost) = metrics.log_lines_lost() {
             self.counter(
                 "corelane_log_lines_lost",
-                "Log lines dropped because the log was not written fast enough.",
+                "Log lines lost because the log was written too slowly.",
                 lost,
             )?;
         }
@@ -177,14 +177,14 @@ impl Page<'_> {
     }
 
     fn front(&mut self, front: &FrontMetrics) -> fmt::Result {
-        self.gauge("corelane_connections", "Open connections.", &[], front.connections.get())?;
+        self.gauge("corelane_connections", "Open client connections.", &[], front.connections.get())?;
         self.counter(
             "corelane_connections_dropped",
-            "Connections closed unanswered, because too many were open.",
+            "Connections closed without an answer because too many were open.",
             front.connections_dropped.get(),
         )?;
         let sent = front.responses.counts().filter(|(.., count)| *count > 0);
-        self.each("corelane_http_responses", "HTTP responses.", MetricType::Counter, |metric| {
+        self.each("corelane_http_responses", "HTTP responses by path and status.", MetricType::Counter, |metric| {
             for (path, status, count) in sent {
                 let labels = ([("path", path)], [("status", status)]);
                 metric
@@ -199,46 +199,45 @@ impl Page<'_> {
         });
         self.counters(
             "corelane_requests_refused",
-            "HTTP requests answered with an error, by reason.",
+            "HTTP requests that got an error, by reason.",
             refused.into_iter(),
         )?;
         self.counter(
             "corelane_requests_failed",
-            "Requests that had begun and that an error of ours ended.",
+            "Running requests that an internal error ended.",
             front.finished.error.get(),
         )?;
         self.gauge(
             "corelane_kv_tokens_kept",
-            "Tokens of the KV cache that nobody runs on, kept for prompts that begin alike.",
+            "Tokens in the KV cache kept for reuse; no running request needs them.",
             &[],
             front.kv_tokens_kept.get(),
         )?;
         self.counter(
             "corelane_kv_tokens_evicted",
-            "Kept tokens that gave way to others.",
+            "Kept tokens that were evicted.",
             front.evicted_tokens.get(),
         )?;
         self.counter(
             "corelane_requests_retried",
-            "Requests that began again after a step that failed.",
+            "Requests that started again after a failed step.",
             front.retries.get(),
         )?;
         self.gauge(
             "corelane_kv_tokens_capacity",
-            "Tokens that the KV cache has room for.",
+            "Size of the KV cache in tokens.",
             &[],
             front.kv_tokens_capacity.get(),
         )?;
         self.histogram(
             "corelane_steps_in_flight",
-            "Steps that the decode lane or its rings already had when it was sent another.",
+            "Steps in flight when the decode lane was sent another one.",
             &[],
             (&front.steps_in_flight, ONE),
         )?;
         self.histogram(
             "corelane_front_tick_seconds",
-            "One turn of the engine on the front lane: tokens to text, and the next plan; not \
-             what connections do between two turns.",
+            "Time of one turn of the engine: tokens to text, and the next plan.",
             &[],
             (&front.tick_us, MICROS),
         )
@@ -249,31 +248,31 @@ impl Page<'_> {
         let capacity = metrics.front.kv_tokens_capacity.get();
         self.gauge(
             "corelane_kv_tokens_free",
-            "Tokens that the KV cache has room for where those that are kept give way.",
+            "Free tokens in the KV cache. Kept tokens count as free.",
             &[],
             capacity.saturating_sub(kv_tokens_in_use(metrics)),
         )?;
         self.gauge(
             "corelane_kv_tokens_used",
-            "Tokens in the KV cache, those that are kept for others included.",
+            "Tokens in the KV cache, including kept ones.",
             &[],
             metrics.front.kv_tokens_used.get(),
         )?;
         self.histogram(
             "corelane_bubble_seconds",
-            "Before each step: how long there was work and the model did not run.",
+            "Time before each step in which there was work and the model did not run.",
             &[],
             (&decode.bubble_us, MICROS),
         )?;
         self.histogram(
             "corelane_step_seconds",
-            "One step: time inside the model.",
+            "Time of a step inside the model.",
             &[],
             (&decode.step_us, MICROS),
         )?;
         self.histogram(
             "corelane_sample_seconds",
-            "One step: time to choose its tokens.",
+            "Time of a step for sampling.",
             &[],
             (&decode.sample_us, MICROS),
         )?;
@@ -285,25 +284,25 @@ impl Page<'_> {
         )?;
         self.histogram(
             "corelane_step_prefill_rows",
-            "Rows of a step that are prompt.",
+            "Rows of a step that compute prompts.",
             &[],
             (&decode.prefill_rows, ONE),
         )?;
         let classes = || ROW_CLASSES.iter().zip(&decode.by_rows);
         self.counters(
             "corelane_steps",
-            "Steps, by their number of rows.",
+            "Steps by number of rows.",
             classes().map(|((_, rows), class)| ([("rows", *rows)], class.steps.get())),
         )?;
         self.counters(
             "corelane_step_busy_seconds",
-            "Time inside the model, by the number of rows of the step.",
+            "Time inside the model by number of rows of the step.",
             classes()
                 .map(|((_, rows), class)| ([("rows", *rows)], class.time_us.get() as f64 / MICROS)),
         )?;
         self.counter(
             "corelane_rows_dropped",
-            "Rows planned for requests that had ended in the step before.",
+            "Rows planned for requests that ended in the previous step.",
             decode.rows_dropped.get(),
         )?;
         self.counter(

@@ -26,7 +26,7 @@ pub fn tokens(reference: &Texts, found: &Texts, recorded: bool) -> Result<(), St
     let agreement = reference.agreement(found);
     if agreement < TOKENS_AGREE_MIN || (recorded && reference != found) {
         return Err(format!(
-            "its tokens are not those of the rung below: {:.0} % of the requests begin alike",
+            "its tokens differ from those of the rung below: only {:.0} % of the requests start alike",
             agreement * 100.0
         ));
     }
@@ -50,7 +50,7 @@ pub fn texts<'t, 'b>(
     let share = alike.count() as f64 / reference.0.len() as f64;
     if share < TEXTS_AGREE_MIN {
         return Err(format!(
-            "its texts are not those of the rungs below: {:.0} % of them begin alike",
+            "its texts differ from those of the rungs below: only {:.0} % start alike",
             share * 100.0
         ));
     }

@@ -85,7 +85,7 @@ impl Ladder {
                 .into());
         }
         if self.rungs.is_empty() {
-            return Err("--rung names no rung; leave it out for all of them".into());
+            return Err("--rung names no rung; leave it out to run all rungs".into());
         }
         Ok(())
     }

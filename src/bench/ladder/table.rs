@@ -32,12 +32,12 @@ pub fn table(ladder: &Ladder, report: &LadderReport) -> String {
         text.push_str(&row(ladder, report, index));
     }
     text.push_str(
-        "\nt/s: median of the rounds. of 0, of prev: ratio to rung 0 and to the rung above, \
-         within a round; median.\nmodel %: the part of the wall time inside llama_decode. \
-         fr µs/t: the front lane's CPU time for each token, in µs.\ndecode, client: CPU as a \
-         share of a core, with the threads that the lane started (seconds: --json). stolen: \
-         what other virtual machines took, likewise.\nbubble: µs without work \
-         before a step while there was some. allocs: Rust heap allocations for each token.\n",
+        "\nt/s: median of the rounds. of 0, of prev: median ratio to rung 0 and to the previous \
+         rung, within a round.\nmodel %: share of the wall time inside llama_decode. \
+         fr µs/t: CPU time of the front lane per token, in µs.\ndecode, client: CPU time as a \
+         share of a core, including the threads that the lane started. stolen: the share of a \
+         core that other virtual machines took.\nbubble: µs before a step in which there was \
+         work and the model did not run. allocs: Rust heap allocations per token.\n",
     );
     text
 }

@@ -79,7 +79,7 @@ pub(super) fn check_names(at: &str, keyword: &str, value: &Value) -> Result<(), 
     }
     for (index, name) in names.iter().enumerate() {
         if !name.is_string() || names[..index].contains(name) {
-            return Err(wrong_keyword(at, keyword, "must be a list of names, each of them once"));
+            return Err(wrong_keyword(at, keyword, "must be a list of different names"));
         }
     }
     Ok(())

@@ -113,7 +113,7 @@ pub enum SynthError {
     #[error("llama.cpp could not quantise the weights{0}")]
     Quantise(String),
     /// The written file cannot be read back.
-    #[error("cannot write {0}: what was written does not read back whole; is the disk full?")]
+    #[error("cannot write {0}: the file is incomplete after writing; is the disk full?")]
     Torn(PathBuf),
 }
 
@@ -214,7 +214,7 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
     header.set_text("general.architecture", architecture);
     header.set_text("general.name", &shape.title());
     let description =
-        format!("Random weights (seed {seed}), to measure speed with: what it says means nothing.");
+        format!("Random weights (seed {seed}) for measuring speed. The text is meaningless.");
     header.set_text("general.description", &description);
     // The type of the f16 file; the quantiser sets its own.
     header.set_number("general.file_type", quant::F16.ftype);
