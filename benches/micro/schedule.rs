@@ -70,7 +70,8 @@ impl Steady {
         assert_eq!(self.batch.rows.len(), self.sequences);
         let mut ended = false;
         self.scheduler.complete(black_box(&self.answers), |event| {
-            let is_end = |event| matches!(event, Event::Finished(..) | Event::Token { is_last: true, .. });
+            let is_end =
+                |event| matches!(event, Event::Finished(..) | Event::Token { is_last: true, .. });
             ended |= is_end(black_box(event));
         });
         if ended {

@@ -350,9 +350,6 @@ impl BenchServeArgs {
     }
 
     /// `--timeout-s` as a duration.
-    ///
-    /// # Errors
-    /// A message, when the value is not a time above 0.
     pub fn timeout(&self) -> Result<Duration, String> {
         let time = Duration::try_from_secs_f64(self.timeout_s).ok();
         time.filter(|time| !time.is_zero())

@@ -13,9 +13,6 @@ use rand_distr::{Distribution, Gamma};
 ///
 /// As in vllm, all times are then scaled so that the last one is count / rate. The achieved rate
 /// therefore does not depend on the draw. With an infinite rate, all requests arrive at time 0.
-///
-/// # Errors
-/// A message, when `rate` or `burstiness` is not above 0, or when a time is too large.
 pub fn gamma(
     count: usize,
     rate: f64,

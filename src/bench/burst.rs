@@ -26,9 +26,6 @@ pub struct Plan {
 }
 
 /// Runs the burst against the server that `base` names.
-///
-/// # Errors
-/// A message, when the burst could not start or the request sent alone failed.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let progress = Progress::start(show_progress, plan.prompts.len() + 1, "burst");
     let alone = run_alone(base, &plan.alone, &plan.warmups, "the request alone", |completed| {

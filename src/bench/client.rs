@@ -45,9 +45,6 @@ pub struct Client {
 
 impl Client {
     /// Creates a client without connections.
-    ///
-    /// # Errors
-    /// A message, when `address` (host:port) or the key is invalid.
     pub fn new(address: &str, api_key: Option<&str>, timeout: Duration) -> Result<Self, String> {
         let addresses: Vec<SocketAddr> = address
             .to_socket_addrs()

@@ -106,9 +106,6 @@ pub fn run(load: &Load, progress: impl FnMut(usize)) -> Result<Outcome, String> 
 }
 
 /// Sends requests whose results do not count.
-///
-/// # Errors
-/// A message, when one of them fails.
 pub(super) async fn warm_up(
     client: &Client,
     path: &Uri,
@@ -173,9 +170,6 @@ fn check(load: &Load) -> Result<(), String> {
 }
 
 /// The request path.
-///
-/// # Errors
-/// A message, when `endpoint` is not a valid path.
 pub(super) fn path(endpoint: &str) -> Result<Uri, String> {
     let uri = Uri::try_from(endpoint).ok().filter(|_| endpoint.starts_with('/'));
     uri.ok_or_else(|| format!("{endpoint:?} is not a path; one looks like /v1/completions"))
@@ -213,9 +207,6 @@ fn connections_ahead(load: &Load) -> usize {
 }
 
 /// Runs a future on the current thread alone.
-///
-/// # Errors
-/// A message, when the runtime cannot be created.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the client: {error}"))?;

@@ -18,6 +18,8 @@
 //!
 //! The client shares its machine with the server under test. It is therefore one thread that sleeps
 //! between events. Every result includes the client's own CPU time.
+//!
+//! Errors are messages for the user.
 
 pub mod args;
 pub mod arrivals;

@@ -40,9 +40,6 @@ impl Prompts {
     /// Ids come from `n_vocab / 8..n_vocab / 2`, which holds ordinary words. Special tokens, single
     /// bytes and reserved ids are at the start of a vocabulary (SentencePiece, BERT) or at its end
     /// (GPT, Llama 3, Qwen).
-    ///
-    /// # Errors
-    /// A message, when the vocabulary is too small.
     pub fn new(n_vocab: u32, seed: u64) -> Result<Self, String> {
         let ids = n_vocab / 8..n_vocab / 2;
         if ids.len() < 2 {
@@ -105,9 +102,6 @@ pub fn words(prompt: &[u32]) -> String {
 
 /// The range of lengths for `--random-range-ratio`, as in vllm: from length · (1 − ratio) to length
 /// · (1 + ratio), at least 1.
-///
-/// # Errors
-/// A message, when the ratio is not in [0, 1).
 pub fn lengths(length: u32, ratio: f64) -> Result<RangeInclusive<u32>, String> {
     if !(0.0..1.0).contains(&ratio) {
         return Err(format!("--random-range-ratio is {ratio}; it must be from 0 to below 1"));

@@ -80,9 +80,6 @@ impl Choice<'_> {
 }
 
 /// Parses an event's data or a response's body, and appends its text to `text`.
-///
-/// # Errors
-/// A message, when the JSON does not have the expected form.
 pub fn read(json: &[u8], text: &mut String) -> Result<Reply, String> {
     let wire: Wire<'_> = serde_json::from_slice(json)
         .map_err(|error| format!("{error}: {}", shown(&String::from_utf8_lossy(json))))?;

@@ -9,9 +9,6 @@ use super::args::{BenchServeArgs, Scenario};
 use super::workload::Form;
 
 /// Writes the file of `--save-result`.
-///
-/// # Errors
-/// A message, when the file cannot be written.
 pub fn save(
     args: &BenchServeArgs,
     urls: &[String],

@@ -35,9 +35,6 @@ pub struct Traffic {
 
 impl Plan {
     /// Draws the requests of one round.
-    ///
-    /// # Errors
-    /// A message, when the flags contradict each other.
     pub fn draw(args: &BenchServeArgs, prompts: &mut Prompts) -> Result<Self, String> {
         let (prefix, own) = (args.prefix_len() as usize, args.random_input_len as usize);
         let warmups: Vec<Vec<u32>> = (0..args.num_warmups).map(|_| prompts.draw(own)).collect();
@@ -65,9 +62,6 @@ impl Plan {
     }
 
     /// Runs the round against the server that `base` names.
-    ///
-    /// # Errors
-    /// A message, when the round could not run.
     pub fn measure(&self, args: &BenchServeArgs, base: &Load) -> Result<Measured, String> {
         let show_progress = !args.no_progress;
         match self {

@@ -18,9 +18,6 @@ use super::target::{Model, Target};
 use super::workload::Form;
 
 /// Runs the benchmark: measures, prints the result and saves it.
-///
-/// # Errors
-/// A message, when the benchmark could not run or a request failed.
 pub fn run(args: &BenchServeArgs) -> Result<(), String> {
     args.check()?;
     let urls: Vec<String> = [Some(args.url()), args.vs.clone()].into_iter().flatten().collect();

@@ -63,9 +63,6 @@ struct Stall {
 }
 
 /// Runs the stall against the server that `base` names.
-///
-/// # Errors
-/// A message, when a request fails or a stream ends too early.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let path = path(&base.endpoint)?;
     let client = Client::new(&base.address, base.api_key.as_deref(), base.timeout)?;

@@ -32,9 +32,6 @@ pub struct Model {
 
 impl Target {
     /// Parses a base URL, such as `http://127.0.0.1:8080`.
-    ///
-    /// # Errors
-    /// A message, when the URL cannot be used.
     pub fn parse(url: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!(
@@ -67,9 +64,6 @@ impl Target {
     }
 
     /// Asks the server which model it serves.
-    ///
-    /// # Errors
-    /// A message, when the server does not answer with a list of models.
     pub fn model(&self, api_key: Option<&str>, timeout: Duration) -> Result<Model, String> {
         let path = path(&format!("{}/v1/models", self.prefix))?;
         let client = Client::new(&self.address, api_key, timeout)?;

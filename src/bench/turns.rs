@@ -23,9 +23,6 @@ pub struct Plan {
 }
 
 /// Runs the two turns against the server that `base` names.
-///
-/// # Errors
-/// A message, when the run could not start or the first turn failed.
 pub fn run(base: &Load, plan: &Plan, show_progress: bool) -> Result<Measured, String> {
     let progress = Progress::start(show_progress, 2, "turns");
     let first = run_alone(base, &plan.first, &plan.warmups, "the first turn", |completed| {

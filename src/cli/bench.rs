@@ -20,9 +20,6 @@ enum BenchCommand {
 }
 
 /// Runs `corelane bench`.
-///
-/// # Errors
-/// A sentence that says what went wrong.
 pub fn run(args: &BenchArgs) -> Result<(), String> {
     match &args.command {
         BenchCommand::Serve(args) => serve::run(args),

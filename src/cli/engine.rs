@@ -106,9 +106,6 @@ impl EngineArgs {
 
     /// A configuration from these flags, placed on this machine; every other setting has its
     /// default. The caller sets the rest and checks it.
-    ///
-    /// # Errors
-    /// A sentence that says what would be right.
     pub fn config(&self) -> Result<ServeConfig, String> {
         let wishes = Wishes {
             front_core: self.front_core,

@@ -80,9 +80,6 @@ fn parse_rungs(list: &str) -> Result<Rungs, String> {
 
 impl LadderArgs {
     /// The ladder to run.
-    ///
-    /// # Errors
-    /// A sentence that says what would be right.
     fn ladder(&self) -> Result<Ladder, String> {
         let all = || (0..RUNGS.len()).collect();
         let rungs = self.rung.as_ref().map_or_else(all, |rungs| rungs.0.clone());
@@ -104,9 +101,6 @@ impl LadderArgs {
 }
 
 /// Runs the ladder and shows the result.
-///
-/// # Errors
-/// A sentence, if a rung did not run or a file could not be written.
 pub fn run(args: &LadderArgs) -> Result<(), String> {
     let ladder = args.ladder()?;
     let bar = ProgressBar::new((ladder.rounds * ladder.rungs.len()) as u64);

@@ -1,5 +1,7 @@
 //! The command line: flags, environment variables and a configuration file, in
 //! that order of precedence, to a checked configuration.
+//!
+//! Errors are sentences for the user that say what was wrong and what would be right.
 
 pub mod bench;
 mod engine;
@@ -35,9 +37,6 @@ pub enum Command {
 }
 
 /// Reads the process's arguments. Does not return for `--help`, `--version` and usage errors.
-///
-/// # Errors
-/// A sentence, when the configuration file cannot be used.
 pub fn parse() -> Result<Cli, String> {
     let args: Vec<OsString> = expand_short_names(std::env::args_os());
     let mut command = with_variables(Cli::command());

@@ -132,9 +132,6 @@ impl SynthArgs {
 }
 
 /// Runs `corelane model`.
-///
-/// # Errors
-/// A sentence for the user.
 pub fn run(args: &ModelArgs) -> Result<(), String> {
     let ModelCommand::Synth(args) = &args.command;
     let request = args.request();

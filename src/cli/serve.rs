@@ -140,9 +140,6 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     /// The configuration, checked against this machine.
-    ///
-    /// # Errors
-    /// A sentence that says what would be right.
     pub fn config(&self) -> Result<ServeConfig, String> {
         let n_predict = match self.n_predict {
             -1 => None,

@@ -137,9 +137,9 @@ impl Compiler {
         let mut start = llguidance::Matcher::new(Ok(parser));
         // Keep the first mask, so that no sequence computes it again. This also finds grammars that
         // allow nothing.
-        start.compute_mask().map_err(|error| {
-            refused(&format!("no text satisfies the constraint: {error}"))
-        })?;
+        start
+            .compute_mask()
+            .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
         let took = cpu_time().saturating_sub(began);
         if took > CONSTRAINT_COMPILE_TIME_MAX {
             let (took, bound) = (took.as_millis(), CONSTRAINT_COMPILE_TIME_MAX.as_millis());

@@ -64,12 +64,7 @@ impl Page<'_> {
         let front = &metrics.front;
         let capacity = front.kv_tokens_capacity.get().max(1) as f64;
         let usage = kv_tokens_in_use(metrics) as f64 / capacity;
-        self.gauge(
-            "vllm:num_requests_running",
-            "Requests in a slot.",
-            model,
-            front.running.get(),
-        )?;
+        self.gauge("vllm:num_requests_running", "Requests in a slot.", model, front.running.get())?;
         self.gauge(
             "vllm:num_requests_waiting",
             "Requests waiting for a slot.",
@@ -177,22 +172,32 @@ impl Page<'_> {
     }
 
     fn front(&mut self, front: &FrontMetrics) -> fmt::Result {
-        self.gauge("corelane_connections", "Open client connections.", &[], front.connections.get())?;
+        self.gauge(
+            "corelane_connections",
+            "Open client connections.",
+            &[],
+            front.connections.get(),
+        )?;
         self.counter(
             "corelane_connections_dropped",
             "Connections closed without an answer because too many were open.",
             front.connections_dropped.get(),
         )?;
         let sent = front.responses.counts().filter(|(.., count)| *count > 0);
-        self.each("corelane_http_responses", "HTTP responses by path and status.", MetricType::Counter, |metric| {
-            for (path, status, count) in sent {
-                let labels = ([("path", path)], [("status", status)]);
-                metric
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
-            Ok(())
-        })?;
+        self.each(
+            "corelane_http_responses",
+            "HTTP responses by path and status.",
+            MetricType::Counter,
+            |metric| {
+                for (path, status, count) in sent {
+                    let labels = ([("path", path)], [("status", status)]);
+                    metric
+                        .encode_family(&labels)?
+                        .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+                }
+                Ok(())
+            },
+        )?;
         let refused = REASONS.map(|why| {
             let of_reason = front.responses.counts().filter(|(_, s, _)| reason(*s) == Some(why));
             ([("reason", why)], of_reason.map(|(.., count)| count).sum::<u64>())

@@ -15,26 +15,17 @@ use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 
 /// llama-server's default sampling.
-pub const SAMPLING: Sampling = Sampling {
-    temperature: 0.8,
-    top_k: 40,
-    top_p: 0.95,
-    min_p: 0.05,
-    repeat_penalty: 1.0,
-    repeat_last_n: 64,
-    presence_penalty: 0.0,
-    frequency_penalty: 0.0,
-    seed: 0,
-    ignore_eos: false,
-    penalise_window: true,
-};
+pub fn sampling() -> Sampling {
+    let (temperature, top_k, top_p, min_p) = (0.8, 40, 0.95, 0.05);
+    Sampling { temperature, top_k, top_p, min_p, penalise_window: true, ..Sampling::default() }
+}
 
 /// Reads a `/completion` request.
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
-        let mut request = read_generation(fields, SAMPLING, None)?;
+        let mut request = read_generation(fields, sampling(), None)?;
         // Events of a stream always have the tokens of their text.
         request.reply.return_tokens |= request.reply.stream;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })

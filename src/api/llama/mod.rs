@@ -149,7 +149,7 @@ pub struct Props<'a> {
 
 /// Writes the answer to `GET /props`.
 pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
-    let sampling = completion::SAMPLING;
+    let sampling = completion::sampling();
     write!(
         out,
         "{{\"default_generation_settings\":{{\"n_ctx\":{},\"params\":{{\"temperature\":{},\

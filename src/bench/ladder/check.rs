@@ -19,9 +19,6 @@ const EVENTS_PER_TOKEN_MIN: f64 = 0.8;
 
 /// Compares tokens. All must be equal when both rungs ran the recorded batches (`recorded`).
 /// Otherwise batches depend on timing, and only first tokens are compared.
-///
-/// # Errors
-/// A message, when the tokens differ.
 pub fn tokens(reference: &Texts, found: &Texts, recorded: bool) -> Result<(), String> {
     let agreement = reference.agreement(found);
     if agreement < TOKENS_AGREE_MIN || (recorded && reference != found) {
@@ -34,9 +31,6 @@ pub fn tokens(reference: &Texts, found: &Texts, recorded: bool) -> Result<(), St
 }
 
 /// Compares texts, in the order of the requests, with the first tokens of the reference.
-///
-/// # Errors
-/// A message, when they differ.
 pub fn texts<'t, 'b>(
     reference: &Texts,
     bytes_of: impl Fn(TokenId) -> &'b [u8],
@@ -58,9 +52,6 @@ pub fn texts<'t, 'b>(
 }
 
 /// Checks the number of events of a request with `tokens` tokens.
-///
-/// # Errors
-/// A message, when there are too few events for a stream.
 pub fn streamed(events: usize, tokens: u64) -> Result<(), String> {
     if (events as f64) < tokens as f64 * EVENTS_PER_TOKEN_MIN {
         return Err(format!("{tokens} tokens came in {events} events"));

@@ -81,9 +81,6 @@ impl Interface {
     }
 
     /// The body of a response.
-    ///
-    /// # Errors
-    /// A message, when an HTTP client could not find a body in it.
     pub fn body<'a>(&self, response: &'a [u8]) -> Result<&'a [u8], String> {
         if matches!(self, Interface::Endpoint) {
             return Ok(response);

@@ -40,9 +40,6 @@ pub struct LadderReport {
 }
 
 /// Runs the ladder. Calls `tell` with the round and the run after each run.
-///
-/// # Errors
-/// A message, when a rung could not run or failed its checks.
 pub fn run(ladder: &Ladder, mut tell: impl FnMut(usize, &RungRun)) -> Result<LadderReport, String> {
     ladder.check()?;
     let stage = run::Stage::set(ladder)?;

@@ -27,9 +27,6 @@ const OURS: RGBColor = RGBColor(0x1b, 0x6c, 0xa8);
 const THEIRS: RGBColor = RGBColor(0xc0, 0x6c, 0x2b);
 
 /// Writes the picture as SVG.
-///
-/// # Errors
-/// A message, when rung 0 did not run or the file cannot be written.
 pub fn write(path: &Path, ladder: &Ladder, report: &LadderReport) -> Result<(), String> {
     let base = ladder.rungs.iter().position(|rung| *rung == 0);
     let base = base.ok_or("--svg needs rung 0, which the others are compared with")?;
