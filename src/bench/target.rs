@@ -111,7 +111,7 @@ mod tests {
             ("ftp://a", "does not begin with http://"),
             ("http://me:secret@a", "nothing else"),
             ("http://a/?x=1", "nothing else"),
-            ("http://a:99999", "no number from 0 to 65535"),
+            ("http://a:99999", "not a number from 0 to 65535"),
             ("http://a b", "not the URL"),
             ("", "not the URL"),
         ] {
