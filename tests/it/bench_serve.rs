@@ -109,7 +109,7 @@ fn a_load_that_makes_no_sense_does_not_begin() {
         (Load { max_concurrency: 0, ..load.clone() }, "concurrency is 0"),
         (Load { output_lens: vec![1], ..load.clone() }, "1 output lengths for 2 requests"),
         (Load { endpoint: "v1".into(), ..load.clone() }, "not a path"),
-        (Load { address: "nowhere".into(), ..load.clone() }, "no address"),
+        (Load { address: "nowhere".into(), ..load.clone() }, "not the address"),
         (Load { api_key: Some("a\nb".into()), ..load.clone() }, "key"),
         (Load { warmup_prompts: vec![vec![999_999]], ..load.clone() }, "a warm-up request failed"),
     ] {
