@@ -1,4 +1,4 @@
-//! Compiles `src/kernels/ggml.cpp` against the sources of the ggml that is linked.
+//! Compiles our C++ against the sources of the llama.cpp that is linked.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -6,17 +6,20 @@ use std::{env, fs};
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/kernels/ggml.cpp");
-    let ggml = llama_sources().join("ggml");
+    println!("cargo:rerun-if-changed=src/model/guard.cpp");
+    let llama = llama_sources();
+    let ggml = llama.join("ggml");
     cc::Build::new()
         .cpp(true)
         .std("c++17")
-        .file("src/kernels/ggml.cpp")
+        .files(["src/kernels/ggml.cpp", "src/model/guard.cpp"])
+        .include(llama.join("include"))
         .include(ggml.join("include"))
         .include(ggml.join("src"))
         .include(ggml.join("src/ggml-cpu"))
         // Headers of ggml define functions that not every file uses.
         .flag_if_supported("-Wno-unused-function")
-        .compile("corelane_ggml");
+        .compile("corelane_cpp");
 }
 
 /// llama.cpp's sources. `llama-cpp-sys-2` publishes only cmake's install folder; the cache in

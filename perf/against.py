@@ -12,7 +12,7 @@ import json
 import pathlib
 import shlex
 
-from server import Server, bench, machine
+from server import Server, bench, machine, pinned
 
 LOAD = ["--num-prompts=40", "--max-concurrency=8", "--random-input-len=32", "--random-output-len=50"]
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", type=pathlib.Path, default=pathlib.Path("against.json"))
     options = parser.parse_args()
-    flags, model = options.flags, options.model
+    flags, model = [*pinned(), *options.flags], options.model
     with Server(*flags, model=model) as ours, Server(*flags, model=model, binary=options.binary) as other:
         load = [*LOAD, f"--vs={other.url}", f"--rounds={options.rounds}", "--num-warmups=8", "--no-progress"]
         bench(ours.url, *load, result=options.json)

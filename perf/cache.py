@@ -11,7 +11,7 @@ the cells of a sequence lie between those of others.
 
 import argparse
 
-from server import Server, bench, machine
+from server import Server, bench, machine, pinned
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--flash-attn", default="auto")
     parser.add_argument("--json")
     options = parser.parse_args()
-    flags = [f"--parallel={options.streams}", f"--flash-attn={options.flash_attn}", f"--ctx-size={options.ctx_size}"]
+    flags = pinned() + [f"--parallel={options.streams}", f"--flash-attn={options.flash_attn}", f"--ctx-size={options.ctx_size}"]
     with Server(*flags, model=options.model) as one, Server(*flags, "--no-kv-unified", model=options.model) as each:
         load = [f"--max-concurrency={options.streams}", f"--num-prompts={options.prompts}", f"--rounds={options.rounds}"]
         load += [f"--random-input-len={options.input_len}", f"--random-range-ratio={options.range_ratio}"]

@@ -1,6 +1,7 @@
 """Starts, observes and ends a `corelane serve` for the studies."""
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -59,6 +60,13 @@ class Server:
         """Resident memory, or its part RssAnon or RssFile."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"{part}:\s+(\d+) kB", text).group(1)) / 1024  # the kernel's kB is a KiB
+
+
+def pinned() -> list[str]:
+    """Flags for two servers at once, of which the second would not be pinned: each has the cores of a lone one."""
+    cores = sorted(os.sched_getaffinity(0))
+    own = 1 if len(cores) >= 4 else 0  # as corelane chooses, without a second thread of a core
+    return [f"--front-core={cores[0]}", f"--decode-cores={','.join(map(str, cores[own:]))}"]
 
 
 def bench(url: str, *flags: str, result: pathlib.Path | None = None, quiet: bool = False, check: bool = True) -> None:

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::kernels::Choice;
 use crate::limits::{
-    CONTEXT_TOKENS_MAX, KEYS_MAX, PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, SLOTS_MAX,
-    STEP_ROWS_MAX,
+    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, KEYS_MAX, PRIORITY_MAX, QUEUE_SEQUENCES,
+    QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX, STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
 use crate::types::{CacheLayout, FlashAttention, Pooling};
@@ -49,6 +49,17 @@ pub struct ServeConfig {
     pub step_timeout: Duration,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
+    /// Whether requests of all keys share prefixes in the KV cache.
+    pub share_cache: bool,
+    /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
+    pub cors_origins: Vec<String>,
+    /// Names to which a server without keys answers, besides private ones; `*` is all.
+    pub allowed_hosts: Vec<String>,
+    /// Most open client connections.
+    pub connections: usize,
+    /// Bytes of memory for requests outside the KV cache; `None` takes the usual amount, or an
+    /// eighth of the machine's if that is less.
+    pub request_memory: Option<usize>,
     /// The default for `max_tokens`; `None` uses the dialect's.
     pub n_predict: Option<u32>,
     /// Seed of request ids and of default seeds.
@@ -88,10 +99,15 @@ impl Default for ServeConfig {
             request_timeout: None,
             step_timeout: Duration::from_secs(60),
             cache_prompt: true,
+            share_cache: false,
+            cors_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            connections: CONNECTIONS,
+            request_memory: None,
             n_predict: None,
             entropy: 0,
             drain: Duration::from_secs(30),
-            placement: Placement { front_core: 0, decode_cores: vec![0] },
+            placement: Placement { front_core: 0, decode_cores: vec![0], pinned: true },
             kernels: Choice::Auto,
             cache: CacheLayout::default(),
             poll: 50,
@@ -142,6 +158,14 @@ impl std::str::FromStr for ApiKey {
 }
 
 impl ServeConfig {
+    /// The weight of each key.
+    pub fn weights(&self) -> Vec<f64> {
+        match self.keys.as_slice() {
+            [] => vec![1.0], // everybody is one
+            keys => keys.iter().map(|key| key.weight).collect(),
+        }
+    }
+
     /// Checks the rules that types cannot express.
     ///
     /// # Errors
@@ -158,6 +182,10 @@ impl ServeConfig {
         within("--ubatch-size", self.ubatch_rows, 1, self.batch_rows)?;
         within("--queue-requests", self.queue_requests, 0, QUEUE_SEQUENCES)?;
         within("--queue-tokens", self.queue_tokens, 1, QUEUE_TOKENS)?;
+        within("--max-connections", self.connections, 1, CONNECTIONS_MAX)?;
+        if let Some(bytes) = self.request_memory {
+            within("--request-memory, in bytes,", bytes, REQUEST_MEMORY_BYTES_MIN, usize::MAX)?;
+        }
         if self.step_timeout.is_zero() {
             return Err("--step-timeout-s is 0; it must be at least 1".into());
         }

@@ -6,47 +6,45 @@
 
 mod size;
 mod thread;
+mod workers;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::api::error::ApiError;
-use crate::api::{embeddings, route};
+use crate::api::route;
 use crate::chat::prompt::ChatModel;
-use crate::clock::utc_now;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane};
 use crate::limits::{
-    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREEMPT_EVERY, PREPARE_STACK_BYTES, RING_CAPACITY,
+    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, LANES_END_TIMEOUT, PREEMPT_EVERY, RING_CAPACITY,
     SEQUENCE_TOKENS_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
-use crate::model::StepError;
 use crate::model::embed::Embedder;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::ops;
-use crate::placement::{Topology, pin_this_thread, yield_to_others};
-use crate::prepare::lane::{self, Task, Work};
-use crate::prepare::{Prepared, ServedModel};
+use crate::placement::{LAST, Topology, pin_this_thread, yield_to_others};
+use crate::prepare::ServedModel;
 use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
-use crate::ring::{self, FrontLink, LaneLink};
+use crate::ring::{self, LaneLink};
 use crate::scheduler::Capacity;
 use crate::server::{self, Control, FrontConfig, ServiceParts, kernel, listener};
 use crate::types::ModelInfo;
 pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
-use thread::{spawn, start_pinned, wait_for};
+use thread::{pins, spawn, start_pinned, wait_for};
+use workers::{MakeEmbedder, Starter};
 
 /// Makes a lane that panics end the process: a server that accepts requests and never answers is
 /// worse than none. (`panic = "abort"` would do the same, but would build every dependency a second
@@ -80,6 +78,8 @@ pub struct Server {
     front: JoinHandle<()>,
     others: Vec<JoinHandle<()>>,
     ops: Option<OpsLane>,
+    /// The memory for requests outside the KV cache.
+    request_bytes: usize,
 }
 
 /// The ops lane. It runs until it is stopped.
@@ -88,9 +88,6 @@ struct OpsLane {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
-
-/// Makes an embedder on the thread that will use it.
-type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
 
 impl Server {
     /// Binds the addresses and starts the front lane and the ops lane.
@@ -108,11 +105,30 @@ impl Server {
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell)));
+        let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
         let (ready, ready_rx) = RingBuffer::new(1);
-        let front = start_front(&config, &control, &metrics, listener, bell_socket, ready_rx)?;
+        let front = start_front(
+            &config,
+            request_bytes,
+            &control,
+            &metrics,
+            listener,
+            bell_socket,
+            ready_rx,
+        )?;
         let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
         let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
-        Ok(Self { address, control, config, metrics, ready, front, others: Vec::new(), ops })
+        Ok(Self {
+            address,
+            control,
+            config,
+            metrics,
+            ready,
+            front,
+            others: Vec::new(),
+            ops,
+            request_bytes,
+        })
     }
 
     /// Loads a model and serves it. `progress` gets the loaded part, from 0 to 1. Returns `None` if
@@ -152,8 +168,9 @@ impl Server {
         let kv_bytes = loaded.info.kv_bytes_per_token as f64 * self.config.cache.relative_size();
         let sized = ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..loaded.info.clone() };
         let asked = self.config.context_tokens;
-        let context_tokens = memory::choose_context(asked, slots, &sized, available)?;
-        let abort = self.control.abort_step.clone();
+        let requests = self.request_bytes as u64;
+        let context_tokens = memory::choose_context(asked, slots, &sized, requests, available)?;
+        let abort = self.control.abort.clone();
         let context = context_config(&self.config, loaded, context_tokens, abort);
         let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
@@ -185,7 +202,7 @@ impl Server {
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
-        let abort = self.control.abort_step.clone();
+        let abort = self.control.abort.clone();
         let make = move || {
             Ok(FakeModel::new(slots, context_tokens as usize, rows, options).with_abort(abort))
         };
@@ -211,7 +228,7 @@ impl Server {
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
-        let cores = config.placement.decode_cores.clone();
+        let cores = pins(&config.placement);
         let metrics = self.metrics.clone();
         let decode = start_decode(decode_link, cores, move || {
             Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics))
@@ -230,11 +247,16 @@ impl Server {
             embedding_tokens: embedder.as_ref().map(|(tokens, _)| *tokens),
             n_predict: config.n_predict,
         });
-        let prepare = self.start_prepare(&model)?;
-        let embed = embedder.map(|(_, make)| self.start_embed(&model, make)).transpose()?;
+        let workers = Starter {
+            config,
+            bell: &self.control.bell,
+            metrics: &self.metrics,
+            model: &model,
+            started: &mut self.others,
+        };
+        let workers = workers.start(embedder.map(|(_, make)| make))?;
         self.metrics.set_model(&model.name, model.info.kernels.name);
-        let parts =
-            ServiceParts { model: model.clone(), capacity, decode: front_link, prepare, embed };
+        let parts = ServiceParts { model: model.clone(), capacity, decode: front_link, workers };
         assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Return only when requests are served, so that the caller's first request is not answered
@@ -243,37 +265,6 @@ impl Server {
             std::thread::sleep(Duration::from_micros(200));
         }
         Ok(model)
-    }
-
-    fn start_prepare(&mut self, model: &Arc<ServedModel>) -> Result<FrontLink<Work>, String> {
-        let (link, lane_link) = lane::link(self.control.bell.clone());
-        let (model, metrics) = (model.clone(), self.metrics.clone());
-        let run = move || {
-            let mut compiler = None;
-            lane::run(lane_link, |task, _| {
-                let began = metrics.clock.now();
-                let prepared = lane::prepare(task, &model, &mut compiler, utc_now());
-                metrics.prepare.time_us.observe(metrics.clock.now().since(began));
-                prepared
-            });
-        };
-        self.others.push(spawn("prepare", PREPARE_STACK_BYTES, run)?);
-        Ok(link)
-    }
-
-    fn start_embed(
-        &mut self,
-        model: &Arc<ServedModel>,
-        make: MakeEmbedder,
-    ) -> Result<FrontLink<Work>, String> {
-        let (link, lane_link) = lane::link(self.control.bell.clone());
-        let model = model.clone();
-        let cores = self.config.placement.decode_cores.clone();
-        let run = move |mut embedder: Embedder| {
-            lane::run(lane_link, |task, is_wanted| embed(task, is_wanted, &mut embedder, &model));
-        };
-        self.others.push(start_pinned("embed", cores, make, run)?);
-        Ok(link)
     }
 
     /// The address that it listens on.
@@ -297,11 +288,22 @@ impl Server {
     }
 
     /// Waits until the server has drained and every lane has ended, the ops lane last.
-    pub fn join(self) {
+    ///
+    /// # Errors
+    /// A sentence, if a lane does not end.
+    pub fn join(self) -> Result<(), String> {
         let Self { ready, front, others, ops, .. } = self;
         drop(ready);
         front.join().expect("a lane that panics ends the process");
+        let began = Instant::now();
         for lane in others {
+            while !lane.is_finished() {
+                if began.elapsed() > LANES_END_TIMEOUT {
+                    let name = lane.thread().name().unwrap_or_default().to_owned();
+                    return Err(format!("the {name} lane still runs after {LANES_END_TIMEOUT:?}"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
             lane.join().expect("a lane that panics ends the process");
         }
         if let Some(ops) = ops {
@@ -309,6 +311,7 @@ impl Server {
             ops.thread.thread().unpark();
             ops.thread.join().expect("a lane that panics ends the process");
         }
+        Ok(())
     }
 }
 
@@ -332,6 +335,7 @@ fn chat_model(
 
 fn start_front(
     config: &ServeConfig,
+    request_bytes: usize,
     control: &Arc<Control>,
     metrics: &Arc<Metrics>,
     listener: TcpListener,
@@ -340,6 +344,12 @@ fn start_front(
 ) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
         keys: config.keys.clone(),
+        connections: config.connections,
+        cors_origins: config.cors_origins.clone(),
+        allowed_hosts: config.allowed_hosts.clone(),
+        request_bytes,
+        weights: config.weights(),
+        share_cache: config.share_cache,
         request_timeout: config.request_timeout,
         step_timeout: config.step_timeout,
         drain: config.drain,
@@ -347,7 +357,7 @@ fn start_front(
         entropy: config.entropy,
         metrics: metrics.clone(),
     };
-    let core = config.placement.front_core;
+    let (core, pinned) = (config.placement.front_core, config.placement.pinned);
     // A polling lane yields its core to look at its sockets. If it slept for that, glommio would
     // interrupt all other cores of the process each time (`membarrier`), also those of the model.
     let spin = spin(config);
@@ -355,7 +365,8 @@ fn start_front(
     // The executor is made on its own thread, which reports the result.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
-        let executor = LocalExecutorBuilder::new(GlommioPlacement::Fixed(core))
+        let place = if pinned { GlommioPlacement::Fixed(core) } else { GlommioPlacement::Unbound };
+        let executor = LocalExecutorBuilder::new(place)
             .preempt_timer(PREEMPT_EVERY)
             .spin_before_park(spin)
             .make();
@@ -381,14 +392,15 @@ fn start_ops(
 ) -> Result<OpsLane, String> {
     let cores = Topology::read()?.housekeeping(&config.placement);
     let (address, metrics) = (bound.address(), metrics.clone());
+    let pinned = config.placement.pinned;
     let stop = Arc::new(AtomicBool::new(false));
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let thread = spawn("ops", LANE_STACK_BYTES, {
         let stop = stop.clone();
         move || {
             // Threads that this one starts inherit the cores and the priority.
-            let started = pin_this_thread(&cores).and_then(|()| {
-                yield_to_others();
+            let started = (if pinned { pin_this_thread(&cores) } else { Ok(()) }).and_then(|()| {
+                yield_to_others(LAST);
                 ops::start(bound, metrics)
             });
             match started {
@@ -405,25 +417,6 @@ fn start_ops(
     })?;
     wait_for(&mut outcome, "the ops lane")?;
     Ok(OpsLane { address, stop, thread })
-}
-
-/// Computes the vectors of texts, and writes the answer.
-fn embed(
-    task: Task,
-    is_wanted: &dyn Fn() -> bool,
-    embedder: &mut Embedder,
-    model: &ServedModel,
-) -> Result<Prepared, ApiError> {
-    let Task::Embed(texts) = task else { unreachable!("this is for the prepare lane") };
-    let vectors = embedder.embed(&texts.texts, is_wanted).map_err(|error| {
-        if error != StepError::Aborted {
-            tracing::error!(%error, "embeddings failed");
-        }
-        ApiError::internal("the model failed to make the embeddings; try again")
-    })?;
-    let mut answer = Vec::new();
-    embeddings::push(&mut answer, &model.name, texts.format, &vectors, texts.tokens());
-    Ok(Prepared::Answer(answer))
 }
 
 pub(crate) fn start_decode<B: crate::model::Backend>(

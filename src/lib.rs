@@ -25,19 +25,23 @@
 //! - [`text`]: turns tokens back into text and finds stop strings.
 //!
 //! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
-//! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`random`], [`memory`] and
-//! [`metrics`] are below all of these. [`ops`] is the lane that shows metrics. [`mod@bench`]
+//! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
+//! [`random`],
+//! [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows metrics. [`mod@bench`]
 //! measures this server and others. [`config`], [`placement`] and [`lanes`] start everything.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
+pub mod abort;
 pub mod api;
 pub mod bench;
+pub mod cgroup;
 pub mod chat;
 pub mod clock;
 pub mod config;
 pub mod constraint;
 pub mod decode;
 pub mod engine;
+pub mod fair;
 pub mod http;
 pub mod kernels;
 pub mod lanes;

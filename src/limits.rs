@@ -85,6 +85,14 @@ pub const REUSE_TOKENS_MIN: usize = 16;
 /// many tokens.
 pub const FOLLOW_TOKENS_MIN: usize = 32;
 
+/// How often a sequence is preempted for the claims of other keys. After that it runs to its end,
+/// so that no text is put off for ever.
+pub const MAKE_WAY_MAX: u32 = 3;
+
+/// Number of steps for which a slot stays free after the last sequence of a key has ended. Other
+/// keys may be waiting for it.
+pub const SLOT_KEPT_STEPS: u64 = 64;
+
 /// Failed steps in a row after which a sequence fails.
 pub const STEP_RETRIES_MAX: u32 = 3;
 
@@ -116,6 +124,8 @@ pub const TEMPLATE_JSON_DEPTH_MAX: usize = 256;
 /// Deepest nesting of JSON in a request's values: schemas, tools, arguments.
 pub const JSON_DEPTH_MAX: usize = 64;
 
+/// Bytes of a request's `cache_salt`.
+pub const CACHE_SALT_BYTES_MAX: usize = 256;
 /// Stop strings in one request, and the bytes of each. OpenAI allows 4.
 pub const STOPS_MAX: usize = 16;
 /// Bytes of one stop string. Also bounds the text held back from a stream.
@@ -214,10 +224,13 @@ pub const GBNF_REPEAT_MAX: u32 = 1 << 16;
 /// Steps of the search for the words of a GBNF grammar, of some nanoseconds each.
 pub const GBNF_WORK_MAX: usize = 2_000_000;
 
-/// Most open client connections. The next one is answered 503 and closed.
-pub const CONNECTIONS_MAX: usize = 1024;
-/// Most connections beyond that bound that get an answer. Any more are only closed.
-pub const REFUSED_CONNECTIONS_MAX: usize = 64;
+/// Most open client connections, if the user sets none. perf/idle.py measures what an idle one takes.
+pub const CONNECTIONS: usize = 16 * 1024;
+/// The most that the user may set.
+pub const CONNECTIONS_MAX: usize = 1 << 20;
+/// Connections beyond the bound that are let in for public paths, while none of the others is idle.
+/// Any more are only closed.
+pub const SPARE_CONNECTIONS_MAX: usize = 64;
 /// Connections that the kernel queues before `accept`.
 pub const LISTEN_BACKLOG: i32 = 1024;
 
@@ -227,8 +240,15 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Bytes of one request body.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of all request bodies held at once.
-pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The memory of all requests outside the KV cache, if the user sets none: bodies, prompts and
+/// answers.
+pub const REQUEST_MEMORY_BYTES: usize = 512 * 1024 * 1024;
+/// The least that the user may set: a body of any size, and the answers of two keys.
+pub const REQUEST_MEMORY_BYTES_MIN: usize = 4 * BODY_BYTES_MAX;
+/// Bytes of requests whose client has not shown a key: heads of more than a few lines.
+pub const KEYLESS_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes in which that memory is counted.
+pub const HOLD_BYTES_STEP: usize = 4 * 1024;
 /// Bytes of the trailer fields after a chunked body.
 pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of one chunk-size line, extensions included.
@@ -241,19 +261,26 @@ pub const REQUEST_ID_BYTES_MAX: usize = 128;
 pub const READ_BYTES: usize = 64 * 1024;
 /// Bytes of a stream that its client has not read. A stream with more is cancelled.
 pub const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of capacity that an idle connection's buffers keep.
-pub const IDLE_BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of capacity that each buffer of an idle connection keeps.
+pub const IDLE_BUFFER_BYTES_MAX: usize = 1024;
+/// Bytes of an answer that is copied behind its head, and of a body that is skipped.
+pub const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Bodies of at most this many bytes are parsed and tokenised on the front
 /// lane (well under a millisecond); longer ones go to the prepare lane.
 pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
+/// Bodies of at most this many bytes go to the first prepare lane, longer ones to the second.
+pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of one text to be tokenised.
 pub const TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// Stack that tokenising may take for each byte of a text. llama.cpp splits
 /// texts for some vocabularies (bloom, gpt-4o, tekken) with `std::regex`, which
 /// recurses for each letter of a word: 20,000 letters overflow 2 MiB.
 const TOKENISE_STACK_PER_BYTE: usize = 512;
-/// Stack of the prepare lane. Mapped, and not touched before it is needed.
+/// Stack of the first prepare lane.
+pub const PREPARE_SHORT_STACK_BYTES: usize =
+    LANE_STACK_BYTES + PREPARE_SHORT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
+/// Stack of the second prepare lane. Mapped, and not touched before it is needed.
 pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 /// Stack of every other lane; the front lane tokenises short texts.
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
@@ -266,8 +293,11 @@ pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Tokens of texts whose embeddings are computed at once, and so of one text. Their keys and
 /// values take 235 MB for Qwen3-0.6B.
 pub const EMBEDDING_TOKENS_MAX: usize = 2048;
-/// Tasks at the prepare lane or at the embed lane, waiting or done.
+/// Tasks at the worker lanes, waiting or done.
 pub const WORK_MAX: usize = 256;
+/// A piece of a task of a worker lane that takes longer is given up. After as long again the
+/// process ends.
+pub const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of a tool call before its arguments, such as its marker and its name. Up to this much of
 /// a stream is held back until it is known to be a call.
@@ -281,8 +311,13 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection without a request is closed after this.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// The head of a request on a connection beyond the bound must be complete this long after the
+/// connection was accepted.
+pub const SPARE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A client must take some of what is written to it within this.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// And at least this many bytes a second after it.
+pub const WRITE_BYTES_PER_S_MIN: usize = 16 * 1024;
 /// A stream that has been silent for this long sends a comment line.
 pub const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// How often the front lane looks for passed timeouts while it has connections.
@@ -290,6 +325,10 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// A connection that was refused in the middle of a request is read for at most this long, so that
 /// the client sees the answer instead of a reset.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// And for at most this many bytes.
+pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// Every lane has ended this long after the front lane.
+pub const LANES_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most connections of the ops lane. The next one is closed. A connection that has just ended
 /// counts until the lane notices.

@@ -3,10 +3,12 @@
 #![deny(unsafe_code)]
 
 mod cli;
+mod secrets;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::CommandFactory;
 use corelane::config::ServeConfig;
@@ -18,9 +20,9 @@ use corelane::placement::format_list;
 use corelane::prepare::ServedModel;
 use corelane::server::Control;
 use corelane::types::KernelsInfo;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -49,15 +51,22 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let config = args.config()?;
     let mut server = Server::start(config.clone())?;
     let metrics = server.metrics();
-    metrics.set_log_lines_lost(move || lines_lost.dropped_lines() as u64);
+    metrics.set_log_lines_lost(lines_lost);
     drain_on_signal(server.control())?;
     let source = args.engine.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
+        secrets::protect(args, &config);
+        if !config.placement.pinned {
+            tracing::warn!(
+                "the lanes are not pinned to cores: another corelane runs on them, or the control \
+                 group allows less time than they have; --decode-cores pins them"
+            );
+        }
         announce(&server, &config, &served);
     }
-    server.join();
+    let ended = server.join();
     log_end(&metrics);
-    Ok(())
+    ended
 }
 
 /// Logs the totals in one line.
@@ -78,16 +87,19 @@ fn log_end(metrics: &Metrics) {
 }
 
 /// Starts logging to standard error, through a thread of its own: a slow terminal loses lines, but
-/// never stops a lane. Also returns the number of lost lines.
-fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, ErrorCounter), String> {
+/// never stops a lane. Also returns a counter of the lost lines.
+fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, impl Fn() -> u64 + use<>), String> {
     // may and generator, the ops lane's libraries, log every closed connection as an error.
     let filter = format!("may=off,generator=off,{}", args.log);
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
     })?;
+    let unwritten = Arc::new(AtomicU64::new(0));
+    let stderr = CountingWriter { out: std::io::stderr(), unwritten: unwritten.clone() };
     let (writer, guard) =
-        NonBlockingBuilder::default().buffered_lines_limit(LOG_LINES_MAX).finish(std::io::stderr());
-    let lines_lost = writer.error_counter();
+        NonBlockingBuilder::default().buffered_lines_limit(LOG_LINES_MAX).finish(stderr);
+    let dropped = writer.error_counter();
+    let lines_lost = move || dropped.dropped_lines() as u64 + unwritten.load(Ordering::Relaxed);
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_span_events(FmtSpan::NONE)
@@ -101,10 +113,29 @@ fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, ErrorCounter), Strin
     Ok((guard, lines_lost))
 }
 
-/// The first SIGTERM or SIGINT drains; the second ends the process at once.
+/// Counts the log lines that could not be written, for example because the disk is full.
+struct CountingWriter<W> {
+    out: W,
+    unwritten: Arc<AtomicU64>,
+}
+
+impl<W: Write> Write for CountingWriter<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        if self.out.write_all(line).is_err() {
+            self.unwritten.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The first SIGTERM, SIGINT or SIGHUP drains; the second ends the process at once.
 fn drain_on_signal(control: Arc<Control>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     let wait = move || {
         for signal in signals.forever() {
             if control.is_draining() {
@@ -158,7 +189,11 @@ fn kernels(info: &KernelsInfo) -> String {
 /// Shows the facts that a person needs about the new server.
 fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
     let (address, placement, info) = (server.address(), &config.placement, &served.info);
-    let front = if placement.is_shared() { "shared" } else { "its own" };
+    let front = match (placement.pinned, placement.is_shared()) {
+        (false, _) => "not pinned",
+        (true, true) => "shared",
+        (true, false) => "its own",
+    };
     let key = if config.keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
     let ops = match server.ops_address() {
         Some(address) => format!("http://{address}/metrics"),

@@ -5,14 +5,23 @@
 //! one core is a quarter to a half of its speed). The front lane then shares the first core with a
 //! compute thread, and sleeps between events instead of polling.
 //!
+//! Where a control group allows less time than the cores have, or another instance has claimed them
+//! all, the lanes are not pinned.
+//!
 //! ggml runs the decode lane's own thread on the last of its cores. So on a shared machine the
 //! front lane shares with a helper thread.
+
+mod claims;
+mod quota;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+pub use claims::Claims;
+pub use quota::cpu_quota;
 
 /// ggml's bound on threads (`GGML_MAX_N_THREADS`), and therefore on core numbers.
 pub const CORES_MAX: usize = 512;
@@ -24,12 +33,24 @@ pub struct Placement {
     pub front_core: usize,
     /// The decode lane's cores in ascending order, with a compute thread on each.
     pub decode_cores: Vec<usize>,
+    /// Whether the lanes stay on these cores. Otherwise the kernel moves them: only the number of
+    /// cores counts.
+    pub pinned: bool,
 }
 
 impl Placement {
     /// Whether the front lane shares its core with a compute thread.
     pub fn is_shared(&self) -> bool {
-        self.decode_cores.contains(&self.front_core)
+        !self.pinned || self.decode_cores.contains(&self.front_core)
+    }
+
+    /// Every core of it.
+    pub fn cores(&self) -> Vec<usize> {
+        let mut cores = self.decode_cores.clone();
+        cores.push(self.front_core);
+        cores.sort_unstable();
+        cores.dedup();
+        cores
     }
 }
 
@@ -78,6 +99,45 @@ impl Topology {
         let mut cores: Vec<Vec<usize>> = cores.into_values().collect();
         cores.sort();
         Self { cores }
+    }
+
+    /// Every processor.
+    pub fn processors(&self) -> Vec<usize> {
+        self.all()
+    }
+
+    /// Places the lanes like [`Topology::place`], beside other programs: `free` are the processors
+    /// that no other instance has claimed, and `quota` is the processor time that the control group
+    /// allows. A choice of the user goes before both.
+    ///
+    /// # Errors
+    /// As [`Topology::place`].
+    pub fn place_beside(
+        &self,
+        wishes: &Wishes,
+        free: &[usize],
+        quota: Option<f64>,
+    ) -> Result<Placement, String> {
+        if wishes.front_core.is_some() || wishes.decode_cores.is_some() {
+            return self.place(wishes);
+        }
+        let is_free = |threads: &&Vec<usize>| threads.iter().all(|cpu| free.contains(cpu));
+        let cores: Vec<Vec<usize>> = self.cores.iter().filter(is_free).cloned().collect();
+        let all_taken = cores.is_empty();
+        let usable = if all_taken { self.clone() } else { Self { cores } };
+        let allowed = quota.map_or(usize::MAX, |quota| (quota as usize).max(1));
+        if allowed >= usable.cores.len() && !all_taken {
+            return usable.place(wishes);
+        }
+        // On some of the machine's cores, or on cores that others use, threads that stay where they
+        // are would wait for each other.
+        let cores = usable.cores[..allowed.min(usable.cores.len())].to_vec();
+        let placement = Self { cores }.place(&Wishes { front_core: None, ..wishes.clone() })?;
+        let mut decode_cores = placement.cores();
+        if let Some(threads) = wishes.threads {
+            decode_cores.truncate(threads);
+        }
+        Ok(Placement { decode_cores, pinned: false, ..placement })
     }
 
     fn has(&self, cpu: usize) -> bool {
@@ -143,7 +203,7 @@ impl Topology {
             // Keep the last ones: the first may be the front lane's.
             decode_cores.drain(..decode_cores.len() - threads);
         }
-        Ok(Placement { front_core, decode_cores })
+        Ok(Placement { front_core, decode_cores, pinned: true })
     }
 
     /// The processors for housekeeping threads: the front lane's physical core and unused cores,
@@ -160,12 +220,16 @@ impl Topology {
     }
 }
 
-/// Lowers the priority of the calling thread, and of the threads it starts, to the minimum: about a
-/// sixtieth of a processor that others want. Ignores a refusal.
-pub fn yield_to_others() {
-    const LAST: i32 = 19;
+/// Least priority: about a sixtieth of a processor that others want.
+pub const LAST: i32 = 19;
+
+/// The priority of work that may take long: about a tenth of a processor that streams want, too.
+pub const BEHIND_STREAMS: i32 = 10;
+
+/// Lowers the priority of the calling thread, and of the threads it starts. Ignores a refusal.
+pub fn yield_to_others(priority: i32) {
     // On Linux a priority belongs to a thread, despite POSIX.
-    let _ = rustix::process::setpriority_process(None, LAST);
+    let _ = rustix::process::setpriority_process(None, priority);
 }
 
 /// Pins the calling thread.
@@ -272,6 +336,28 @@ mod tests {
         );
         let wishes = Wishes { threads: Some(3), ..Wishes::default() };
         assert!(two.place(&wishes).unwrap_err().starts_with("--threads 3: from 1 to 2"));
+    }
+
+    #[test]
+    fn a_quota_and_other_instances_leave_fewer_cores() {
+        let cores: Vec<Vec<usize>> = (0..64).map(|core| vec![core]).collect();
+        let many = Topology { cores };
+        let all: Vec<usize> = (0..64).collect();
+        let place =
+            |free: &[usize], quota| many.place_beside(&Wishes::default(), free, quota).unwrap();
+        let whole = place(&all, None);
+        assert_eq!((whole.decode_cores.len(), whole.pinned), (63, true));
+        let docker = place(&all, Some(2.0));
+        assert_eq!((docker.decode_cores, docker.pinned), (vec![0, 1], false));
+        assert_eq!(place(&all, Some(0.5)).decode_cores, [0]);
+        assert!(place(&all, Some(64.0)).pinned);
+        // Beside an instance on the first 60 cores, and beside one on all of them.
+        let second = place(&[60, 61, 62, 63], None);
+        assert_eq!((second.front_core, second.decode_cores), (60, vec![61, 62, 63]));
+        let third = place(&[], None);
+        assert_eq!((third.decode_cores.len(), third.pinned), (64, false));
+        let wishes = Wishes { decode_cores: Some(vec![3]), ..Wishes::default() };
+        assert!(many.place_beside(&wishes, &[], Some(2.0)).unwrap().pinned, "as the user said");
     }
 
     #[test]

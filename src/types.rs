@@ -8,6 +8,21 @@ pub mod chain;
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
 pub type TokenId = i32;
 
+/// The part of the prefix cache that a request may use. A sequence starts only with tokens that a
+/// sequence of an equal scope left in the KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheScope {
+    /// The API key, or the first one for all if keys share the cache.
+    pub key: KeyId,
+    /// A hash of the request's `cache_salt`; 0 without one.
+    pub salt: u64,
+}
+
+/// A mark in a client's text that keeps it from being read as a control token. A Unicode
+/// noncharacter, which no real text has. Chat templates see it; it is removed before a text is
+/// tokenised.
+pub const GUARD: char = '\u{FDD0}';
+
 /// The sequence id that a running sequence holds in the KV cache, `0..parallel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SlotId(pub u16);
@@ -262,6 +277,8 @@ pub struct ModelInfo {
     pub n_vocab: usize,
     /// Width of its hidden state.
     pub n_embd: usize,
+    /// Numbers in a vector of an embedding.
+    pub n_embd_out: usize,
     /// Heads of its attention.
     pub n_head: u32,
     /// The chat template in Jinja, if the model has one.

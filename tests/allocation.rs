@@ -22,7 +22,7 @@ use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::Sampling;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
-use support::{Client, TestServer, config, job, served_model};
+use support::{Client, TestServer, config, hold, job, served_model};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -52,6 +52,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         decode_cores: config().placement.decode_cores,
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
+        pinned: true,
         abort: Arc::default(),
         poll: 0,
     };
@@ -90,7 +91,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     ];
     let sequences = ways.into_iter().enumerate().map(|(i, (sampling, advanced))| {
         let text = format!("Story {i}: Once upon a time");
-        let prompt = loaded.vocab.tokenize(&text, true, true).into();
+        let prompt = loaded.vocab.tokenize(&text, true, true).unwrap().into();
         let sampling = Sampling { seed: i as u64, ..sampling };
         NewSequence { advanced: advanced.map(Arc::new), ..NewSequence::new(prompt, 1300, sampling) }
     });
@@ -174,7 +175,11 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let mut engine = Engine::new(model.vocab.clone(), capacity, front, metrics.clone());
     let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
-        .map(|_| engine.submit(job("/v1/completions", body, &model, Micros(0)), Micros(0)).unwrap())
+        .map(|_| {
+            engine
+                .submit(job("/v1/completions", body, &model, Micros(0)), hold(), Micros(0))
+                .unwrap()
+        })
         .collect();
     let mut pump_until = |tokens: u64| {
         while metrics.front.generation_tokens.get() < tokens {

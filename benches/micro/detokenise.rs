@@ -39,7 +39,7 @@ fn detokenise(c: &mut Criterion) {
         load(&Source::BuiltIn, Choice::Auto, |_| true).expect("the built-in model loads").vocab;
     let mut group = c.benchmark_group("tokens to text");
     for (name, text) in [("ASCII", ASCII), ("cut characters", CUT)] {
-        let tokens = vocab.tokenize(&text.repeat(8), false, false);
+        let tokens = vocab.tokenize(&text.repeat(8), false, false).unwrap();
         for (with, stops) in [("no stop strings", &[][..]), ("three stop strings", &STOPS)] {
             // The time is for all tokens, the rate for single ones.
             group.throughput(Throughput::Elements(tokens.len() as u64));

@@ -47,7 +47,7 @@ impl Steady {
 
     /// Starts new sequences, up to the first token of each.
     fn start(&mut self) {
-        let new = || NewSequence::new(Box::new([1, 2, 3, 4]), MAX_TOKENS, Sampling::greedy());
+        let new = || NewSequence::new([1, 2, 3, 4].into(), MAX_TOKENS, Sampling::greedy());
         let new = (0..self.sequences).map(|_| new()).collect();
         self.scheduler.admit(new, |_, _| ()).expect("an empty queue has room");
         self.batch.clear();

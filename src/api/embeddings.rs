@@ -1,13 +1,14 @@
 //! `/v1/embeddings`.
 
 use std::io::Write;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::error::ApiError;
 use super::json::{Fields, read_object};
-use super::request::{Prompt, read_prompt_list, refuse};
+use super::request::{Prompt, read_prompt_list, read_timeout, refuse};
 use super::write::push_string;
 use crate::limits::EMBEDDING_INPUTS_MAX;
 
@@ -20,6 +21,8 @@ pub struct EmbeddingsRequest {
     pub format: Format,
     /// The required length of a vector; must be the model's.
     pub dimensions: Option<usize>,
+    /// The time limit; `None` uses the server's.
+    pub timeout: Option<Duration>,
 }
 
 /// How a vector is written.
@@ -36,8 +39,9 @@ pub enum Format {
 pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // any name is accepted, for only one model is served
-        refuse(fields, &[("timeout_ms", "null"), ("priority", "0")])?;
+        refuse(fields, &[("priority", "0")])?;
         Ok(EmbeddingsRequest {
+            timeout: read_timeout(fields)?,
             inputs: read_inputs(fields)?,
             format: read_format(fields)?,
             dimensions: fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize), // in range

@@ -103,6 +103,11 @@ impl ApiError {
         )
     }
 
+    /// 403: a web page or a name that may not use the server.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(403, "permission_error", message)
+    }
+
     /// 408: the request did not arrive in time.
     pub fn request_timeout(what: &str, seconds: u64) -> Self {
         let message = format!("the request's {what} did not arrive within {seconds} s");

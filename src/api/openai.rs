@@ -1,6 +1,7 @@
 //! OpenAI's dialect: `/v1/completions` and `/v1/models`.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::ApiError;
@@ -74,6 +75,8 @@ pub struct CompletionReply {
 /// The output of one choice: all of it, or the part that a stream has not sent yet.
 #[derive(Debug, Default)]
 struct Choice {
+    /// The prompt, before the text. All choices of a prompt share it.
+    echo: Option<Arc<str>>,
     text: String,
     tokens: Vec<TokenId>,
     logprobs: TokenColumns,
@@ -91,7 +94,7 @@ impl CompletionReply {
         push_string(&mut prefix, &context.model);
         prefix.extend_from_slice(b",\"choices\":[");
         let mut echo = std::mem::take(&mut options.echo).into_iter();
-        let choice = |_| Choice { text: echo.next().unwrap_or_default(), ..Choice::default() };
+        let choice = |_| Choice { echo: echo.next(), ..Choice::default() };
         let choices = (0..options.choices).map(choice).collect();
         Self { options, prefix, choices }
     }
@@ -110,13 +113,15 @@ impl Reply for CompletionReply {
         choice.logprobs.extend(delta.logprobs);
         choice.finish = delta.finish;
         // Log-probabilities wait for their text.
-        if !options.stream || (choice.text.is_empty() && delta.finish.is_none()) {
+        let is_empty = choice.text.is_empty() && choice.echo.is_none();
+        if !options.stream || (is_empty && delta.finish.is_none()) {
             return;
         }
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(prefix);
         push_choice(out, index, choice, options);
         push_event_end(options, delta.summary.as_ref(), out);
+        choice.echo = None;
         choice.text.clear();
         choice.tokens.clear();
         choice.logprobs.clear();
@@ -143,7 +148,9 @@ impl Reply for CompletionReply {
 
 fn push_choice(out: &mut Vec<u8>, index: usize, choice: &Choice, options: &ReplyOptions) {
     out.extend_from_slice(b"{\"text\":\"");
-    push_string_inside(out, &choice.text);
+    for text in choice.echo.as_deref().into_iter().chain([&*choice.text]) {
+        push_string_inside(out, text);
+    }
     write!(out, "\",\"index\":{index},\"logprobs\":").expect("memory");
     if options.logprobs {
         choice.logprobs.push(out);

@@ -2,9 +2,11 @@
 //!
 //! Each dialect has its own type. All of them implement [`Reply`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::logprobs::SpelledLogprobs;
+use super::write::bytes_inside;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::types::TokenId;
@@ -56,7 +58,7 @@ pub struct ReplyOptions {
     /// Choices of all prompts together.
     pub choices: usize,
     /// The text at the start of each choice: its prompt, if the request asked for `echo`.
-    pub echo: Vec<String>,
+    pub echo: Vec<Arc<str>>,
     /// How a chat's text is split into content, reasoning and tool calls.
     pub parser: ParserOptions,
 }
@@ -80,6 +82,22 @@ pub struct Delta<'a> {
     /// the request asked for it.
     pub summary: Option<Summary>,
 }
+
+impl Delta<'_> {
+    /// Bytes of memory that it takes in a whole reply: kept until the end, and then written.
+    pub fn bytes(&self) -> usize {
+        let scored: usize = self.logprobs.iter().map(|spelled| 1 + spelled.top.len()).sum();
+        self.text.len()
+            + bytes_inside(self.text)
+            + scored * LOGPROB_BYTES
+            + self.tokens.len() * TOKEN_BYTES
+    }
+}
+
+/// About the memory of one token with its log-probability: itself, and as JSON.
+const LOGPROB_BYTES: usize = 256;
+/// The memory of one token: itself, and as digits.
+const TOKEN_BYTES: usize = 12;
 
 /// Why a choice ended, in the words of OpenAI's `finish_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

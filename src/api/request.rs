@@ -10,8 +10,8 @@ use super::error::ApiError;
 use super::json::{Fields, wrong};
 use super::reply::ReplyOptions;
 use crate::limits::{
-    CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX, REQUEST_TIMEOUT_MAX,
-    SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
+    CACHE_SALT_BYTES_MAX, CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX,
+    REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
 };
 use crate::types::{Sampling, TokenId};
 
@@ -42,6 +42,8 @@ pub struct GenerationRequest {
     pub urgency: Urgency,
     /// Whether the prompt may start from a prefix in the KV cache.
     pub cache_prompt: bool,
+    /// Only requests with an equal salt share prefixes in the KV cache.
+    pub cache_salt: Option<String>,
     /// How to write the reply.
     pub reply: ReplyOptions,
 }
@@ -76,6 +78,7 @@ impl Default for GenerationRequest {
             suffix: None,
             urgency: Urgency::default(),
             cache_prompt: true,
+            cache_salt: None,
             reply: ReplyOptions::default(),
         }
     }
@@ -120,7 +123,29 @@ pub fn read_generation(
         suffix: fields.string("suffix")?.filter(|suffix| !suffix.is_empty()),
         urgency: read_urgency(fields)?,
         cache_prompt: flag("cache_prompt", true)?,
+        cache_salt: read_cache_salt(fields)?,
     })
+}
+
+/// Reads `timeout_ms`.
+pub fn read_timeout(fields: &Fields<'_, '_>) -> Result<Option<Duration>, ApiError> {
+    let longest = REQUEST_TIMEOUT_MAX.as_millis() as i64; // a day
+    let timeout = fields.integer("timeout_ms", 1..=longest)?;
+    Ok(timeout.map(|ms| Duration::from_millis(ms.cast_unsigned())))
+}
+
+/// Reads `cache_salt`. As in vLLM, it must not be empty.
+fn read_cache_salt(fields: &Fields<'_, '_>) -> Result<Option<String>, ApiError> {
+    let salt = fields.string("cache_salt")?;
+    match salt.as_ref().map(String::len) {
+        Some(0) => Err(ApiError::field("cache_salt", "cache_salt is empty; leave it out instead")),
+        Some(bytes) if bytes > CACHE_SALT_BYTES_MAX => {
+            let message =
+                format!("cache_salt has {bytes} bytes; it may have {CACHE_SALT_BYTES_MAX}");
+            Err(ApiError::field("cache_salt", message))
+        }
+        _ => Ok(salt),
+    }
 }
 
 /// Reads `n`, which llama-server calls `n_cmpl`. Refuses a `best_of` that differs from it: corelane
@@ -159,10 +184,7 @@ pub struct Urgency {
 pub fn read_urgency(fields: &Fields<'_, '_>) -> Result<Urgency, ApiError> {
     let priorities = -i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX);
     let priority = fields.integer("priority", priorities)?.unwrap_or(0) as i32; // in range
-    let longest = REQUEST_TIMEOUT_MAX.as_millis() as i64; // a day
-    let timeout = fields.integer("timeout_ms", 1..=longest)?;
-    let timeout = timeout.map(|ms| Duration::from_millis(ms.cast_unsigned()));
-    Ok(Urgency { priority, timeout })
+    Ok(Urgency { priority, timeout: read_timeout(fields)? })
 }
 
 /// A prompt.

@@ -3,6 +3,8 @@
 //! A new dialect needs its own file, a `mod` line in `api/mod.rs` and an entry in this table. The
 //! dialects do not use the table.
 
+use std::time::Duration;
+
 use super::anthropic::reply::MessagesReply;
 use super::chat::ChatRequest;
 use super::chat::reply::ChatReply;
@@ -100,6 +102,20 @@ impl Request {
 
     fn embed(request: EmbeddingsRequest) -> Self {
         Request::Embed(Box::new(request))
+    }
+
+    /// The time limit that the request sets.
+    pub fn timeout(&self) -> Option<Duration> {
+        match self {
+            Request::Generate(request) => request.urgency.timeout,
+            Request::Chat(chat) => chat.generation.urgency.timeout,
+            Request::Embed(request) => request.timeout,
+            Request::CountTokens(_)
+            | Request::ApplyTemplate(_)
+            | Request::Tokenize(_)
+            | Request::Encode(_)
+            | Request::Detokenize(_) => None,
+        }
     }
 
     /// Whether a constraint must be compiled, or the whole vocabulary searched. Both may take long.

@@ -24,6 +24,49 @@ pub struct Conversation {
     pub without_generation_prompt: bool,
 }
 
+impl Conversation {
+    /// Replaces every text of the client that a template sees.
+    pub fn map_texts(&mut self, map: &dyn Fn(&str) -> String) {
+        let each = |text: &mut String| *text = map(text);
+        for message in &mut self.messages {
+            match &mut message.content {
+                Content::None => {}
+                Content::Text(text) => each(text),
+                Content::Parts(parts) => parts.iter_mut().for_each(each),
+            }
+            let Message { name, reasoning, tool_calls, tool_call_id, .. } = message;
+            [name, reasoning, tool_call_id].into_iter().flatten().for_each(each);
+            for call in tool_calls {
+                each(&mut call.id);
+                each(&mut call.name);
+                map_json(&mut call.arguments, map);
+            }
+        }
+        for tool in &mut self.tools {
+            map_json(&mut tool.definition, map);
+        }
+        self.template_kwargs.values_mut().for_each(|value| map_json(value, map));
+    }
+}
+
+/// Replaces every text in a value, names of fields included.
+fn map_json(value: &mut Value, map: &dyn Fn(&str) -> String) {
+    match value {
+        Value::String(text) => *text = map(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| map_json(value, map)),
+        Value::Object(fields) => {
+            *fields = std::mem::take(fields)
+                .into_iter()
+                .map(|(name, mut value)| {
+                    map_json(&mut value, map);
+                    (map(&name), value)
+                })
+                .collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// One message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {

@@ -24,10 +24,18 @@ pub struct ChatModel {
     wants_parts: bool,
 }
 
+/// The parts of a vocabulary that a prompt needs.
+pub struct Tokens<'a> {
+    /// Marks a client's text, so that it has no control token.
+    pub guard: &'a dyn Fn(&str) -> String,
+    /// Finds the token whose text is exactly the argument, for the grammar of tool calls.
+    pub of_text: &'a dyn Fn(&str) -> Option<u32>,
+}
+
 /// A prompt, and how to read the text that follows it.
 #[derive(Clone, Debug)]
 pub struct ChatPrompt {
-    /// The text. The model's special tokens are written out.
+    /// The text. The template's special tokens are written out; texts of the client are guarded.
     pub text: String,
     /// How to split the answer.
     pub parser: ParserOptions,
@@ -73,8 +81,10 @@ impl ChatModel {
         })
     }
 
-    /// Renders the prompt of a conversation. `token` finds the token whose text is exactly the
-    /// argument; the grammar of tool calls needs it.
+    /// Renders the prompt of a conversation.
+    ///
+    /// **Invariant:** only the template's own text can be a control token. Every text of the
+    /// client that the template sees is guarded.
     ///
     /// # Errors
     /// See [`ChatError`].
@@ -83,7 +93,7 @@ impl ChatModel {
         conversation: &Conversation,
         split_reasoning: bool,
         now: OffsetDateTime,
-        token: &dyn Fn(&str) -> Option<u32>,
+        tokens: &Tokens,
     ) -> Result<ChatPrompt, ChatError> {
         let has_tools = conversation.tool_choice != ToolChoice::None;
         if has_tools && self.tools.is_none() {
@@ -96,16 +106,18 @@ impl ChatModel {
             return Err(ChatError::FormLikeCalls);
         }
         let goes_on = conversation.continue_final_message;
-        let kwargs = conversation.template_kwargs.iter();
-        let mut messages: Vec<Message> = conversation.messages.clone();
+        let mut shown = conversation.clone();
+        shown.map_texts(tokens.guard);
+        let Conversation { mut messages, tools: shown_tools, template_kwargs, .. } = shown;
         if goes_on {
             mark(messages.last_mut())?;
         }
+        let kwarg = |(name, value): (&String, &_)| (name.clone(), Value::from(Serde(value)));
         let chat = Chat {
             messages: messages.iter().map(|m| self.message(m)).collect(),
-            tools: if has_tools { tools(&conversation.tools) } else { Value::UNDEFINED },
+            tools: if has_tools { tools(&shown_tools) } else { Value::UNDEFINED },
             add_generation_prompt: !goes_on && !conversation.without_generation_prompt,
-            kwargs: kwargs.map(|(name, value)| (name.clone(), Value::from(Serde(value)))).collect(),
+            kwargs: template_kwargs.iter().map(kwarg).collect(),
             now,
         };
         let mut text = self.template.render(&chat)?;
@@ -126,6 +138,7 @@ impl ChatModel {
             let parallel = conversation.parallel_tool_calls;
             let reasoning = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
             let form = conversation.form.as_ref();
+            let token = tokens.of_text;
             let options = GrammarOptions { parallel, reasoning, reasoning_is_open, form, token };
             // A model that may call a tool writes free text until it starts a call.
             if has_tools { syntax.grammar(&specs, &choice, &options) } else { None }
@@ -256,7 +269,8 @@ mod tests {
 
     fn prompt(source: &str, conversation: &Conversation) -> Result<ChatPrompt, ChatError> {
         let model = ChatModel::new(source, "", "").unwrap();
-        model.prompt(conversation, true, OffsetDateTime::UNIX_EPOCH, &|_| None)
+        let tokens = Tokens { guard: &str::to_owned, of_text: &|_| None };
+        model.prompt(conversation, true, OffsetDateTime::UNIX_EPOCH, &tokens)
     }
 
     #[test]

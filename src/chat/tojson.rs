@@ -9,6 +9,7 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 use crate::limits::TEMPLATE_JSON_DEPTH_MAX;
+use crate::types::GUARD;
 
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub fn tojson(
@@ -174,7 +175,7 @@ impl Writer {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
-                c if c < ' ' || (self.ensure_ascii && c > '~') => {
+                c if c < ' ' || (self.ensure_ascii && c > '~' && c != GUARD) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         write!(self.out, "\\u{unit:04x}").expect("memory");
                     }

@@ -7,7 +7,7 @@ use clap::Args;
 use corelane::config::ServeConfig;
 use corelane::kernels::Choice;
 use corelane::model::load::Source;
-use corelane::placement::{self, Topology, Wishes};
+use corelane::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
 use corelane::types::{CacheLayout, CacheType, FlashAttention};
 
 /// Model, step sizes, KV cache and lanes.
@@ -118,7 +118,7 @@ impl EngineArgs {
             itl_target: (self.itl_target_ms > 0)
                 .then(|| Duration::from_millis(self.itl_target_ms.into())),
             step_timeout: Duration::from_secs(self.step_timeout_s.into()),
-            placement: Topology::read()?.place(&wishes)?,
+            placement: place(&wishes)?,
             kernels: self.kernels,
             cache: CacheLayout {
                 unified: self.kv_unified || !self.no_kv_unified,
@@ -130,4 +130,15 @@ impl EngineArgs {
             ..ServeConfig::default()
         })
     }
+}
+
+/// Places the lanes beside other instances on this machine, and claims their cores until the
+/// process ends.
+fn place(wishes: &Wishes) -> Result<Placement, String> {
+    let topology = Topology::read()?;
+    let (mut claims, free) = Claims::of(&topology.processors());
+    let placement = topology.place_beside(wishes, &free, cpu_quota())?;
+    claims.keep(&if placement.pinned { placement.cores() } else { Vec::new() });
+    std::mem::forget(claims);
+    Ok(placement)
 }

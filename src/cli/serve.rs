@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use corelane::config::{ApiKey, ServeConfig};
-use corelane::limits::{PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS};
+use corelane::limits::{CONNECTIONS, QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::types::Pooling;
 
 use super::engine::EngineArgs;
+
+const MIB: usize = 1 << 20;
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -64,7 +66,7 @@ pub struct ServeArgs {
     api_key: Vec<String>,
     /// File with API keys, one per line
     #[arg(long, value_name = "FILE", help_heading = "HTTP")]
-    api_key_file: Option<PathBuf>,
+    pub api_key_file: Option<PathBuf>,
     /// API key with a name for the logs, a share of the server relative to other keys [1], and the
     /// lowest priority number its requests may ask for [0]; repeat the flag for more keys
     #[arg(
@@ -75,6 +77,21 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     key: Vec<ApiKey>,
+    /// Keep core dumps on although there are keys, which a dump would hold; without root, perf and
+    /// debuggers need it, too
+    #[arg(long, help_heading = "HTTP")]
+    pub core_dumps: bool,
+    /// Web pages that may use the server, such as https://chat.example; separate several with
+    /// commas, * lets in all. Pages of this machine and of desktop programs always may
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',', help_heading = "HTTP")]
+    cors_origins: Vec<String>,
+    /// Public names to which a server without keys answers; separate several with commas, * is any.
+    /// It always answers to addresses, to private names and to the names in --cors-origins
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "HTTP")]
+    allowed_hosts: Vec<String>,
+    /// Most open connections; when there are more, the one that has been idle for longest is closed
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, help_heading = "HTTP")]
+    max_connections: usize,
     /// Seconds that running requests may take to finish after SIGTERM
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "HTTP")]
     drain_seconds: u32,
@@ -98,12 +115,21 @@ pub struct ServeArgs {
     /// Most prompt tokens in the queue; further requests get status 429
     #[arg(long, value_name = "N", default_value_t = QUEUE_TOKENS, help_heading = "Scheduling")]
     queue_tokens: usize,
+    /// Memory in MiB for requests outside the KV cache: bodies, prompts and answers; half of it is
+    /// reserved for the keys by their weights. A request without room gets status 429 [default: 512,
+    /// or an eighth of the machine's if that is less]
+    #[arg(long, value_name = "MIB", help_heading = "Scheduling")]
+    request_memory: Option<usize>,
     /// Longest time of a request in seconds, whatever its timeout_ms; 0 sets no limit
     #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Scheduling")]
     request_timeout_s: u32,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
+    /// Let requests of all API keys share prefixes in the KV cache. A client then learns from the
+    /// time to its first token whether another key sent the same beginning of a prompt
+    #[arg(long, help_heading = "KV cache")]
+    share_cache: bool,
 
     /// Tokens to generate if a request sets no maximum; -1 uses the default of the API
     #[arg(
@@ -165,6 +191,11 @@ impl ServeArgs {
             request_timeout: (self.request_timeout_s > 0)
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             cache_prompt: !self.no_cache_prompt,
+            share_cache: self.share_cache,
+            cors_origins: self.cors_origins.clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
+            connections: self.max_connections,
+            request_memory: self.request_memory.map(|mib| mib.saturating_mul(MIB)),
             n_predict,
             entropy: u64::try_from(self.seed).map_or_else(|_| random(), Ok)?,
             drain: Duration::from_secs(u64::from(self.drain_seconds)),
@@ -202,7 +233,7 @@ impl ServeArgs {
             name: format!("{}", i + 1),
             secret,
             weight: 1.0,
-            priority_min: -PRIORITY_MAX,
+            priority_min: 0,
         });
         Ok(plain.chain(self.key.iter().cloned()).collect())
     }

@@ -185,6 +185,7 @@ impl<B: Backend> DecodeLane<B> {
         if self.rows.is_empty() {
             return;
         }
+        self.backend.begin_step(batch.step);
         let began = self.metrics.clock.now();
         let work_existed = if continues { self.ended } else { batch.sent };
         let bubble_us = began.since(work_existed.max(self.ended));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::api::error::ApiError;
 use crate::api::reply::{Delta, Reply, Summary, Timings, Usage};
 use crate::clock::Micros;
+use crate::engine::budget::Hold;
 use crate::limits::UNREAD_BYTES_MAX;
 use crate::scheduler::SequenceId;
 
@@ -23,6 +24,12 @@ pub struct Exchange {
     /// The request's sequences. Ids of ended sequences match nothing.
     pub sequences: Vec<SequenceId>,
     live: usize,
+    /// Its part of the memory for requests.
+    hold: Hold,
+    /// Bytes that it needs, without those in `out` of a stream.
+    bytes: usize,
+    /// Bytes of `out` beyond which a stream counts as unread.
+    unread_max: usize,
     /// Tokens so far.
     pub usage: Usage,
     /// The time of admission.
@@ -42,19 +49,25 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange whose `sequences` sequences are not admitted yet.
+    /// An exchange whose `sequences` sequences are not admitted yet. `hold` is its part of the
+    /// memory for requests, with what its job takes.
     pub fn new(
         id: String,
         reply: Box<dyn Reply>,
         sequences: usize,
         prompt_tokens: u64,
+        hold: Hold,
         admitted: Micros,
     ) -> Self {
+        let bytes = hold.bytes();
         Self {
             id,
             reply,
             sequences: Vec::with_capacity(sequences),
             live: sequences,
+            hold,
+            bytes,
+            unread_max: bytes + UNREAD_BYTES_MAX,
             usage: Usage { prompt_tokens, ..Usage::default() },
             admitted,
             started: None,
@@ -86,6 +99,7 @@ impl Exchange {
         let with_summary = options.stream && options.timings_per_token || delta.finish.is_some();
         let summary = Summary { usage: self.usage, timings: self.timings(now) };
         let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
+        let kept = if options.stream { 0 } else { delta.bytes() };
         self.reply.push_delta(choice, delta, &mut self.out);
         if delta.finish.is_some() {
             self.live -= 1;
@@ -94,9 +108,13 @@ impl Exchange {
                 self.outcome = Some(Ok(()));
             }
         }
-        if self.is_stream() && self.out.len() > UNREAD_BYTES_MAX {
+        self.bytes += kept;
+        let unread = if self.is_stream() { self.out.len() } else { 0 };
+        if unread > self.unread_max {
             let message = format!("the client left more than {UNREAD_BYTES_MAX} bytes unread");
             self.fail(ApiError::internal(message));
+        } else if let Err(error) = self.hold.resize(self.bytes + unread) {
+            self.fail(error);
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Job {
     pub markers: Option<ParserOptions>,
     /// Tokens of all prompts, each counted once.
     pub prompt_tokens: u64,
+    /// Bytes that it holds from the start: its prompts, and their echo in the answer.
+    pub bytes: usize,
     /// Writes the response.
     pub reply: Box<dyn Reply>,
     /// The time at which the request's head was complete.

@@ -11,6 +11,7 @@
 //! **Invariant:** a step with nothing but new tokens makes no heap allocation here, once the
 //! buffers of its requests have grown.
 
+pub mod budget;
 pub mod exchange;
 pub mod job;
 mod pace;
@@ -33,6 +34,8 @@ use crate::ring::message::Batch;
 use crate::scheduler::{Capacity, Event, Phase, Refusal, Scheduler, SequenceId, SlotView};
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
+use crate::types::KeyId;
+use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use job::Job;
 use pace::Pace;
@@ -98,15 +101,22 @@ impl Engine {
         }
     }
 
-    /// Admits all sequences of a job, or none.
+    /// Admits all sequences of a job, or none. `hold` becomes the request's part of the memory for
+    /// requests.
     ///
     /// # Errors
-    /// 429 if the queue is full, with a `Retry-After`.
-    pub fn submit(&mut self, job: Job, now: Micros) -> Result<SharedExchange, ApiError> {
+    /// 429 if the queue is full, with a `Retry-After`, or if the job has no room in memory.
+    pub fn submit(
+        &mut self,
+        job: Job,
+        mut hold: Hold,
+        now: Micros,
+    ) -> Result<SharedExchange, ApiError> {
+        hold.resize(job.bytes)?;
         let Job { id, sequences, choices, stops, markers, prompt_tokens, reply, .. } = job;
         let arrived = sequences.len();
         let is_first = self.scheduler.is_idle() && !self.is_busy() && now >= self.gathering.until;
-        let exchange = Exchange::new(id, reply, arrived, prompt_tokens, now);
+        let exchange = Exchange::new(id, reply, arrived, prompt_tokens, hold, now);
         let exchange = Rc::new(RefCell::new(exchange));
         let stops = StopStrings::new(stops);
         let streams = &mut self.streams;
@@ -153,7 +163,7 @@ impl Engine {
                 break;
             }
             self.count_plan(&batch, now);
-            self.pipeline.sent(self.scheduler.step_time(&batch), now);
+            self.pipeline.sent(batch.step, self.scheduler.step_time(&batch), now);
             batch.sent = now;
             assert!(self.link.send(batch).is_ok(), "the link holds every batch");
         }
@@ -212,18 +222,24 @@ impl Engine {
         self.pipeline.in_flight() > 0
     }
 
-    /// The time at which the running step began. `None` if no step runs, or if it has come back
-    /// already.
-    pub fn step_began(&self) -> Option<Micros> {
-        if self.is_ready() { None } else { self.pipeline.running_since() }
+    /// The number of the running step and the time at which it began. `None` if no step runs, or if
+    /// it has come back already.
+    pub fn running_step(&self) -> Option<(u64, Micros)> {
+        if self.is_ready() { None } else { self.pipeline.running() }
     }
 
-    /// The state of each slot.
-    pub fn slots(&self, now: Micros) -> Vec<SlotStatus> {
+    /// The state of each slot, for requests of `key`: of another key's slots only whether they are
+    /// busy.
+    pub fn slots(&self, now: Micros, key: KeyId) -> Vec<SlotStatus> {
         let status = |view: SlotView| {
-            let idle = SlotStatus { state: "idle", n_past: view.position, ..SlotStatus::default() };
+            let is_own = view.key == Some(key);
+            let n_past = if is_own { view.position } else { 0 };
+            let idle = SlotStatus { state: "idle", n_past, ..SlotStatus::default() };
             let Some((id, state)) = view.held else { return idle };
             let Some(stream) = &self.streams[id.index()] else { return idle };
+            if !is_own {
+                return SlotStatus { state: "busy", ..idle };
+            }
             let exchange = stream.exchange.borrow();
             SlotStatus {
                 state: match state {

@@ -15,19 +15,20 @@ use crate::limits::{GATHER_MAX, PLAN_MARGIN, STEPS_IN_FLIGHT};
 /// The steps in flight.
 #[derive(Debug, Default)]
 pub struct Pipeline {
-    /// The expected time of each step, the running one first. `None` if it is not known.
-    in_flight: heapless::Deque<Option<Duration>, STEPS_IN_FLIGHT>,
+    /// The number and the expected time of each step, the running one first. The time is `None` if
+    /// it is not known.
+    in_flight: heapless::Deque<(u64, Option<Duration>), STEPS_IN_FLIGHT>,
     /// The time at which the running step began.
     began: Micros,
 }
 
 impl Pipeline {
-    /// Takes note that a step was sent, with its expected time.
-    pub fn sent(&mut self, expected: Option<Duration>, now: Micros) {
+    /// Takes note that a step was sent, with its number and its expected time.
+    pub fn sent(&mut self, step: u64, expected: Option<Duration>, now: Micros) {
         if self.in_flight.is_empty() {
             self.began = now;
         }
-        self.in_flight.push_back(expected).expect("no more steps are in flight than this");
+        self.in_flight.push_back((step, expected)).expect("no more steps are in flight than this");
     }
 
     /// The running step came back, and the next one begins.
@@ -36,9 +37,9 @@ impl Pipeline {
         self.began = now;
     }
 
-    /// The time at which the running step began, if one runs.
-    pub fn running_since(&self) -> Option<Micros> {
-        (!self.in_flight.is_empty()).then_some(self.began)
+    /// The number of the running step and the time at which it began, if one runs.
+    pub fn running(&self) -> Option<(u64, Micros)> {
+        self.in_flight.front().map(|(step, _)| (*step, self.began))
     }
 
     /// Steps sent and not yet received.
@@ -59,7 +60,7 @@ impl Pipeline {
 
     /// The moment from which the next step may be planned.
     fn plan_at(&self) -> Micros {
-        let Some(Some(expected)) = self.in_flight.front() else { return self.began };
+        let Some((_, Some(expected))) = self.in_flight.front() else { return self.began };
         let margin = (*expected / 4).max(PLAN_MARGIN);
         self.began + expected.saturating_sub(margin)
     }
@@ -80,7 +81,7 @@ mod tests {
     fn a_step_is_followed_late_and_not_too_late() {
         let mut pipeline = Pipeline::default();
         let now = Micros(1_000);
-        pipeline.sent(Some(60 * MS), now);
+        pipeline.sent(1, Some(60 * MS), now);
         let late = now + 45 * MS;
         assert_eq!(pipeline.wake_at(), Some(late));
         assert!(!pipeline.may_plan(1, now), "somebody could join");
@@ -93,22 +94,22 @@ mod tests {
     fn short_steps_and_unknown_ones_are_followed_at_once() {
         for expected in [None, Some(MS), Some(2 * MS)] {
             let mut pipeline = Pipeline::default();
-            pipeline.sent(expected, Micros(70));
+            pipeline.sent(1, expected, Micros(70));
             assert_eq!(pipeline.wake_at(), Some(Micros(70)), "{expected:?}");
         }
         let mut pipeline = Pipeline::default();
-        pipeline.sent(Some(5 * MS), Micros(0));
+        pipeline.sent(1, Some(5 * MS), Micros(0));
         assert_eq!(pipeline.wake_at(), Some(Micros(3_000)), "a timer and a wake-up take time");
     }
 
     #[test]
     fn the_second_of_two_steps_begins_when_the_first_is_back() {
         let mut pipeline = Pipeline::default();
-        pipeline.sent(Some(40 * MS), Micros(0));
-        pipeline.sent(Some(40 * MS), Micros(30_000));
+        pipeline.sent(1, Some(40 * MS), Micros(0));
+        pipeline.sent(2, Some(40 * MS), Micros(30_000));
         assert_eq!(pipeline.wake_at(), None, "two are in flight");
         pipeline.received(Micros(41_000));
-        assert_eq!(pipeline.running_since(), Some(Micros(41_000)));
+        assert_eq!(pipeline.running(), Some((2, Micros(41_000))));
         assert_eq!(pipeline.wake_at(), Some(Micros(71_000)));
     }
 

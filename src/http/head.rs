@@ -28,6 +28,10 @@ pub struct Head {
     pub api_key: Option<Vec<u8>>,
     /// The client's own request id, if it is short and printable.
     pub request_id: Option<String>,
+    /// The name by which the client reached the server.
+    pub host: Option<String>,
+    /// The web page on whose behalf a browser sent the request.
+    pub origin: Option<String>,
     /// Why a well-formed head cannot be served. The other fields tell how to answer; the bytes
     /// after this head cannot be trusted.
     pub fault: Option<HttpError>,
@@ -135,6 +139,8 @@ fn interpret(request: &Request<'_, '_>) -> Head {
             None => fields.api_key,
         },
         request_id: fields.request_id,
+        host: fields.host,
+        origin: fields.origin,
         fault,
     }
 }
@@ -167,6 +173,8 @@ struct Fields {
     authorization: Option<Option<Vec<u8>>>,
     api_key: Option<Vec<u8>>,
     request_id: Option<String>,
+    host: Option<String>,
+    origin: Option<String>,
 }
 
 impl Fields {
@@ -217,6 +225,10 @@ impl Fields {
             self.expects_continue = true;
         } else if is("host") {
             self.hosts += 1;
+            self.host = Some(String::from_utf8_lossy(value).into_owned());
+        } else if is("origin") {
+            let origin = printable(value, "Origin")?;
+            once(&mut self.origin, origin, "Origin")?;
         } else if is("content-type") {
             let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
             let media = String::from_utf8_lossy(media.trim_ascii()).to_ascii_lowercase();
@@ -238,6 +250,14 @@ impl Fields {
             }
         }
         Ok(())
+    }
+}
+
+/// A field that will be written into the response, where only printable characters may stand.
+fn printable(value: &[u8], name: &str) -> Result<String, HttpError> {
+    match str::from_utf8(value) {
+        Ok(text) if value.iter().all(u8::is_ascii_graphic) => Ok(text.to_owned()),
+        _ => Err(HttpError::malformed(format!("{name} has characters that are not printable"))),
     }
 }
 

@@ -15,6 +15,8 @@ pub struct HeadOptions<'a> {
     pub retry_after: Option<u64>,
     /// `Allow`.
     pub allow: Option<&'a str>,
+    /// The origin of the web page that may read the response. It has printable characters only.
+    pub origin: Option<&'a str>,
 }
 
 /// Writes the head of a response whose body length is known. For HEAD, `body_length` is the length
@@ -57,11 +59,16 @@ fn push_status_and_fields(out: &mut Vec<u8>, status: u16, options: &HeadOptions<
     // Anthropic's clients read the second name.
     let id = options.request_id;
     push(out, format_args!("x-request-id: {id}\r\nrequest-id: {id}\r\n"));
-    // Scripts in browsers may read only these fields.
-    out.extend_from_slice(
-        b"access-control-allow-origin: *\r\n\
-          access-control-expose-headers: x-request-id, request-id, retry-after\r\n",
-    );
+    if let Some(origin) = options.origin {
+        // Scripts in browsers may read only these fields.
+        push(
+            out,
+            format_args!(
+                "access-control-allow-origin: {origin}\r\nvary: origin\r\n\
+                 access-control-expose-headers: x-request-id, request-id, retry-after\r\n"
+            ),
+        );
+    }
     if let Some(seconds) = options.retry_after {
         push(out, format_args!("retry-after: {seconds}\r\n"));
     }
@@ -108,6 +115,7 @@ fn reason(status: u16) -> &'static str {
         204 => "No Content",
         400 => "Bad Request",
         401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
@@ -153,12 +161,13 @@ mod tests {
             keep_alive: true,
             retry_after: Some(3),
             allow: None,
+            origin: Some("http://localhost"),
         };
         push_head(&mut out, 429, &options, 2);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
-             x-request-id: r1\r\nrequest-id: r1\r\naccess-control-allow-origin: *\r\n\
+             x-request-id: r1\r\nrequest-id: r1\r\naccess-control-allow-origin: http://localhost\r\nvary: origin\r\n\
              access-control-expose-headers: x-request-id, request-id, retry-after\r\nretry-after: 3\r\n\
              connection: keep-alive\r\ncontent-length: 2\r\n\r\n"
         );

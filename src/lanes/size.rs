@@ -1,9 +1,9 @@
 //! Sizes that follow from a configuration: cells, rows, slots, and the model's context.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::abort::StepAbort;
 use crate::config::ServeConfig;
 use crate::limits::{EMBEDDING_TEXTS_MAX, SPIN_BEFORE_PARK};
 use crate::model::llama::ContextConfig;
@@ -16,7 +16,7 @@ pub(crate) fn context_config(
     config: &ServeConfig,
     loaded: &Loaded,
     context_tokens: u32,
-    abort: Arc<AtomicBool>,
+    abort: Arc<StepAbort>,
 ) -> ContextConfig {
     let theirs = config.cache.flash_attention == FlashAttention::Llama;
     ContextConfig {
@@ -25,6 +25,7 @@ pub(crate) fn context_config(
         step_rows: config.batch_rows as u32, // at most STEP_ROWS_MAX
         ubatch_rows: config.ubatch_rows as u32,
         decode_cores: config.placement.decode_cores.clone(),
+        pinned: config.placement.pinned,
         poll: config.poll,
         cache: config.cache,
         attention: loaded.kernels.filter(|_| !theirs),
@@ -69,10 +70,7 @@ pub(crate) fn capacity(
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
         own_cells: !config.cache.unified,
-        weights: match config.keys.as_slice() {
-            [] => vec![1.0], // everybody is one
-            keys => keys.iter().map(|key| key.weight).collect(),
-        },
+        weights: config.weights(),
     }
 }
 

@@ -6,10 +6,15 @@ use std::time::Duration;
 use rtrb::{Consumer, RingBuffer};
 
 use crate::limits::LANE_STACK_BYTES;
-use crate::placement::pin_this_thread;
+use crate::placement::{Placement, pin_this_thread};
 
-/// Starts a lane on a thread of its own, pinned to `cores`. The lane first makes what it needs and
-/// reports whether that worked.
+/// The cores that lanes of the model are pinned to; none if they are not.
+pub(super) fn pins(placement: &Placement) -> Vec<usize> {
+    if placement.pinned { placement.decode_cores.clone() } else { Vec::new() }
+}
+
+/// Starts a lane on a thread of its own, pinned to the last of `cores` if there are any. The lane
+/// first makes what it needs and reports whether that worked.
 pub(super) fn start_pinned<T>(
     name: &str,
     cores: Vec<usize>,
@@ -20,8 +25,8 @@ pub(super) fn start_pinned<T>(
     let handle = spawn(name, LANE_STACK_BYTES, move || {
         // Pinned first, so that the memory it touches is near its core. When ggml makes its thread
         // pool, it pins this thread to the last core, too.
-        let last = &cores[cores.len() - 1..];
-        match pin_this_thread(last).and_then(|()| make()) {
+        let pinned = cores.last().map_or(Ok(()), |last| pin_this_thread(&[*last]));
+        match pinned.and_then(|()| make()) {
             Ok(made) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);

@@ -1,9 +1,11 @@
 //! Finds out how much memory there is, and the size of a KV cache that fits.
 
 use std::fs;
-use std::path::Path;
 
-use crate::limits::{CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
+use crate::cgroup::{Group, groups};
+use crate::limits::{
+    CONTEXT_TOKENS_MAX, REQUEST_MEMORY_BYTES, REQUEST_MEMORY_BYTES_MIN, SEQUENCE_TOKENS_MAX,
+};
 use crate::types::ModelInfo;
 
 /// Tokens of context for each sequence, if the user sets none.
@@ -13,8 +15,8 @@ const USUAL_SEQUENCE_TOKENS: u32 = 2048;
 /// requests if that fits into `available_bytes`.
 ///
 /// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
-/// logits and the token history of each slot, and a tenth for llama.cpp's compute buffers and
-/// everything else.
+/// logits and the token history of each slot, the memory of requests (`request_bytes`), and a tenth
+/// for llama.cpp's compute buffers and everything else.
 ///
 /// # Errors
 /// A sentence with the memory needed, the memory available, and a size that would fit.
@@ -22,11 +24,12 @@ pub fn choose_context(
     asked: Option<u32>,
     slots: u32,
     info: &ModelInfo,
+    request_bytes: u64,
     available_bytes: u64,
 ) -> Result<u32, String> {
     let trained = info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
     let slot_bytes = info.n_vocab as u64 * 4 + u64::from(trained) * 4;
-    let set_aside = u64::from(slots) * slot_bytes + available_bytes / 10;
+    let set_aside = u64::from(slots) * slot_bytes + request_bytes + available_bytes / 10;
     let for_cache = available_bytes.saturating_sub(set_aside);
     let fits = for_cache / info.kv_bytes_per_token.max(1);
     let usual = trained.min(USUAL_SEQUENCE_TOKENS).saturating_mul(slots);
@@ -50,12 +53,18 @@ pub fn choose_context(
     Ok(tokens)
 }
 
+/// The memory for requests outside the KV cache: as `asked`, or the usual amount, or an eighth of
+/// what is available if that is less.
+pub fn request_bytes(asked: Option<usize>, available_bytes: u64) -> usize {
+    let eighth = usize::try_from(available_bytes / 8).unwrap_or(usize::MAX);
+    asked.unwrap_or(eighth.clamp(REQUEST_MEMORY_BYTES_MIN, REQUEST_MEMORY_BYTES))
+}
+
 /// The memory this process may still use: `MemAvailable`, or less if a control group limits it. No
 /// bound if the kernel does not report it.
 pub fn available_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = group_available(&groups, Path::new("/sys/fs/cgroup"));
+    let group = least_left(&groups("memory"));
     machine.unwrap_or(u64::MAX / 2).min(group.unwrap_or(u64::MAX / 2))
 }
 
@@ -65,34 +74,20 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least memory left in this process's control group or a parent. Cached pages of files count
-/// as left, for the kernel drops them first; a model's file that was just read is among them.
-/// Supports version 2 (`0::/path`) and the memory controller of version 1.
-fn group_available(groups: &str, root: &Path) -> Option<u64> {
-    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let mut least = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let (root, max, used, prefix) = match controllers {
-            "" => (root.to_owned(), "memory.max", "memory.current", ""),
-            "memory" => {
-                (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-            }
-            _ => continue,
+/// The least memory left in these control groups. Cached pages of files count as left, for the
+/// kernel drops them first; a model's file that was just read is among them.
+fn least_left(groups: &[Group]) -> Option<u64> {
+    let left = |group: &Group| {
+        let (max, used, prefix) = if group.is_v1 {
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        } else {
+            ("memory.max", "memory.current", "")
         };
-        let folder = root.join(path.trim_start_matches('/'));
-        // Inside a container the path may not be visible; then the root is our group.
-        for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
-            if let (Some(max), Some(used)) = (number(&folder.join(max)), number(&folder.join(used)))
-            {
-                let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-                let left = max.saturating_sub(used.saturating_sub(cached(&stat, prefix)));
-                least = Some(least.map_or(left, |least: u64| least.min(left)));
-            }
-        }
-    }
-    least
+        let (max, used): (u64, u64) = (group.number(max)?, group.number(used)?);
+        let stat = group.read("memory.stat").unwrap_or_default();
+        Some(max.saturating_sub(used.saturating_sub(cached(&stat, prefix))))
+    };
+    groups.iter().filter_map(left).min()
 }
 
 /// Bytes of file pages in a control group's `memory.stat`.
@@ -112,6 +107,7 @@ pub fn gib(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::groups_in;
 
     const GIB: u64 = 1 << 30;
 
@@ -126,24 +122,30 @@ mod tests {
 
     #[test]
     fn a_context_too_large_for_memory_is_refused_with_what_fits() {
-        assert_eq!(choose_context(Some(10_000), 8, &info(), 4 * GIB), Ok(10_000));
-        let error = choose_context(Some(1_000_000), 8, &info(), 4 * GIB).unwrap_err();
+        assert_eq!(choose_context(Some(10_000), 8, &info(), 0, 4 * GIB), Ok(10_000));
+        let error = choose_context(Some(1_000_000), 8, &info(), 0, 4 * GIB).unwrap_err();
         assert!(error.starts_with("--ctx-size 1000000 needs 93.1 GiB"), "{error}");
         let fits: u32 =
             error.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-        assert_eq!(choose_context(Some(fits), 8, &info(), 4 * GIB), Ok(fits));
-        assert!(choose_context(Some(fits + 1), 8, &info(), 4 * GIB).is_err());
+        assert_eq!(choose_context(Some(fits), 8, &info(), 0, 4 * GIB), Ok(fits));
+        assert!(choose_context(Some(fits + 1), 8, &info(), 0, 4 * GIB).is_err());
+        assert!(
+            choose_context(Some(fits), 8, &info(), 1_000_000, 4 * GIB).is_err(),
+            "requests need room"
+        );
     }
 
     #[test]
     fn the_default_is_the_usual_length_as_far_as_memory_goes() {
-        assert_eq!(choose_context(None, 8, &info(), 64 * GIB), Ok(8 * 2048));
-        let less = choose_context(None, 8, &info(), GIB).unwrap();
+        assert_eq!(choose_context(None, 8, &info(), 0, 64 * GIB), Ok(8 * 2048));
+        let less = choose_context(None, 8, &info(), 0, GIB).unwrap();
         assert!((1_000..16_000).contains(&less), "{less}");
         let short = ModelInfo { context_trained: 512, ..info() };
-        assert_eq!(choose_context(None, 8, &short, 64 * GIB), Ok(8 * 512));
+        assert_eq!(choose_context(None, 8, &short, 0, 64 * GIB), Ok(8 * 512));
         assert!(
-            choose_context(None, 8, &info(), GIB / 1024).unwrap_err().contains("lower --parallel")
+            choose_context(None, 8, &info(), 0, GIB / 1024)
+                .unwrap_err()
+                .contains("lower --parallel")
         );
     }
 
@@ -163,10 +165,11 @@ mod tests {
         write("memory/c/memory.limit_in_bytes", "500\n");
         write("memory/c/memory.usage_in_bytes", "100\n");
         write("memory/c/memory.stat", "active_file 9\ntotal_active_file 30\n");
-        assert_eq!(group_available("0::/a/b\n", &root), Some(820));
-        assert_eq!(group_available("0::/a\n", &root), None);
-        assert_eq!(group_available("5:cpu:/x\n4:memory:/c\n", &root), Some(430));
-        assert_eq!(group_available("", &root), None);
+        let left = |lines: &str| least_left(&groups_in(lines, "memory", &root));
+        assert_eq!(left("0::/a/b\n"), Some(820));
+        assert_eq!(left("0::/a\n"), None);
+        assert_eq!(left("5:cpu:/x\n4:memory:/c\n"), Some(430));
+        assert_eq!(left(""), None);
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(
             mem_available("MemFree: 1 kB\nMemAvailable:   2048 kB\n"),

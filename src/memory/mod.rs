@@ -5,8 +5,11 @@
 //! allocation increments a thread-local counter, so each lane can read its own count.
 
 mod available;
+mod stack;
 
-pub use available::{available_bytes, choose_context, gib};
+pub use available::{available_bytes, choose_context, gib, request_bytes};
+
+pub use stack::Stack;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

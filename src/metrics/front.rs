@@ -16,6 +16,8 @@ pub struct FrontMetrics {
     pub connections: Gauge,
     /// Connections closed without an answer, because too many were open.
     pub connections_dropped: Counter,
+    /// Bytes that requests hold outside the KV cache.
+    pub request_bytes: Gauge,
     /// HTTP responses.
     pub responses: Responses,
 
@@ -98,6 +100,7 @@ impl FrontMetrics {
             state: Gauge::default(),
             connections: Gauge::default(),
             connections_dropped: Counter::default(),
+            request_bytes: Gauge::default(),
             responses: Responses::new(paths),
             running: Gauge::default(),
             waiting: Gauge::default(),

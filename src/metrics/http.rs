@@ -3,16 +3,19 @@
 use super::value::Counter;
 
 /// The statuses that the server sends. Any other would count as 0.
-const STATUSES: [u16; 19] =
-    [200, 204, 400, 401, 404, 405, 408, 413, 415, 417, 429, 431, 500, 501, 502, 503, 504, 505, 0];
+const STATUSES: [u16; 20] = [
+    200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 417, 429, 431, 500, 501, 502, 503, 504, 505,
+    0,
+];
 
 /// The name for unknown and unreadable paths.
 const OTHER: &str = "other";
 
 /// Reasons of refusals: one word for each class of status.
-pub const REASONS: [&str; 10] = [
+pub const REASONS: [&str; 11] = [
     "bad_request",
     "unauthorized",
+    "forbidden",
     "not_found",
     "method_not_allowed",
     "slow_request",
@@ -28,6 +31,7 @@ pub fn reason(status: u16) -> Option<&'static str> {
     match status {
         ..=399 => None,
         401 => Some("unauthorized"),
+        403 => Some("forbidden"),
         404 => Some("not_found"),
         405 => Some("method_not_allowed"),
         408 => Some("slow_request"),

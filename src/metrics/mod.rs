@@ -45,18 +45,26 @@ pub struct Metrics {
     pub front: FrontMetrics,
     /// Written by the decode lane.
     pub decode: DecodeMetrics,
-    /// Written by the prepare lane.
+    /// Written by the first prepare lane.
     pub prepare: PrepareMetrics,
+    /// Written by the second prepare lane.
+    pub prepare_long: PrepareMetrics,
     model: OnceLock<(String, &'static str)>,
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
-/// The prepare lane's metrics.
+/// A prepare lane's metrics.
 #[derive(Debug)]
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct PrepareMetrics {
-    /// Reading and tokenising one body, in microseconds.
+    /// Preparing one request, in microseconds.
     pub time_us: Histogram<{ bounds::PREPARE_US.len() }>,
+}
+
+impl Default for PrepareMetrics {
+    fn default() -> Self {
+        Self { time_us: Histogram::new(&bounds::PREPARE_US) }
+    }
 }
 
 impl Metrics {
@@ -66,7 +74,8 @@ impl Metrics {
             clock,
             front: FrontMetrics::new(paths),
             decode: DecodeMetrics::default(),
-            prepare: PrepareMetrics { time_us: Histogram::new(&bounds::PREPARE_US) },
+            prepare: PrepareMetrics::default(),
+            prepare_long: PrepareMetrics::default(),
             model: OnceLock::new(),
             log_lines_lost: OnceLock::new(),
         }

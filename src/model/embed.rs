@@ -1,12 +1,14 @@
 //! Computes embeddings with llama.cpp, in a context of its own. The context keeps nothing between
 //! two calls.
 
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
-use super::llama::{ContextConfig, RowArrays, new_context, new_threadpool};
+use super::llama::{ContextConfig, RowArrays, corelane_decode, new_context, new_threadpool, raw};
 use super::{DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{Pooling, Position, SlotId, TokenId};
@@ -54,7 +56,7 @@ impl Embedder {
         Ok(Self {
             context,
             threadpool,
-            n_embd: usize::try_from(model.n_embd()).unwrap_or(0),
+            n_embd: n_embd_out(&model),
             rows: RowArrays::new(config.step_rows as usize),
             attention: config.attention,
             rows_max: config.step_rows as usize,
@@ -63,40 +65,32 @@ impl Embedder {
         })
     }
 
-    /// Computes the vectors of `texts`: `n_embd` numbers each, of length 1. Each call of the model
-    /// takes as many texts as fit. Between two calls it asks `is_wanted`, and stops if it returns
-    /// false.
+    /// Computes the vectors of the first of `texts`, as many as fit into one call of the model, and
+    /// adds them to `vectors`: `n_embd` numbers each, of length 1. It asks `is_wanted` between two
+    /// operations, and stops if that returns false.
     ///
     /// # Errors
-    /// If the model could not run the texts.
+    /// [`StepError::Aborted`] if it stopped; another if the model could not run the texts.
     pub fn embed(
         &mut self,
         texts: &[Box<[TokenId]>],
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Vec<Vec<f32>>, StepError> {
-        let mut vectors = Vec::with_capacity(texts.len());
-        let mut rest = texts;
-        while !rest.is_empty() {
-            if !is_wanted() {
-                return Err(StepError::Aborted);
-            }
-            let mut tokens = 0;
-            let mut fits = |text: &[TokenId]| {
-                tokens += text.len();
-                tokens <= self.rows_max
-            };
-            let count = rest.iter().take(self.texts_max).take_while(|text| fits(text)).count();
-            assert!(count > 0, "no text is longer than a call may be");
-            let (now, later) = rest.split_at(count);
-            self.run(now, &mut vectors)?;
-            rest = later;
-        }
-        Ok(vectors)
+        vectors: &mut Vec<Vec<f32>>,
+    ) -> Result<(), StepError> {
+        let mut tokens = 0;
+        let mut fits = |text: &[TokenId]| {
+            tokens += text.len();
+            tokens <= self.rows_max
+        };
+        let count = texts.iter().take(self.texts_max).take_while(|text| fits(text)).count();
+        assert!(count > 0, "no text is longer than a call may be");
+        self.run(&texts[..count], is_wanted, vectors)
     }
 
     fn run(
         &mut self,
         texts: &[Box<[TokenId]>],
+        is_wanted: &dyn Fn() -> bool,
         vectors: &mut Vec<Vec<f32>>,
     ) -> Result<(), StepError> {
         let row = |(slot, position, token): (usize, usize, TokenId)| DecodeRow {
@@ -112,16 +106,23 @@ impl Embedder {
         let batch = self.rows.fill(&rows);
         ggml::use_attention(self.attention);
         // SAFETY: the context is live and only this thread uses it; the batch points into arrays of
-        // `self`. A model without a cache has no memory to clear.
+        // `self`. `is_wanted` is called only during the call. A model without a cache has no memory
+        // to clear.
         let code = unsafe {
+            let asked = (&raw const is_wanted).cast_mut().cast();
+            sys::llama_set_abort_callback(self.context, Some(is_unwanted), asked);
             let memory = sys::llama_get_memory(self.context);
             if !memory.is_null() {
                 sys::llama_memory_clear(memory, true);
             }
-            sys::llama_decode(self.context, batch)
+            let code = corelane_decode(self.context, batch);
+            sys::llama_set_abort_callback(self.context, None, ptr::null_mut());
+            code
         };
-        if code != 0 {
-            return Err(StepError::Failed(code));
+        match code {
+            0 => {}
+            2 => return Err(StepError::Aborted),
+            code => return Err(StepError::Failed(code)),
         }
         for slot in 0..texts.len() {
             // SAFETY: the last call ran this sequence and pooled it. So there are `n_embd` numbers,
@@ -135,6 +136,19 @@ impl Embedder {
         }
         Ok(())
     }
+}
+
+/// llama.cpp calls this between two operations.
+unsafe extern "C" fn is_unwanted(asked: *mut c_void) -> bool {
+    // SAFETY: `Embedder::run` set this pointer for the time of the call.
+    let is_wanted = unsafe { *asked.cast::<&dyn Fn() -> bool>() };
+    !is_wanted()
+}
+
+/// The length of a model's vectors. For a few models it differs from the width of a layer.
+pub(super) fn n_embd_out(model: &LlamaModel) -> usize {
+    // SAFETY: the model is loaded.
+    usize::try_from(unsafe { sys::llama_model_n_embd_out(raw(model)) }).unwrap_or(0)
 }
 
 /// Scales a vector to length 1. A zero vector stays zero.

@@ -6,10 +6,10 @@
 //! scheduler does to a sequence, both must agree.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Backend, DecodeRow, StepError};
+use crate::abort::StepAbort;
 use crate::random::mix;
 use crate::types::{Position, SlotId, TokenId};
 
@@ -93,7 +93,7 @@ pub struct FakeModel {
     logits: Box<[f32]>,      // [rows_max, N_VOCAB]
     sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
-    abort: Arc<AtomicBool>,
+    abort: Arc<StepAbort>,
 }
 
 impl FakeModel {
@@ -113,8 +113,8 @@ impl FakeModel {
         }
     }
 
-    /// Makes steps that hang watch this flag.
-    pub fn with_abort(self, abort: Arc<AtomicBool>) -> Self {
+    /// Makes steps that hang watch these orders.
+    pub fn with_abort(self, abort: Arc<StepAbort>) -> Self {
         Self { abort, ..self }
     }
 
@@ -148,6 +148,10 @@ impl Backend for FakeModel {
         N_VOCAB
     }
 
+    fn begin_step(&mut self, step: u64) {
+        self.abort.begin(step);
+    }
+
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         self.steps += 1;
         let FakeOptions { step, fail_one_in, fail_more, .. } = self.options;
@@ -158,9 +162,8 @@ impl Backend for FakeModel {
             std::thread::sleep(step);
         }
         assert!(!is_one(self.options.panic_one_in, 0), "the fake model was told to panic");
-        self.abort.store(false, Ordering::Relaxed);
         if is_one(hang_one_in, hang_more) {
-            while self.options.hangs_for_good || !self.abort.load(Ordering::Relaxed) {
+            while self.options.hangs_for_good || !self.abort.is_given_up() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             return Err(StepError::Aborted);

@@ -7,12 +7,12 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
 use super::{Backend, DecodeRow, StepError};
+use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
 
@@ -30,14 +30,16 @@ pub struct ContextConfig {
     /// The cores of the compute threads, one thread each. The thread that makes the context is
     /// pinned to the last one.
     pub decode_cores: Vec<usize>,
+    /// Whether each thread stays on its core.
+    pub pinned: bool,
     /// How long idle compute threads poll for work, 0 (not at all) to 100.
     pub poll: u32,
     /// The layout of the KV cache.
     pub cache: CacheLayout,
     /// The instruction set of our attention; `None` uses llama.cpp's.
     pub attention: Option<InstructionSet>,
-    /// Set by another thread to abort the running step.
-    pub abort: Arc<AtomicBool>,
+    /// Through it, another thread aborts steps.
+    pub abort: Arc<StepAbort>,
 }
 
 /// A llama.cpp context.
@@ -53,7 +55,7 @@ pub struct LlamaDecoder {
     rows: RowArrays,
     attention: Option<InstructionSet>,
     /// llama.cpp checks it between two operations.
-    abort: Arc<AtomicBool>,
+    abort: Arc<StepAbort>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
 }
@@ -99,10 +101,10 @@ impl LlamaDecoder {
             ggml::reserve_attention(config.ubatch_rows as usize, config.context_tokens as usize);
         }
         let abort = config.abort.clone();
-        // SAFETY: the flag lives as long as the context: `abort` holds it.
+        // SAFETY: what it points to lives as long as the context: `abort` holds it.
         unsafe {
-            let flag = Arc::as_ptr(&abort).cast_mut().cast();
-            sys::llama_set_abort_callback(context, Some(is_aborted), flag);
+            let orders = Arc::as_ptr(&abort).cast_mut().cast();
+            sys::llama_set_abort_callback(context, Some(is_aborted), orders);
         }
         Ok(Self {
             context,
@@ -143,16 +145,9 @@ pub(super) fn new_context(
     };
     params.no_perf = true;
     adjust(&mut params);
-    // SAFETY: LlamaModel is a transparent wrapper around the pointer (both types are
-    // `repr(transparent)`, and the size is asserted below). The caller keeps the model as long as
-    // the context. Contexts of one model are not made in parallel: each lane is waited for before
-    // the next one starts.
-    let context = unsafe {
-        const _: () = assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>());
-        let model: *mut sys::llama_model =
-            *ptr::from_ref::<LlamaModel>(model).cast::<*mut sys::llama_model>();
-        sys::llama_init_from_model(model, params)
-    };
+    // SAFETY: the caller keeps the model as long as the context. Contexts of one model are not made
+    // in parallel: each lane is waited for before the next one starts.
+    let context = unsafe { sys::llama_init_from_model(raw(model), params) };
     if context.is_null() {
         return Err(format!(
             "llama.cpp could not make a context of {} tokens for {} sequences{}",
@@ -164,10 +159,24 @@ pub(super) fn new_context(
     Ok(context)
 }
 
+/// llama.cpp's pointer to a model.
+pub(super) fn raw(model: &LlamaModel) -> *mut sys::llama_model {
+    const _: () = assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>());
+    // SAFETY: LlamaModel is a transparent wrapper around the pointer: both types are
+    // `repr(transparent)`, and the size is asserted above.
+    unsafe { *ptr::from_ref::<LlamaModel>(model).cast::<*mut sys::llama_model>() }
+}
+
+unsafe extern "C" {
+    /// `llama_decode`, with `i32::MIN` for an exception.
+    pub(super) fn corelane_decode(context: *mut sys::llama_context, batch: sys::llama_batch)
+    -> i32;
+}
+
 /// llama.cpp calls this between two operations of a step.
-unsafe extern "C" fn is_aborted(flag: *mut c_void) -> bool {
-    // SAFETY: `LlamaDecoder::new` set this flag, which outlives the context.
-    unsafe { (*flag.cast::<AtomicBool>()).load(Ordering::Relaxed) }
+unsafe extern "C" fn is_aborted(orders: *mut c_void) -> bool {
+    // SAFETY: `LlamaDecoder::new` set this pointer; what it points to outlives the context.
+    unsafe { (*orders.cast::<StepAbort>()).is_given_up() }
 }
 
 fn ggml_type(cache: CacheType) -> sys::ggml_type {
@@ -183,10 +192,10 @@ pub(super) fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_th
     let n_threads = config.decode_cores.len();
     // SAFETY: returns plain data; the count is at most GGML_MAX_N_THREADS.
     let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
-    for core in &config.decode_cores {
+    for core in config.decode_cores.iter().filter(|_| config.pinned) {
         params.cpumask[*core] = true; // below 512, checked in placement.rs
     }
-    params.strict_cpu = true; // one thread on each core
+    params.strict_cpu = config.pinned; // one thread on each core
     params.poll = config.poll;
     // SAFETY: the parameters are initialised and read only during the call.
     let threadpool = unsafe { sys::ggml_threadpool_new(&raw mut params) };
@@ -205,13 +214,16 @@ impl Backend for LlamaDecoder {
         self.ragged
     }
 
+    fn begin_step(&mut self, step: u64) {
+        self.abort.begin(step);
+    }
+
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
-        self.abort.store(false, Ordering::Relaxed); // an abort of an earlier step must not hit this one
         let batch = self.rows.fill(rows);
         ggml::use_attention(self.attention);
         // SAFETY: the context is live and only this thread uses it. The batch points into arrays of
         // `self`, of which the first `n_tokens` entries are filled.
-        match unsafe { sys::llama_decode(self.context, batch) } {
+        match unsafe { corelane_decode(self.context, batch) } {
             0 => Ok(()),
             1 => Err(StepError::NoRoom),
             2 => Err(StepError::Aborted),

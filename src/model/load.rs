@@ -12,6 +12,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_sys_2 as sys;
 
+use super::embed::n_embd_out;
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::{Choice, InstructionSet, ggml};
@@ -223,6 +224,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         size_bytes: model.size(),
         n_vocab: usize::try_from(model.n_vocab()).unwrap_or(0),
         n_embd,
+        n_embd_out: n_embd_out(model),
         n_head: model.n_head(),
         context_trained: model.n_ctx_train(),
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),

@@ -13,7 +13,9 @@ mod library;
 pub mod llama;
 pub mod load;
 pub mod products;
+mod specials;
 pub mod synth;
+mod tokenizer;
 pub mod vocab;
 
 use crate::types::{Position, SlotId, TokenId};
@@ -23,7 +25,11 @@ pub trait Backend {
     /// Tokens in the vocabulary.
     fn n_vocab(&self) -> usize;
 
-    /// Runs one step. On success the KV cache holds its rows.
+    /// A step begins: all calls of [`Backend::decode`] until the next one belong to it. Another
+    /// thread may give it up by its number.
+    fn begin_step(&mut self, _step: u64) {}
+
+    /// Runs rows of a step. On success the KV cache holds its rows.
     ///
     /// # Errors
     /// If the model could not run it. The KV cache may then hold some of the rows; the caller

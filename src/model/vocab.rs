@@ -10,6 +10,9 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 
 use super::fake;
+use super::specials::unguarded;
+use super::tokenizer::LlamaTokenizer;
+pub use super::tokenizer::TokenizeError;
 use crate::limits::DRY_BREAKER_BYTES_MAX;
 use crate::types::TokenId;
 use crate::types::chain::{Breakers, DRY_BREAKERS};
@@ -41,7 +44,7 @@ pub struct FillIn {
 }
 
 enum Tokenizer {
-    Llama(Arc<LlamaModel>),
+    Llama(LlamaTokenizer),
     /// One token for each byte.
     Bytes,
 }
@@ -96,7 +99,7 @@ impl Vocab {
             end_tokens: end_tokens.into(),
             longest_token_bytes,
             default_breakers: Arc::default(),
-            tokenizer: Tokenizer::Llama(model),
+            tokenizer: Tokenizer::Llama(LlamaTokenizer::new(model)),
         }
         .with_default_breakers()
     }
@@ -176,7 +179,7 @@ impl Vocab {
 
     /// The token whose text is exactly `text`, if there is one.
     pub fn only_token(&self, text: &str) -> Option<u32> {
-        match self.tokenize(text, false, true).as_slice() {
+        match self.tokenize(text, false, true).ok()?.as_slice() {
             [token] => u32::try_from(*token).ok(),
             _ => None,
         }
@@ -215,7 +218,9 @@ impl Vocab {
                     Some(0)
                 } else if same == found.len() && text.is_char_boundary(same) {
                     Some(*tail_from[same].get_or_insert_with(|| {
-                        tails.push(self.tokenize(&text[same..], false, false).into());
+                        // A text that cannot be tokenised is in no generated text.
+                        let tail = self.tokenize(&text[same..], false, false);
+                        tails.push(tail.unwrap_or_default().into());
                         tails.len() as u16 - 1 // one per byte of a few texts; see limits.rs
                     }))
                 } else {
@@ -230,17 +235,48 @@ impl Vocab {
     /// Tokenises a text. `add_special` adds the model's special tokens around a prompt, often a
     /// begin-of-text token. `parse_special` reads `<|im_end|>` and similar as the control tokens
     /// that they name.
-    pub fn tokenize(&self, text: &str, add_special: bool, parse_special: bool) -> Vec<TokenId> {
+    ///
+    /// # Errors
+    /// If llama.cpp fails, for a text that this vocabulary cannot express or for want of memory.
+    pub fn tokenize(
+        &self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> Result<Vec<TokenId>, TokenizeError> {
         match &self.tokenizer {
-            Tokenizer::Bytes => text.bytes().map(TokenId::from).collect(),
-            Tokenizer::Llama(model) => {
-                // Each token has a byte or more, except those around the text. With this room
-                // llama.cpp need not run twice.
-                let mut tokens = Vec::with_capacity(text.len() + 4);
-                let vocab = model.vocab();
-                vocab.tokenize_into(text.as_bytes(), &mut tokens, add_special, parse_special);
-                tokens.into_iter().map(|token| token.0).collect()
-            }
+            Tokenizer::Bytes => Ok(text.bytes().map(TokenId::from).collect()),
+            Tokenizer::Llama(llama) => llama.tokenize(text, add_special, parse_special, false),
+        }
+    }
+
+    /// Marks a client's text so that [`Vocab::tokenize_prompt`] reads no control token from it.
+    pub fn guarded<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match &self.tokenizer {
+            Tokenizer::Bytes => Cow::Borrowed(text),
+            Tokenizer::Llama(llama) => llama.specials.guarded(text),
+        }
+    }
+
+    /// A text without the marks of [`Vocab::guarded`].
+    pub fn unguarded<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match &self.tokenizer {
+            Tokenizer::Bytes => Cow::Borrowed(text),
+            Tokenizer::Llama(_) => unguarded(text),
+        }
+    }
+
+    /// Tokenises a chat's prompt: control tokens are those of the template, and [guarded]
+    /// texts of the client stay text.
+    ///
+    /// [guarded]: Vocab::guarded
+    ///
+    /// # Errors
+    /// As [`Vocab::tokenize`].
+    pub fn tokenize_prompt(&self, text: &str) -> Result<Vec<TokenId>, TokenizeError> {
+        match &self.tokenizer {
+            Tokenizer::Bytes => self.tokenize(text, false, true),
+            Tokenizer::Llama(llama) => llama.tokenize(text, false, true, true),
         }
     }
 }
@@ -255,6 +291,7 @@ mod tests {
         let text = "a\0é漢🦀";
         let bytes: Vec<u8> = vocab
             .tokenize(text, true, true)
+            .unwrap()
             .iter()
             .flat_map(|token| vocab.bytes_of(*token).to_vec())
             .collect();

@@ -48,6 +48,12 @@ impl Collector for Exposition {
             &[],
             (&metrics.prepare.time_us, MICROS),
         )?;
+        page.histogram(
+            "corelane_prepare_long_seconds",
+            "Preparing one request that may take long: to compile, or of the longest.",
+            &[],
+            (&metrics.prepare_long.time_us, MICROS),
+        )?;
         let lanes =
             [("front", &metrics.front.allocations), ("decode", &metrics.decode.allocations)];
         page.counters(
@@ -177,6 +183,12 @@ impl Page<'_> {
             "Open client connections.",
             &[],
             front.connections.get(),
+        )?;
+        self.gauge(
+            "corelane_request_bytes",
+            "Bytes that requests hold outside the KV cache.",
+            &[],
+            front.request_bytes.get(),
         )?;
         self.counter(
             "corelane_connections_dropped",

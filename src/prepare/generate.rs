@@ -1,5 +1,6 @@
 //! Prepares requests that generate text.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -7,7 +8,9 @@ use time::OffsetDateTime;
 
 use super::envelope::Envelope;
 use super::model::ServedModel;
-use super::prompt::{check_length, check_prompt_text, text_of, tokens_of};
+use super::prompt::{
+    check_length, check_prompt_text, check_wanted, text_of, tokenize_chat, tokens_of,
+};
 use super::resolve::resolve;
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::RequestedConstraint;
@@ -15,14 +18,15 @@ use crate::api::error::ApiError;
 use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::{GenerationRequest, Prompt};
 use crate::api::route::Action;
+use crate::api::write::bytes_inside;
 use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, ToolSyntax, reasoning};
-use crate::chat::prompt::{ChatError, ChatPrompt};
+use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{Compiled, Compiler, Constraint};
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
 use crate::scheduler::NewSequence;
-use crate::types::Sampling;
+use crate::types::{CacheScope, Sampling};
 
 /// The end of a prompt of gpt-oss and the start of an answer without reasoning. A constraint
 /// applies to the text after it, not to the names of channels.
@@ -35,6 +39,7 @@ pub(super) fn of_chat(
     envelope: &Envelope,
     model: &ServedModel,
     mut compiler: Option<&mut Compiler>,
+    is_wanted: &dyn Fn() -> bool,
     now: OffsetDateTime,
 ) -> Result<Box<Job>, ApiError> {
     let mut form_field = None;
@@ -62,9 +67,9 @@ pub(super) fn of_chat(
         generation.constraint = Some(RequestedConstraint { field: "tools", constraint });
     }
     check_prompt_text(&text, "messages", model)?;
-    generation.prompts = vec![Prompt::Tokens(model.vocab.tokenize(&text, false, true))];
+    generation.prompts = vec![Prompt::Tokens(tokenize_chat(&model.vocab, &text)?)];
     generation.reply.parser = parser;
-    of_prompts(generation, envelope, model, compiler)
+    of_prompts(generation, envelope, model, compiler, is_wanted)
 }
 
 /// Prepares a request with prompts.
@@ -73,17 +78,22 @@ pub(super) fn of_prompts(
     envelope: &Envelope,
     model: &ServedModel,
     compiler: Option<&mut Compiler>,
+    is_wanted: &dyn Fn() -> bool,
 ) -> Result<Box<Job>, ApiError> {
     check(&request, model)?;
     let n = request.n;
     let mut prompts = Vec::with_capacity(request.prompts.len());
-    let mut echo = Vec::new();
+    let (mut echo, mut bytes) = (Vec::new(), 0);
     for prompt in &request.prompts {
+        check_wanted(is_wanted)?;
         let ids = tokens_of("prompt", prompt, request.suffix.as_deref(), model)?;
         let max_tokens = check_length(ids.len(), request.length, model)?;
-        prompts.push((ids.into_boxed_slice(), max_tokens));
+        bytes += size_of_val(&*ids);
+        prompts.push((Arc::<[_]>::from(ids), max_tokens));
         if request.echo {
-            echo.extend(std::iter::repeat_n(text_of(prompt, model), n));
+            let text: Arc<str> = text_of(prompt, model).into();
+            bytes += text.len() + n * bytes_inside(&text);
+            echo.extend(std::iter::repeat_n(text, n));
         }
     }
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
@@ -94,6 +104,7 @@ pub(super) fn of_prompts(
     }
     let advanced = advanced.map(Arc::new);
     let seed = request.seed.unwrap_or(envelope.seed);
+    let salt = request.cache_salt.as_deref().map_or(0, hash);
     let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
         prompt,
@@ -103,7 +114,7 @@ pub(super) fn of_prompts(
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
         key: envelope.key,
-        cache: request.cache_prompt,
+        cache: request.cache_prompt.then_some(CacheScope { salt, ..envelope.cache }),
     });
     let sequences: Vec<NewSequence> = sequences.collect();
     let parser = request.reply.parser;
@@ -118,18 +129,25 @@ pub(super) fn of_prompts(
         received: envelope.received,
         prompt_tokens,
     };
-    let timeout = request.urgency.timeout.into_iter().chain(envelope.timeout).min();
     Ok(Box::new(Job {
         reply: reply(options, &context),
         id: context.id,
         sequences,
         choices: n,
         stops: request.stops,
+        bytes,
         markers: (parser != ParserOptions::default()).then_some(parser),
         prompt_tokens,
         received: envelope.received,
-        deadline: timeout.map(|timeout| envelope.received + timeout),
+        deadline: envelope.deadline(request.urgency.timeout),
     }))
+}
+
+/// A hash of `cache_salt`: the standard library's SipHash, with fixed keys.
+fn hash(salt: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(salt.as_bytes());
+    hasher.finish()
 }
 
 /// Refuses requests that this model or this server cannot serve.
@@ -166,8 +184,10 @@ pub(super) fn chat_prompt(
         let message = "this model has no chat template; start the server with --chat-template";
         return Err(ApiError::unsupported("messages", message));
     };
-    let token = |text: &str| model.vocab.only_token(text);
-    let prompt = chat_model.prompt(&chat.conversation, chat.split_reasoning, now, &token);
+    let vocab = &model.vocab;
+    let guard = |text: &str| vocab.guarded(text).into_owned();
+    let tokens = Tokens { guard: &guard, of_text: &|text| vocab.only_token(text) };
+    let prompt = chat_model.prompt(&chat.conversation, chat.split_reasoning, now, &tokens);
     prompt.map_err(|error| {
         let form_field = form_field.filter(|_| error == ChatError::FormLikeCalls);
         ApiError::field(form_field.unwrap_or("messages"), error.to_string())

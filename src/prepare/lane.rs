@@ -1,8 +1,16 @@
-//! The worker lanes that prepare requests: the prepare lane and the embed lane. They take over work
-//! that is too long for a turn of the front lane, which may take about a millisecond.
+//! The worker lanes that prepare requests: two prepare lanes and the embed lane. They take over
+//! work that is too long for a turn of the front lane, which may take about a millisecond.
+//!
+//! The first prepare lane reads bodies of usual length. The second one does what may take long: it
+//! compiles constraints and reads the longest bodies. So nobody's chat waits behind a schema.
+//!
+//! **Invariant:** no key delays another by more than one piece of a task. The key with the least
+//! service for its weight goes first, and a task that is done in pieces goes back to the queue
+//! after each.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -10,17 +18,20 @@ use time::OffsetDateTime;
 use super::{Envelope, Prepared, ServedModel, Texts};
 use crate::api::error::ApiError;
 use crate::api::route::Request;
+use crate::clock::{Clock, Micros};
 use crate::constraint::Compiler;
-use crate::limits::WORK_MAX;
+use crate::fair::Turns;
+use crate::limits::{WORK_MAX, WORK_TIMEOUT};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
+use crate::types::KeyId;
 
 /// A task for one of these lanes.
 pub enum Task {
-    /// For the prepare lane: a long body.
+    /// For a prepare lane: a long body.
     Body(Envelope, Vec<u8>),
-    /// For the prepare lane: a request that has something to compile.
-    Request(Envelope, Request),
+    /// For the second prepare lane: a request that has something to compile.
+    Request(Envelope, Box<Request>),
     /// For the embed lane: texts to embed.
     Embed(Box<Texts>),
 }
@@ -35,73 +46,257 @@ impl Task {
         match self {
             Task::Body(_, body) => body.len(),
             Task::Request(..) => COMPILING,
-            Task::Embed(texts) => texts.tokens(),
+            Task::Embed(texts) => texts.tokens_left(),
         }
     }
 }
 
 /// A task on its way to a lane, or its answer on the way back.
 pub struct Work {
-    /// The front lane's number for the task.
+    /// The front lane's number for the task, from 1.
     pub ticket: u64,
+    /// The key of the request.
+    pub key: KeyId,
+    /// The time after which nobody wants the answer.
+    pub deadline: Option<Micros>,
     /// The task. `None` once it is done.
     pub task: Option<Task>,
-    /// Set by the front lane when the client has disconnected.
+    /// Set by the front lane when it does not wait any longer.
     pub abandoned: Arc<AtomicBool>,
     /// The answer. `None` if the task was abandoned.
     pub result: Option<Result<Prepared, ApiError>>,
 }
 
-/// A link between the front lane and a worker lane. `front_bell` wakes the front lane.
-pub fn link(front_bell: Arc<SocketBell>) -> (FrontLink<Work>, LaneLink<Work>) {
-    ring::link(WORK_MAX, front_bell, Duration::ZERO)
+/// What a lane made of a task.
+pub enum Outcome {
+    /// The answer.
+    Done(Result<Prepared, ApiError>),
+    /// One piece is done; this is the rest.
+    More(Task),
 }
 
-/// Runs a lane: does tasks until the front lane closes the link.
-///
-/// `do_task` may ask whether the answer is still wanted, and stop if it is not.
-pub fn run(
-    mut link: LaneLink<Work>,
-    mut do_task: impl FnMut(Task, &dyn Fn() -> bool) -> Result<Prepared, ApiError>,
-) {
-    // Alternate between the smallest task and the oldest one. A small task then waits for at most
-    // one large task, and a large one still gets its turn.
-    let mut oldest_next = false;
-    let mut waiting = heapless::Vec::<Box<Work>, WORK_MAX>::new();
-    loop {
-        let first = if waiting.is_empty() { link.receive() } else { None };
-        let more = std::iter::from_fn(|| link.try_receive());
-        for work in first.into_iter().chain(more) {
-            assert!(waiting.push(work).is_ok(), "the link holds no more than this");
-        }
-        if link.is_closed() {
-            return; // the clients of waiting tasks are already disconnected
-        }
-        let size = |index: &usize| waiting[*index].task.as_ref().map_or(0, Task::size);
-        let Some(smallest) = (0..waiting.len()).min_by_key(size) else { continue };
-        let mut work = waiting.remove(if oldest_next { 0 } else { smallest });
-        oldest_next = !oldest_next;
-        let task = work.task.take().expect("it has not been done");
-        let is_wanted = || !work.abandoned.load(Ordering::Relaxed) && !link.is_closed();
-        let result = is_wanted().then(|| do_task(task, &is_wanted));
-        work.result = result;
-        link.send(work);
+/// What a lane does at the moment, for the front lane's watchdog.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// The ticket of the task; 0 between two tasks.
+    ticket: AtomicU64,
+    /// The time at which its piece began.
+    began: AtomicU64,
+}
+
+impl Pulse {
+    fn begin(&self, ticket: u64, now: Micros) {
+        self.began.store(now.0, Ordering::Relaxed);
+        self.ticket.store(ticket, Ordering::Release);
+    }
+
+    fn end(&self) {
+        self.ticket.store(0, Ordering::Release);
+    }
+
+    /// The ticket of the running task, and the time at which its piece began.
+    fn running(&self) -> Option<(u64, Micros)> {
+        let ticket = self.ticket.load(Ordering::Acquire);
+        (ticket != 0).then(|| (ticket, Micros(self.began.load(Ordering::Relaxed))))
     }
 }
 
-/// Does a task of the prepare lane. Creates the compiler, which holds the whole vocabulary as a
-/// tree, when the first constraint must be compiled.
-pub fn prepare(
+/// The front lane's end of a link to a worker lane.
+pub struct WorkerLink {
+    /// Tasks go down, and come back with their answers.
+    pub link: FrontLink<Work>,
+    pulse: Arc<Pulse>,
+    /// The ticket of the task that was given up, and the time at which it was.
+    given_up: Option<(u64, Micros)>,
+}
+
+impl WorkerLink {
+    /// Looks whether the lane's task has run for longer than [`WORK_TIMEOUT`]. Returns its ticket,
+    /// once, if it must be given up.
+    ///
+    /// # Panics
+    /// If the lane still runs that task after as long again. It is stuck, and everybody would wait.
+    pub fn watch(&mut self, now: Micros) -> Option<u64> {
+        let running = self.pulse.running();
+        let (ticket, began) = running.filter(|(_, began)| now >= *began + WORK_TIMEOUT)?;
+        let elapsed = Duration::from_micros(now.since(began));
+        // The time counts from the first look that found the task too long, because this whole
+        // process may have been stopped.
+        match self.given_up {
+            Some((given_up, at)) if given_up == ticket => {
+                assert!(
+                    now < at + WORK_TIMEOUT,
+                    "a request has been prepared for {elapsed:.0?} and cannot be given up"
+                );
+                None
+            }
+            _ => {
+                tracing::error!("a request has been prepared for {elapsed:.0?}: it is given up");
+                self.given_up = Some((ticket, now));
+                Some(ticket)
+            }
+        }
+    }
+}
+
+/// The lane's end.
+pub struct Worker {
+    link: LaneLink<Work>,
+    pulse: Arc<Pulse>,
+    turns: Turns,
+    clock: Clock,
+}
+
+/// A link between the front lane and a worker lane. `front_bell` wakes the front lane; `weights`
+/// are those of the keys.
+pub fn link(front_bell: Arc<SocketBell>, weights: &[f64], clock: Clock) -> (WorkerLink, Worker) {
+    let (front, link) = ring::link(WORK_MAX, front_bell, Duration::ZERO);
+    let pulse = Arc::new(Pulse::default());
+    let worker = Worker { link, pulse: pulse.clone(), turns: Turns::new(weights), clock };
+    (WorkerLink { link: front, pulse, given_up: None }, worker)
+}
+
+impl Worker {
+    /// Does tasks until the front lane closes the link. `do_task` does a task or a piece of it.
+    pub fn run(mut self, mut do_task: impl FnMut(Task, &Wanted<'_>) -> Outcome) {
+        let mut waiting = heapless::Vec::<Box<Work>, WORK_MAX>::new();
+        // Alternate between the smallest task of a key and its oldest. A small task then waits for
+        // at most one large one, and a large one still gets its turn.
+        let mut oldest_next = false;
+        loop {
+            self.collect(&mut waiting);
+            if self.link.is_closed() {
+                return; // the clients of waiting tasks are already disconnected
+            }
+            let Some(next) = self.next(&waiting, oldest_next) else { continue };
+            oldest_next = !oldest_next;
+            let mut work = waiting.remove(next);
+            if let Some(rest) = self.run_piece(&mut work, &mut do_task) {
+                work.task = Some(rest);
+                assert!(waiting.push(work).is_ok(), "it was taken from there");
+            } else {
+                self.link.send(work);
+            }
+        }
+    }
+
+    /// Takes what came, and waits if there is nothing at all.
+    fn collect(&mut self, waiting: &mut heapless::Vec<Box<Work>, WORK_MAX>) {
+        let first = if waiting.is_empty() { self.link.receive() } else { None };
+        let more = std::iter::from_fn(|| self.link.try_receive());
+        for work in first.into_iter().chain(more) {
+            let waits = |key: KeyId| waiting.iter().any(|work| work.key == key);
+            if !waits(work.key) {
+                self.turns.arrive(work.key, waits);
+            }
+            assert!(waiting.push(work).is_ok(), "the link holds no more than this");
+        }
+    }
+
+    /// The index of the next task: of the key with the least service, the oldest or the smallest.
+    fn next(&self, waiting: &[Box<Work>], oldest: bool) -> Option<usize> {
+        let served = |index: usize| self.turns.served(waiting[index].key);
+        let least = (0..waiting.len()).min_by(|a, b| served(*a).total_cmp(&served(*b)))?;
+        let own = (0..waiting.len()).filter(|index| waiting[*index].key == waiting[least].key);
+        let size = |index: &usize| waiting[*index].task.as_ref().map_or(0, Task::size);
+        if oldest { own.min() } else { own.min_by_key(size) }
+    }
+
+    /// Does a piece of a task, and charges its key with the time. Returns the rest, if there is
+    /// one.
+    fn run_piece(
+        &mut self,
+        work: &mut Work,
+        do_task: &mut impl FnMut(Task, &Wanted<'_>) -> Outcome,
+    ) -> Option<Task> {
+        let task = work.task.take().expect("it has not been done");
+        let began = self.clock.now();
+        self.pulse.begin(work.ticket, began);
+        let wanted = Wanted {
+            abandoned: &work.abandoned,
+            link: &self.link,
+            deadline: Cell::new(work.deadline),
+            clock: self.clock,
+        };
+        let outcome = if wanted.is_wanted() {
+            Some(do_task(task, &wanted))
+        } else {
+            (!wanted.is_abandoned()).then(|| Outcome::Done(Err(ApiError::deadline())))
+        };
+        self.pulse.end();
+        self.turns.serve(work.key, self.clock.now().since(began) as f64);
+        self.turns.leave(work.key);
+        match outcome {
+            Some(Outcome::More(rest)) => return Some(rest),
+            Some(Outcome::Done(result)) => work.result = Some(result),
+            None => {}
+        }
+        None
+    }
+}
+
+/// Tells whether somebody still waits for a task.
+pub struct Wanted<'a> {
+    abandoned: &'a AtomicBool,
+    link: &'a LaneLink<Work>,
+    deadline: Cell<Option<Micros>>,
+    clock: Clock,
+}
+
+impl Wanted<'_> {
+    /// False once the client has left, the deadline has passed or the front lane is gone.
+    pub fn is_wanted(&self) -> bool {
+        let in_time = |deadline| self.clock.now() < deadline;
+        !self.is_abandoned() && self.deadline.get().is_none_or(in_time)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed) || self.link.is_closed()
+    }
+
+    /// The request turned out to have a deadline of its own.
+    fn ends(&self, deadline: Option<Micros>) {
+        self.deadline.set(self.deadline.get().into_iter().chain(deadline).min());
+    }
+}
+
+/// Does a task of the first prepare lane. What has to be compiled goes on to the second.
+///
+/// # Errors
+/// The client's mistake, or 504 past the deadline.
+pub fn prepare_short(
+    task: Task,
+    model: &ServedModel,
+    wanted: &Wanted<'_>,
+    now: OffsetDateTime,
+) -> Result<Prepared, ApiError> {
+    let Task::Body(envelope, body) = task else { unreachable!("it has nothing to read") };
+    let request = super::read(envelope.route, body)?;
+    if request.compiles() {
+        return Ok(Prepared::Request(Box::new(request)));
+    }
+    wanted.ends(envelope.deadline(request.timeout()));
+    super::finish(request, &envelope, model, None, &|| wanted.is_wanted(), now)
+}
+
+/// Does a task of the second prepare lane. Creates the compiler, which holds the whole vocabulary
+/// as a tree, when the first constraint must be compiled.
+///
+/// # Errors
+/// The client's mistake, or 504 past the deadline.
+pub fn prepare_long(
     task: Task,
     model: &ServedModel,
     compiler: &mut Option<Compiler>,
+    wanted: &Wanted<'_>,
     now: OffsetDateTime,
 ) -> Result<Prepared, ApiError> {
     let (envelope, request) = match task {
         Task::Body(envelope, body) => (envelope, super::read(envelope.route, body)?),
-        Task::Request(envelope, request) => (envelope, request),
+        Task::Request(envelope, request) => (envelope, *request),
         Task::Embed(_) => unreachable!("this is for the embed lane"),
     };
+    wanted.ends(envelope.deadline(request.timeout()));
     if request.compiles() && compiler.is_none() {
         let made = Compiler::new(&model.vocab);
         let made = made.map_err(|reason| {
@@ -109,5 +304,134 @@ pub fn prepare(
         });
         *compiler = Some(made?);
     }
-    super::finish(request, &envelope, model, compiler.as_mut(), now)
+    let compiler = compiler.as_mut();
+    super::finish(request, &envelope, model, compiler, &|| wanted.is_wanted(), now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::embeddings::Format;
+    use crate::metrics::Metrics;
+
+    /// Sends tasks to a lane and returns them in the order in which it does them. A task is its key
+    /// and its number of texts. The lane does one text at a time, in a millisecond.
+    fn run(weights: &[f64], sent: &[(u16, usize)]) -> Vec<(u16, usize)> {
+        let (bell, _socket) = SocketBell::new().unwrap();
+        let (mut front, worker) = link(Arc::new(bell), weights, Metrics::default().clock);
+        for (index, (key, texts)) in sent.iter().enumerate() {
+            let texts = vec![Box::from([1]); *texts];
+            let texts = Texts { texts, vectors: Vec::new(), format: Format::Float, timeout: None };
+            let work = Work {
+                ticket: index as u64 + 1,
+                key: KeyId(*key),
+                deadline: None,
+                task: Some(Task::Embed(Box::new(texts))),
+                abandoned: Arc::default(),
+                result: None,
+            };
+            assert!(front.link.send(Box::new(work)).is_ok());
+        }
+        let lane = std::thread::spawn(move || {
+            worker.run(|task, _| {
+                let Task::Embed(mut texts) = task else { unreachable!() };
+                std::thread::sleep(Duration::from_millis(1));
+                texts.vectors.push(Vec::new());
+                if texts.tokens_left() > 0 {
+                    return Outcome::More(Task::Embed(texts));
+                }
+                Outcome::Done(Ok(Prepared::Texts(texts)))
+            });
+        });
+        let mut done = Vec::new();
+        while done.len() < sent.len() {
+            let Some(work) = front.link.receive() else { continue };
+            done.push(sent[work.ticket as usize - 1]);
+        }
+        drop(front);
+        lane.join().unwrap();
+        done
+    }
+
+    #[test]
+    fn a_key_waits_for_one_piece_of_anothers_task_and_not_for_the_rest() {
+        let mut sent = vec![(0, 40); 5];
+        sent.push((1, 1));
+        assert_eq!(run(&[1.0, 1.0], &sent)[0], (1, 1));
+    }
+
+    #[test]
+    fn a_small_task_of_a_key_overtakes_its_large_ones() {
+        let done = run(&[1.0], &[(0, 30), (0, 30), (0, 1)]);
+        assert_eq!(done[0], (0, 1));
+    }
+
+    #[test]
+    fn what_is_late_or_abandoned_is_not_begun() {
+        let (bell, _socket) = SocketBell::new().unwrap();
+        let (mut front, worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
+        for ticket in [1, 2] {
+            let texts = Texts {
+                texts: Vec::new(),
+                vectors: Vec::new(),
+                format: Format::Float,
+                timeout: None,
+            };
+            let work = Work {
+                ticket,
+                key: KeyId(0),
+                deadline: (ticket == 1).then_some(Micros(0)),
+                task: Some(Task::Embed(Box::new(texts))),
+                abandoned: Arc::new(AtomicBool::new(ticket == 2)),
+                result: None,
+            };
+            assert!(front.link.send(Box::new(work)).is_ok());
+        }
+        let lane = std::thread::spawn(move || worker.run(|_, _| panic!("it is begun")));
+        let mut results = [None, None];
+        for _ in 0..2 {
+            let work = loop {
+                match front.link.receive() {
+                    Some(work) => break work,
+                    None => std::thread::yield_now(),
+                }
+            };
+            results[work.ticket as usize - 1] = work.result.map(|result| result.err().unwrap());
+        }
+        drop(front);
+        lane.join().unwrap();
+        assert_eq!(results[0].as_ref().map(|error| error.status), Some(504));
+        assert!(results[1].is_none());
+    }
+
+    /// A link whose lane began a task at 0, and never looks at anything again.
+    fn stuck() -> WorkerLink {
+        let (bell, _socket) = SocketBell::new().unwrap();
+        let (front, worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
+        worker.pulse.begin(7, Micros(0));
+        front
+    }
+
+    #[test]
+    fn a_task_that_runs_too_long_is_given_up_once() {
+        let mut front = stuck();
+        let limit = Micros(0) + WORK_TIMEOUT;
+        assert_eq!(front.watch(Micros(limit.0 - 1)), None);
+        assert_eq!(front.watch(limit), Some(7));
+        assert_eq!(front.watch(limit), None);
+        // The lane went on to another one.
+        front.pulse.begin(8, limit);
+        assert_eq!(front.watch(limit + WORK_TIMEOUT), Some(8));
+        front.pulse.end();
+        assert_eq!(front.watch(limit + 9 * WORK_TIMEOUT), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be given up")]
+    fn a_lane_that_does_not_stop_ends_the_process() {
+        let mut front = stuck();
+        let limit = Micros(0) + WORK_TIMEOUT;
+        assert_eq!(front.watch(limit), Some(7));
+        front.watch(limit + WORK_TIMEOUT);
+    }
 }

@@ -16,6 +16,8 @@ mod model;
 mod prompt;
 mod resolve;
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 
 use crate::api::embeddings::{EmbeddingsRequest, Format};
@@ -29,7 +31,7 @@ use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
 use crate::types::TokenId;
 pub use envelope::Envelope;
 pub use model::ServedModel;
-use prompt::{check_known, check_text, tokens_of};
+use prompt::{check_known, check_text, check_wanted, tokenize, tokenize_chat, tokens_of};
 
 /// A prepared request.
 pub enum Prepared {
@@ -37,6 +39,8 @@ pub enum Prepared {
     Job(Box<Job>),
     /// Texts for the embed lane.
     Texts(Box<Texts>),
+    /// A request that was read, and has something to compile: for the second prepare lane.
+    Request(Box<Request>),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
 }
@@ -45,6 +49,10 @@ pub enum Prepared {
 pub struct Texts {
     /// The texts. Each has at least one token, and at most as many as the embed lane takes.
     pub texts: Vec<Box<[TokenId]>>,
+    /// The vectors so far, of the first texts.
+    pub vectors: Vec<Vec<f32>>,
+    /// The time limit of the request.
+    pub timeout: Option<Duration>,
     /// How the vectors are written.
     pub format: Format,
 }
@@ -53,6 +61,11 @@ impl Texts {
     /// The tokens of all texts.
     pub fn tokens(&self) -> usize {
         self.texts.iter().map(|text| text.len()).sum()
+    }
+
+    /// The tokens of the texts without a vector.
+    pub fn tokens_left(&self) -> usize {
+        self.texts[self.vectors.len()..].iter().map(|text| text.len()).sum()
     }
 }
 
@@ -65,31 +78,38 @@ pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
 }
 
 /// Prepares a request that was read. `now` is for templates that show the date. `compiler` may
-/// be missing where the request has nothing to [compile](Request::compiles).
+/// be missing where the request has nothing to [compile](Request::compiles). Between two texts
+/// `is_wanted` is asked whether to go on.
 pub fn finish(
     request: Request,
     envelope: &Envelope,
     model: &ServedModel,
     compiler: Option<&mut Compiler>,
+    is_wanted: &dyn Fn() -> bool,
     now: OffsetDateTime,
 ) -> Result<Prepared, ApiError> {
     let vocab = &model.vocab;
     let mut answer = Vec::new();
     match request {
         Request::Generate(request) => {
-            return generate::of_prompts(*request, envelope, model, compiler).map(Prepared::Job);
+            let job = generate::of_prompts(*request, envelope, model, compiler, is_wanted);
+            return job.map(Prepared::Job);
         }
         Request::Chat(chat) => {
-            return generate::of_chat(*chat, envelope, model, compiler, now).map(Prepared::Job);
+            let job = generate::of_chat(*chat, envelope, model, compiler, is_wanted, now);
+            return job.map(Prepared::Job);
         }
-        Request::Embed(request) => return texts_of(*request, model).map(Prepared::Texts),
+        Request::Embed(request) => {
+            return texts_of(*request, model, is_wanted).map(Prepared::Texts);
+        }
         Request::Encode(text) => {
             check_text("text", &text)?;
-            cllm::push_encoded(&mut answer, &vocab.tokenize(&text, false, false));
+            cllm::push_encoded(&mut answer, &tokenize(vocab, "text", &text, false, false)?);
         }
         Request::Tokenize(asked) => {
             check_text("content", &asked.content)?;
-            let ids = vocab.tokenize(&asked.content, asked.add_special, asked.parse_special);
+            let (special, control) = (asked.add_special, asked.parse_special);
+            let ids = tokenize(vocab, "content", &asked.content, special, control)?;
             let pieces = asked.with_pieces.then_some(|token| vocab.spelling_of(token));
             tokens::push_tokens(&mut answer, &ids, pieces);
         }
@@ -106,29 +126,34 @@ pub fn finish(
         }
         Request::CountTokens(chat) => {
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
-            let ids = vocab.tokenize(&prompt.text, false, true);
+            let ids = tokenize_chat(vocab, &prompt.text)?;
             anthropic::push_count(&mut answer, ids.len());
         }
         Request::ApplyTemplate(chat) => {
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
-            tokens::push_prompt(&mut answer, &prompt.text);
+            tokens::push_prompt(&mut answer, &vocab.unguarded(&prompt.text));
         }
     }
     Ok(Prepared::Answer(answer))
 }
 
-fn texts_of(request: EmbeddingsRequest, model: &ServedModel) -> Result<Box<Texts>, ApiError> {
+fn texts_of(
+    request: EmbeddingsRequest,
+    model: &ServedModel,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Box<Texts>, ApiError> {
     let Some(limit) = model.embedding_tokens else {
         let message = "this model makes no embeddings; start the server with --pooling mean, cls or last, or with a model made for them";
         return Err(ApiError::unsupported("model", message));
     };
-    let n_embd = model.info.n_embd;
+    let n_embd = model.info.n_embd_out;
     if let Some(asked) = request.dimensions.filter(|asked| *asked != n_embd) {
         let message = format!("dimensions is {asked}; this model's vectors have {n_embd}");
         return Err(ApiError::field("dimensions", message));
     }
     let (mut texts, mut tokens) = (Vec::with_capacity(request.inputs.len()), 0);
     for input in &request.inputs {
+        check_wanted(is_wanted)?;
         let ids = tokens_of("input", input, None, model)?;
         if ids.len() > limit {
             let message = format!("an input has {} tokens; it may have {limit}", ids.len());
@@ -144,7 +169,8 @@ fn texts_of(request: EmbeddingsRequest, model: &ServedModel) -> Result<Box<Texts
         }
         texts.push(ids.into_boxed_slice());
     }
-    Ok(Box::new(Texts { texts, format: request.format }))
+    let EmbeddingsRequest { format, timeout, .. } = request;
+    Ok(Box::new(Texts { texts, vectors: Vec::new(), format, timeout }))
 }
 
 #[cfg(test)]
@@ -162,7 +188,7 @@ mod tests {
     use crate::clock::Micros;
     use crate::http::head::Method;
     use crate::model::vocab::Vocab;
-    use crate::types::{KeyId, ModelInfo};
+    use crate::types::{CacheScope, KeyId, ModelInfo};
 
     fn served() -> ServedModel {
         ServedModel {
@@ -189,6 +215,7 @@ mod tests {
             number: 1,
             seed: 1,
             key: KeyId(0),
+            cache: CacheScope::default(),
             priority_min: 0,
             timeout: None,
             received: Micros(0),
@@ -196,7 +223,7 @@ mod tests {
         };
         let request = read(envelope.route, body.as_bytes().to_vec())?;
         let now = OffsetDateTime::UNIX_EPOCH;
-        match finish(request, &envelope, model, compiler, now)? {
+        match finish(request, &envelope, model, compiler, &|| true, now)? {
             Prepared::Job(job) => Ok(job),
             _ => panic!("not a request for text"),
         }

@@ -4,6 +4,7 @@ use super::model::ServedModel;
 use crate::api::error::ApiError;
 use crate::api::request::{Length, Prompt};
 use crate::limits::TEXT_BYTES_MAX;
+use crate::model::vocab::Vocab;
 use crate::types::TokenId;
 
 /// The text of a prompt.
@@ -16,6 +17,37 @@ pub fn text_of(prompt: &Prompt, model: &ServedModel) -> String {
         }
         Prompt::Parts(parts) => parts.iter().map(|part| text_of(part, model)).collect(),
     }
+}
+
+/// Tokenises a client's text; see [`Vocab::tokenize`].
+///
+/// # Errors
+/// 400 for a text that the model's tokeniser cannot read.
+pub fn tokenize(
+    vocab: &Vocab,
+    param: &'static str,
+    text: &str,
+    add_special: bool,
+    parse_special: bool,
+) -> Result<Vec<TokenId>, ApiError> {
+    let ids = vocab.tokenize(text, add_special, parse_special);
+    ids.map_err(|error| ApiError::field(param, error.to_string()))
+}
+
+/// Tokenises the prompt of a chat.
+///
+/// # Errors
+/// 400 for a text that the model's tokeniser cannot read.
+pub fn tokenize_chat(vocab: &Vocab, text: &str) -> Result<Vec<TokenId>, ApiError> {
+    vocab.tokenize_prompt(text).map_err(|error| ApiError::field("messages", error.to_string()))
+}
+
+/// Stops where nobody waits for the answer any longer.
+///
+/// # Errors
+/// 504. Nobody reads it if the client has left.
+pub fn check_wanted(is_wanted: &dyn Fn() -> bool) -> Result<(), ApiError> {
+    if is_wanted() { Ok(()) } else { Err(ApiError::deadline()) }
 }
 
 /// Refuses a text that cannot fit before it is tokenised.
@@ -90,7 +122,8 @@ pub fn tokens_of(
         match part {
             Prompt::Text(text) => {
                 check_prompt_text(text, param, model)?;
-                ids.extend(vocab.tokenize(text, index == 0 && suffix.is_none(), true));
+                let around = index == 0 && suffix.is_none();
+                ids.extend(tokenize(vocab, param, text, around, true)?);
             }
             Prompt::Tokens(tokens) => {
                 check_known(param, tokens, model)?;
@@ -107,10 +140,11 @@ pub fn tokens_of(
         };
         ids.insert(0, gap.prefix);
         if begins_with_text {
-            ids.splice(0..0, vocab.tokenize("", true, false)); // the special tokens at the start of a text
+            // The special tokens at the start of a text.
+            ids.splice(0..0, tokenize(vocab, param, "", true, false)?);
         }
         ids.push(gap.suffix);
-        ids.extend(vocab.tokenize(suffix, false, false));
+        ids.extend(tokenize(vocab, "suffix", suffix, false, false)?);
         ids.push(gap.middle);
     }
     if ids.is_empty() {

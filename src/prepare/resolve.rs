@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::prompt::tokenize;
 use crate::api::advanced::{BiasTarget, RequestedAdvanced};
 use crate::api::error::ApiError;
 use crate::limits::LOGIT_BIAS_TOKENS_MAX;
@@ -46,7 +47,7 @@ fn logit_bias(
                 biases.push((token, *bias));
             }
             BiasTarget::Text(text) => {
-                let tokens = vocab.tokenize(text, false, false);
+                let tokens = tokenize(vocab, "logit_bias", text, false, false)?;
                 biases.extend(tokens.into_iter().map(|token| (token, *bias)));
             }
         }

@@ -10,10 +10,9 @@
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
+
+use super::sync::{AtomicBool, OnceLock, Ordering, Thread, current, fence, park};
 
 /// The announcement that a lane sleeps. Both kinds of bell have one.
 #[derive(Debug, Default)]
@@ -22,7 +21,8 @@ struct Asleep(AtomicBool);
 impl Asleep {
     /// For the sleeper: announces sleep. It must look at the ring once more before it sleeps.
     fn announce(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        // Release: a ringer that sees the announcement also sees the thread registered before it.
+        self.0.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
@@ -35,7 +35,7 @@ impl Asleep {
     /// so.
     fn take(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Acquire)
     }
 }
 
@@ -76,10 +76,10 @@ impl ThreadBell {
                 std::hint::spin_loop();
                 continue;
             }
-            self.sleeper.get_or_init(std::thread::current);
+            self.sleeper.get_or_init(current);
             self.asleep.announce();
             if !ready() {
-                std::thread::park();
+                park();
             }
             self.asleep.withdraw();
         }

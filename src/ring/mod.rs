@@ -13,6 +13,7 @@
 
 pub mod bell;
 pub mod message;
+mod sync;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,6 +18,8 @@
 //! - **Pressure** When cells run out, kept prefixes are evicted, the longest unused first. After
 //!   them the youngest running sequence of the lowest priority is preempted: it returns to the
 //!   queue with its tokens (`pressure`).
+//! - **Claims** Each key has its part of the slots and of the cells. A key that has less takes them
+//!   from one that has more (`claims`).
 //! - **Failure** After a failed step its sequences restart where they stood, in steps of half the
 //!   rows, a few times at most (`complete`).
 //!
@@ -27,6 +29,7 @@
 
 mod capacity;
 mod cells;
+mod claims;
 mod complete;
 pub mod cost;
 mod prefix;
@@ -48,8 +51,8 @@ use cells::Cells;
 use cost::{Rows, StepCost};
 use prefix::Prefix;
 pub use sequence::{NewSequence, SequenceId};
-use sequence::{Sequences, State};
-use shares::{Shares, Waiting};
+use sequence::{Sequence, Sequences, State};
+use shares::Shares;
 use slots::Slots;
 pub use tally::{Phase, SlotView, Tally};
 
@@ -105,6 +108,8 @@ pub struct Scheduler {
     /// The step that is being planned has a copy from one slot to another.
     copied: bool,
     step: u64,
+    /// The step in which a sequence of each key gave up its slot.
+    left: Box<[u64]>,
     tally: Tally,
 }
 
@@ -118,7 +123,7 @@ impl Scheduler {
             sequences: Sequences::with_capacity(SEQUENCES_MAX),
             slots: Slots::new(capacity.slots, capacity.own_cells),
             cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
-            shares: Shares::new(&capacity.weights),
+            shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             cost: StepCost::new(!capacity.own_cells),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
             held: heapless::Vec::new(),
@@ -126,6 +131,7 @@ impl Scheduler {
             rows_max: capacity.step_rows,
             copied: false,
             step: 0,
+            left: vec![0; capacity.weights.len()].into_boxed_slice(),
             tally: Tally::default(),
             capacity,
         }
@@ -147,17 +153,17 @@ impl Scheduler {
             return Err(Refusal::TooMany { sequences: new.len(), limit: ever });
         }
         let Some(key) = new.first().map(|first| first.key) else { return Ok(()) };
-        let limit = Waiting { sequences: limit, tokens: self.capacity.queue_tokens };
-        let (waiting, limit) = (self.shares.waiting(), self.shares.limit(key, limit));
+        let Shares { sequences, tokens, .. } = &self.shares;
+        let (waiting, limit) = (sequences.held(), sequences.limit(key));
         // Sequences that would start at once do not count against the queue.
-        if waiting.sequences + new.len() > limit.sequences + self.slots.free_count() {
-            let (waiting, limit) = (waiting.sequences, limit.sequences);
+        if waiting + new.len() > limit + self.slots.free_count() {
             return Err(Refusal::QueueFull { waiting, limit });
         }
         let new_tokens: usize = new.iter().map(|sequence| sequence.prompt.len()).sum();
+        let (waiting, limit) = (tokens.held(), tokens.limit(key));
         // An empty queue takes a request of any size.
-        if waiting.tokens > 0 && waiting.tokens + new_tokens > limit.tokens {
-            return Err(Refusal::TokensFull { waiting: waiting.tokens, limit: limit.tokens });
+        if waiting > 0 && waiting + new_tokens > limit {
+            return Err(Refusal::TokensFull { waiting, limit });
         }
         self.shares.arrive(key);
         for (index, sequence) in new.into_iter().enumerate() {
@@ -192,9 +198,10 @@ impl Scheduler {
             }
         }
         self.make_room_to_decode(batch);
+        let claimant = self.settle_claims(batch);
         self.restart(batch);
         self.end_following(batch);
-        self.start_waiting(batch);
+        self.start_waiting(batch, claimant);
         self.plan_decode(batch);
         self.plan_prefill(batch);
         if batch.rows.is_empty() {
@@ -223,18 +230,14 @@ impl Scheduler {
         }
     }
 
-    /// Gives slots to waiting sequences in order, while there are slots and cells.
-    fn start_waiting(&mut self, batch: &mut Batch) {
+    /// Gives slots to waiting sequences in order, while there are slots and cells. `claimant` goes
+    /// first.
+    fn start_waiting(&mut self, batch: &mut Batch, claimant: Option<SequenceId>) {
+        let mut next = self.waiting.iter().position(|id| Some(*id) == claimant);
         while self.slots.free_count() > 0 {
-            let Some(index) = self.first_waiting() else { return };
+            let Some(index) = next.take().or_else(|| self.first_for_a_free_slot()) else { return };
             let id = self.waiting[index];
-            let prefix = self.find_prefix(id);
-            let coming: usize = self.held.iter().map(|id| self.cells_coming(*id)).sum();
-            let needed = self.sequences.get(id).cells_promised();
-            let needed = needed - self.cells_shared(needed, prefix);
-            if self.cells.held() + coming + needed > self.capacity.context_tokens as usize {
-                return;
-            }
+            let Ok(prefix) = self.prefix_if_it_fits(id) else { return };
             if !self.start_one(batch, id, prefix) {
                 return;
             }
@@ -244,7 +247,19 @@ impl Scheduler {
         }
     }
 
-    fn first_waiting(&self) -> Option<usize> {
+    /// The cached prefix of a waiting sequence, if there are cells for the rest of it. Otherwise the
+    /// cells that it needs.
+    fn prefix_if_it_fits(&self, id: SequenceId) -> Result<Prefix, usize> {
+        let prefix = self.find_prefix(id);
+        let coming: usize = self.held.iter().map(|id| self.cells_coming(*id)).sum();
+        let needed = self.sequences.get(id).cells_promised();
+        let needed = needed - self.cells_shared(needed, prefix);
+        let fits = self.cells.held() + coming + needed <= self.capacity.context_tokens as usize;
+        if fits { Ok(prefix) } else { Err(needed) }
+    }
+
+    /// The index of the first waiting sequence for which `may_start` holds.
+    fn first_waiting(&self, may_start: impl Fn(&Sequence) -> bool) -> Option<usize> {
         let order = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
             (sequence.asked.priority, self.shares.served(sequence.asked.key), sequence.admitted)
@@ -253,6 +268,7 @@ impl Scheduler {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
         };
         (0..self.waiting.len())
+            .filter(|index| may_start(self.sequences.get(self.waiting[*index])))
             .min_by(|a, b| smaller(&order(&self.waiting[*a]), &order(&self.waiting[*b])))
     }
 
@@ -285,6 +301,7 @@ impl Scheduler {
     fn take(&mut self, slot: SlotId, id: SequenceId, reused: usize) -> Owner {
         self.tally.evicted_tokens += (self.slots.kept_len(slot) - reused) as u64;
         self.held.push(id).expect("one held slot for each slot");
+        self.sequences.get_mut(id).started = self.step;
         self.cells.take(slot, reused, self.sequences.get(id).tokens_max());
         self.slots.take(slot, id)
     }
@@ -425,16 +442,18 @@ impl Scheduler {
             State::Running(owner) | State::Following { owner, .. } => {
                 let cells = sequence.planned;
                 sequence.tokens.truncate(cells);
-                let keep = sequence.asked.cache && self.capacity.reuse;
-                let kept = if keep { sequence.tokens } else { Vec::new() };
+                let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
+                let kept = scope.map(|scope| (scope, sequence.tokens));
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);
+                self.left[sequence.asked.key.index()] = self.step;
             }
         }
         if self.is_idle() {
             // Nothing is held, so all books must be empty.
-            assert_eq!(self.shares.waiting(), Waiting::default(), "nobody waits");
+            assert_eq!(self.shares.sequences.held(), 0, "nobody waits");
+            assert_eq!(self.shares.tokens.held(), 0, "nor tokens");
             assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
         }
     }

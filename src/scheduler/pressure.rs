@@ -57,7 +57,7 @@ impl Scheduler {
 
     /// The youngest sequence of the lowest priority that holds cells and for which `is_meant`
     /// holds.
-    fn last_of(&self, is_meant: impl Fn(&Sequence) -> bool) -> Option<SequenceId> {
+    pub(super) fn last_of(&self, is_meant: impl Fn(&Sequence) -> bool) -> Option<SequenceId> {
         let order = |id: &SequenceId| {
             let sequence = self.sequences.get(*id);
             (sequence.asked.priority, sequence.admitted)
@@ -87,7 +87,7 @@ impl Scheduler {
     }
 
     /// Preempts a sequence: it loses its slot and returns to the queue with all its tokens.
-    fn preempt(&mut self, batch: &mut Batch, id: SequenceId) {
+    pub(super) fn preempt(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
         let owner = sequence.owner();
         sequence.state = State::Waiting;
@@ -96,7 +96,7 @@ impl Scheduler {
         self.shares.wait(sequence.asked.key, sequence.tokens.len());
         self.cells.truncate(owner.slot, 0);
         self.cells.release(owner.slot);
-        self.slots.release(owner, Vec::new(), self.step);
+        self.slots.release(owner, None, self.step);
         batch.clears.push(owner.slot).expect("one clear for each slot");
         self.held.retain(|held| *held != id);
         self.waiting.push(id);

@@ -107,16 +107,17 @@ impl Scheduler {
         sequence.push_start(batch, slot, tokens);
     }
 
-    /// Finds the longest prefix of a sequence that the KV cache holds or will hold soon. It is
-    /// never the whole sequence: the last token must run to sample the next one.
+    /// Finds the longest prefix of a sequence that the KV cache holds or will hold soon, in the
+    /// sequence's own scope. It is never the whole sequence: the last token must run to sample the
+    /// next one.
     ///
     /// This compares the sequence with each slot, token by token. A tree would be faster to search,
     /// but would have to be maintained.
     pub(super) fn find_prefix(&self, id: SequenceId) -> Prefix {
         let sequence = self.sequences.get(id);
-        if !sequence.asked.cache || !self.capacity.reuse {
+        let Some(scope) = sequence.asked.cache.filter(|_| self.capacity.reuse) else {
             return Prefix::default();
-        }
+        };
         let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
         let copy_least = if self.may_take_a_copy() {
             REUSE_TOKENS_MIN.max(self.capacity.copied_cells() / CELLS_COPIED_PER_TOKEN)
@@ -125,7 +126,7 @@ impl Scheduler {
         };
         let mut prefix = Prefix::default();
         let mut most = 0;
-        for (slot, kept) in self.slots.kept() {
+        for (slot, kept) in self.slots.kept(scope) {
             let tokens = common(wanted, kept);
             let in_place = 2 * tokens >= kept.len();
             let least = if in_place { REUSE_TOKENS_MIN } else { copy_least };
@@ -143,7 +144,7 @@ impl Scheduler {
                 continue;
             }
             let ahead = self.sequences.get(*other);
-            if !ahead.asked.cache {
+            if ahead.asked.cache != Some(scope) {
                 continue;
             }
             let shared = common(wanted, &ahead.tokens);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
-use crate::types::{KeyId, Owner, Position, Sampling, SlotId, TokenId};
+use crate::types::{CacheScope, KeyId, Owner, Position, Sampling, SlotId, TokenId};
 
 /// A sequence starts only if one in four of the cells for its generation is free. If more are
 /// needed later, it may be preempted.
@@ -14,7 +14,7 @@ const PROMISED_SHARE: usize = 4;
 #[derive(Clone, Debug)]
 pub struct NewSequence {
     /// The prompt, at least one token.
-    pub prompt: Box<[TokenId]>,
+    pub prompt: Arc<[TokenId]>,
     /// The most tokens to generate. 0 only computes the prompt, for the KV cache.
     pub max_tokens: u32,
     /// How to choose them.
@@ -25,15 +25,16 @@ pub struct NewSequence {
     pub priority: i32,
     /// The API key of the request.
     pub key: KeyId,
-    /// Reuse a cached prefix, and keep the tokens in the KV cache afterwards.
-    pub cache: bool,
+    /// The part of the prefix cache that it starts from, and keeps its tokens in. `None` computes
+    /// the whole prompt, and keeps nothing.
+    pub cache: Option<CacheScope>,
 }
 
 impl NewSequence {
     /// A sequence of the first key, with priority 0 and with reuse.
-    pub fn new(prompt: Box<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
-        let (advanced, key) = (None, KeyId(0));
-        Self { prompt, max_tokens, sampling, advanced, priority: 0, key, cache: true }
+    pub fn new(prompt: Arc<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
+        let (advanced, key, cache) = (None, KeyId(0), Some(CacheScope::default()));
+        Self { prompt, max_tokens, sampling, advanced, priority: 0, key, cache }
     }
 }
 
@@ -73,6 +74,10 @@ pub(super) struct Sequence {
     pub cached: usize,
     /// Failed steps in a row.
     pub failures: u32,
+    /// The step in which it got its slot.
+    pub started: u64,
+    /// How often it was preempted for another key's claim.
+    pub made_way: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +172,8 @@ impl Sequences {
         let index =
             self.free.pop().expect("admission leaves room for every slot and waiting place");
         let entry = &mut self.entries[index as usize];
-        let tokens = std::mem::take(&mut asked.prompt).into_vec();
+        let tokens = asked.prompt.to_vec();
+        asked.prompt = Arc::default();
         entry.sequence = Some(Sequence {
             prompt_tokens: tokens.len(),
             tokens,
@@ -179,6 +185,8 @@ impl Sequences {
             in_flight: 0,
             cached: 0,
             failures: 0,
+            started: 0,
+            made_way: 0,
         });
         self.admitted += 1;
         SequenceId { index, serial: entry.serial }

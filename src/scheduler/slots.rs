@@ -2,7 +2,7 @@
 
 use super::sequence::SequenceId;
 use crate::limits::SLOTS_MAX;
-use crate::types::{Generation, Owner, SlotId, TokenId};
+use crate::types::{CacheScope, Generation, KeyId, Owner, SlotId, TokenId};
 
 /// All slots.
 pub(super) struct Slots {
@@ -16,14 +16,21 @@ struct Slot {
     holder: Option<SequenceId>,
     /// The tokens that the last holder left, if the slot is free.
     kept: Vec<TokenId>,
+    /// The sequences that may use them.
+    scope: CacheScope,
     /// The last step that used them.
     used: u64,
 }
 
 impl Slots {
     pub fn new(count: usize, own_cells: bool) -> Self {
-        let generation = Generation::default();
-        let slot = || Slot { generation, holder: None, kept: Vec::new(), used: 0 };
+        let slot = || Slot {
+            generation: Generation::default(),
+            holder: None,
+            kept: Vec::new(),
+            scope: CacheScope::default(),
+            used: 0,
+        };
         Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
     }
 
@@ -60,13 +67,13 @@ impl Slots {
         Owner { generation: slot.generation, ..owner }
     }
 
-    /// Frees the slot. `kept` are the tokens in it that later sequences may reuse.
-    pub fn release(&mut self, owner: Owner, kept: Vec<TokenId>, step: u64) {
+    /// Frees the slot. `kept` are the tokens in it that later sequences of this scope may reuse.
+    pub fn release(&mut self, owner: Owner, kept: Option<(CacheScope, Vec<TokenId>)>, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
         assert!(slot.holder.is_some(), "release of a slot nobody holds");
         slot.holder = None;
-        slot.kept = kept;
+        (slot.scope, slot.kept) = kept.unwrap_or_default();
         slot.used = step;
     }
 
@@ -96,10 +103,16 @@ impl Slots {
         self.slots[slot.index()].kept.len()
     }
 
-    /// The kept prefix of each slot.
-    pub fn kept(&self) -> impl Iterator<Item = (SlotId, &[TokenId])> {
-        let slots = self.slots.iter().enumerate();
+    /// The kept prefixes that sequences of this scope may use.
+    pub fn kept(&self, scope: CacheScope) -> impl Iterator<Item = (SlotId, &[TokenId])> {
+        let slots = self.slots.iter().enumerate().filter(move |(_, slot)| slot.scope == scope);
         slots.map(|(index, slot)| (SlotId(index as u16), slot.kept.as_slice()))
+    }
+
+    /// The key whose tokens a free slot keeps.
+    pub fn keeper(&self, slot: SlotId) -> Option<KeyId> {
+        let slot = &self.slots[slot.index()];
+        (!slot.kept.is_empty()).then_some(slot.scope.key)
     }
 
     /// For each slot, its holder.

@@ -1,6 +1,7 @@
 //! The scheduler's counters, and the state of its slots.
 
 use super::sequence::SequenceId;
+use crate::types::KeyId;
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Tally {
 pub struct SlotView {
     /// The sequence that holds it, and its phase.
     pub held: Option<(SequenceId, Phase)>,
+    /// The key whose tokens are in it, if there are any.
+    pub key: Option<KeyId>,
     /// Tokens in the slot, with those of steps in flight.
     pub position: usize,
 }

@@ -2,7 +2,6 @@
 
 use super::Scheduler;
 use super::sequence::{SequenceId, State};
-use super::shares::Waiting;
 use super::tally::{Phase, SlotView, Tally};
 use crate::types::Owner;
 
@@ -11,14 +10,16 @@ impl Scheduler {
     pub fn slots(&self) -> impl Iterator<Item = SlotView> {
         self.slots.holders().map(|(slot, holder)| {
             let position = self.cells.of(slot);
-            let Some(id) = holder else { return SlotView { held: None, position } };
+            let Some(id) = holder else {
+                return SlotView { held: None, key: self.slots.keeper(slot), position };
+            };
             let sequence = self.sequences.get(id);
             let state = match sequence.state {
                 State::Following { .. } => Phase::Following,
                 _ if sequence.planned < sequence.prompt_tokens => Phase::Prefill,
                 _ => Phase::Decode,
             };
-            SlotView { held: Some((id, state)), position }
+            SlotView { held: Some((id, state)), key: Some(sequence.asked.key), position }
         })
     }
 
@@ -52,7 +53,8 @@ impl Scheduler {
         let waiting = self.waiting.iter().map(|id| self.sequences.get(*id));
         assert!(waiting.clone().all(|sequence| sequence.state == State::Waiting));
         let tokens = waiting.map(|s| s.tokens.len()).sum::<usize>();
-        assert_eq!(self.shares.waiting(), Waiting { sequences: self.waiting.len(), tokens });
+        assert_eq!(self.shares.sequences.held(), self.waiting.len());
+        assert_eq!(self.shares.tokens.held(), tokens);
         self.cells.check();
         for (slot, holder) in self.slots.holders() {
             let planned = holder.map(|id| self.sequences.get(id).planned);

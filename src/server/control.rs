@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::abort::StepAbort;
 use crate::ring::bell::SocketBell;
 
 /// The signals that other lanes give the front lane.
 pub struct Control {
     /// Wakes the front lane.
     pub bell: Arc<SocketBell>,
-    /// Makes the decode lane give up the step that it runs.
-    pub abort_step: Arc<AtomicBool>,
+    /// Makes the decode lane give up steps.
+    pub abort: Arc<StepAbort>,
     draining: AtomicBool,
 }
 
 impl Control {
     /// A control over the front lane that `bell` wakes.
     pub fn new(bell: Arc<SocketBell>) -> Self {
-        Self { bell, abort_step: Arc::default(), draining: AtomicBool::new(false) }
+        Self { bell, abort: Arc::default(), draining: AtomicBool::new(false) }
     }
 
     /// Makes the front lane stop accepting, finish the running requests and end.

@@ -7,12 +7,15 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::control::Control;
+use super::origins::Origins;
+use super::places::Places;
 use super::service::{Service, ServiceParts};
 use super::timers::Timers;
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::config::ApiKey;
-use crate::limits::{BODIES_BYTES_MAX, READ_BYTES};
+use crate::engine::budget::Budget;
+use crate::limits::READ_BYTES;
 use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::random::SplitMix64;
 
@@ -20,6 +23,18 @@ use crate::random::SplitMix64;
 pub struct FrontConfig {
     /// API keys. Without any, every client is admitted.
     pub keys: Vec<ApiKey>,
+    /// Most open connections.
+    pub connections: usize,
+    /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
+    pub cors_origins: Vec<String>,
+    /// Names to which a server without keys answers, besides private ones; `*` is all.
+    pub allowed_hosts: Vec<String>,
+    /// The memory for requests outside the KV cache.
+    pub request_bytes: usize,
+    /// The weight of each key.
+    pub weights: Vec<f64>,
+    /// Whether requests of all keys share the prefix cache.
+    pub share_cache: bool,
     /// The longest time of a request, if it sets none itself.
     pub request_timeout: Option<Duration>,
     /// The longest time of a step. A longer one is aborted.
@@ -48,7 +63,12 @@ pub(super) struct Front {
     connections: Cell<usize>,
     /// Requests between their head and the last byte of their response.
     exchanges: Cell<usize>,
-    body_bytes: Cell<usize>,
+    /// The web pages that may use the server.
+    pub origins: Origins,
+    /// The places for connections.
+    pub places: Rc<Places>,
+    /// The memory of requests.
+    pub budget: Rc<Budget>,
     entropy: Cell<u64>,
     /// Whether the engine's task must look at the engine.
     kicked: Cell<bool>,
@@ -70,6 +90,9 @@ impl Front {
     pub fn new(config: FrontConfig, control: Arc<Control>) -> Rc<Self> {
         Rc::new(Self {
             entropy: Cell::new(config.entropy),
+            origins: Origins::new(&config.cors_origins, &config.allowed_hosts),
+            places: Places::new(config.connections),
+            budget: Budget::new(config.request_bytes, &config.weights),
             clock: config.metrics.clock,
             config,
             control,
@@ -79,7 +102,6 @@ impl Front {
             stage: Cell::new(Stage::Open),
             connections: Cell::new(0),
             exchanges: Cell::new(0),
-            body_bytes: Cell::new(0),
             kicked: Cell::new(false),
             engine_waker: RefCell::new(None),
         })
@@ -92,7 +114,11 @@ impl Front {
 
     /// Stores the loaded model.
     pub fn load(&self, parts: ServiceParts) {
-        self.service.replace(Some(Service::new(parts, self.config.metrics.clone())));
+        self.service.replace(Some(Service::new(
+            parts,
+            self.config.metrics.clone(),
+            &self.config.weights,
+        )));
         if !self.is_draining() {
             self.counters().set_state(State::Ready);
         }
@@ -196,27 +222,6 @@ impl Front {
         if self.is_draining() {
             self.kick();
         }
-    }
-
-    /// Reserves memory for bytes of a request's body.
-    ///
-    /// # Errors
-    /// 503 if the bodies of all requests fill their memory.
-    pub fn take_body_bytes(&self, bytes: usize) -> Result<(), ApiError> {
-        let total = self.body_bytes.get() + bytes;
-        if total > BODIES_BYTES_MAX {
-            let message = format!(
-                "request bodies fill all of their {BODIES_BYTES_MAX} bytes; try again soon"
-            );
-            return Err(ApiError::unavailable(message, 1));
-        }
-        self.body_bytes.set(total);
-        Ok(())
-    }
-
-    /// Releases memory for bodies.
-    pub fn give_body_bytes(&self, bytes: usize) {
-        self.body_bytes.set(self.body_bytes.get() - bytes);
     }
 
     /// The next pseudo-random number: SplitMix64 over the lane's entropy.

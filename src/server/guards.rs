@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use super::front::Front;
 use super::service::WorkSlot;
-use crate::api::error::ApiError;
 use crate::engine::exchange::SharedExchange;
 
 /// Counts a request as in progress while it lives.
@@ -50,34 +49,5 @@ impl Drop for AbandonGuard {
         if let Some(service) = &mut *self.front.service.borrow_mut() {
             service.abandon(&self.slot);
         }
-    }
-}
-
-/// A body's share of the memory for all bodies.
-pub(super) struct BodyPermit {
-    front: Rc<Front>,
-    bytes: usize,
-}
-
-impl BodyPermit {
-    pub fn new(front: &Rc<Front>) -> Self {
-        Self { front: front.clone(), bytes: 0 }
-    }
-
-    /// Grows to `bytes`.
-    ///
-    /// # Errors
-    /// 503 if the bodies of all requests fill their memory.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let more = bytes.saturating_sub(self.bytes);
-        self.front.take_body_bytes(more)?;
-        self.bytes += more;
-        Ok(())
-    }
-}
-
-impl Drop for BodyPermit {
-    fn drop(&mut self) {
-        self.front.give_body_bytes(self.bytes);
     }
 }

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use glommio::Task;
-use glommio::net::TcpListener;
+use glommio::net::{TcpListener, TcpStream};
 use glommio::timer::sleep;
 
 use super::connection;
 use super::front::Front;
-use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG, REFUSED_CONNECTIONS_MAX};
+use crate::limits::LISTEN_BACKLOG;
 
 /// Binds the address that clients connect to.
 ///
@@ -62,21 +62,30 @@ pub(super) fn start(front: &Rc<Front>, listener: std::net::TcpListener) -> Task<
 async fn accept(front: Rc<Front>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok(stream) if front.connections() < CONNECTIONS_MAX => {
-                let _ = stream.set_nodelay(true); // only latency suffers without it
-                front.opened();
-                glommio::spawn_local(connection::serve(front.clone(), stream)).detach();
-            }
-            Ok(stream) if front.connections() < CONNECTIONS_MAX + REFUSED_CONNECTIONS_MAX => {
-                front.opened();
-                glommio::spawn_local(connection::turn_away(front.clone(), stream)).detach();
-            }
-            Ok(_) => front.counters().connections_dropped.increment(), // dropping it closes it
+            Ok(stream) => admit(&front, stream),
             Err(error) => {
-                // Probably no descriptors are left: wait until some are closed.
-                tracing::warn!(%error, "cannot accept connections");
-                sleep(Duration::from_millis(100)).await;
+                // Probably no descriptors are left: an idle connection gives one back, or some
+                // other connection ends.
+                let dismissed = front.places.dismiss_one();
+                if !dismissed {
+                    tracing::warn!(%error, "cannot accept connections");
+                }
+                sleep(Duration::from_millis(if dismissed { 1 } else { 100 })).await;
             }
         }
+    }
+}
+
+/// Serves a connection, if there is a place for it. Otherwise closes it.
+fn admit(front: &Rc<Front>, stream: TcpStream) {
+    let Ok(peer) = stream.peer_addr() else { return }; // it has left already
+    let timer = front.timers.add();
+    match front.places.take(peer.ip(), timer.clone()) {
+        Some(place) => {
+            let _ = stream.set_nodelay(true); // only latency suffers without it
+            front.opened();
+            glommio::spawn_local(connection::serve(front.clone(), stream, place, timer)).detach();
+        }
+        None => front.counters().connections_dropped.increment(),
     }
 }

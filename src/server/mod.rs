@@ -11,6 +11,8 @@ mod front;
 mod guards;
 pub mod kernel;
 pub mod listener;
+mod origins;
+mod places;
 mod service;
 mod timers;
 mod wake;
@@ -21,7 +23,6 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ use crate::memory::allocations_on_this_thread;
 pub use control::Control;
 use front::Front;
 pub use front::FrontConfig;
-pub use service::ServiceParts;
+use service::Service;
+pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
 
 /// Runs the front lane on the calling thread's executor, until drained.
@@ -69,6 +71,7 @@ pub async fn run(
 /// Closes open connections, and releases the other lanes, which then end.
 async fn end(front: &Front) {
     front.close();
+    front.control.abort.give_up_all(); // nobody waits for a step that still runs
     let began = front.clock.now();
     while front.connections() > 0 && front.clock.now().seconds_since(began) < 0.5 {
         sleep(Duration::from_millis(1)).await;
@@ -101,6 +104,7 @@ impl Turns {
         if front.control.is_draining() {
             front.begin_drain(now);
         }
+        front.counters().request_bytes.set(front.budget.held() as u64);
         front.counters().tick_us.observe(front.clock.now().since(now));
         front.counters().allocations.advance_to(allocations_on_this_thread());
     }
@@ -155,7 +159,7 @@ impl Turns {
         front.is_kicked()
             || !self.ready.is_empty()
             || (front.control.is_draining() && !front.is_draining())
-            || front.service.borrow().as_ref().is_some_and(|service| service.has_news())
+            || front.service.borrow_mut().as_mut().is_some_and(Service::has_news)
     }
 }
 
@@ -167,7 +171,11 @@ async fn sweep(front: Rc<Front>) {
         let idle = front.connections() == 0 && !front.is_draining();
         sleep(if idle { Duration::from_secs(1) } else { SWEEP_INTERVAL }).await;
         front.timers.expire(front.clock.now());
+        front.counters().request_bytes.set(front.budget.held() as u64);
         watch_step(&front, &given_up);
+        if let Some(service) = &mut *front.service.borrow_mut() {
+            service.watch_work(front.clock.now());
+        }
         if front.is_draining() {
             front.kick();
         }
@@ -175,14 +183,14 @@ async fn sweep(front: Rc<Front>) {
 }
 
 /// Aborts a step that takes too long. If that does not help, ends the process: a server that
-/// accepts requests and never answers is worse than none. `given_up` holds the start of the aborted
-/// step and the time of the abort.
+/// accepts requests and never answers is worse than none. `given_up` holds the number of the
+/// aborted step and the time of the abort.
 ///
 /// # Panics
 /// If the decode lane is stuck.
-fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
-    let began = front.service.borrow().as_ref().and_then(|service| service.engine.step_began());
-    let Some(began) = began else { return };
+fn watch_step(front: &Front, given_up: &Cell<Option<(u64, Micros)>>) {
+    let step = front.service.borrow().as_ref().and_then(|service| service.engine.running_step());
+    let Some((step, began)) = step else { return };
     let (now, limit) = (front.clock.now(), front.config.step_timeout);
     let elapsed = Duration::from_micros(now.since(began));
     if elapsed < limit {
@@ -191,14 +199,14 @@ fn watch_step(front: &Front, given_up: &Cell<Option<(Micros, Micros)>>) {
     // The time counts from the first look that found the step too long, because this whole process
     // may have been stopped.
     match given_up.get() {
-        Some((step, at)) if step == began => assert!(
+        Some((given_up, at)) if given_up == step => assert!(
             now.since(at) < limit.as_micros() as u64, // limits are at most a day
             "a step of the model has run for {elapsed:.0?} and cannot be given up"
         ),
         _ => {
             tracing::error!("a step of the model has run for {elapsed:.0?}: it is given up");
-            given_up.set(Some((began, now)));
-            front.control.abort_step.store(true, Ordering::Relaxed);
+            given_up.set(Some((step, now)));
+            front.control.abort.give_up(step);
         }
     }
 }

@@ -8,13 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use crate::api::error::ApiError;
+use crate::clock::Micros;
 use crate::engine::Engine;
+use crate::fair::Quota;
+use crate::limits::{PREPARE_SHORT_BYTES_MAX, WORK_MAX};
 use crate::metrics::Metrics;
-use crate::prepare::lane::{Task, Work};
+use crate::prepare::lane::{Task, Work, WorkerLink};
 use crate::prepare::{Prepared, ServedModel};
 use crate::ring::FrontLink;
 use crate::ring::message::Batch;
 use crate::scheduler::Capacity;
+use crate::types::KeyId;
 
 /// The message that the model is loaded, with all parts that the front lane needs to serve it.
 pub struct ServiceParts {
@@ -24,23 +28,38 @@ pub struct ServiceParts {
     pub capacity: Capacity,
     /// The link to the decode lane.
     pub decode: FrontLink<Batch>,
-    /// The link to the prepare lane.
-    pub prepare: FrontLink<Work>,
-    /// The link to the embed lane, if there is one.
-    pub embed: Option<FrontLink<Work>>,
+    /// The links to the worker lanes.
+    pub workers: Workers,
+}
+
+/// The links to the worker lanes.
+pub struct Workers {
+    /// To the prepare lane of bodies of usual length.
+    pub short: WorkerLink,
+    /// To the prepare lane of everything that may take long.
+    pub long: WorkerLink,
+    /// To the embed lane, if there is one.
+    pub embed: Option<WorkerLink>,
+}
+
+impl Workers {
+    fn all(&mut self) -> impl Iterator<Item = &mut WorkerLink> {
+        [&mut self.short, &mut self.long].into_iter().chain(&mut self.embed)
+    }
 }
 
 /// The loaded model, with the engine and the lanes' links.
 pub(super) struct Service {
     pub model: Arc<ServedModel>,
     pub engine: Engine,
-    prepare: FrontLink<Work>,
-    embed: Option<FrontLink<Work>>,
+    workers: Workers,
+    /// Places at the worker lanes, all together.
+    places: Quota,
     waiting: Vec<Waiting>,
-    next_ticket: u64,
+    last_ticket: u64,
 }
 
-/// A connection that waits for the prepare lane or the embed lane.
+/// A connection that waits for a worker lane.
 struct Waiting {
     ticket: u64,
     slot: WorkSlot,
@@ -56,63 +75,100 @@ pub(super) struct WorkState {
     pub waker: Option<Waker>,
 }
 
+impl WorkState {
+    fn answer(&mut self, result: Result<Prepared, ApiError>) {
+        self.result = Some(result);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
 impl Service {
-    pub fn new(parts: ServiceParts, metrics: Arc<Metrics>) -> Self {
-        let ServiceParts { model, capacity, decode, prepare, embed } = parts;
+    pub fn new(parts: ServiceParts, metrics: Arc<Metrics>, weights: &[f64]) -> Self {
+        let ServiceParts { model, capacity, decode, workers } = parts;
         let engine = Engine::new(model.vocab.clone(), capacity, decode, metrics);
-        Self { engine, model, prepare, embed, waiting: Vec::new(), next_ticket: 0 }
+        let places = Quota::new(WORK_MAX, weights);
+        Self { engine, model, workers, places, waiting: Vec::new(), last_ticket: 0 }
     }
 
     /// Whether a lane has sent something back.
-    pub fn has_news(&self) -> bool {
-        self.engine.is_ready()
-            || self.prepare.is_ready()
-            || self.embed.as_ref().is_some_and(FrontLink::is_ready)
+    pub fn has_news(&mut self) -> bool {
+        self.engine.is_ready() || self.workers.all().any(|worker| worker.link.is_ready())
     }
 
-    /// Passes the answers of the prepare lane and the embed lane to their connections.
+    /// Passes the answers of the worker lanes to their connections.
     pub fn receive_work(&mut self) {
-        let Self { prepare, embed, waiting, .. } = self;
-        let mut receive = || prepare.receive().or_else(|| embed.as_mut()?.receive());
-        while let Some(work) = receive() {
-            let index = waiting.iter().position(|waiting| waiting.ticket == work.ticket);
-            let Some(index) = index else { continue }; // its client has disconnected
-            let slot = waiting.swap_remove(index).slot;
-            let mut state = slot.borrow_mut();
-            state.result = work.result;
-            if let Some(waker) = state.waker.take() {
-                waker.wake();
+        let Self { workers, places, waiting, .. } = self;
+        let receive = || workers.all().find_map(|worker| worker.link.receive());
+        for work in std::iter::from_fn(receive) {
+            places.give(work.key, 1);
+            let Some(result) = work.result else { continue }; // it was abandoned
+            if let Some(index) = waiting.iter().position(|one| one.ticket == work.ticket) {
+                waiting.swap_remove(index).slot.borrow_mut().answer(result);
             }
         }
     }
 
-    /// Sends a task to its lane.
+    /// Sends a task to its lane. After the deadline the lane does not begin it.
     ///
     /// # Errors
-    /// 429 if the lane's queue is full.
-    pub fn send_task(&mut self, task: Task) -> Result<WorkSlot, ApiError> {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+    /// 429 if the key has as many tasks there as it may.
+    pub fn send_task(
+        &mut self,
+        task: Task,
+        key: KeyId,
+        deadline: Option<Micros>,
+    ) -> Result<WorkSlot, ApiError> {
+        if !self.places.has_room(key, 1) {
+            let (held, limit) = (self.places.held_by(key), self.places.limit(key));
+            let message = format!(
+                "{held} requests of this key are being prepared, of at most {limit} in all; try \
+                 again soon"
+            );
+            return Err(ApiError::busy(message, 1));
+        }
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
         let abandoned = Arc::new(AtomicBool::new(false));
-        let lane = match (&task, &mut self.embed) {
-            (Task::Embed(_), Some(embed)) => embed,
-            _ => &mut self.prepare,
+        let Workers { short, long, embed } = &mut self.workers;
+        let worker = match &task {
+            Task::Embed(_) => embed.as_mut().expect("texts are prepared only for it"),
+            Task::Body(_, body) if body.len() <= PREPARE_SHORT_BYTES_MAX => short,
+            Task::Body(..) | Task::Request(..) => long,
         };
-        let work = Work { ticket, task: Some(task), abandoned: abandoned.clone(), result: None };
-        lane.send(Box::new(work)).map_err(|_| {
-            ApiError::busy("too many long requests are being worked on; try again soon", 1)
-        })?;
+        let abandoned_there = abandoned.clone();
+        let task = Some(task);
+        let work = Work { ticket, key, deadline, task, abandoned: abandoned_there, result: None };
+        assert!(worker.link.send(Box::new(work)).is_ok(), "a link has as many places");
+        self.places.take(key, 1);
         let slot = WorkSlot::default();
         self.waiting.push(Waiting { ticket, slot: slot.clone(), abandoned });
         Ok(slot)
     }
 
-    /// Abandons a task whose client has disconnected. Does nothing if it is done.
+    /// Abandons a task whose client does not wait any longer. Does nothing if it is done.
     pub fn abandon(&mut self, slot: &WorkSlot) {
         let index = self.waiting.iter().position(|waiting| Rc::ptr_eq(&waiting.slot, slot));
         if let Some(index) = index {
             let waiting = self.waiting.swap_remove(index);
             waiting.abandoned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up tasks that have run for too long: their clients get an error, and the lane stops when
+    /// it next looks.
+    ///
+    /// # Panics
+    /// If a lane does not stop; see [`WorkerLink::watch`].
+    pub fn watch_work(&mut self, now: Micros) {
+        let Self { workers, waiting, .. } = self;
+        for ticket in workers.all().filter_map(|worker| worker.watch(now)) {
+            let Some(index) = waiting.iter().position(|one| one.ticket == ticket) else { continue };
+            let waiting = waiting.swap_remove(index);
+            waiting.abandoned.store(true, Ordering::Relaxed);
+            let message = "preparing the request took too long; send less at once";
+            waiting.slot.borrow_mut().answer(Err(ApiError::internal(message)));
         }
     }
 }

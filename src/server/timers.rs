@@ -25,6 +25,12 @@ impl Timer {
         self.deadline.set(Some(Micros(now.0 + timeout.as_micros() as u64)));
     }
 
+    /// Sets the timer to a moment, or to none.
+    pub fn set_deadline(&self, deadline: Option<Micros>) {
+        self.expired.set(false);
+        self.deadline.set(deadline);
+    }
+
     /// Whether the time has passed.
     pub fn is_expired(&self) -> bool {
         self.expired.get()
@@ -35,7 +41,8 @@ impl Timer {
         remember(&mut self.waker.borrow_mut(), cx);
     }
 
-    fn wake(&self) {
+    /// Wakes the task that waits for it.
+    pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }

@@ -108,6 +108,7 @@ fn compare_greedy_texts(kernels: Choice, cache: CacheLayout) {
         decode_cores: vec![0],
         cache: CacheLayout::default(),
         attention: loaded.kernels,
+        pinned: true,
         abort: Arc::default(),
         poll: 0,
     };
@@ -125,7 +126,7 @@ fn compare_greedy_texts(kernels: Choice, cache: CacheLayout) {
             // The end token has no text and is the last, if it came.
             let said: Vec<_> = texts.iter().filter(|text| !text.is_empty()).map(token).collect();
             assert!(*ended || said.len() == MAX_TOKENS, "{prompt:?} was cut off: {texts:?}");
-            Text { prompt: loaded.vocab.tokenize(prompt, true, true), said, ended: *ended }
+            Text { prompt: loaded.vocab.tokenize(prompt, true, true).unwrap(), said, ended: *ended }
         })
         .collect();
     // The thread that makes a context is pinned: not this one, which others use.
@@ -221,10 +222,11 @@ fn log_probabilities_are_the_models_own() {
         decode_cores: vec![0],
         cache: CacheLayout::default(),
         attention: loaded.kernels,
+        pinned: true,
         abort: Arc::default(),
         poll: 0,
     };
-    let prompt = loaded.vocab.tokenize("Once upon a time there was a fox", true, true);
+    let prompt = loaded.vocab.tokenize("Once upon a time there was a fox", true, true).unwrap();
     let model = loaded.model.clone();
     // Biases, penalties and truncation must not change them.
     let advanced = AdvancedSampling {
@@ -276,13 +278,13 @@ fn any_text_survives_the_vocabulary() {
     let vocab = &loaded.vocab;
     for text in ["plain", " two  spaces\n\n\ttab", "é漢字🦀\u{0}\u{7f}", "12345 67", "don't I'LL"]
     {
-        let tokens = vocab.tokenize(text, false, false);
+        let tokens = vocab.tokenize(text, false, false).unwrap();
         let bytes: Vec<u8> = tokens.iter().flat_map(|t| vocab.bytes_of(*t).to_vec()).collect();
         assert_eq!(String::from_utf8(bytes).unwrap(), text);
     }
     // Control tokens are read as such only in prompts.
-    assert_eq!(vocab.tokenize("<|im_end|>", false, true).len(), 1);
-    assert!(vocab.tokenize("<|im_end|>", false, false).len() > 1);
-    assert_eq!(vocab.bytes_of(vocab.tokenize("<|im_end|>", false, true)[0]), b"");
+    assert_eq!(vocab.tokenize("<|im_end|>", false, true).unwrap().len(), 1);
+    assert!(vocab.tokenize("<|im_end|>", false, false).unwrap().len() > 1);
+    assert_eq!(vocab.bytes_of(vocab.tokenize("<|im_end|>", false, true).unwrap()[0]), b"");
     assert!(vocab.end_tokens().len() >= 2, "both end tokens are known");
 }

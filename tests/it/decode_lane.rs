@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::world::capacity;
+use corelane::abort::StepAbort;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::{Batch, Failed, Input, Row, Start};
@@ -90,6 +91,28 @@ fn a_prompt_that_fails_does_not_take_those_that_decode_with_it() {
         (lane.next_position(SlotId(0)), lane.next_position(SlotId(1))),
         (Position(2), Position(0))
     );
+}
+
+/// An order to give up a step that comes before its last call holds for that call.
+#[test]
+fn a_step_is_given_up_in_its_second_call_too() {
+    let options = FakeOptions { hang_one_in: 3, ..FakeOptions::default() };
+    let abort: Arc<StepAbort> = Arc::default();
+    let model = FakeModel::new(2, 200, 32, options).with_abort(abort.clone());
+    let mut lane = DecodeLane::new(model, 2, 100, Box::new([END]), Arc::default());
+    let mut batch = Batch { step: 1, ..Batch::default() };
+    batch.starts.push(start(owner(0, 1), 0)).unwrap();
+    batch.rows.push(row(owner(0, 1), 0, true)).unwrap();
+    lane.step(&mut batch); // the first call
+    batch.clear();
+    batch.step = 2;
+    batch.starts.push(start(owner(1, 1), 0)).unwrap();
+    batch.rows.push(row(owner(0, 1), 1, true)).unwrap();
+    batch.rows.extend((0..3).map(|at| row(owner(1, 1), at, at == 2)));
+    abort.give_up(2);
+    lane.step(&mut batch); // the second, and the third, which hangs until it is given up
+    assert!(batch.aborted);
+    assert_eq!(batch.samples.len(), 1, "the fake model looks for orders only where it hangs");
 }
 
 /// A slot holds nothing of its last owner except the prefix that its next owner reuses. (Defect 3 of

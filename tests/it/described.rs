@@ -278,7 +278,7 @@ fn what_a_server_says_while_it_loads_is_described() {
     }
     server.load_fake(FakeOptions::default()).unwrap();
     server.control().drain();
-    server.join();
+    server.join().unwrap();
 }
 
 #[test]

@@ -289,5 +289,5 @@ fn a_model_made_for_embeddings_makes_them() {
     }
     drop(client);
     server.control().drain();
-    server.join();
+    server.join().unwrap();
 }

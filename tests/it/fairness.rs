@@ -65,6 +65,58 @@ fn serve_two_keys(world: &mut World, few: usize, time: Duration) -> f64 {
     tokens[0] / tokens[1]
 }
 
+/// A key has all slots and all cells, with long texts. Another one that comes has its first token
+/// a few steps later, and everybody gets the whole text in the end.
+#[test]
+fn nobody_waits_for_the_texts_of_another_key() {
+    for (slots, context, prompt) in [(8, 4096, 20), (8, 1024, 400), (1, 4096, 20)] {
+        let weights = vec![1.0, 1.0];
+        let mut world = World::new(Capacity { weights, ..capacity(slots, context) });
+        for _ in 0..20 {
+            let new = world.request(prompt, 300);
+            world.send(new).unwrap();
+        }
+        (0..50).for_each(|_| assert!(world.step()));
+        let before = world.scheduler.tally().preemptions;
+        let new = NewSequence { key: KeyId(1), ..world.request(20, 5) };
+        let other = world.send(new).unwrap();
+        let came = world.now;
+        while world.served[&other].first_token.is_none() {
+            assert!(world.step());
+        }
+        let waited = world.served[&other].first_token.unwrap() - came;
+        // With one slot, its claim is all of it, and so is the first key's.
+        assert_eq!(waited < Duration::from_secs(3), slots > 1, "it waited {waited:?}");
+        let preempted = world.scheduler.tally().preemptions - before;
+        assert_eq!(preempted == 0, slots == 1, "{preempted}");
+        while world.step() {}
+        for served in world.served.values() {
+            assert!(served.ended && served.tokens == if served.key == KeyId(1) { 5 } else { 300 });
+        }
+    }
+}
+
+/// One request after another: the slot of the first stays free for the next.
+#[test]
+fn a_key_that_comes_again_and_again_preempts_once() {
+    let weights = vec![1.0, 1.0];
+    let mut world = World::new(Capacity { weights, ..capacity(8, 4096) });
+    for _ in 0..200 {
+        let new = world.request(20, 100);
+        world.send(new).unwrap();
+    }
+    (0..20).for_each(|_| assert!(world.step()));
+    for _ in 0..50 {
+        let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
+        let id = world.send(new).unwrap();
+        while !world.served[&id].ended {
+            assert!(world.step());
+        }
+        world.step();
+    }
+    assert_eq!(world.scheduler.tally().preemptions, 1);
+}
+
 /// One key cannot fill the queue so that another one finds no place in it.
 #[test]
 fn a_full_queue_has_room_for_the_other_keys() {

@@ -7,9 +7,8 @@ use std::time::Duration;
 use crate::support::{Client, TestServer, config, eventually, fake_text, post_bytes};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
-use corelane::limits::{
-    BODY_BYTES_MAX, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, SWEEP_INTERVAL,
-};
+use corelane::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, SWEEP_INTERVAL};
+use corelane::model::fake::FakeOptions;
 
 const GREEDY: &str = r#"{"prompt":"abc","max_tokens":5,"temperature":0}"#;
 
@@ -84,12 +83,12 @@ fn head_and_preflight_have_no_body() {
     assert_eq!(status, 200);
     assert!(headers.contains(&("content-length".into(), "15".into())));
     client.send(
-        b"OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\
+        b"OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://localhost:3000\r\n\
           Access-Control-Request-Method: POST\r\n\r\n",
     );
     let preflight = client.response();
     assert_eq!(preflight.status, 204);
-    assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
+    assert_eq!(preflight.header("access-control-allow-origin"), Some("http://localhost:3000"));
     assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "fake");
     // Errors, too: the next bytes are the next response.
     client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -117,6 +116,21 @@ fn a_flood_behind_a_running_request_waits_for_it() {
     assert_eq!(running.json()["usage"]["completion_tokens"], 4000);
     assert_eq!(client.response().status, 400, "the flood is no JSON");
     flood.join().unwrap().unwrap();
+}
+
+/// After its answer, a connection reads what is still on its way, but not for ever.
+#[test]
+fn a_refused_client_that_sends_without_end_is_cut_off() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    client.send(b"GARBAGE\r\n\r\n");
+    assert_eq!(client.response().status, 400);
+    let mut stream = client.stream.get_ref().try_clone().unwrap();
+    let (piece, mut sent) = (vec![b'x'; 64 * 1024], 0);
+    while sent < 64 * corelane::limits::LINGER_BYTES_MAX && stream.write_all(&piece).is_ok() {
+        sent += piece.len();
+    }
+    assert!(sent < 32 * corelane::limits::LINGER_BYTES_MAX, "{sent} bytes were taken");
 }
 
 /// The head's `Connection` field holds even if the request is refused.
@@ -299,21 +313,37 @@ fn a_slow_head_is_timed_out_and_an_idle_connection_is_not() {
     assert_eq!(idle.get("/health").status, 200);
 }
 
+/// More idle connections than there are places shut nobody out.
+#[test]
+fn the_oldest_idle_connection_gives_way_to_a_new_one() {
+    let server = TestServer::fake(ServeConfig { connections: 40, ..config() }, 0);
+    let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
+    assert_eq!(clients[199].get("/health").status, 200);
+    assert!(clients[0].is_closed());
+    assert_eq!(server.get("/health").status, 200);
+    eventually("30 are left", || server.metrics.front.connections.get() <= 30);
+    assert_eq!(clients[198].get("/health").status, 200, "it was not among the oldest");
+}
+
+/// Where all places have a request, health checks are answered all the same.
 #[test]
 fn connections_beyond_the_bound_are_told_so() {
-    let server = TestServer::fake(config(), 0);
-    let mut clients: Vec<Client> = (0..CONNECTIONS_MAX).map(|_| server.connect()).collect();
-    assert_eq!(clients[CONNECTIONS_MAX - 1].get("/health").status, 200);
-    let mut refused = server.connect();
-    let answer = refused.response();
+    let slow = FakeOptions { step: Duration::from_millis(5), ..FakeOptions::default() };
+    let server = TestServer::fake_with(ServeConfig { connections: 4, ..config() }, slow);
+    let body = r#"{"prompt":"abc","max_tokens":4000,"stream":true}"#;
+    let mut busy: Vec<Client> = (0..3).map(|_| server.connect()).collect(); // three quarters
+    for client in &mut busy {
+        client.send(post_bytes("/v1/completions", body).as_bytes());
+        client.head().unwrap();
+    }
+    let mut check = server.connect();
+    assert_eq!(check.get("/health").status, 200);
+    assert!(check.is_closed(), "for one request");
+    let answer = server.post("/v1/completions", body);
     assert_eq!(answer.status, 503);
     assert!(answer.header("x-request-id").is_some() && answer.header("retry-after").is_some());
-    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("1024 connections"));
-    assert!(refused.is_closed());
-    clients.truncate(CONNECTIONS_MAX / 2);
-    eventually("a place is free again", || {
-        let mut client = server.connect();
-        client.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.try_response().is_some_and(|response| response.status == 200)
-    });
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("4 connections"));
+    busy.pop();
+    let short = r#"{"prompt":"abc","max_tokens":1}"#;
+    eventually("a place is free again", || server.post("/v1/completions", short).status == 200);
 }

@@ -367,6 +367,7 @@ fn logits(loaded: &Loaded, tokens: &[TokenId]) -> [Vec<f32>; 2] {
         decode_cores: vec![0, 1],
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
+        pinned: true,
         abort: Arc::default(),
         poll: 0,
     };
@@ -463,7 +464,7 @@ fn the_built_in_model_says_the_same_with_both() {
             let packed = loaded.info.kernels.matrices > 0;
             let has_kernel = InstructionSet::best().unwrap().kernel(8).is_some();
             assert_eq!(packed, kernels == Choice::Auto && has_kernel, "all weights are Q8_0");
-            let tokens = loaded.vocab.tokenize(prompt, true, true);
+            let tokens = loaded.vocab.tokenize(prompt, true, true).unwrap();
             logits(&loaded, &tokens)[0].clone()
         });
         let best =

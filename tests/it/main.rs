@@ -15,6 +15,7 @@ mod documents;
 mod embeddings;
 mod fairness;
 mod http;
+mod isolation;
 mod kernels;
 mod layering;
 mod metrics;

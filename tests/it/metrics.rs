@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::support::{eventually, job, served_model};
+use crate::support::{eventually, hold, job, served_model};
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::engine::Engine;
@@ -151,7 +151,7 @@ fn engine(served: &ServedModel, step: Duration) -> (Engine, Arc<Metrics>, JoinHa
 /// Submits a request for one token.
 fn submit(engine: &mut Engine, served: &ServedModel, received: Micros, now: Micros) {
     let body = br#"{"prompt":"abc","max_tokens":1}"#;
-    engine.submit(job("/generate", body, served, received), now).unwrap();
+    engine.submit(job("/generate", body, served, received), hold(), now).unwrap();
 }
 
 /// A step for the first alone would make the second wait for it.

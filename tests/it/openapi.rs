@@ -164,6 +164,7 @@ fn its_examples_are_examples() {
 fn known_limits() -> BTreeMap<&'static str, i64> {
     let size = |n: usize| i64::try_from(n).unwrap();
     BTreeMap::from([
+        ("CACHE_SALT_BYTES_MAX", size(limits::CACHE_SALT_BYTES_MAX)),
         ("CHOICES_MAX", size(limits::CHOICES_MAX)),
         ("COMPLETION_LOGPROBS_MAX", limits::COMPLETION_LOGPROBS_MAX),
         ("CONSTRAINT_BYTES_MAX", size(limits::CONSTRAINT_BYTES_MAX)),

@@ -299,7 +299,7 @@ fn ready_follows_the_server() {
     assert_eq!((draining.status, draining.body.contains("about to end")), (503, true));
     assert_eq!(client.get("/health").status, 200);
     while running.chunk().is_some() {}
-    ended.join().unwrap();
+    ended.join().unwrap().unwrap();
     assert_eq!(metrics.front.finished.length.get(), 1);
     // The lane has ended with the server: nobody listens, and nobody is held.
     eventually("nobody listens", || TcpStream::connect(ops).is_err());

@@ -2,13 +2,14 @@
 //! while a request waits, and no cached prefix is computed again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::world::{World, capacity};
 use corelane::model::fake::continuation;
 use corelane::ring::message::Batch;
 use corelane::scheduler::{Capacity, Event, NewSequence, SequenceId};
-use corelane::types::{Sampling, TokenId};
+use corelane::types::{CacheScope, KeyId, Sampling, TokenId};
 
 /// The promise that this scheduler is for: a long prompt slows the others down
 /// to the bound, and no further, and is itself not stopped by them.
@@ -224,7 +225,7 @@ fn a_copy_that_takes_too_long_is_not_made_beside_streams() {
     let mut copies = 0;
     for _ in 0..6 {
         let own = world.text(400);
-        let prompt: Box<[TokenId]> = shared.iter().chain(own.iter()).copied().collect();
+        let prompt: Arc<[TokenId]> = shared.iter().chain(own.iter()).copied().collect();
         let id = world.send(NewSequence::new(prompt, 2, Sampling::greedy())).unwrap();
         while !world.served[&id].ended {
             world.step();
@@ -248,7 +249,7 @@ fn a_shared_beginning_is_computed_once() {
     };
     for _ in 0..8 {
         let own = world.text(20);
-        let prompt: Box<[TokenId]> = shared.iter().chain(own.iter()).copied().collect();
+        let prompt: Arc<[TokenId]> = shared.iter().chain(own.iter()).copied().collect();
         world.send(NewSequence::new(prompt, 5, Sampling::greedy())).unwrap();
     }
     while world.step() {}
@@ -276,7 +277,7 @@ fn a_shared_beginning_is_computed_once_though_its_first_reader_leaves() {
     let ids: Vec<SequenceId> = (0..8)
         .map(|_| {
             let own = world.text(20);
-            let prompt: Box<[TokenId]> = shared.iter().chain(own.iter()).copied().collect();
+            let prompt: Arc<[TokenId]> = shared.iter().chain(own.iter()).copied().collect();
             world.send(NewSequence::new(prompt, 5, Sampling::greedy())).unwrap()
         })
         .collect();
@@ -339,7 +340,7 @@ fn the_youngest_of_the_lowest_priority_gives_way() {
 #[test]
 fn a_second_turn_begins_where_the_first_ended() {
     let mut world = World::new(capacity(2, 4096));
-    let mut prompt = world.text(1000).into_vec();
+    let mut prompt = world.text(1000).to_vec();
     let first = world.send(NewSequence::new(prompt.clone().into(), 20, Sampling::greedy()));
     let first = first.unwrap();
     let mut said = Vec::new();
@@ -358,7 +359,7 @@ fn a_second_turn_begins_where_the_first_ended() {
     }
     let before = world.scheduler.tally();
     prompt.extend(&said);
-    prompt.extend(world.text(10));
+    prompt.extend(world.text(10).iter());
     world.send(NewSequence::new(prompt.into(), 5, Sampling::greedy())).unwrap();
     while world.step() {}
     let after = world.scheduler.tally();
@@ -367,16 +368,40 @@ fn a_second_turn_begins_where_the_first_ended() {
     assert_eq!(after.cached_tokens - before.cached_tokens, 1019);
 }
 
-/// `cache: false` neither takes nor leaves anything.
+/// Without a scope, a sequence neither takes nor leaves anything.
 #[test]
 fn without_the_cache_nothing_is_reused() {
     let mut world = World::new(capacity(4, 2048));
     let text = world.text(300);
-    for cache in [false, true, false] {
+    for cache in [None, Some(CacheScope::default()), None] {
         let new = NewSequence { cache, ..NewSequence::new(text.clone(), 5, Sampling::greedy()) };
         world.send(new).unwrap();
         while world.step() {}
     }
     let tally = world.scheduler.tally();
     assert_eq!((tally.cached_tokens, tally.prefilled_tokens), (0, 900), "{tally:?}");
+}
+
+/// Neither a key nor a salt learns from the cache of another.
+#[test]
+fn a_prefix_is_reused_only_within_its_scope() {
+    let mut world = World::new(capacity(4, 4096));
+    let text = world.text(300);
+    let scope = |key, salt| Some(CacheScope { key: KeyId(key), salt });
+    // The same text by one key twice, by another key, with a salt, and with the salt again.
+    for cache in [scope(0, 0), scope(0, 0), scope(1, 0), scope(0, 7), scope(0, 7)] {
+        let new = NewSequence { cache, ..NewSequence::new(text.clone(), 5, Sampling::greedy()) };
+        world.send(new).unwrap();
+        while world.step() {}
+    }
+    let tally = world.scheduler.tally();
+    assert_eq!((tally.cached_tokens, tally.prefilled_tokens), (598, 902), "{tally:?}");
+    // At the same time, too: the second one does not wait for the first.
+    let text = world.text(300);
+    for cache in [scope(0, 0), scope(1, 0)] {
+        let new = NewSequence { cache, ..NewSequence::new(text.clone(), 5, Sampling::greedy()) };
+        world.send(new).unwrap();
+    }
+    while world.step() {}
+    assert_eq!(world.scheduler.tally().cached_tokens, 598);
 }

@@ -180,6 +180,19 @@ fn a_hanging_step_is_given_up() {
     assert_eq!(server.post("/v1/completions", &body("abc", 5, "")).status, 200);
 }
 
+/// Nobody waits for the step of a request that a drain has cut off.
+#[test]
+fn a_drain_does_not_wait_for_a_step_that_hangs() {
+    let options = FakeOptions { hang_one_in: 5, ..FakeOptions::default() };
+    let drain = Duration::from_millis(100);
+    let server = TestServer::fake_with(ServeConfig { drain, ..config() }, options);
+    let mut client = server.connect();
+    client.send(post_bytes("/generate_stream", &body("abc", 50, "")).as_bytes());
+    client.head().unwrap();
+    server.drain();
+    server.join();
+}
+
 /// Never a server that accepts and does not answer: a supervisor starts it again. The
 /// server is this very test, in a process of its own.
 #[test]

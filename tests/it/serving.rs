@@ -284,7 +284,7 @@ fn lanes_on_cores_of_their_own_serve_the_same() {
 fn two_cores() -> Option<Placement> {
     let all = config().placement;
     let (last, first) = (*all.decode_cores.last()?, all.front_core);
-    (last != first).then(|| Placement { front_core: first, decode_cores: vec![last] })
+    (last != first).then(|| Placement { front_core: first, decode_cores: vec![last], pinned: true })
 }
 
 /// Defect 4 of the old server: a step that fails left its positions advanced.
@@ -395,7 +395,7 @@ fn a_drain_while_loading_serves_nothing() {
     let source = corelane::model::load::Source::BuiltIn;
     assert!(server.load(&source, |_| ()).unwrap().is_none());
     let metrics = server.metrics();
-    server.join();
+    server.join().unwrap();
     assert_eq!((metrics.front.responses.total(), metrics.decode.step_us.count()), (0, 0));
 }
 
@@ -412,7 +412,7 @@ fn while_the_model_loads_everybody_is_told_to_wait() {
     assert_eq!(client.get("/health").status, 200);
     assert_eq!(client.post("/generate", &body("x", 5, "")).status, 200);
     server.control().drain();
-    server.join();
+    server.join().unwrap();
 }
 
 /// llama-server's counts are of each prompt.

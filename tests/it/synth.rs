@@ -62,6 +62,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         decode_cores: vec![0],
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
+        pinned: true,
         abort: Arc::default(),
         poll: 0,
     };
@@ -106,7 +107,7 @@ fn every_quantisation_makes_a_model_that_loads_and_speaks() {
         assert_eq!(loaded.info.name, "synthetic tiny");
         assert_eq!((loaded.info.n_vocab, loaded.vocab.n_tokens()), (8192, 8192));
         assert_eq!((loaded.info.n_embd, loaded.info.context_trained), (256, 2048));
-        let prompt = loaded.vocab.tokenize("Once upon a time", true, true);
+        let prompt = loaded.vocab.tokenize("Once upon a time", true, true).unwrap();
         let said = speak(&loaded, &prompt, 12);
         assert!(said.iter().all(|token| (0..8192).contains(token)), "{said:?}");
         heard.extend(said);
@@ -177,9 +178,9 @@ fn text_is_tokenised_as_by_the_built_in_model() {
         // The texts of the filler tokens.
         " t8000 t8001t9000",
     ] {
-        let tokens = synthetic.tokenize(text, true, true);
-        assert_eq!(tokens, builtin.tokenize(text, true, true), "{text:?}");
-        let plain = synthetic.tokenize(text, false, false);
+        let tokens = synthetic.tokenize(text, true, true).unwrap();
+        assert_eq!(tokens, builtin.tokenize(text, true, true).unwrap(), "{text:?}");
+        let plain = synthetic.tokenize(text, false, false).unwrap();
         let bytes: Vec<u8> = plain.iter().flat_map(|t| synthetic.bytes_of(*t).to_vec()).collect();
         assert_eq!(String::from_utf8(bytes).unwrap(), text);
     }
@@ -256,7 +257,7 @@ fn it_is_served_like_any_model() {
     });
     assert!(texts.iter().all(|text| !text.is_empty()));
     server.control().drain();
-    server.join();
+    server.join().unwrap();
 }
 
 fn command(args: &[&str]) -> Output {

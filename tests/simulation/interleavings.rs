@@ -13,7 +13,7 @@ use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Start};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
-use corelane::types::{KeyId, Owner, Sampling, SlotId, TokenId};
+use corelane::types::{CacheScope, KeyId, Owner, Sampling, SlotId, TokenId};
 
 use crate::support::Random;
 
@@ -185,7 +185,7 @@ impl Simulation {
             advanced: self.random.one_in(3).then(|| Arc::new(advanced)),
             priority: self.random.within(0, 4) as i32 - 2,
             key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
-            cache: !self.random.one_in(5),
+            cache: (!self.random.one_in(5)).then(CacheScope::default),
         }
     }
 

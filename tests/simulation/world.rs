@@ -22,10 +22,11 @@ use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
 use corelane::decode::DecodeLane;
 use corelane::engine::Engine;
+use corelane::engine::budget::Budget;
 use corelane::engine::exchange::SharedExchange;
 use corelane::engine::job::Job;
 use corelane::http::head::Method;
-use corelane::limits::RING_CAPACITY;
+use corelane::limits::{REQUEST_MEMORY_BYTES, RING_CAPACITY};
 use corelane::metrics::Metrics;
 use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
@@ -35,7 +36,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, Sample, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
-use corelane::types::{KeyId, Owner, SlotId, TokenId};
+use corelane::types::{CacheScope, KeyId, Owner, SlotId, TokenId};
 
 use crate::reference::Reference;
 use crate::request::{Ask, Requests, TEMPLATE};
@@ -111,6 +112,7 @@ pub struct World {
     model: ServedModel,
     options: FakeOptions,
     capacity: Capacity,
+    budget: Rc<Budget>,
     metrics: Arc<Metrics>,
     requests: Requests,
     clients: Vec<Client>,
@@ -179,6 +181,7 @@ impl World {
             ..served_model(sequence_tokens)
         };
         let metrics = Arc::new(Metrics::default());
+        let budget = Budget::new(REQUEST_MEMORY_BYTES, &capacity.weights);
         let (bell, _) = SocketBell::new().unwrap();
         let (front, link) = ring::link(RING_CAPACITY, Arc::new(bell), Duration::ZERO);
         let context = capacity.context_tokens as usize;
@@ -208,6 +211,7 @@ impl World {
             model,
             options,
             capacity,
+            budget,
             metrics,
             random,
         }
@@ -243,7 +247,7 @@ impl World {
     fn happen(&mut self) -> bool {
         let event = self.events.peek().map(|Reverse((at, ..))| *at);
         let wake = if self.pump_is_due { None } else { self.engine.wake_at() };
-        let give_up = self.engine.step_began().map(|began| began + STEP_TIMEOUT);
+        let give_up = self.engine.running_step().map(|(_, began)| began + STEP_TIMEOUT);
         let Some(next) = [event, wake, give_up].into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
         if wake == Some(next) {
@@ -295,6 +299,7 @@ impl World {
             seed: self.random.next(),
             key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
             priority_min: i32::MIN,
+            cache: CacheScope::default(),
             timeout: None,
             received: self.now,
             created: 1_795_000_000,
@@ -302,7 +307,7 @@ impl World {
         let prepare = || -> Result<Box<Job>, u16> {
             let now = time::OffsetDateTime::UNIX_EPOCH;
             let request = prepare::read(envelope.route, ask.body.clone()).map_err(|e| e.status)?;
-            match prepare::finish(request, &envelope, &self.model, None, now) {
+            match prepare::finish(request, &envelope, &self.model, None, &|| true, now) {
                 Ok(Prepared::Job(job)) => Ok(job),
                 Ok(_) => panic!("a request for text"),
                 Err(error) => Err(error.status),
@@ -342,7 +347,8 @@ impl World {
             return; // it has left
         };
         let sequences = job.sequences.len();
-        match self.engine.submit(*job, self.now) {
+        let hold = self.budget.hold(Some(job.sequences[0].key));
+        match self.engine.submit(*job, hold, self.now) {
             Ok(exchange) => {
                 client.sequences = exchange.borrow().sequences.clone();
                 for (choice, id) in client.sequences.iter().enumerate() {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use corelane::api::route;
 use corelane::clock::Micros;
 use corelane::config::ServeConfig;
+use corelane::engine::budget::{Budget, Hold};
 use corelane::engine::job::Job;
 use corelane::http::head::Method;
 use corelane::lanes::Server;
@@ -25,7 +26,7 @@ use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
 use corelane::random::SplitMix64;
-use corelane::types::{KeyId, ModelInfo, TokenId};
+use corelane::types::{CacheScope, KeyId, ModelInfo, TokenId};
 
 /// The same seed, the same test.
 pub struct Random(SplitMix64);
@@ -123,7 +124,7 @@ impl TestServer {
 
     /// Waits for a drained server to end.
     pub fn join(mut self) {
-        self.server.take().unwrap().join();
+        self.server.take().unwrap().join().unwrap();
     }
 
     pub fn connect(&self) -> Client {
@@ -145,7 +146,7 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.control().drain();
-            server.join();
+            server.join().unwrap();
         }
     }
 }
@@ -304,7 +305,7 @@ pub fn key(secret: &str) -> corelane::config::ApiKey {
         name: secret.into(),
         secret: secret.into(),
         weight: 1.0,
-        priority_min: -corelane::limits::PRIORITY_MAX,
+        priority_min: 0,
     }
 }
 
@@ -331,13 +332,14 @@ pub fn job(path: &str, body: &[u8], model: &ServedModel, received: Micros) -> Jo
         seed: 1,
         key: KeyId(0),
         priority_min: 0,
+        cache: CacheScope::default(),
         timeout: None,
         received,
         created: 0,
     };
     let request = prepare::read(envelope.route, body.to_vec()).unwrap();
     let now = time::OffsetDateTime::UNIX_EPOCH;
-    match prepare::finish(request, &envelope, model, None, now) {
+    match prepare::finish(request, &envelope, model, None, &|| true, now) {
         Ok(Prepared::Job(job)) => *job,
         _ => panic!("a request for text"),
     }
@@ -350,4 +352,9 @@ pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(20), "still not: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Memory for one request, as much as it needs.
+pub fn hold() -> Hold {
+    Budget::new(1 << 40, &[1.0]).hold(Some(KeyId(0)))
 }

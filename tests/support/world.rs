@@ -86,7 +86,7 @@ impl World {
     }
 
     /// A prompt that nobody has sent before.
-    pub fn text(&mut self, tokens: usize) -> Box<[TokenId]> {
+    pub fn text(&mut self, tokens: usize) -> Arc<[TokenId]> {
         self.next_text += 1;
         let mut hash = self.next_text;
         let mut token = || {

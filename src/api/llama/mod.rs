@@ -71,7 +71,7 @@ pub fn push_health(out: &mut Vec<u8>, health: &Health<'_>, level: Level) {
 /// A slot in `GET /slots`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotStatus {
-    /// `idle`, `following`, `prefill` or `decode`.
+    /// `idle`, `following`, `prefill` or `decode`; `busy` for a slot of another key.
     pub state: &'static str,
     /// Tokens in it.
     pub n_past: usize,

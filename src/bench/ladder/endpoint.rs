@@ -10,14 +10,16 @@ use crate::api::request::{GenerationRequest, Length, Prompt};
 use crate::api::route::{self, Request, Route};
 use crate::clock::Micros;
 use crate::engine::Engine;
+use crate::engine::budget::Budget;
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::body::BodyReader;
 use crate::http::head;
 use crate::http::head::Method;
 use crate::http::response::{self, HeadOptions};
+use crate::limits::REQUEST_MEMORY_BYTES;
 use crate::prepare::{self, Envelope, Prepared, ServedModel};
-use crate::types::KeyId;
+use crate::types::{CacheScope, KeyId};
 
 /// The form in which a rung passes requests to the engine and takes its replies.
 pub enum Interface {
@@ -100,6 +102,7 @@ impl Interface {
             Interface::Endpoint => body,
             Interface::Handler(_) => {
                 let options = HeadOptions {
+                    origin: None,
                     content_type: "application/json",
                     request_id: "ladder",
                     keep_alive: true,
@@ -127,12 +130,13 @@ fn prepared(
         number: index as u64,
         seed: 0,
         key: KeyId(0),
+        cache: CacheScope::default(),
         priority_min: i32::MIN,
         timeout: None,
         received,
         created: 0,
     };
-    match prepare::finish(request, &envelope, model, None, OffsetDateTime::UNIX_EPOCH) {
+    match prepare::finish(request, &envelope, model, None, &|| true, OffsetDateTime::UNIX_EPOCH) {
         Ok(Prepared::Job(job)) => Ok(*job),
         Ok(_) => Err("the request was understood as another".into()),
         Err(error) => Err(error.message),
@@ -150,12 +154,13 @@ pub fn engine(
     let mut responses = vec![Vec::new(); workload.prompts.len()];
     let mut running: Vec<(usize, SharedExchange)> = Vec::with_capacity(workload.concurrency);
     let (mut next, mut done) = (0, 0);
+    let budget = Budget::new(REQUEST_MEMORY_BYTES, &[1.0]);
     let watch = Watch::start();
     while done < workload.prompts.len() {
         while running.len() < workload.concurrency && next < workload.prompts.len() {
             let now = waiter.now();
             let job = interface.enter(next, workload, model, now)?;
-            let submitted = engine.submit(job, now);
+            let submitted = engine.submit(job, budget.hold(Some(KeyId(0))), now);
             running.push((next, submitted.map_err(|error| error.message)?));
             next += 1;
         }

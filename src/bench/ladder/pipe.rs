@@ -148,7 +148,7 @@ pub fn scheduler(
                 spare.push(batch).expect("it was taken from there");
                 break;
             }
-            pipeline.sent(scheduler.step_time(&batch), now);
+            pipeline.sent(batch.step, scheduler.step_time(&batch), now);
             batch.sent = now;
             assert!(pipe.link.send(batch).is_ok(), "the link holds every batch");
         }

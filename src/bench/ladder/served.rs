@@ -103,7 +103,7 @@ impl Stage {
         let came = load(&address)?;
         let measured = watch.stop();
         server.control().drain();
-        server.join(); // the server writes its last counts when it ends
+        server.join()?; // the server writes its last counts when it ends
         let counts = counts.until_now(&metrics);
         let requests = self.workload.prompts.len() as u64;
         if counts.responses != requests {

@@ -38,7 +38,7 @@ impl Workload {
 
     /// The scheduler's input for a request.
     pub fn sequence(&self, request: usize) -> NewSequence {
-        let prompt = self.prompts[request].clone().into_boxed_slice();
+        let prompt = self.prompts[request].as_slice().into();
         NewSequence::new(prompt, self.gen_tokens, Self::sampling())
     }
 

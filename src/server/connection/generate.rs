@@ -8,7 +8,8 @@ use futures_lite::{AsyncRead, future};
 use super::{Connection, Gone, Incoming};
 use crate::api::error::{ApiError, Dialect};
 use crate::api::route::Route;
-use crate::clock::{unix_seconds, utc_now};
+use crate::clock::{Micros, unix_seconds, utc_now};
+use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::response;
@@ -17,7 +18,7 @@ use crate::prepare::lane::Task;
 use crate::prepare::{self, Envelope, Prepared};
 use crate::server::guards::{AbandonGuard, CancelGuard};
 use crate::server::wake::remember;
-use crate::types::KeyId;
+use crate::types::{CacheScope, KeyId};
 
 impl Connection {
     /// The facts about a request that its body does not have.
@@ -33,56 +34,65 @@ impl Connection {
             number: self.front.random(),
             seed: self.front.random(),
             key,
-            priority_min: config.keys.get(key.index()).map_or(i32::MIN, |key| key.priority_min),
+            cache: CacheScope { key: if config.share_cache { KeyId(0) } else { key }, salt: 0 },
+            // Without keys, nobody may overtake the others.
+            priority_min: config.keys.get(key.index()).map_or(0, |key| key.priority_min),
             timeout: config.request_timeout,
             received: incoming.received,
             created: unix_seconds(),
         }
     }
 
-    /// Prepares a body, here or on the prepare lane. The embed lane computes vectors.
+    /// Prepares a body, here or on a prepare lane. The embed lane computes vectors.
     pub(super) async fn prepare(
         &mut self,
         envelope: Envelope,
         body: Vec<u8>,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let prepared = self.prepare_body(envelope, body).await?;
-        match prepared {
-            Ok(Prepared::Texts(texts)) => self.work(Task::Embed(texts)).await,
-            other => Ok(other),
+        let mut prepared = if body.len() > PREPARE_INLINE_BYTES_MAX {
+            let deadline = envelope.deadline(None);
+            self.work(Task::Body(envelope, body), envelope.key, deadline).await?
+        } else {
+            self.prepare_here(&envelope, body)
+        };
+        // What turns out to take long goes on to the lane for it.
+        loop {
+            prepared = match prepared {
+                Ok(Prepared::Request(request)) => {
+                    let deadline = envelope.deadline(request.timeout());
+                    self.work(Task::Request(envelope, request), envelope.key, deadline).await?
+                }
+                Ok(Prepared::Texts(texts)) => {
+                    let deadline = envelope.deadline(texts.timeout);
+                    self.work(Task::Embed(texts), envelope.key, deadline).await?
+                }
+                done => return Ok(done),
+            };
         }
     }
 
-    async fn prepare_body(
-        &mut self,
-        envelope: Envelope,
-        body: Vec<u8>,
-    ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let task = {
-            let service = self.front.service.borrow();
-            let Some(service) = &*service else {
-                return Ok(Err(ApiError::unavailable("the model is being loaded", 2)));
-            };
-            if body.len() > PREPARE_INLINE_BYTES_MAX {
-                Task::Body(envelope, body)
-            } else {
-                match prepare::read(envelope.route, body) {
-                    Ok(request) if request.compiles() => Task::Request(envelope, request),
-                    Ok(request) => {
-                        let (model, now) = (&service.model, utc_now());
-                        return Ok(prepare::finish(request, &envelope, model, None, now));
-                    }
-                    Err(error) => return Ok(Err(error)),
-                }
-            }
+    /// Prepares a short body. Returns a request that takes long as it is.
+    fn prepare_here(&self, envelope: &Envelope, body: Vec<u8>) -> Result<Prepared, ApiError> {
+        let service = self.front.service.borrow();
+        let Some(service) = &*service else {
+            return Err(ApiError::unavailable("the model is being loaded", 2));
         };
-        self.work(task).await
+        let request = prepare::read(envelope.route, body)?;
+        if request.compiles() {
+            return Ok(Prepared::Request(Box::new(request)));
+        }
+        prepare::finish(request, envelope, &service.model, None, &|| true, utc_now())
     }
 
-    /// Sends a task to a lane and waits for its answer.
-    async fn work(&mut self, task: Task) -> Result<Result<Prepared, ApiError>, Gone> {
+    /// Sends a task to a lane and waits for its answer, until the deadline.
+    async fn work(
+        &mut self,
+        task: Task,
+        key: KeyId,
+        deadline: Option<Micros>,
+    ) -> Result<Result<Prepared, ApiError>, Gone> {
         let sent = match &mut *self.front.service.borrow_mut() {
-            Some(service) => service.send_task(task),
+            Some(service) => service.send_task(task, key, deadline),
             None => Err(ApiError::unavailable("the model is being loaded", 2)),
         };
         let slot = match sent {
@@ -90,10 +100,14 @@ impl Connection {
             Err(error) => return Ok(Err(error)),
         };
         let _abandon = AbandonGuard { front: self.front.clone(), slot: slot.clone() };
+        self.timer.set_deadline(deadline);
         future::poll_fn(|cx| {
             let mut state = slot.borrow_mut();
             if let Some(result) = state.result.take() {
                 return Poll::Ready(Ok(result));
+            }
+            if self.timer.is_expired() {
+                return Poll::Ready(Ok(Err(ApiError::deadline())));
             }
             remember(&mut state.waker, cx);
             self.listen(cx).map(Err)
@@ -126,9 +140,10 @@ impl Connection {
         incoming: &Incoming,
         envelope: &Envelope,
         job: Job,
+        hold: Hold,
     ) -> Result<bool, Gone> {
         let submitted = match &mut *self.front.service.borrow_mut() {
-            Some(service) => service.engine.submit(job, self.front.clock.now()),
+            Some(service) => service.engine.submit(job, hold, self.front.clock.now()),
             None => unreachable!("a request was prepared, so a model is loaded"),
         };
         let exchange = match submitted {
@@ -160,7 +175,7 @@ impl Connection {
             Some(Err(error)) => self.answer_error(incoming, &error).await,
             _ => {
                 let body = std::mem::take(&mut exchange.borrow_mut().out);
-                self.answer_json(incoming, body).await
+                self.answer_json(incoming, body.into()).await
             }
         }
     }

@@ -13,39 +13,35 @@ use glommio::net::TcpStream;
 use subtle::ConstantTimeEq;
 
 use super::front::Front;
-use super::guards::{BodyPermit, ExchangeGuard};
+use super::guards::ExchangeGuard;
+use super::places::Place;
 use super::timers::Timer;
 use super::wake::look_up;
 use crate::api::error::ApiError;
 use crate::api::route::{self, Action, Route};
 use crate::clock::Micros;
+use crate::engine::budget::Hold;
 use crate::http::HttpError;
 use crate::http::body::BodyReader;
-use crate::http::head::{self, Head, Method};
+use crate::http::head::{self, Framing, Head, Method};
 use crate::http::response;
 use crate::limits::{
-    BODY_TIMEOUT, CONNECTIONS_MAX, HEAD_TIMEOUT, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT,
+    BODY_TIMEOUT, HEAD_TIMEOUT, HOLD_BYTES_STEP, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT, SPARE_TIMEOUT,
 };
 use crate::prepare::Prepared;
 use crate::types::KeyId;
 
 /// Serves a connection until either side closes it.
-pub(super) async fn serve(front: Rc<Front>, stream: TcpStream) {
+pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {
+    let (input, output) = (Vec::new(), Vec::new());
     // The error means that the client disconnected, which is not logged.
-    let _ = Connection::new(front, stream).run().await;
-}
-
-/// Tells a client that too many connections are open, and closes.
-pub(super) async fn turn_away(front: Rc<Front>, stream: TcpStream) {
-    let message = format!("{CONNECTIONS_MAX} connections are open, as many as may be");
-    let error = ApiError::unavailable(message, 1);
-    let id = front.request_id();
-    let _ = Connection::new(front, stream).refuse("", &id, &error, true).await;
+    let _ = Connection { front, stream, place, timer, input, output }.run().await;
 }
 
 struct Connection {
     front: Rc<Front>,
     stream: TcpStream,
+    place: Rc<Place>,
     timer: Rc<Timer>,
     /// Bytes read and not yet used.
     input: Vec<u8>,
@@ -67,7 +63,23 @@ enum Read {
 struct Incoming {
     head: Head,
     request_id: String,
+    /// The origin of the web page that may read the response.
+    origin: Option<String>,
     received: Micros,
+}
+
+/// The parts of a request that its error needs. Of a head that cannot be read there are none.
+struct Asked<'a> {
+    path: &'a str,
+    request_id: &'a str,
+    origin: Option<&'a str>,
+}
+
+impl Incoming {
+    fn as_ref(&self) -> Asked<'_> {
+        let Self { head, request_id, origin, .. } = self;
+        Asked { path: &head.path, request_id, origin: origin.as_deref() }
+    }
 }
 
 /// Why a request was refused.
@@ -90,20 +102,18 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A connection, which the listener has already counted.
-    fn new(front: Rc<Front>, stream: TcpStream) -> Self {
-        let timer = front.timers.add();
-        Self { front, stream, timer, input: Vec::new(), output: Vec::new() }
-    }
-
     async fn run(&mut self) -> Result<(), Gone> {
         loop {
-            let incoming = match self.read_head().await {
+            self.place.rest();
+            let head = self.read_head().await;
+            self.place.work();
+            let incoming = match head {
                 Ok(Some(head)) => self.receive(head),
                 Ok(None) | Err(Refused::Gone) => return Ok(()),
                 Err(Refused::Fatal(error)) => {
                     let id = self.front.request_id();
-                    return self.refuse("", &id, &error, true).await;
+                    let asked = Asked { path: "", request_id: &id, origin: None };
+                    return self.refuse(&asked, &error, true).await;
                 }
             };
             let keep_alive = {
@@ -113,7 +123,7 @@ impl Connection {
             // A client that sends many requests early waits between them, so that other clients do
             // not: glommio reads and writes without a pause while the socket is ready.
             look_up().await;
-            if !keep_alive || self.front.is_draining() {
+            if !keep_alive || self.place.is_spare || self.front.is_draining() {
                 return self.close().await;
             }
             self.input.shrink_to(IDLE_BUFFER_BYTES_MAX);
@@ -123,7 +133,9 @@ impl Connection {
 
     fn receive(&self, head: Head) -> Incoming {
         let request_id = head.request_id.clone().unwrap_or_else(|| self.front.request_id());
-        Incoming { head, request_id, received: self.front.clock.now() }
+        let lets_in = |origin: &String| self.front.origins.lets_in(origin, head.host.as_deref());
+        let origin = head.origin.clone().filter(lets_in);
+        Incoming { head, request_id, origin, received: self.front.clock.now() }
     }
 
     /// Reads the next request's head. Returns `None` if the client closes the connection or is
@@ -131,8 +143,10 @@ impl Connection {
     async fn read_head(&mut self) -> Result<Option<Head>, Refused> {
         let now = self.front.clock.now();
         let fresh = self.input.is_empty();
-        self.timer.set(now, if fresh { IDLE_TIMEOUT } else { HEAD_TIMEOUT });
+        let idle = if self.place.is_spare { SPARE_TIMEOUT } else { IDLE_TIMEOUT };
+        self.timer.set(now, if fresh { idle } else { HEAD_TIMEOUT.min(idle) });
         let mut begun = !fresh;
+        let mut hold = self.front.budget.hold(None);
         loop {
             match head::parse(&self.input) {
                 Ok(Some((head, length))) => {
@@ -142,10 +156,13 @@ impl Connection {
                 Ok(None) => {}
                 Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
             }
+            // Every connection may have the few lines of a usual head.
+            let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
+            hold.resize(more).map_err(Refused::Fatal)?;
             match self.read(true).await? {
                 Read::Some if !begun => {
                     begun = true;
-                    self.timer.set(self.front.clock.now(), HEAD_TIMEOUT);
+                    self.timer.set(self.front.clock.now(), HEAD_TIMEOUT.min(idle));
                 }
                 Read::Some => {}
                 Read::End => return Ok(None),
@@ -164,6 +181,9 @@ impl Connection {
         if let Some(fault) = &head.fault {
             return self.refuse_unread(incoming, &ApiError::http(fault)).await;
         }
+        if let Err(error) = self.check_sender(incoming) {
+            return self.answer_unread(incoming, &error).await;
+        }
         if head.method == Method::Options {
             return self.answer_preflight(incoming).await;
         }
@@ -171,7 +191,7 @@ impl Connection {
             Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
-        let (body, mut permit) = match self.read_body(head).await {
+        let (body, mut hold) = match self.read_body(head, Some(key)).await {
             Ok(body) => body,
             Err(Refused::Gone) => return Err(Gone),
             Err(Refused::Fatal(error)) => {
@@ -179,23 +199,49 @@ impl Connection {
             }
         };
         if let Action::Show(page) = route.action {
-            return match self.page(page, head) {
-                Ok(body) => self.answer_json(incoming, body).await,
+            // Public pages are short, or in static memory.
+            let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
+            let page = self.page(page, head, key);
+            return match page.and_then(|page| hold.resize(bytes(&page)).map(|()| page)) {
+                Ok(page) => self.answer_json(incoming, page).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             };
         }
         let envelope = self.envelope(incoming, route, key);
         match self.prepare(envelope, body).await? {
-            Ok(Prepared::Answer(answer)) => match permit.grow(answer.len()) {
-                Ok(()) => self.answer_json(incoming, answer).await,
+            Ok(Prepared::Answer(answer)) => match hold.resize(answer.len()) {
+                Ok(()) => self.answer_json(incoming, answer.into()).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             },
-            Ok(Prepared::Texts(_)) => unreachable!("the embed lane answers those"),
-            Ok(Prepared::Job(job)) => {
-                drop(permit); // the body is now tokens
-                self.generate(incoming, &envelope, *job).await
+            Ok(Prepared::Texts(_) | Prepared::Request(_)) => {
+                unreachable!("the worker lanes answer those")
             }
+            Ok(Prepared::Job(job)) => self.generate(incoming, &envelope, *job, hold).await,
             Err(error) => self.answer_error(incoming, &error).await,
+        }
+    }
+
+    /// Refuses web pages that may not use the server, and names that they could have made point to
+    /// it.
+    fn check_sender(&self, incoming: &Incoming) -> Result<(), ApiError> {
+        let Incoming { head, origin, .. } = incoming;
+        if let (Some(sender), None) = (&head.origin, origin) {
+            return Err(ApiError::forbidden(format!(
+                "web pages of {sender} may not use this server; its operator can allow them with \
+                 --cors-origins {sender}"
+            )));
+        }
+        match &head.host {
+            Some(host) if self.front.config.keys.is_empty() => {
+                if self.front.origins.answers_to(host) {
+                    return Ok(());
+                }
+                Err(ApiError::forbidden(format!(
+                    "a server without keys does not answer to the public name {host}, which could \
+                     be a web page's; its operator can allow it with --allowed-hosts {host}"
+                )))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -206,8 +252,20 @@ impl Connection {
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
+        if self.place.is_spare && !route.is_public {
+            let max = self.front.config.connections;
+            let message = format!("{max} connections are open, as many as may be");
+            return Err(ApiError::unavailable(message, 1));
+        }
+        if matches!(route.action, Action::Show(_)) && head.framing != Framing::Length(0) {
+            return Err(ApiError::invalid(format!("GET {} takes no body; send none", head.path)));
+        }
         if head.method == Method::Post {
             match head.content_type.as_deref() {
+                // A browser asks before it sends this type, and no other.
+                given if head.origin.is_some() && given != Some("application/json") => {
+                    return Err(ApiError::not_json(given.unwrap_or_default()));
+                }
                 // Many scripts send none, or curl's default.
                 None | Some("application/json" | "application/x-www-form-urlencoded" | "") => {}
                 Some(other) if other.ends_with("+json") => {}
@@ -238,19 +296,23 @@ impl Connection {
         known.ok_or_else(|| ApiError::unauthorized("the API key is not valid"))
     }
 
-    /// Reads a request's body.
-    async fn read_body(&mut self, head: &Head) -> Result<(Vec<u8>, BodyPermit), Refused> {
+    /// Reads a request's body into the memory of its key.
+    async fn read_body(
+        &mut self,
+        head: &Head,
+        key: Option<KeyId>,
+    ) -> Result<(Vec<u8>, Hold), Refused> {
         let mut reader = BodyReader::new(head.framing);
         let fatal = |error: &HttpError| Refused::Fatal(ApiError::http(error));
-        let mut permit = BodyPermit::new(&self.front);
+        let mut hold = self.front.budget.hold(key);
         self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
         let mut asked = false;
         loop {
             let used = reader.feed(&self.input).map_err(|error| fatal(&error))?;
             self.input.drain(..used);
-            permit.grow(reader.len()).map_err(Refused::Fatal)?;
+            hold.resize(reader.len()).map_err(Refused::Fatal)?;
             if reader.is_done() {
-                return Ok((reader.into_body(), permit));
+                return Ok((reader.into_body(), hold));
             }
             if head.expects_continue && !asked && reader.is_empty() && self.input.is_empty() {
                 asked = true;
@@ -273,7 +335,7 @@ impl Connection {
     /// Waits for more input. With `until_drain`, a drain ends the wait, for connections between two
     /// requests.
     async fn read(&mut self, until_drain: bool) -> Result<Read, Gone> {
-        let Self { front, stream, timer, input, .. } = self;
+        let Self { front, stream, place, timer, input, .. } = self;
         future::poll_fn(|cx| {
             let mut buffer = front.read_buffer.borrow_mut();
             match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
@@ -283,7 +345,7 @@ impl Connection {
                     Poll::Ready(Ok(Read::Some))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Gone)),
-                Poll::Pending if front.is_closing() => Poll::Ready(Err(Gone)),
+                Poll::Pending if front.is_closing() || place.must_leave() => Poll::Ready(Err(Gone)),
                 Poll::Pending if until_drain && front.is_draining() && input.is_empty() => {
                     Poll::Ready(Ok(Read::TimedOut))
                 }

@@ -1,5 +1,7 @@
 //! The pages that show the state of the server.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 use super::Connection;
@@ -9,6 +11,7 @@ use crate::api::{OPENAPI, llama, openai};
 use crate::clock::{Micros, unix_seconds};
 use crate::http::head::Head;
 use crate::prepare::ServedModel;
+use crate::types::KeyId;
 
 impl Connection {
     /// The body of a page.
@@ -16,14 +19,19 @@ impl Connection {
     /// # Errors
     /// 400 for a query that the page does not understand, 404 for a model that is not served,
     /// 503 where the query asks for a free slot and there is none.
-    pub(super) fn page(&self, page: Page, head: &Head) -> Result<Vec<u8>, ApiError> {
+    pub(super) fn page(
+        &self,
+        page: Page,
+        head: &Head,
+        key: KeyId,
+    ) -> Result<Cow<'static, [u8]>, ApiError> {
         match page {
-            Page::Health => self.health(&head.query),
-            Page::Models => Ok(self.models()),
-            Page::Model => self.model(&head.path),
-            Page::Slots => self.slots(&head.query),
-            Page::Props => Ok(self.props()),
-            Page::OpenApi => Ok(OPENAPI.into()),
+            Page::Health => self.health(&head.query).map(Cow::from),
+            Page::Models => Ok(self.models().into()),
+            Page::Model => self.model(&head.path).map(Cow::from),
+            Page::Slots => self.slots(&head.query, key).map(Cow::from),
+            Page::Props => Ok(self.props().into()),
+            Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
         }
     }
 
@@ -106,9 +114,10 @@ impl Connection {
         body
     }
 
-    /// The state of each slot. With `fail_on_no_slot` in the query, having no free slot is an
-    /// error, which load balancers for llama-server rely on.
-    fn slots(&self, query: &str) -> Result<Vec<u8>, ApiError> {
+    /// The state of each slot; of slots of other keys only whether they are busy. With
+    /// `fail_on_no_slot` in the query, having no free slot is an error, which load balancers for
+    /// llama-server rely on.
+    fn slots(&self, query: &str, key: KeyId) -> Result<Vec<u8>, ApiError> {
         let given = query.split('&').find_map(|pair| pair.strip_prefix("fail_on_no_slot="));
         let wants_one = match given {
             None | Some("0") => false,
@@ -120,7 +129,7 @@ impl Connection {
         };
         let mut body = Vec::with_capacity(4096);
         if let Some(service) = &*self.front.service.borrow() {
-            let slots = service.engine.slots(self.front.clock.now());
+            let slots = service.engine.slots(self.front.clock.now(), key);
             if wants_one && slots.iter().all(llama::SlotStatus::is_busy) {
                 let message = format!("none of the {} slots is free", slots.len());
                 return Err(ApiError::unavailable(message, 1));

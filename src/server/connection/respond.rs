@@ -1,22 +1,28 @@
 //! Builds responses in the connection's buffer, and writes them.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_lite::{AsyncWrite, future};
 
-use super::{Connection, Gone, Incoming, Read, Refused};
+use super::{Asked, Connection, Gone, Incoming, Read, Refused};
 use crate::api::error::ApiError;
 use crate::api::route;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
-use crate::limits::{IDLE_BUFFER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, WRITE_TIMEOUT};
+use crate::limits::{
+    LINGER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, SHORT_BODY_BYTES_MAX,
+    WRITE_BYTES_PER_S_MIN, WRITE_TIMEOUT,
+};
+use crate::server::wake::look_up;
 
 impl Connection {
     pub(super) async fn answer_json(
         &mut self,
         incoming: &Incoming,
-        body: Vec<u8>,
+        body: Cow<'static, [u8]>,
     ) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive;
         let options = self.options(incoming, "application/json", keep_alive);
@@ -24,14 +30,13 @@ impl Connection {
         response::push_head(&mut self.output, 200, &options, body.len());
         if incoming.head.method == Method::Head {
             self.flush().await?;
-        } else if body.len() <= IDLE_BUFFER_BYTES_MAX {
+        } else if body.len() <= SHORT_BODY_BYTES_MAX {
             self.output.extend_from_slice(&body);
             self.flush().await?;
         } else {
             // Two writes cost less than copying a long answer.
             self.flush().await?;
-            self.output = body;
-            self.flush().await?;
+            self.send(&body).await?;
         }
         Ok(keep_alive)
     }
@@ -44,7 +49,7 @@ impl Connection {
         let keep_alive = incoming.head.keep_alive;
         let with_body = incoming.head.method != Method::Head;
         log_error(&incoming.head.path, &incoming.request_id, error);
-        self.push_error(&incoming.head.path, &incoming.request_id, error, keep_alive, with_body);
+        self.push_error(&incoming.as_ref(), error, keep_alive, with_body);
         self.flush().await?;
         Ok(keep_alive)
     }
@@ -57,9 +62,9 @@ impl Connection {
         error: &ApiError,
     ) -> Result<bool, Gone> {
         let head = &incoming.head;
-        let short = matches!(head.framing, Framing::Length(n) if n <= IDLE_BUFFER_BYTES_MAX);
+        let short = matches!(head.framing, Framing::Length(n) if n <= SHORT_BODY_BYTES_MAX);
         if short && !head.expects_continue {
-            match self.read_body(head).await {
+            match self.read_body(head, None).await {
                 Ok(_) => return self.answer_error(incoming, error).await,
                 Err(Refused::Gone) => return Err(Gone),
                 Err(Refused::Fatal(_)) => {} // the first error is the more useful answer
@@ -75,7 +80,7 @@ impl Connection {
         error: &ApiError,
     ) -> Result<bool, Gone> {
         let with_body = incoming.head.method != Method::Head;
-        self.refuse(&incoming.head.path, &incoming.request_id, error, with_body).await?;
+        self.refuse(&incoming.as_ref(), error, with_body).await?;
         Ok(false)
     }
 
@@ -91,34 +96,34 @@ impl Connection {
     /// Answers and closes the connection.
     pub(super) async fn refuse(
         &mut self,
-        path: &str,
-        request_id: &str,
+        asked: &Asked<'_>,
         error: &ApiError,
         with_body: bool,
     ) -> Result<(), Gone> {
-        log_error(path, request_id, error);
-        self.push_error(path, request_id, error, false, with_body);
+        log_error(asked.path, asked.request_id, error);
+        self.push_error(asked, error, false, with_body);
         self.flush().await?;
         self.close().await
     }
 
     fn push_error(
         &mut self,
-        path: &str,
-        request_id: &str,
+        asked: &Asked<'_>,
         error: &ApiError,
         keep_alive: bool,
         with_body: bool,
     ) {
+        let Asked { path, request_id, origin } = *asked;
         self.front.counters().responses.count(path, error.status);
         let mut body = Vec::with_capacity(256);
         error.push_body(route::dialect(path), &mut body);
         let options = HeadOptions {
             content_type: "application/json",
             request_id,
-            keep_alive: keep_alive && !self.front.is_draining(),
+            keep_alive: keep_alive && !self.front.is_draining() && !self.place.is_spare,
             retry_after: error.retry_after,
             allow: error.allow,
+            origin,
         };
         response::push_head(&mut self.output, error.status, &options, body.len());
         if with_body {
@@ -135,28 +140,42 @@ impl Connection {
         HeadOptions {
             content_type,
             request_id: &incoming.request_id,
-            keep_alive: keep_alive && !self.front.is_draining(),
+            keep_alive: keep_alive && !self.front.is_draining() && !self.place.is_spare,
             retry_after: None,
             allow: None,
+            origin: incoming.origin.as_deref(),
         }
     }
 
-    /// Writes all output. A client that accepts no bytes for too long counts as disconnected.
+    /// Writes all output.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
-        let Self { front, stream, timer, output, .. } = self;
+        let mut output = std::mem::take(&mut self.output);
+        let result = self.send(&output).await;
+        output.clear();
+        self.output = output;
+        result
+    }
+
+    /// Writes bytes. A client that takes them too slowly counts as disconnected.
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+        let Self { front, stream, timer, .. } = self;
         let mut written = 0;
-        let mut waited = false;
+        // The time in which the client has to take the bytes so far.
+        let mut began = None;
         future::poll_fn(|cx| {
-            while written < output.len() {
-                match Pin::new(&mut *stream).poll_write(cx, &output[written..]) {
+            while written < bytes.len() {
+                match Pin::new(&mut *stream).poll_write(cx, &bytes[written..]) {
                     Poll::Ready(Ok(n)) => {
                         written += n;
-                        waited = false;
+                        if let Some(began) = began {
+                            timer.set(began, write_time(written));
+                        }
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Gone)),
-                    Poll::Pending if !waited => {
-                        waited = true;
-                        timer.set(front.clock.now(), WRITE_TIMEOUT);
+                    Poll::Pending if began.is_none() => {
+                        let now = front.clock.now();
+                        began = Some(now);
+                        timer.set(now, write_time(written));
                         timer.register(cx);
                         return Poll::Pending;
                     }
@@ -171,9 +190,7 @@ impl Connection {
             }
             Poll::Ready(Ok(()))
         })
-        .await?;
-        output.clear();
-        Ok(())
+        .await
     }
 
     /// Closes our half, then reads for a moment. Closing with unread input would reset the
@@ -181,14 +198,22 @@ impl Connection {
     pub(super) async fn close(&mut self) -> Result<(), Gone> {
         self.stream.shutdown(std::net::Shutdown::Write).await.map_err(|_| Gone)?;
         self.timer.set(self.front.clock.now(), LINGER_TIMEOUT);
-        loop {
+        let mut skipped = 0;
+        while skipped < LINGER_BYTES_MAX {
             self.input.clear();
             match self.read(false).await? {
-                Read::Some => {}
-                Read::End | Read::TimedOut => return Ok(()),
+                Read::Some => look_up().await, // a peer that sends without end holds up nobody
+                Read::End | Read::TimedOut => break,
             }
+            skipped += self.input.len();
         }
+        Ok(())
     }
+}
+
+/// The time in which a client has to take this many bytes, and some of the next ones.
+fn write_time(bytes: usize) -> Duration {
+    WRITE_TIMEOUT + Duration::from_secs((bytes / WRITE_BYTES_PER_S_MIN) as u64)
 }
 
 /// Logs a refusal as information, and a failure of corelane as an error with the request's id.
@@ -199,5 +224,17 @@ fn log_error(path: &str, request_id: &str, error: &ApiError) {
         tracing::error!(request_id, path, status, reason, "failed");
     } else {
         tracing::info!(request_id, path, status, reason, "refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One byte each 29 s used to be enough.
+    #[test]
+    fn a_reader_has_a_least_rate() {
+        assert_eq!(write_time(1), WRITE_TIMEOUT);
+        assert_eq!(write_time(60 * WRITE_BYTES_PER_S_MIN), WRITE_TIMEOUT + Duration::from_secs(60));
     }
 }

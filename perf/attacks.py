@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""Measures what one key's attacks cost another key's chats and streams, and what memory they take.
+
+    perf/attacks.py [--binary FILE] [--model FILE] [--seconds 8] [--only NAME] [--json FILE]
+
+Mallory attacks with a key of his own (or without one) while Alice sends chats of 2 kB, one after another, and reads one
+stream. For each attack a new server starts. Alice's times are measured for --seconds alone, and for as long beside the
+attack. The attackers run at the lowest priority, so that what is measured is the server and not the two cores that it
+shares with them.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+
+from server import CORELANE, Server, machine
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CHAT = {"messages": [{"role": "user", "content": "Once upon a time there was a fox. " * 60}], "max_tokens": 1}
+MIB = 1 << 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=pathlib.Path, default=CORELANE)
+    parser.add_argument("--model")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--only", choices=sorted(ATTACKS))
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    found = {}
+    print("| attack | 2 kB chat, p99 in ms: alone | beside | most | ITL p99 in ms: alone | beside | MiB before | most |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in [options.only] if options.only else ATTACKS:
+        row = found[name] = measure(ATTACKS[name], options)
+        alone, beside = row["alone"], row["beside"]
+        cells = [alone["chat_p99"], beside["chat_p99"], beside["chat_max"], alone["itl_p99"], beside["itl_p99"]]
+        cells = [f"{cell:.1f}" for cell in cells] + [f"{row['mib_before']:.0f}", f"{row['mib_most']:.0f}"]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "attacks": found}, indent=1) + "\n")
+    print(f"machine: {machine()}")
+
+
+def measure(attack, options) -> dict:
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write(TEMPLATE)
+        template.flush()
+        flags = ["--key=alice:alice", "--key=mallory:mallory", f"--chat-template-file={template.name}"]
+        flags += ["--pooling=mean", "--ctx-size=16384"]
+        with Server(*flags, model=options.model, binary=options.binary) as server:
+            victim(server.url, 1.0)  # a warm-up
+            alone = victim(server.url, options.seconds)
+            before = most = server.resident_mib()
+            attacker = multiprocessing.Process(target=run_attack, args=(attack, server.url), daemon=True)
+            attacker.start()
+            try:
+                time.sleep(0.5)
+                over = threading.Event()
+                peaks = [before]
+                watch = threading.Thread(target=watch_memory, args=(server, over, peaks))
+                watch.start()
+                beside = victim(server.url, options.seconds)
+                over.set()
+                watch.join()
+                most = max(peaks)
+            finally:
+                attacker.kill()
+                attacker.join()
+    return {"alone": alone, "beside": beside, "mib_before": before, "mib_most": most}
+
+
+def watch_memory(server, over: threading.Event, peaks: list[float]) -> None:
+    while not over.wait(0.1):
+        peaks.append(server.resident_mib())
+
+
+def run_attack(attack, url: str) -> None:
+    os.nice(19)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
+                attack(url)
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.01)
+
+
+# ---------------------------------------------------------------- the victim
+
+
+def victim(url: str, seconds: float) -> dict:
+    """Alice's times: of chats, and between the events of a stream."""
+    over = time.monotonic() + seconds
+    gaps: list[float] = []
+    reader = threading.Thread(target=read_stream, args=(url, over, gaps))
+    reader.start()
+    chats = []
+    while time.monotonic() < over:
+        began = time.monotonic()
+        try:
+            status, _ = post(url, "/v1/chat/completions", CHAT, "alice", timeout=seconds + 60)
+        except OSError as error:
+            status = repr(error)
+        chats.append(1e3 * (time.monotonic() - began))
+        if status != 200:
+            print(f"Alice's chat: {status}", file=sys.stderr)
+        time.sleep(0.02)
+    reader.join()
+    return {"chats": len(chats), "chat_p99": p99(chats), "chat_max": max(chats), "itl_p99": p99(gaps or [0.0])}
+
+
+def read_stream(url: str, over: float, gaps: list[float]) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 400, "stream": True, "ignore_eos": True}
+    while time.monotonic() < over:
+        try:
+            connection, response = begin(url, "/v1/completions", body, "alice", timeout=60)
+            last = None
+            while time.monotonic() < over and (line := response.readline()):
+                if line.startswith(b"data: {"):
+                    now = time.monotonic()
+                    if last:
+                        gaps.append(1e3 * (now - last))
+                    last = now
+            connection.close()
+        except OSError as error:
+            print(f"Alice's stream: {error!r}", file=sys.stderr)
+            time.sleep(0.1)
+
+
+def p99(times: list[float]) -> float:
+    return sorted(times)[min(len(times) - 1, int(0.99 * len(times)))]
+
+
+# ---------------------------------------------------------------- requests
+
+
+def address(url: str) -> tuple[str, int]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.hostname, parts.port
+
+
+def begin(url: str, path: str, body, key: str | None, timeout: float = 60):
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection = http.client.HTTPConnection(*address(url), timeout=timeout)
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+    connection.request("POST", path, data, headers)
+    return connection, connection.getresponse()
+
+
+def post(url: str, path: str, body, key: str | None, timeout: float = 60) -> tuple[int, bytes]:
+    connection, response = begin(url, path, body, key, timeout)
+    text = response.read()
+    connection.close()
+    return response.status, text
+
+
+def together(count: int, act) -> None:
+    """Does the same in several threads."""
+    threads = [threading.Thread(target=quietly, args=(act, n), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def quietly(act, n: int) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        act(n)
+
+
+def tokenise(text: str, special: bool = True):
+    body = json.dumps({"content": text, "parse_special": special}).encode()
+    return lambda url: together(4, lambda _: post(url, "/tokenize", body, "mallory"))
+
+
+def mallory(path: str, body, count: int = 4):
+    data = json.dumps(body).encode()
+    return lambda url: together(count, lambda _: post(url, path, data, "mallory"))
+
+
+def slow_schema() -> dict:
+    """A schema whose compilation takes about as long as one may."""
+    properties = {f"p{n}": {"type": "string", "pattern": f"^(a|b{n}|c{{1,9}}){{1,30}}$"} for n in range(100)}
+    return {"type": "object", "properties": properties}
+
+
+def schemas(url: str) -> None:
+    def ask(n: int) -> None:
+        schema = slow_schema() | {"title": f"{n} {time.monotonic()}"}  # none of them is in the cache
+        form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+        body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "response_format": form}
+        post(url, "/v1/chat/completions", body, "mallory")
+
+    together(4, ask)
+
+
+def masks(url: str) -> None:
+    """Constrained texts whose masks take as long as they may."""
+    grammar = "root ::= (a | b)* \na ::= [a-z ]* b? [a-z ]* \nb ::= [a-z ]* a? [a-z ]*"
+    body = {"prompt": "Once", "max_tokens": 200, "grammar": grammar, "ignore_eos": True}
+    together(4, lambda _: post(url, "/completion", body, "mallory"))
+
+
+def head(path: str, method: str, length: int, key: str | None) -> bytes:
+    bearer = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{bearer}Content-Length: {length}\r\n\r\n".encode()
+
+
+def bodies(path: str, method: str, key: str | None):
+    """64 bodies of which the last byte never comes."""
+
+    def attack(url: str) -> None:
+        held = []
+        for _ in range(64):
+            sock = socket.create_connection(address(url), timeout=5)
+            with contextlib.suppress(OSError):
+                sock.sendall(head(path, method, 8 * MIB, key) + bytes(8 * MIB - 1))
+            held.append(sock)
+        time.sleep(20)
+
+    return attack
+
+
+def idle(count: int):
+    def attack(url: str) -> None:
+        held = []
+        for _ in range(count):
+            with contextlib.suppress(OSError):
+                held.append(socket.create_connection(address(url), timeout=1))
+        time.sleep(20)
+
+    return attack
+
+
+def slow_heads(url: str) -> None:
+    """Heads of 16 kB of which the end never comes."""
+    held = []
+    for _ in range(1000):
+        sock = socket.create_connection(address(url), timeout=1)
+        sock.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * 15_000)
+        held.append(sock)
+    time.sleep(5)
+
+
+def never_read(body: dict, count: int):
+    """Answers of which nobody reads a byte."""
+
+    def attack(url: str) -> None:
+        data = json.dumps(body).encode()
+        held = []
+        for _ in range(count):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(address(url))
+            sock.sendall(head("/v1/completions", "POST", len(data), "mallory") + data)
+            held.append(sock)
+        time.sleep(10)
+
+    return attack
+
+
+def endless_after_refusal(url: str) -> None:
+    def flood(_: int) -> None:
+        sock = socket.create_connection(address(url), timeout=5)
+        sock.sendall(b"GARBAGE\r\n\r\n")
+        piece = bytes(64 * 1024)
+        for _ in range(2000):
+            sock.sendall(piece)
+
+    together(4, flood)
+
+
+ATTACKS = {
+    "100,000 special tokens": tokenise("<|im_end|>" * 100_000),
+    "1 MB of '<'": tokenise("<" * 1_000_000),
+    "1 MB of spaces": tokenise(" " * 1_000_000),
+    "1 MB of one word": tokenise("a" * 1_000_000),
+    "1 MB of text": tokenise("Once upon a time there was a fox. " * 30_000),
+    "schemas that compile long": schemas,
+    "masks that take long": masks,
+    "embeddings, 2,048 at once": mallory("/v1/embeddings", {"input": ["Once upon a time " * 20] * 2048}),
+    "bodies without a key": bodies("/health", "GET", None),
+    "bodies with a key": bodies("/v1/completions", "POST", "mallory"),
+    "3,000 idle connections": idle(3000),
+    "heads without an end": slow_heads,
+    "priority -1000": mallory(
+        "/v1/completions", {"prompt": "Once", "max_tokens": 200, "priority": -1000, "n": 16, "ignore_eos": True}
+    ),
+    "128 texts with 20 log-probabilities": mallory(
+        "/v1/chat/completions",
+        CHAT | {"n": 128, "max_tokens": 400, "logprobs": True, "top_logprobs": 20, "ignore_eos": True},
+    ),
+    "echo 128 times": never_read({"prompt": "Once upon a time. " * 100, "n": 128, "echo": True, "max_tokens": 1}, 200),
+    "streams that nobody reads": never_read(
+        {"prompt": "Once", "max_tokens": 400, "n": 16, "stream": True, "ignore_eos": True, "logprobs": 5}, 50
+    ),
+    "bytes without end after a refusal": endless_after_refusal,
+}
+
+if __name__ == "__main__":
+    main()

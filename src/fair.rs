@@ -1,0 +1,167 @@
+//! Fairness between API keys: whose turn it is ([`Turns`]), and how much each may hold ([`Quota`]).
+
+use crate::types::KeyId;
+
+/// The service that each key got. The key with the least for its weight goes first. These are the
+/// virtual token counters of Sheng et al., "Fairness in Serving Large Language Models", 2024.
+#[derive(Debug)]
+pub struct Turns {
+    keys: Box<[Turn]>,
+    /// The key that was served last.
+    last: Option<KeyId>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    weight: f64,
+    /// The service, divided by the weight.
+    served: f64,
+}
+
+impl Turns {
+    /// One entry for each weight. Weights are positive.
+    pub fn new(weights: &[f64]) -> Self {
+        let turn = |weight: &f64| Turn { weight: *weight, served: 0.0 };
+        Self { keys: weights.iter().map(turn).collect(), last: None }
+    }
+
+    /// Takes note that a key that had nothing waiting sends something. It is raised to the least
+    /// served key that waits, or to the one that was served last. So it gets no credit for idle
+    /// time. `waits` tells whether a key has something waiting.
+    pub fn arrive(&mut self, key: KeyId, waits: impl Fn(KeyId) -> bool) {
+        let keys = (0..self.keys.len()).map(|index| KeyId(index as u16)); // below KEYS_MAX
+        let least = keys.filter(|key| waits(*key)).map(|key| self.served(key)).reduce(f64::min);
+        let floor = least.or(self.last.map(|key| self.served(key))).unwrap_or(0.0);
+        let turn = &mut self.keys[key.index()];
+        turn.served = turn.served.max(floor);
+    }
+
+    /// Takes note that something of this key's leaves the queue.
+    pub fn leave(&mut self, key: KeyId) {
+        self.last = Some(key);
+    }
+
+    /// Charges a key with an amount of service.
+    pub fn serve(&mut self, key: KeyId, amount: f64) {
+        let turn = &mut self.keys[key.index()];
+        turn.served += amount / turn.weight;
+    }
+
+    /// The service of a key, divided by its weight.
+    pub fn served(&self, key: KeyId) -> f64 {
+        self.keys[key.index()].served
+    }
+}
+
+/// Something that all keys share, such as bytes or places in a queue. Half of it is reserved for
+/// the keys by their weights, so that no key finds it taken by another.
+#[derive(Debug)]
+pub struct Quota {
+    whole: usize,
+    keys: Box<[Part]>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// What is reserved for the key.
+    reserved: usize,
+    held: usize,
+}
+
+impl Quota {
+    /// `whole` is what all keys may hold together. One entry for each weight. Weights are positive.
+    pub fn new(whole: usize, weights: &[f64]) -> Self {
+        let all: f64 = weights.iter().sum();
+        let part = |weight: &f64| Part {
+            reserved: (whole as f64 * weight / (2.0 * all)) as usize,
+            held: 0,
+        };
+        Self { whole, keys: weights.iter().map(part).collect() }
+    }
+
+    /// The most that all keys together may hold so that this one could still take its part: the
+    /// whole, less what is reserved for the others and not held by them.
+    pub fn limit(&self, key: KeyId) -> usize {
+        let others = self.keys.iter().enumerate().filter(|(index, _)| *index != key.index());
+        let left = others.map(|(_, part)| part.reserved.saturating_sub(part.held));
+        self.whole - left.sum::<usize>()
+    }
+
+    /// What all keys hold together.
+    pub fn held(&self) -> usize {
+        self.keys.iter().map(|part| part.held).sum()
+    }
+
+    /// What one key holds.
+    pub fn held_by(&self, key: KeyId) -> usize {
+        self.keys[key.index()].held
+    }
+
+    /// Whether a key may take this much more.
+    pub fn has_room(&self, key: KeyId, amount: usize) -> bool {
+        self.held() + amount <= self.limit(key)
+    }
+
+    /// A key takes this much more. The caller has looked whether it may.
+    pub fn take(&mut self, key: KeyId, amount: usize) {
+        self.keys[key.index()].held += amount;
+    }
+
+    /// A key gives this much back.
+    pub fn give(&mut self, key: KeyId, amount: usize) {
+        self.keys[key.index()].held -= amount;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: KeyId = KeyId(0);
+    const B: KeyId = KeyId(1);
+
+    /// Serves a key something that nobody else waited for.
+    fn pass(turns: &mut Turns, key: KeyId, amount: f64) {
+        turns.arrive(key, |_| false);
+        turns.leave(key);
+        turns.serve(key, amount);
+    }
+
+    #[test]
+    fn a_key_that_was_idle_is_not_owed_what_it_did_not_use() {
+        // Once while the other key waits, and once while nobody does.
+        for waits in [true, false] {
+            let mut turns = Turns::new(&[1.0, 2.0]);
+            pass(&mut turns, A, 1000.0);
+            turns.arrive(B, |key| waits && key == A);
+            assert!((turns.served(B) - 1000.0).abs() < 1e-9, "{}", turns.served(B));
+            // Twice the weight gets twice the tokens.
+            turns.serve(A, 100.0);
+            turns.serve(B, 200.0);
+            assert!((turns.served(A) - turns.served(B)).abs() < 1e-9);
+        }
+    }
+
+    /// A key with one endless stream gets no claim to the service that others had meanwhile.
+    #[test]
+    fn a_key_that_only_runs_does_not_save_up() {
+        let mut turns = Turns::new(&[1.0, 1.0]);
+        pass(&mut turns, A, 10.0);
+        pass(&mut turns, B, 1000.0);
+        turns.arrive(A, |_| false);
+        assert!((turns.served(A) - turns.served(B)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_quota_has_room_for_every_key() {
+        let mut quota = Quota::new(80, &[1.0, 3.0]);
+        assert_eq!((quota.limit(A), quota.limit(B)), (50, 70));
+        // What the other key holds comes out of the part that was reserved for it.
+        quota.take(B, 20);
+        assert_eq!((quota.limit(A), quota.held()), (70, 20));
+        assert!(quota.has_room(A, 50) && !quota.has_room(A, 51));
+        quota.give(B, 20);
+        assert_eq!(quota.limit(A), 50);
+        assert_eq!(Quota::new(80, &[2.0]).limit(A), 80);
+    }
+}

@@ -1,0 +1,128 @@
+//! Starts the worker lanes: the two prepare lanes and the embed lane.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::thread::{pins, spawn, start_pinned};
+use crate::api::embeddings;
+use crate::api::error::ApiError;
+use crate::clock::utc_now;
+use crate::config::ServeConfig;
+use crate::limits::{PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES};
+use crate::memory::Stack;
+use crate::metrics::Metrics;
+use crate::model::StepError;
+use crate::model::embed::Embedder;
+use crate::placement::{BEHIND_STREAMS, yield_to_others};
+use crate::prepare::lane::{self, Outcome, Task, Wanted, Worker, WorkerLink};
+use crate::prepare::{Prepared, ServedModel, Texts};
+use crate::ring::bell::SocketBell;
+use crate::server::Workers;
+
+/// Makes an embedder on the thread that will use it.
+pub(super) type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
+
+/// Everything that a worker lane starts with.
+pub(super) struct Starter<'a> {
+    pub config: &'a ServeConfig,
+    /// Wakes the front lane.
+    pub bell: &'a Arc<SocketBell>,
+    pub metrics: &'a Arc<Metrics>,
+    pub model: &'a Arc<ServedModel>,
+    /// The threads of all lanes.
+    pub started: &'a mut Vec<JoinHandle<()>>,
+}
+
+impl Starter<'_> {
+    /// Starts both prepare lanes, and the embed lane if the model makes embeddings.
+    pub fn start(mut self, embed: Option<MakeEmbedder>) -> Result<Workers, String> {
+        Ok(Workers {
+            short: self.start_short()?,
+            long: self.start_long()?,
+            embed: embed.map(|make| self.start_embed(make)).transpose()?,
+        })
+    }
+
+    fn link(&self) -> (WorkerLink, Worker) {
+        lane::link(self.bell.clone(), &self.config.weights(), self.metrics.clock)
+    }
+
+    fn start_short(&mut self) -> Result<WorkerLink, String> {
+        let (link, worker) = self.link();
+        let (model, metrics) = (self.model.clone(), self.metrics.clone());
+        let run = move || {
+            worker.run(|task, wanted| {
+                let began = metrics.clock.now();
+                let prepared = lane::prepare_short(task, &model, wanted, utc_now());
+                metrics.prepare.time_us.observe(metrics.clock.now().since(began));
+                Outcome::Done(prepared)
+            });
+        };
+        self.started.push(spawn("prepare", PREPARE_SHORT_STACK_BYTES, run)?);
+        Ok(link)
+    }
+
+    fn start_long(&mut self) -> Result<WorkerLink, String> {
+        let (link, worker) = self.link();
+        let (model, metrics) = (self.model.clone(), self.metrics.clone());
+        let run = move || {
+            yield_to_others(BEHIND_STREAMS);
+            let mut compiler = None;
+            let stack = Stack::of_this_thread(PREPARE_STACK_BYTES);
+            worker.run(|task, wanted| {
+                let (began, now) = (metrics.clock.now(), utc_now());
+                let prepared = lane::prepare_long(task, &model, &mut compiler, wanted, now);
+                metrics.prepare_long.time_us.observe(metrics.clock.now().since(began));
+                // A word of a megabyte makes llama.cpp touch half a gigabyte of it.
+                stack.give_back();
+                Outcome::Done(prepared)
+            });
+        };
+        self.started.push(spawn("prepare-long", PREPARE_STACK_BYTES, run)?);
+        Ok(link)
+    }
+
+    fn start_embed(&mut self, make: MakeEmbedder) -> Result<WorkerLink, String> {
+        let (link, worker) = self.link();
+        let model = self.model.clone();
+        // The compute threads, which `make` starts, inherit the priority.
+        let make = || {
+            yield_to_others(BEHIND_STREAMS);
+            make()
+        };
+        let run = move |mut embedder: Embedder| {
+            worker.run(|task, wanted| embed_piece(task, wanted, &mut embedder, &model));
+        };
+        self.started.push(start_pinned("embed", pins(&self.config.placement), make, run)?);
+        Ok(link)
+    }
+}
+
+/// Computes vectors with one call of the model. Writes the answer once it has all of them.
+fn embed_piece(
+    task: Task,
+    wanted: &Wanted<'_>,
+    embedder: &mut Embedder,
+    model: &ServedModel,
+) -> Outcome {
+    let Task::Embed(mut texts) = task else { unreachable!("this is for the prepare lanes") };
+    let Texts { texts: all, vectors, .. } = &mut *texts;
+    if !all.is_empty() {
+        let rest = &all[vectors.len()..];
+        match embedder.embed(rest, &|| wanted.is_wanted(), vectors) {
+            Ok(()) => {}
+            Err(StepError::Aborted) => return Outcome::Done(Err(ApiError::deadline())),
+            Err(error) => {
+                tracing::error!(%error, "embeddings failed");
+                let message = "the model failed to make the embeddings; try again";
+                return Outcome::Done(Err(ApiError::internal(message)));
+            }
+        }
+    }
+    if texts.vectors.len() < texts.texts.len() {
+        return Outcome::More(Task::Embed(texts));
+    }
+    let mut answer = Vec::new();
+    embeddings::push(&mut answer, &model.name, texts.format, &texts.vectors, texts.tokens());
+    Outcome::Done(Ok(Prepared::Answer(answer)))
+}

@@ -1,0 +1,95 @@
+//! Keeps API keys from people who should not have them, and warns where it cannot.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use corelane::config::ServeConfig;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+use crate::cli::ServeArgs;
+
+/// Warns of an open server, of keys that others can read, and keeps keys out of core dumps.
+pub fn protect(args: &ServeArgs, config: &ServeConfig) {
+    if config.keys.is_empty() {
+        if is_reachable(&config.host, config.port) {
+            tracing::warn!(
+                "the server listens on {} without a key: EVERYBODY who can reach this machine may \
+                 use it, and see what others do; set --api-key-file, or listen on 127.0.0.1",
+                config.host
+            );
+        }
+        return;
+    }
+    for flag in keys_on_command_line(std::env::args()) {
+        tracing::warn!(
+            "{flag} on the command line can be read by every user of this machine (ps, /proc); \
+             use --api-key-file, or the flag's environment variable"
+        );
+    }
+    if let Some(path) = &args.api_key_file
+        && let Some(mode) = readable_by_others(path)
+    {
+        tracing::warn!(
+            "{} has the mode {mode:o}: others can read the keys; set it with chmod 600",
+            path.display()
+        );
+    }
+    // Also keeps other users' debuggers away. Without it, perf needs root for this process.
+    if !args.core_dumps && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
+        tracing::warn!("core dumps cannot be switched off; they may hold API keys");
+    }
+}
+
+/// Whether clients on other machines could reach this address.
+fn is_reachable(host: &str, port: u16) -> bool {
+    let addresses = (host, port).to_socket_addrs();
+    addresses.is_ok_and(|mut all| all.any(|address| !is_loopback(address.ip())))
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// The flags of the command line that hold keys.
+fn keys_on_command_line(args: impl Iterator<Item = String>) -> Vec<&'static str> {
+    let args: Vec<String> = args.collect();
+    let is_given = |flag: &&str| {
+        args.iter().any(|arg| {
+            arg.strip_prefix(*flag).is_some_and(|rest| matches!(rest.get(..1), None | Some("=")))
+        })
+    };
+    ["--api-key", "--key"].into_iter().filter(is_given).collect()
+}
+
+/// The file's mode, if anybody but its owner may read it.
+fn readable_by_others(path: &Path) -> Option<u32> {
+    let mode = std::fs::metadata(path).ok()?.mode() & 0o777;
+    (mode & 0o044 != 0).then_some(mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_on_the_command_line_are_found() {
+        let found = |line: &str| keys_on_command_line(line.split(' ').map(str::to_owned));
+        assert_eq!(found("corelane serve --api-key s"), ["--api-key"]);
+        assert_eq!(found("corelane serve --key=a:b --api-key=s"), ["--api-key", "--key"]);
+        assert!(found("corelane serve --api-key-file f").is_empty());
+    }
+
+    #[test]
+    fn only_other_machines_make_an_address_reachable() {
+        for (host, expected) in [
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("0.0.0.0", true),
+            ("::", true),
+            ("10.1.2.3", true),
+        ] {
+            assert_eq!(is_reachable(host, 80), expected, "{host}");
+        }
+    }
+}

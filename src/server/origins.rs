@@ -1,0 +1,121 @@
+//! Which web pages may use the server, and by which names.
+//!
+//! A browser sends requests on behalf of whatever page is open, also to servers that only listen on
+//! this machine. It names the page in `Origin`. Only pages of this machine and of desktop programs
+//! are let in, and those that the operator names.
+//!
+//! A page could also make its own name point to this machine (DNS rebinding). So a server without
+//! keys answers only to names that no public name server can give away.
+
+use std::net::IpAddr;
+
+/// The origins and hosts that are let in. `*` lets in all.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    origins: Vec<String>,
+    hosts: Vec<String>,
+}
+
+/// Schemes of pages that are part of a program on the user's machine, as Ollama lets them in.
+const PROGRAMS: [&str; 4] = ["app://", "file://", "tauri://", "vscode-webview://"];
+
+/// Ends of names that no public name server knows.
+const PRIVATE: [&str; 6] = [".localhost", ".local", ".internal", ".svc", ".lan", ".home.arpa"];
+
+impl Origins {
+    pub fn new(origins: &[String], hosts: &[String]) -> Self {
+        let lower = |list: &[String]| list.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Self { origins: lower(origins), hosts: lower(hosts) }
+    }
+
+    /// Whether a page of this origin may use the server. `host` is the request's `Host`.
+    pub fn lets_in(&self, origin: &str, host: Option<&str>) -> bool {
+        let origin = origin.to_ascii_lowercase();
+        let host = host.map(str::to_ascii_lowercase);
+        let page = origin.split_once("://").map(|(_, authority)| authority);
+        let is_own = page.is_some() && page == host.as_deref();
+        is_own
+            || self.origins.iter().any(|known| known == "*" || *known == origin)
+            || PROGRAMS.iter().any(|scheme| origin.starts_with(scheme))
+            || page.is_some_and(|page| is_this_machine(name_of(page)))
+    }
+
+    /// Whether a server without keys answers to this `Host`.
+    pub fn answers_to(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let name = name_of(&host).trim_end_matches('.');
+        !name.contains('.')
+            || name.parse::<IpAddr>().is_ok()
+            || PRIVATE.iter().any(|end| name.ends_with(end))
+            || self.hosts.iter().any(|known| known == "*" || known == name)
+            || self
+                .origins
+                .iter()
+                .filter_map(|origin| origin.split_once("://"))
+                .any(|(_, page)| name_of(page) == name)
+    }
+}
+
+/// The name or the address in `name:port`, without the brackets of an IPv6 address.
+fn name_of(authority: &str) -> &str {
+    if let Some((address, _)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    authority.rsplit_once(':').map_or(authority, |(name, _)| name)
+}
+
+fn is_this_machine(name: &str) -> bool {
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_this_machine_and_named_ones_are_let_in() {
+        let origins = Origins::new(&["https://Chat.example".into()], &[]);
+        for (origin, expected) in [
+            ("http://localhost:3000", true),
+            ("https://app.localhost", true),
+            ("http://127.0.0.1", true),
+            ("http://[::1]:8080", true),
+            ("https://chat.example", true),
+            ("tauri://localhost", true),
+            ("vscode-webview://1a2b", true),
+            ("http://10.0.0.5:8080", true), // the server's own pages
+            ("http://chat.example", false),
+            ("https://chat.example.evil", false),
+            ("http://localhost.evil", false),
+            ("http://10.0.0.6:8080", false),
+            ("null", false),
+            ("", false),
+        ] {
+            assert_eq!(origins.lets_in(origin, Some("10.0.0.5:8080")), expected, "{origin}");
+        }
+        assert!(Origins::new(&["*".into()], &[]).lets_in("http://evil", None));
+    }
+
+    #[test]
+    fn a_name_that_anybody_can_point_here_is_not_answered_to() {
+        let origins = Origins::new(&["https://chat.example".into()], &["llm.example".into()]);
+        for (host, expected) in [
+            ("localhost:8080", true),
+            ("127.0.0.1:8080", true),
+            ("[::1]:8080", true),
+            ("10.0.0.5", true),
+            ("corelane:8080", true),
+            ("corelane.default.svc", true),
+            ("corelane.default.svc.cluster.local:80", true),
+            ("LLM.example:8080", true),
+            ("chat.example", true),
+            ("evil.example:8080", false),
+            ("127.0.0.1.evil.example", false),
+            ("localhost.evil", false),
+        ] {
+            assert_eq!(origins.answers_to(host), expected, "{host}");
+        }
+        assert!(Origins::new(&[], &["*".into()]).answers_to("evil.example"));
+    }
+}

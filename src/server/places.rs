@@ -1,0 +1,249 @@
+//! The places for connections. When they run short, whoever has been idle for longest gives way.
+//!
+//! A connection is idle while it waits for the head of a request, whether it has sent a part of it
+//! or nothing. A connection with a request keeps its place.
+//!
+//! No network may have more than three quarters of the places: the oldest of its own idle
+//! connections then gives way. If nothing is idle, a few connections more are let in for public
+//! paths, so that health checks are always answered.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::{Rc, Weak};
+
+use super::timers::Timer;
+use crate::limits::SPARE_CONNECTIONS_MAX;
+
+/// All places.
+pub(super) struct Places {
+    max: usize,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Connections with a place, without those that were told to leave.
+    open: usize,
+    /// Connections that were let in for public paths only.
+    spare: usize,
+    by_network: HashMap<IpAddr, usize>,
+    /// Connections in the order in which they became idle. An entry is stale if its connection has
+    /// ended, or has had a request since.
+    idle: VecDeque<(Weak<Place>, u64)>,
+    /// The number of times that a connection became idle.
+    turns: u64,
+}
+
+/// The place of one connection. Dropping it frees the place.
+pub(super) struct Place {
+    places: Rc<Places>,
+    network: IpAddr,
+    /// It was let in for public paths only.
+    pub is_spare: bool,
+    /// The turn in which it became idle, if it is.
+    idle_since: Cell<Option<u64>>,
+    /// It must close: its place was given to another connection.
+    must_leave: Cell<bool>,
+    timer: Rc<Timer>,
+}
+
+impl Places {
+    pub fn new(max: usize) -> Rc<Self> {
+        Rc::new(Self { max, state: RefCell::default() })
+    }
+
+    /// A place for a new connection from this address, which `timer` wakes. `None` if there is not
+    /// even one for a health check.
+    pub fn take(self: &Rc<Self>, address: IpAddr, timer: Rc<Timer>) -> Option<Rc<Place>> {
+        let network = network_of(address);
+        let mut state = self.state.borrow_mut();
+        let of_network = state.by_network.get(&network).copied().unwrap_or(0);
+        let mut has_room = true;
+        if of_network >= self.network_max() {
+            has_room = state.dismiss(|place| place.network == network);
+        } else if state.open >= self.max {
+            has_room = state.dismiss(|_| true);
+        }
+        if has_room {
+            state.open += 1;
+            *state.by_network.entry(network).or_default() += 1;
+        } else if state.spare < SPARE_CONNECTIONS_MAX {
+            state.spare += 1;
+        } else {
+            return None;
+        }
+        Some(Rc::new(Place {
+            places: self.clone(),
+            network,
+            is_spare: !has_room,
+            idle_since: Cell::new(None),
+            must_leave: Cell::new(false),
+            timer,
+        }))
+    }
+
+    /// The oldest idle connection gives way, for example because the process has no descriptors
+    /// left. Returns false if none is idle.
+    pub fn dismiss_one(&self) -> bool {
+        self.state.borrow_mut().dismiss(|_| true)
+    }
+
+    /// Most connections of one network.
+    fn network_max(&self) -> usize {
+        (self.max - self.max / 4).max(1)
+    }
+}
+
+impl State {
+    /// Tells the oldest idle connection for which `is_meant` holds to leave, and frees its place.
+    fn dismiss(&mut self, is_meant: impl Fn(&Place) -> bool) -> bool {
+        let current = |entry: &(Weak<Place>, u64)| {
+            entry.0.upgrade().filter(|place| place.idle_since.get() == Some(entry.1))
+        };
+        while self.idle.front().is_some_and(|entry| current(entry).is_none()) {
+            self.idle.pop_front();
+        }
+        let Some(place) = self.idle.iter().filter_map(current).find(|place| is_meant(place)) else {
+            return false;
+        };
+        place.idle_since.set(None);
+        place.must_leave.set(true);
+        place.timer.wake();
+        self.free(&place);
+        true
+    }
+
+    fn free(&mut self, place: &Place) {
+        if place.is_spare {
+            self.spare -= 1;
+            return;
+        }
+        self.open -= 1;
+        if let Some(count) = self.by_network.get_mut(&place.network) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_network.remove(&place.network);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The connection waits for a request.
+    pub fn rest(self: &Rc<Self>) {
+        let mut state = self.places.state.borrow_mut();
+        state.turns += 1;
+        self.idle_since.set(Some(state.turns));
+        if self.is_spare {
+            return; // it has none of the places that could run short
+        }
+        let entry = (Rc::downgrade(self), state.turns);
+        state.idle.push_back(entry);
+        // Each request leaves a stale entry.
+        if state.idle.len() > 2 * state.open + 64 {
+            state.idle.retain(|(place, turn)| {
+                place.upgrade().is_some_and(|place| place.idle_since.get() == Some(*turn))
+            });
+        }
+    }
+
+    /// The connection has a request.
+    pub fn work(&self) {
+        self.idle_since.set(None);
+    }
+
+    /// Whether its place was given away.
+    pub fn must_leave(&self) -> bool {
+        self.must_leave.get()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.must_leave.get() {
+            self.places.state.borrow_mut().free(self);
+        }
+    }
+}
+
+/// The network that counts as one client: an IPv4 address, or the 64 bits of an IPv6 network.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn take(places: &Rc<Places>, last: u8) -> Option<Rc<Place>> {
+        places.take(address(last), Rc::default())
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_gives_way() {
+        let places = Places::new(4);
+        let open: Vec<_> = (0..4).map(|n| take(&places, n).unwrap()).collect();
+        for place in [2, 0, 1, 3] {
+            open[place].rest();
+        }
+        open[2].work(); // it was idle for longest, and has a request now
+        let new = take(&places, 9).unwrap();
+        assert!(!new.is_spare);
+        assert_eq!([0, 1, 2, 3].map(|n| open[n].must_leave()), [true, false, false, false]);
+        open[2].rest();
+        drop(new);
+        take(&places, 9).unwrap();
+        assert!(!open[1].must_leave(), "the last one left by itself");
+    }
+
+    #[test]
+    fn when_all_work_a_few_more_are_let_in_for_health_checks() {
+        let places = Places::new(2);
+        let _busy = [take(&places, 1), take(&places, 2)];
+        let spare: Vec<_> = std::iter::from_fn(|| take(&places, 3)).collect();
+        assert_eq!(spare.len(), SPARE_CONNECTIONS_MAX);
+        assert!(spare.iter().all(|place| place.is_spare));
+        drop(spare);
+        assert!(take(&places, 3).is_some());
+        assert!(!places.dismiss_one(), "nothing is idle");
+    }
+
+    #[test]
+    fn one_network_cannot_take_all_places() {
+        let places = Places::new(8);
+        let mut greedy = Vec::new();
+        for _ in 0..20 {
+            let place = take(&places, 1).unwrap();
+            place.rest();
+            greedy.push(place);
+        }
+        assert_eq!(greedy.iter().filter(|place| !place.must_leave()).count(), 6);
+        let others: Vec<_> = (2..4).map(|n| take(&places, n).unwrap()).collect();
+        assert!(others.iter().all(|place| !place.is_spare));
+        let six = |text: &str| network_of(text.parse().unwrap());
+        assert_eq!(six("2001:db8::1"), six("2001:db8::ffff:1:2:3"));
+        assert_ne!(six("2001:db8::1"), six("2001:db8:0:1::1"));
+        assert_eq!(six("::ffff:10.0.0.1"), address(1));
+    }
+
+    #[test]
+    fn stale_entries_do_not_pile_up() {
+        let places = Places::new(10);
+        let place = take(&places, 1).unwrap();
+        for _ in 0..10_000 {
+            place.rest();
+            place.work();
+        }
+        assert!(places.state.borrow().idle.len() < 100);
+    }
+}
