@@ -11,6 +11,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 extern "C" {
 
 // A matrix of weights [rows, columns].
@@ -320,10 +322,15 @@ ggml_backend_buffer_type_t buffer_type() {
 
 extern "C" {
 
-// Puts our buffer type before ggml's own. Called once, before the first model is loaded.
+// Puts our buffer type before ggml's own, and removes that of AMX. Called once, before the first
+// model is loaded.
 void corelane_ggml_install(const corelane_hooks * with) {
     hooks = *with;
     auto & types = ggml_backend_cpu_get_extra_buffer_types();
+    // GCC's _tile_loadconfig (seen in 12.2) names 8 of the 64 bytes that it reads, so the compiler
+    // drops the rest of llama.cpp's configuration: its AMX code ends the process with SIGSEGV.
+    const auto is_amx = [](auto type) { return strcmp(ggml_backend_buft_name(type), "AMX") == 0; };
+    types.erase(std::remove_if(types.begin(), types.end(), is_amx), types.end());
     types.insert(types.begin(), buffer_type());
 }
 
