@@ -73,6 +73,10 @@ pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// times (two Zen 5 cores).
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
+/// A mask that takes longer than this is a slow one: the scheduler bounds how many of them a step
+/// has. It is a twentieth of a step of a small model on two cores.
+pub const MASK_UNNOTICED: Duration = Duration::from_millis(1);
+
 /// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows
 /// come in multiples of this, at least one if there is room, however long the step takes, because
 /// they are a pass of their own over the weights.

@@ -55,8 +55,15 @@ impl Steady {
         self.answers.clear();
         for row in self.batch.rows.iter().filter(|row| row.sample) {
             let owner = row.owner;
-            let sample =
-                Sample { owner, token: 7, end: false, broken: false, logprobs: None, mu: 0.0 };
+            let sample = Sample {
+                mask_us: 0,
+                owner,
+                token: 7,
+                end: false,
+                broken: false,
+                logprobs: None,
+                mu: 0.0,
+            };
             self.answers.samples.push(sample).expect("one for each slot");
         }
         assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");

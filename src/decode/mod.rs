@@ -315,6 +315,7 @@ impl<B: Backend> DecodeLane<B> {
                 tokens: &slot.history[..row.position.index() + 1],
                 prompt_tokens: slot.prompt_tokens as usize,
             };
+            let began = slot.walk.as_ref().map(|_| self.metrics.clock.now());
             let logits = self.backend.logits(index);
             let (token, logprobs) = match &slot.advanced {
                 None => (self.sampler.sample(logits, &slot.sampling, history), None),
@@ -331,6 +332,8 @@ impl<B: Backend> DecodeLane<B> {
                 batch.logprobs.push(logprobs).expect("one for each sample");
                 (batch.logprobs.len() - 1) as u16 // below SLOTS_MAX
             });
+            let mask_us =
+                began.map_or(0, |began| saturating(self.metrics.clock.now().since(began)));
             // A constrained text that may not go on ends, whatever was asked for.
             let ends = !slot.sampling.ignore_eos || slot.walk.is_some();
             let end = self.sampler.is_end(token) && ends;
@@ -341,10 +344,10 @@ impl<B: Backend> DecodeLane<B> {
             let owner = Owner { slot: row.slot, generation: slot.generation };
             let error = slot.walk.as_ref().and_then(|walk| walk.matcher.error()).filter(|_| end);
             if let Some(error) = error {
-                tracing::error!(error, "a constraint failed in mid-text");
+                tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
             }
             let broken = error.is_some();
-            let sample = Sample { owner, token, end, broken, logprobs, mu: slot.mu };
+            let sample = Sample { owner, token, end, broken, logprobs, mu: slot.mu, mask_us };
             batch.samples.push(sample).expect("one sample for each slot");
         }
     }

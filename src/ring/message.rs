@@ -143,6 +143,9 @@ pub struct Sample {
     /// Mirostat's `mu` after this token. The scheduler keeps it, in case the sequence moves to
     /// another slot.
     pub mu: f32,
+    /// Microseconds that the choice took if a constraint masks the logits; most of it is the mask.
+    /// Otherwise 0.
+    pub mask_us: u32,
 }
 
 /// Natural logarithms of probabilities: the softmax of the model's raw logits over the whole

@@ -23,12 +23,16 @@ impl Scheduler {
             let sequence = self.sequences.get_mut(id);
             assert!(sequence.in_flight > 0, "a sample came back that nobody planned");
             sequence.in_flight -= 1;
+            if sample.mask_us > 0 {
+                self.learn_mask(id, sample.mask_us);
+            }
             if sample.end {
                 self.release(id);
                 let finish = if sample.broken { Finish::Broken } else { Finish::End };
                 event(Event::Finished(id, finish));
                 continue;
             }
+            let sequence = self.sequences.get_mut(id);
             sequence.tokens.push(sample.token);
             sequence.mu = sample.mu;
             let is_last = sequence.generated() == sequence.asked.max_tokens as usize;
@@ -81,7 +85,8 @@ impl Scheduler {
             return;
         }
         self.rows_max = (2 * self.rows_max).min(self.capacity.step_rows);
-        let took = u64::from(batch.decode_us) + u64::from(batch.sample_us);
+        let masks: u32 = batch.samples.iter().map(|sample| sample.mask_us).sum();
+        let took = u64::from(batch.decode_us) + u64::from(batch.sample_us.saturating_sub(masks));
         let is_copy = |start: &&Start| start.source != start.owner.slot && start.keep.index() > 0;
         let copies = batch.starts.iter().filter(is_copy).count();
         // Dropped rows took no time, so the step says nothing about its planned rows.

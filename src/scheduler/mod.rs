@@ -5,7 +5,8 @@
 //! runs, so a decode row has no token yet. It refers to the sample of the previous step instead.
 //!
 //! The whole policy:
-//! - **Decode** Every running sequence whose prompt is computed gets one row in every step.
+//! - **Decode** Every running sequence whose prompt is computed gets one row in every step, except
+//!   for constrained texts whose masks take long: these take turns (`constrained`).
 //! - **Prefill** Prompt rows fill the step up to the bound on the time between two tokens
 //!   ([`cost`]), at least one row. The shortest prompt goes first; in one of four steps the oldest
 //!   does.
@@ -31,7 +32,9 @@ mod capacity;
 mod cells;
 mod claims;
 mod complete;
+mod constrained;
 pub mod cost;
+mod masks;
 mod prefix;
 mod pressure;
 mod reuse;
@@ -49,6 +52,7 @@ use crate::types::{KeyId, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
+use masks::Masks;
 use prefix::Prefix;
 pub use sequence::{NewSequence, SequenceId};
 use sequence::{Sequence, Sequences, State};
@@ -99,6 +103,7 @@ pub struct Scheduler {
     cells: Cells,
     shares: Shares,
     cost: StepCost,
+    masks: Masks,
     waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
     held: heapless::Vec<SequenceId, SLOTS_MAX>, // those with slots, oldest first
     /// Sequences that restart where they stood, after a failed step.
@@ -125,6 +130,7 @@ impl Scheduler {
             cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             cost: StepCost::new(!capacity.own_cells),
+            masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
             held: heapless::Vec::new(),
             restarts: heapless::Vec::new(),
@@ -203,7 +209,12 @@ impl Scheduler {
         self.end_following(batch);
         self.start_waiting(batch, claimant);
         self.plan_decode(batch);
+        self.plan_slow_masks(batch, false);
         self.plan_prefill(batch);
+        if batch.rows.is_empty() {
+            self.plan_slow_masks(batch, true);
+        }
+        self.pay_for_masks(batch);
         if batch.rows.is_empty() {
             self.free_a_standstill(batch);
         }
@@ -318,7 +329,7 @@ impl Scheduler {
         let mut room = self.cells.left().min(self.rows_max);
         for index in 0..self.held.len() {
             let id = self.held[index];
-            if room > 0 && self.decodes(id) {
+            if room > 0 && self.decodes(id) && !self.is_slow(id) {
                 room -= 1;
                 self.plan_row(batch, id);
             }
@@ -349,7 +360,9 @@ impl Scheduler {
             if room < least {
                 break;
             }
-            let take = self.sequences.get(id).rows_left().min(room);
+            // The last row of a prompt is the first with a mask.
+            let last = usize::from(self.is_slow(id));
+            let take = (self.sequences.get(id).rows_left() - last).min(room);
             self.evict(batch, take);
             let take = take.min(self.cells.left());
             for _ in 0..take {
@@ -385,6 +398,8 @@ impl Scheduler {
         if let (true, Some(copy)) = (self.copied, self.cost.copy()) {
             bound = bound.map(|bound| bound.saturating_sub(copy));
         }
+        let masks = Duration::from_micros(self.masks.planned);
+        bound = bound.map(|bound| bound.saturating_sub(masks));
         let fits = bound.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
         let Some(rows) = fits else { return PREFILL_ROWS_STEP.min(most) };
         if !self.cells.are_own() {

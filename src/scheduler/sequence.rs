@@ -78,6 +78,10 @@ pub(super) struct Sequence {
     pub started: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
+    /// The expected time of its next mask, in microseconds, once there was one (`constrained`).
+    pub mask_us: Option<u32>,
+    /// The step with its last slow mask.
+    pub masked: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +191,8 @@ impl Sequences {
             failures: 0,
             started: 0,
             made_way: 0,
+            mask_us: None,
+            masked: 0,
         });
         self.admitted += 1;
         SequenceId { index, serial: entry.serial }

@@ -375,6 +375,16 @@ fn a_panic_on_the_ops_lane_ends_nothing_else() {
 
 #[test]
 fn sigterm_finishes_what_runs_and_ends_with_zero() {
+    finish_after(rustix::process::Signal::TERM);
+}
+
+/// The terminal that started the server is closed.
+#[test]
+fn sighup_finishes_what_runs_and_ends_with_zero() {
+    finish_after(rustix::process::Signal::HUP);
+}
+
+fn finish_after(signal: rustix::process::Signal) {
     let mut running = Running::start(&[]);
     let mut scraper = Client::connect(running.ops.unwrap()); // holds nobody
     assert_eq!(scraper.get("/ready").status, 200);
@@ -382,7 +392,7 @@ fn sigterm_finishes_what_runs_and_ends_with_zero() {
     let body = r#"{"prompt":"Once","max_tokens":300,"ignore_eos":true}"#;
     client.send(post_bytes("/generate_stream", body).as_bytes());
     client.head().unwrap();
-    running.signal(rustix::process::Signal::TERM);
+    running.signal(signal);
     let mut text = Vec::new();
     while let Some(chunk) = client.chunk() {
         text.extend(chunk);

@@ -37,6 +37,8 @@ pub struct World {
     pub longest: Duration,
     /// The time of a copy from one slot to another.
     pub copy: Duration,
+    /// The time of each mask of a key's texts, in microseconds.
+    pub masks: HashMap<KeyId, u32>,
     pub last: Planned,
 }
 
@@ -81,6 +83,7 @@ impl World {
             next_text: 0,
             longest: Duration::ZERO,
             copy: Duration::ZERO,
+            masks: HashMap::new(),
             last: Planned::default(),
         }
     }
@@ -146,7 +149,13 @@ impl World {
         let copies = self.last.copies as u32 * self.copy.as_micros() as u32;
         let took = 20_000 + 10_000 * batch.decode_rows + 5_000 * batch.prefill_rows + copies;
         batch.decode_us = took;
-        let took = Duration::from_micros(took.into());
+        batch.sample_us = 0;
+        for sample in &mut batch.samples {
+            let Some(id) = self.scheduler.holder(sample.owner) else { continue };
+            sample.mask_us = self.masks.get(&self.served[&id].key).copied().unwrap_or(0);
+            batch.sample_us += sample.mask_us;
+        }
+        let took = Duration::from_micros((took + batch.sample_us).into());
         self.now += took;
         if batch.decode_rows > 0 {
             self.longest = self.longest.max(took);

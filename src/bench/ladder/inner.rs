@@ -142,8 +142,15 @@ pub fn executor(
                 let token = largest(model.logits(index), end_tokens);
                 let owner = row.owner;
                 last[owner.slot.index()] = token;
-                let sample =
-                    Sample { owner, token, end: false, broken: false, logprobs: None, mu: 0.0 };
+                let sample = Sample {
+                    mask_us: 0,
+                    owner,
+                    token,
+                    end: false,
+                    broken: false,
+                    logprobs: None,
+                    mu: 0.0,
+                };
                 batch.samples.push(sample).expect("one sample for each slot");
             }
         }

@@ -88,6 +88,7 @@ fn answer(batch: &Batch) -> Batch {
             broken: false,
             logprobs: None,
             mu: 0.0,
+            mask_us: 0,
         };
         answered.samples.push(sample).expect("one sample for each slot");
     }
