@@ -125,7 +125,7 @@ impl Scheduler {
 }
 
 /// The decode rows and the prompt rows of a step.
-fn rows_of(batch: &Batch) -> (Rows, Rows) {
+pub(super) fn rows_of(batch: &Batch) -> (Rows, Rows) {
     let (mut decode, mut prefill) = (Rows::default(), Rows::default());
     for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
         let decodes = rows.len() == 1 && rows[0].sample;

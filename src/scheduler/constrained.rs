@@ -3,12 +3,13 @@
 //! The decode lane computes a mask when it samples a token of a constrained text, and every
 //! sequence of the step waits for it. Most masks take less than a millisecond. Some take 50: these
 //! are slow masks.
-//! - Slow masks of a step are expected to take no longer than its rows, or are only one. The text
-//!   that has waited longest goes first.
+//! - The slow masks of a step are expected to take no longer than its decode rows, or there is only
+//!   one. The text that has waited longest goes first.
 //! - Beside other work, steps with slow masks are followed by steps without, until these have taken
 //!   as long as the masks. So the other work has half of the time.
 //! - A key is charged for the time of its masks as for tokens.
 
+use super::complete::rows_of;
 use super::sequence::SequenceId;
 use super::{Scheduler, State};
 use crate::limits::{MASK_UNNOTICED, SLOTS_MAX};
@@ -33,7 +34,10 @@ impl Scheduler {
     pub(super) fn plan_slow_masks(&mut self, batch: &mut Batch, only: bool) {
         let mut slow = heapless::Vec::<(u64, SequenceId), SLOTS_MAX>::new();
         for id in self.held.iter().filter(|id| self.decodes(**id) && self.is_slow(**id)) {
-            slow.push((self.sequences.get(*id).masked, *id)).expect("one for each slot");
+            let sequence = self.sequences.get(*id);
+            // A new text has waited only since it started, or new ones could overtake for ever.
+            let since = sequence.masked.max(sequence.started);
+            slow.push((since, *id)).expect("one for each slot");
         }
         let has_prompts = || {
             self.held.iter().map(|id| self.sequences.get(*id)).any(|sequence| {
@@ -49,10 +53,12 @@ impl Scheduler {
             return;
         }
         slow.sort_unstable();
-        let rows = self.step_time(batch).map_or(0, |time| time.as_micros() as u64);
+        let (mut decode, _) = rows_of(batch);
         let mut room = self.cells.left().min(self.rows_max - batch.rows.len());
         for (_, id) in slow {
             let mask = u64::from(self.mask_us(id));
+            decode.add(self.sequences.get(id).planned);
+            let rows = self.cost.decode(decode).map_or(0, |time| time.as_micros() as u64);
             let is_too_long = self.masks.planned > 0 && self.masks.planned + mask > rows;
             if room == 0 || is_too_long {
                 break;
@@ -74,7 +80,7 @@ impl Scheduler {
     }
 
     /// Takes note of a sequence's mask, which took `took` microseconds. The next one is expected to
-    /// take as long, or half as long as the longest before it.
+    /// take as long, but at least half of what was expected.
     pub(super) fn learn_mask(&mut self, id: SequenceId, took: u32) {
         let expected = self.mask_us(id);
         if u128::from(took) > MASK_UNNOTICED.as_micros() {

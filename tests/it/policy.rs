@@ -207,12 +207,37 @@ fn slow_masks_alone_wait_for_nobody() {
 }
 
 #[test]
-fn fast_masks_are_in_every_step() {
-    let (mut world, ..) = stream_beside_masks(4, 900);
-    for _ in 0..50 {
-        world.step();
-        assert_eq!(world.last.decode_rows, 5);
+fn masks_shorter_than_the_step_are_in_every_step() {
+    for mask_us in [900, 4000] {
+        for is_alone in [false, true] {
+            let (mut world, stream, _) = stream_beside_masks(4, mask_us);
+            if is_alone {
+                world.scheduler.cancel(stream);
+                world.step();
+            }
+            for _ in 0..50 {
+                world.step();
+                assert_eq!(world.last.decode_rows, if is_alone { 4 } else { 5 }, "{mask_us}");
+            }
+        }
     }
+}
+
+/// Short texts that come without end do not overtake one that waits for its turn.
+#[test]
+fn new_slow_masks_do_not_overtake_old_ones() {
+    let (mut world, _, masked) = stream_beside_masks(1, 200_000);
+    let before = world.served[&masked[0]].tokens;
+    for _ in 0..800 {
+        while world.scheduler.free_slots() > 0 && world.scheduler.waiting_count() == 0 {
+            let new = NewSequence { key: KeyId(1), ..world.request(10, 3) };
+            world.send(new).unwrap();
+            world.step();
+        }
+        world.step();
+    }
+    let tokens = world.served[&masked[0]].tokens - before;
+    assert!(tokens > 10, "one mask in seven: {tokens}");
 }
 
 #[test]
