@@ -74,7 +74,7 @@ pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
 /// A mask that takes longer than this is a slow one: the scheduler bounds how many of them a step
-/// has. It is a twentieth of a step of a small model on two cores.
+/// has. Faster ones are not worth a turn of their own, which would cost their text a step.
 pub const MASK_UNNOTICED: Duration = Duration::from_millis(1);
 
 /// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows

@@ -1,8 +1,8 @@
 //! Masks of constrained texts: how many a step computes, and who pays for them.
 //!
 //! The decode lane computes a mask when it samples a token of a constrained text, and every
-//! sequence of the step waits for it. Most masks take less than a millisecond. Some take 50: these
-//! are slow masks.
+//! sequence of the step waits for it. Slow masks take longer than [`MASK_UNNOTICED`], and may take
+//! longer than many steps.
 //! - The slow masks of a step are expected to take no longer than its decode rows, or there is only
 //!   one. The text that has waited longest goes first.
 //! - Beside other work, steps with slow masks are followed by steps without, until these have taken
