@@ -5,7 +5,7 @@
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: run test build setup setup-test fmt clippy doc unit e2e clean
+.PHONY: run test build setup setup-test fmt clippy doc unit e2e fuzz clean
 
 run: build
 	target/release/corelane serve $(ARGS)
@@ -13,7 +13,7 @@ run: build
 build: setup
 	$(CARGO) build --release
 
-test: fmt clippy doc unit e2e
+test: fmt clippy doc unit e2e fuzz
 
 setup:
 	@.ci/setup cmake clang libclang-dev pkg-config
@@ -22,10 +22,10 @@ setup-test: setup
 	@.ci/setup curl python3 python3-venv
 
 fmt: setup
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 
 clippy: setup
-	$(CARGO) clippy --release --all-targets -- -D warnings
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 doc: setup
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --document-private-items
@@ -40,6 +40,10 @@ e2e: setup-test
 	test -x target/venv/bin/python || python3 -m venv target/venv
 	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	target/venv/bin/python -m pytest -q tests/python
+
+# Ten seconds of each fuzz target.
+fuzz: setup-test
+	python3 fuzz/run.py --seconds 10
 
 clean:
 	$(CARGO) clean

@@ -1,0 +1,119 @@
+//! Helpers of the fuzz targets.
+//!
+//! A target is a program in `targets/`. libFuzzer calls it with bytes, and keeps those that reach
+//! new code. A panic, a failed check, a hang or too much memory ends it, and the bytes stay in a
+//! file.
+
+use std::sync::Arc;
+
+use corelane::api::route;
+use corelane::constraint::{Compiled, Compiler, Matcher};
+use corelane::http::head::Method;
+use corelane::model::fake::END;
+use corelane::model::vocab::Vocab;
+use corelane::prepare::{self, Envelope, Prepared, ServedModel};
+use corelane::random::SplitMix64;
+use corelane::types::{CacheScope, KeyId, ModelInfo, TokenId};
+
+/// Makes a function the target. libFuzzer's own macro would end the process at every panic, those
+/// that corelane catches in minijinja and llguidance included.
+#[macro_export]
+macro_rules! target {
+    ($run:expr) => {
+        #[unsafe(export_name = "rust_fuzzer_test_input")]
+        extern "C" fn input(bytes: &[u8]) -> i32 {
+            // It has `main`.
+            use libfuzzer_sys as _;
+            $run(bytes);
+            0
+        }
+    };
+}
+
+/// The tokens of a sequence in these tests.
+pub const SEQUENCE_TOKENS: u32 = 4096;
+
+/// A served model with the fake model's vocabulary: a token for each byte.
+pub fn served() -> ServedModel {
+    ServedModel {
+        vocab: Arc::new(Vocab::of_fake()),
+        info: ModelInfo::default(),
+        name: "fake".into(),
+        chat: None,
+        context_tokens: 4 * SEQUENCE_TOKENS,
+        sequence_tokens: SEQUENCE_TOKENS,
+        slots: 4,
+        embedding_tokens: Some(512),
+        n_predict: None,
+    }
+}
+
+/// A compiler for [`served`]'s vocabulary.
+pub fn compiler() -> Compiler {
+    Compiler::new(&Vocab::of_fake()).expect("the fake vocabulary has an end token")
+}
+
+/// Prepares a request and checks what comes of it. Paths that take no body are left out.
+pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Compiler) {
+    let Ok(route) = route::find(Method::Post, path) else { return };
+    let envelope = Envelope {
+        route,
+        number: 1,
+        seed: 1,
+        key: KeyId(0),
+        priority_min: 0,
+        cache: CacheScope::default(),
+        timeout: None,
+        received: Default::default(),
+        created: 0,
+    };
+    let now = time::OffsetDateTime::UNIX_EPOCH;
+    let prepared = prepare::read(route, body.to_vec()).and_then(|request| {
+        prepare::finish(request, &envelope, model, Some(compiler), &|| true, now)
+    });
+    match prepared {
+        Ok(Prepared::Job(job)) => {
+            assert!(!job.sequences.is_empty());
+            for sequence in &job.sequences {
+                let tokens = sequence.prompt.len() as u64 + u64::from(sequence.max_tokens);
+                assert!(tokens <= u64::from(model.sequence_tokens), "{tokens} tokens");
+            }
+        }
+        Ok(Prepared::Answer(answer)) => {
+            serde_json::from_slice::<serde_json::Value>(&answer).expect("an answer is JSON");
+        }
+        Ok(_) => (),
+        Err(error) => {
+            assert!((400..500).contains(&error.status), "{}: {}", error.status, error.message);
+            let mut answer = Vec::new();
+            error.push_body(route::dialect(path), &mut answer);
+            serde_json::from_slice::<serde_json::Value>(&answer).expect("an error is JSON");
+        }
+    }
+}
+
+/// Writes a text as a model with random weights would, under a constraint. Returns it if it came to
+/// its end within 200 tokens.
+pub fn constrained_text(compiled: &Compiled) -> Option<Vec<u8>> {
+    let mut matcher = Matcher::new(compiled);
+    let mut random = SplitMix64(1);
+    let mut text = Vec::new();
+    for _ in 0..200 {
+        let mut logits = [0.0; END as usize + 1];
+        matcher.mask(&mut logits);
+        let allowed: Vec<TokenId> =
+            (0..=END).filter(|token| logits[*token as usize] == 0.0).collect();
+        assert!(!allowed.is_empty(), "every token is forbidden");
+        let token = allowed[random.next_u64() as usize % allowed.len()];
+        // Texts end as soon as they may, or they seldom would.
+        let token = if allowed.contains(&END) { END } else { token };
+        if token == END {
+            return matcher.error().is_none().then_some(text);
+        }
+        if let Err(error) = matcher.push(token) {
+            panic!("token {token} was allowed, and then refused: {error}");
+        }
+        text.push(token as u8);
+    }
+    None
+}

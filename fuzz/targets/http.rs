@@ -1,0 +1,39 @@
+//! Heads and bodies of HTTP requests. The first byte is the size of the pieces in which the rest
+//! arrives: in pieces or whole, the request is the same.
+#![no_main]
+
+use corelane::http::HttpError;
+use corelane::http::body::BodyReader;
+use corelane::http::head::{self, Head};
+
+corelane_fuzz::target!(|bytes: &[u8]| {
+    let Some((size, bytes)) = bytes.split_first() else { return };
+    let whole = read([bytes]);
+    let pieces = read(bytes.chunks(usize::from(*size) + 1));
+    match (&whole, &pieces) {
+        (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
+        (Err(_), Err(_)) => (),
+        _ => panic!("whole: {whole:?}\nin pieces: {pieces:?}"),
+    }
+});
+
+/// Reads one request as the front lane does. The body is `None` if it is not complete.
+fn read<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Option<(Head, Option<Vec<u8>>)>, HttpError> {
+    let mut received = Vec::new();
+    let mut reading: Option<(Head, BodyReader)> = None;
+    for piece in pieces {
+        received.extend_from_slice(piece);
+        if reading.is_none() {
+            let Some((head, length)) = head::parse(&received)? else { continue };
+            received.drain(..length);
+            let reader = BodyReader::new(head.framing);
+            reading = Some((head, reader));
+        }
+        let (_, body) = reading.as_mut().expect("just read");
+        let taken = body.feed(&received)?;
+        received.drain(..taken);
+    }
+    Ok(reading.map(|(head, body)| (head, body.is_done().then(|| body.into_body()))))
+}

@@ -1,0 +1,21 @@
+//! JSON schemas. What they allow is JSON.
+#![no_main]
+
+use std::cell::RefCell;
+
+use corelane::constraint::{Compiler, Constraint};
+
+thread_local! {
+    static COMPILER: RefCell<Compiler> = RefCell::new(corelane_fuzz::compiler());
+}
+
+corelane_fuzz::target!(|bytes: &[u8]| {
+    let Ok(source) = std::str::from_utf8(bytes) else { return };
+    let constraint = Constraint::JsonSchema(source.to_owned());
+    let compiled = COMPILER.with_borrow_mut(|compiler| compiler.compile(&constraint));
+    let Ok(compiled) = compiled else { return };
+    if let Some(text) = corelane_fuzz::constrained_text(&compiled) {
+        let json = serde_json::from_slice::<serde_json::Value>(&text);
+        assert!(json.is_ok(), "{json:?}: {:?}", String::from_utf8_lossy(&text));
+    }
+});
