@@ -9,7 +9,22 @@ pub(super) fn check_whole(source: &str) -> Result<(), ConstraintError> {
     if source.is_empty() {
         return Err(ConstraintError("the regular expression is empty".into()));
     }
-    check(RegexAst::Regex(source.into()), source)
+    check(RegexAst::Regex(source.into()), source)?;
+    no_verbose_lines(source)
+}
+
+/// llguidance spells line breaks and tabs as escapes before it parses. In verbose mode, where they
+/// mean nothing and end comments, that makes another expression.
+fn no_verbose_lines(source: &str) -> Result<(), ConstraintError> {
+    let spelled = source.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
+    if spelled != source && regex_syntax::parse(&spelled) != regex_syntax::parse(source) {
+        return Err(ConstraintError(
+            "a regular expression in verbose mode, (?x), may have no line breaks or tabs; \
+             write it on one line, with spaces and without comments"
+                .into(),
+        ));
+    }
+    Ok(())
 }
 
 /// Checks derivre's form of the expression `source`.
@@ -27,4 +42,19 @@ pub(super) fn no_lookahead(source: &str) -> Result<(), ConstraintError> {
         return Err(ConstraintError("a regular expression's group may not be named stop".into()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbose_mode_has_no_lines() {
+        // llguidance would read `a`: the rest would be in the comment.
+        let error = check_whole("(?x) a # first\n b").unwrap_err();
+        assert!(error.to_string().contains("may have no line breaks"), "{error}");
+        for good in ["(?x) a b", "a\n\tb", "\\\n|[\n\t]"] {
+            assert!(check_whole(good).is_ok(), "{good}");
+        }
+    }
 }
