@@ -1,4 +1,5 @@
-//! Fairness between API keys: whose turn it is ([`Turns`]), and how much each may hold ([`Quota`]).
+//! Fairness between API keys: whose turn it is ([`Turns`], [`Line`]), and how much each may hold
+//! ([`Quota`]).
 
 use crate::types::KeyId;
 
@@ -50,6 +51,72 @@ impl Turns {
     /// The service of a key, divided by its weight.
     pub fn served(&self, key: KeyId) -> f64 {
         self.keys[key.index()].served
+    }
+}
+
+/// The tasks that wait for a lane, `N` at most. The key with the least service goes first. Its
+/// smallest task and its oldest one alternate: a small task waits for at most one large one, and a
+/// large one still gets its turn.
+pub struct Line<T, const N: usize> {
+    waiting: heapless::Vec<Waiting<T>, N>, // oldest first
+    turns: Turns,
+    oldest_next: bool,
+}
+
+struct Waiting<T> {
+    key: KeyId,
+    size: usize,
+    task: T,
+}
+
+impl<T, const N: usize> Line<T, N> {
+    /// An empty line, with one entry for each weight.
+    pub fn new(weights: &[f64]) -> Self {
+        Self { waiting: heapless::Vec::new(), turns: Turns::new(weights), oldest_next: false }
+    }
+
+    /// Adds a task of this expected size.
+    ///
+    /// # Panics
+    /// If `N` tasks wait.
+    pub fn push(&mut self, key: KeyId, size: usize, task: T) {
+        let waits = |key: KeyId| self.waiting.iter().any(|waiting| waiting.key == key);
+        if !waits(key) {
+            self.turns.arrive(key, waits);
+        }
+        self.put_back(key, size, task);
+    }
+
+    /// Returns the rest of a task that was taken out and was partly done.
+    ///
+    /// # Panics
+    /// As [`Line::push`].
+    pub fn put_back(&mut self, key: KeyId, size: usize, task: T) {
+        let waiting = Waiting { key, size, task };
+        assert!(self.waiting.push(waiting).is_ok(), "{N} tasks wait already");
+    }
+
+    /// Takes out the next task.
+    pub fn pop(&mut self) -> Option<T> {
+        let served = |index: usize| self.turns.served(self.waiting[index].key);
+        let least = (0..self.waiting.len()).min_by(|a, b| served(*a).total_cmp(&served(*b)))?;
+        let is_own = |index: &usize| self.waiting[*index].key == self.waiting[least].key;
+        let own = (0..self.waiting.len()).filter(is_own);
+        let next =
+            if self.oldest_next { own.min() } else { own.min_by_key(|i| self.waiting[*i].size) };
+        self.oldest_next = !self.oldest_next;
+        Some(self.waiting.remove(next?).task)
+    }
+
+    /// Charges a key for a task, or for a part of one.
+    pub fn serve(&mut self, key: KeyId, amount: f64) {
+        self.turns.serve(key, amount);
+        self.turns.leave(key);
+    }
+
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 }
 

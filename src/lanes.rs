@@ -20,10 +20,10 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::api::route;
 use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
-use crate::decode::{self, DecodeLane};
+use crate::decode::{self, DecodeLane, mask_lane};
 use crate::limits::{
-    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, LANES_END_TIMEOUT, PREEMPT_EVERY, RING_CAPACITY,
-    SEQUENCE_TOKENS_MAX,
+    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
+    RING_CAPACITY, SEQUENCE_TOKENS_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -33,7 +33,7 @@ use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::ops;
-use crate::placement::{LAST, Topology, pin_this_thread, yield_to_others};
+use crate::placement::{BESIDE_STREAMS, LAST, Topology, pin_this_thread, yield_to_others};
 use crate::prepare::ServedModel;
 use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
@@ -234,6 +234,13 @@ impl Server {
             Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics))
         })?;
         self.others.push(decode);
+        let (masks, mask_lane) =
+            ring::link(MASK_TASKS_MAX, self.control.bell.clone(), Duration::ZERO);
+        let (weights, metrics) = (config.weights(), self.metrics.clone());
+        self.others.push(spawn("masks", LANE_STACK_BYTES, move || {
+            yield_to_others(BESIDE_STREAMS);
+            mask_lane::run(mask_lane, &weights, &metrics);
+        })?);
 
         let chat = chat_model(config, &info, &vocab)?;
         let model = Arc::new(ServedModel {
@@ -256,7 +263,8 @@ impl Server {
         };
         let workers = workers.start(embedder.map(|(_, make)| make))?;
         self.metrics.set_model(&model.name, model.info.kernels.name);
-        let parts = ServiceParts { model: model.clone(), capacity, decode: front_link, workers };
+        let decode = front_link;
+        let parts = ServiceParts { model: model.clone(), capacity, decode, masks, workers };
         assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Return only when requests are served, so that the caller's first request is not answered

@@ -73,9 +73,27 @@ pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// times (two Zen 5 cores).
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
-/// A mask that takes longer than this is a slow one: the scheduler bounds how many of them a step
-/// has. Faster ones are not worth a turn of their own, which would cost their text a step.
-pub const MASK_UNNOTICED: Duration = Duration::from_millis(1);
+/// All masks that the decode lane computes in a step may take this long, or half as long as the
+/// step's decode rows if that is more. Constrained texts beyond that get their masks from the mask
+/// lane.
+pub const STEP_MASKS_MIN: Duration = Duration::from_millis(1);
+
+/// A constrained text whose state has more bytes than this gets its masks from the mask lane.
+pub const STEP_WALK_BYTES_MAX: usize = 1024 * 1024;
+
+/// Fast masks in a row after which a constraint counts as fast.
+pub const MASKS_TO_PROVE: u32 = 64;
+
+/// After a slow mask, new constraints of its key begin on the mask lane until the key has had this
+/// many fast masks there.
+pub const MASKS_OF_DISTRUST: u32 = 1024;
+
+/// Constrained texts that the mask lane may hold: those with slots, and as many that have ended and
+/// wait for their memory to be freed.
+pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;
+
+/// The mask lane is stuck if nothing comes back from it for this long. One mask takes 50 ms.
+pub const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows
 /// come in multiples of this, at least one if there is room, however long the step takes, because
@@ -194,8 +212,8 @@ pub const CONSTRAINT_TOKEN_BYTES_MAX: usize = 1000;
 pub const CONSTRAINT_ERROR_BYTES_MAX: usize = 1000;
 /// Compiled constraints in the cache.
 pub const CONSTRAINTS_CACHED_MAX: usize = 32;
-/// Bytes of the sources of compiled constraints in the cache.
-pub const CONSTRAINTS_CACHED_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of the compiled constraints in the cache, with their sources.
+pub const CONSTRAINTS_CACHED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Spaces of indentation of a line of constrained JSON.
 pub const JSON_INDENT_MAX: u32 = 20;
 /// Deepest nesting of subschemas, with references followed.
@@ -235,6 +253,14 @@ pub const CONNECTIONS_MAX: usize = 1 << 20;
 /// Connections beyond the bound that are let in for public paths, while none of the others is idle.
 /// Any more are only closed.
 pub const SPARE_CONNECTIONS_MAX: usize = 64;
+/// A connection that has been idle for less than this does not give way to a new one.
+pub const IDLE_GRACE: Duration = Duration::from_millis(200);
+/// Descriptors that client connections leave free, or a quarter of all if that is less.
+pub const DESCRIPTORS_RESERVED: usize = 2 * OPS_CONNECTIONS_MAX // each of the ops lane's has two
+    + SPARE_CONNECTIONS_MAX
+    + 32; // everything else that opens a file
+/// The time until the listener tries again after it could not accept.
+pub const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 /// Connections that the kernel queues before `accept`.
 pub const LISTEN_BACKLOG: i32 = 1024;
 
@@ -277,6 +303,8 @@ pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
 pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of one text to be tokenised.
 pub const TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// White-space characters in a row that the model's tokenizer gets at once.
+pub const SPACES_MAX: usize = 4096;
 /// Stack that tokenising may take for each byte of a text. llama.cpp splits
 /// texts for some vocabularies (bloom, gpt-4o, tekken) with `std::regex`, which
 /// recurses for each letter of a word: 20,000 letters overflow 2 MiB.

@@ -66,6 +66,23 @@ pub struct Owner {
     pub generation: Generation,
 }
 
+/// The id of a live sequence. The id of an ended one never matches again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SequenceId {
+    /// The sequence's index in tables of `limits::SEQUENCES_MAX` entries. No other live sequence
+    /// has it.
+    pub index: u32,
+    /// The number of sequences that had this index before.
+    pub serial: u32,
+}
+
+impl SequenceId {
+    /// The sequence as an index into tables.
+    pub fn index(self) -> usize {
+        self.index as usize // below SEQUENCES_MAX
+    }
+}
+
 /// A token's place in its sequence, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u32);

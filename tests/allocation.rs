@@ -22,7 +22,7 @@ use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::Sampling;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
-use support::{Client, TestServer, config, hold, job, served_model};
+use support::{Client, TestServer, config, hold, job, mask_lane, served_model};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -109,7 +109,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
                 None => std::thread::yield_now(),
             }
         };
-        scheduler.complete(&batch, |_| ());
+        scheduler.complete(&mut batch, |_| ());
         if step == 199 {
             warm = counted_by_lane.decode.allocations.get();
         }
@@ -172,7 +172,8 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
         decode::run(DecodeLane::new(backend, STREAMS, 2048, Box::new([]), Arc::default()), link);
     });
     let metrics = Arc::new(Metrics::default());
-    let mut engine = Engine::new(model.vocab.clone(), capacity, front, metrics.clone());
+    let mut engine =
+        Engine::new(model.vocab.clone(), capacity, front, mask_lane().0, metrics.clone());
     let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
         .map(|_| {

@@ -56,7 +56,7 @@ impl Steady {
         for row in self.batch.rows.iter().filter(|row| row.sample) {
             let owner = row.owner;
             let sample = Sample {
-                mask_us: 0,
+                mask: None,
                 owner,
                 token: 7,
                 end: false,
@@ -67,7 +67,7 @@ impl Steady {
             self.answers.samples.push(sample).expect("one for each slot");
         }
         assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");
-        self.scheduler.complete(&self.answers, |_| ());
+        self.scheduler.complete(&mut self.answers, |_| ());
     }
 
     /// Runs one step: a row and a token for each sequence.
@@ -76,7 +76,7 @@ impl Steady {
         self.scheduler.schedule(&mut self.batch);
         assert_eq!(self.batch.rows.len(), self.sequences);
         let mut ended = false;
-        self.scheduler.complete(black_box(&self.answers), |event| {
+        self.scheduler.complete(black_box(&mut self.answers), |event| {
             let is_end =
                 |event| matches!(event, Event::Finished(..) | Event::Token { is_last: true, .. });
             ended |= is_end(black_box(event));

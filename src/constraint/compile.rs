@@ -3,11 +3,12 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use llguidance::ParserFactory;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{ParserFactory, TokenParser};
 
 use super::error::{ConstraintError, tidy};
 use super::kind::Constraint;
@@ -17,7 +18,7 @@ use crate::limits::{
     CONSTRAINT_BYTES_MAX, CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX,
     CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL,
     CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX,
-    CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX, REGEX_BYTES_MAX,
+    CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX, MASKS_TO_PROVE, REGEX_BYTES_MAX,
 };
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;
@@ -34,10 +35,46 @@ pub struct Compiler {
 pub struct Compiled {
     /// The matcher's initial state. It never moves; sequences walk clones of it. Each clone has its
     /// own lexer, so that none can use up another's states.
-    pub(super) start: llguidance::Matcher,
+    pub(super) start: TokenParser,
     pub(super) tokens: Arc<Tokens>,
     /// Whether it names control tokens, such as the markers of tool calls.
     pub(super) names_control: bool,
+    bytes: usize,
+    masks: Masks,
+}
+
+/// The masks of all texts with one constraint. The scheduler writes and reads it.
+#[derive(Default)]
+struct Masks {
+    /// Their number, up to [`MASKS_TO_PROVE`].
+    count: AtomicU32,
+    /// One of them was slow.
+    is_slow: AtomicBool,
+}
+
+impl Compiled {
+    /// About the bytes of a matcher at the start.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes note of a mask of one of its texts.
+    pub fn count_mask(&self, is_slow: bool) {
+        self.masks.count.fetch_add(1, Ordering::Relaxed);
+        if is_slow {
+            self.masks.is_slow.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one of its masks was slow.
+    pub fn is_slow(&self) -> bool {
+        self.masks.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether its masks are known to be fast.
+    pub fn is_fast(&self) -> bool {
+        !self.is_slow() && self.masks.count.load(Ordering::Relaxed) >= MASKS_TO_PROVE
+    }
 }
 
 impl PartialEq for Compiled {
@@ -121,10 +158,13 @@ impl Compiler {
     }
 
     fn remember(&mut self, constraint: Constraint, compiled: Arc<Compiled>) {
+        let bytes_of = |(constraint, compiled): &(Constraint, Arc<Compiled>)| {
+            constraint.source_bytes() + compiled.bytes()
+        };
         self.cached.push((constraint, compiled));
-        let mut bytes: usize = self.cached.iter().map(|(cached, _)| cached.source_bytes()).sum();
+        let mut bytes: usize = self.cached.iter().map(bytes_of).sum();
         while self.cached.len() > CONSTRAINTS_CACHED_MAX || bytes > CONSTRAINTS_CACHED_BYTES_MAX {
-            bytes -= self.cached.remove(0).0.source_bytes();
+            bytes -= bytes_of(&self.cached.remove(0));
         }
     }
 
@@ -132,14 +172,15 @@ impl Compiler {
         // This thread's CPU time: time that the core spent on other work does not count.
         let began = cpu_time();
         let grammar = self.grammar(constraint)?;
-        let parser =
+        let mut start =
             self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
-        let mut start = llguidance::Matcher::new(Ok(parser));
         // Keep the first mask, so that no sequence computes it again. This also finds grammars that
         // allow nothing.
-        start
-            .compute_mask()
-            .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
+        catch_unwind(AssertUnwindSafe(|| {
+            start.start_without_prompt();
+            start.compute_mask()
+        }))
+        .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
         let took = cpu_time().saturating_sub(began);
         if took > CONSTRAINT_COMPILE_TIME_MAX {
             let (took, bound) = (took.as_millis(), CONSTRAINT_COMPILE_TIME_MAX.as_millis());
@@ -148,9 +189,11 @@ impl Compiler {
             )));
         }
         Ok(Compiled {
+            bytes: bytes_of(&start),
             start,
             tokens: self.tokens.clone(),
             names_control: matches!(constraint, Constraint::Lark(_)),
+            masks: Masks::default(),
         })
     }
 
@@ -191,6 +234,11 @@ impl Tokens {
         }
         set
     }
+}
+
+/// The bytes of a parser's lexer. All else is small.
+pub(super) fn bytes_of(parser: &TokenParser) -> usize {
+    parser.parser.lexer_stats().num_bytes
 }
 
 fn factory(words: &[Vec<u8>], ends: &[u32]) -> Result<ParserFactory, String> {

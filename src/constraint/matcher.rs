@@ -1,10 +1,13 @@
 //! Follows one sequence through its constraint: which tokens may come next.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use llguidance::TokenParser;
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::SimpleVob;
 
-use super::compile::{Compiled, Tokens};
+use super::compile::{Compiled, Tokens, bytes_of};
 use super::error::tidy;
 use crate::types::TokenId;
 
@@ -16,17 +19,22 @@ use crate::types::TokenId;
 ///
 /// Computing a mask allocates, so a step with a constrained sequence uses the heap.
 pub struct Matcher {
-    parser: llguidance::Matcher,
+    /// `None` after a failure. Its memory is free then.
+    parser: Option<Box<TokenParser>>,
     tokens: Arc<Tokens>,
     names_control: bool,
     error: Option<String>,
 }
 
+/// The tokens that may come next: a mask for logits.
+#[derive(Debug)]
+pub struct Allowed(SimpleVob);
+
 impl Matcher {
-    /// A matcher at the start. Copies the compiled state, usually tens of kilobytes.
+    /// A matcher at the start. Copies the compiled state: see [`Compiled::bytes`].
     pub fn new(compiled: &Compiled) -> Self {
         Self {
-            parser: compiled.start.deep_clone(),
+            parser: Some(Box::new(compiled.start.deep_clone())),
             tokens: compiled.tokens.clone(),
             names_control: compiled.names_control,
             error: None,
@@ -39,9 +47,13 @@ impl Matcher {
     /// If the number of logits differs from the vocabulary's tokens.
     pub fn mask(&mut self, logits: &mut [f32]) {
         assert_eq!(logits.len(), self.tokens.count, "a logit for each token");
-        let allowed = if self.is_over() { None } else { self.allowed() };
-        let allowed = allowed.unwrap_or_else(|| self.tokens.end_set());
-        forbid_others(logits, &allowed);
+        self.allowed().apply(logits);
+    }
+
+    /// The tokens that may come next, at least one.
+    pub fn allowed(&mut self) -> Allowed {
+        let allowed = if self.is_over() { None } else { self.allowed_by_parser() };
+        Allowed(allowed.unwrap_or_else(|| self.tokens.end_set()))
     }
 
     /// Appends a token to the text. After the end, tokens are ignored.
@@ -49,19 +61,27 @@ impl Matcher {
     /// # Errors
     /// If the constraint does not allow the token, or llguidance fails.
     pub fn push(&mut self, token: TokenId) -> Result<(), String> {
-        if self.is_over() {
+        let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
             return Ok(());
-        }
-        let pushed = match u32::try_from(token) {
-            Ok(token) => self.parser.consume_token(token).map_err(|error| error.to_string()),
-            Err(_) => Err(format!("there is no token {token}")),
         };
-        pushed.map_err(|error| self.fail(&error))
+        let Ok(token) = u32::try_from(token) else {
+            return Err(self.fail(&format!("there is no token {token}")));
+        };
+        let pushed = catch_unwind(AssertUnwindSafe(|| {
+            let back = parser.consume_token(token)?;
+            parser.check_stop()?;
+            Ok(back)
+        }));
+        match pushed {
+            Ok(0) => Ok(()),
+            Ok(back) => Err(self.fail(&format!("the constraint takes {back} tokens back"))),
+            Err(error) => Err(self.fail(&error.to_string())),
+        }
     }
 
     /// Whether only an end token can follow.
     pub fn is_over(&self) -> bool {
-        self.error.is_some() || self.parser.is_stopped()
+        self.parser.as_ref().is_none_or(|parser| parser.stopped())
     }
 
     /// Why the matcher is over, if the text is not complete.
@@ -69,8 +89,13 @@ impl Matcher {
         self.error.as_deref()
     }
 
+    /// About the bytes that it holds: the states of its lexer. Everything else is small.
+    pub fn bytes(&self) -> usize {
+        self.parser.as_ref().map_or(0, |parser| bytes_of(parser))
+    }
+
     /// The tokens that may come next; none after a failure.
-    fn allowed(&mut self) -> Option<SimpleVob> {
+    fn allowed_by_parser(&mut self) -> Option<SimpleVob> {
         match self.compute() {
             Ok(allowed) if !allowed.is_zero() => return Some(allowed),
             Ok(_) => self.fail("the constraint allows no token here"),
@@ -80,8 +105,12 @@ impl Matcher {
     }
 
     fn compute(&mut self) -> Result<SimpleVob, String> {
-        let mut allowed = self.parser.compute_mask().map_err(|error| error.to_string())?;
-        let accepting = self.parser.is_accepting().map_err(|error| error.to_string())?;
+        let parser = self.parser.as_mut().expect("the matcher is not over");
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            let allowed = parser.compute_mask()?;
+            Ok((allowed, parser.is_accepting()))
+        }));
+        let (mut allowed, accepting) = computed.map_err(|error| error.to_string())?;
         // A range of token ids in a grammar may include control tokens.
         if !self.names_control {
             for token in &self.tokens.hidden {
@@ -96,8 +125,22 @@ impl Matcher {
 
     fn fail(&mut self, error: &str) -> String {
         let error = tidy(error);
+        self.parser = None;
         self.error = Some(error.clone());
         error
+    }
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Matcher")
+    }
+}
+
+impl Allowed {
+    /// Sets the logits of all other tokens to negative infinity.
+    pub fn apply(&self, logits: &mut [f32]) {
+        forbid_others(logits, &self.0);
     }
 }
 

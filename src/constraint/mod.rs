@@ -3,7 +3,7 @@
 //!
 //! A [`Compiler`] checks and compiles a [`Constraint`]. This may take milliseconds, so it runs on a
 //! worker lane. All sequences with one constraint share its [`Compiled`] form. Each sequence has a
-//! [`Matcher`], which follows its tokens on the decode lane.
+//! [`Walk`], which follows its tokens: on the decode lane, or on the mask lane if that takes long.
 //!
 //! ```text
 //! schema ---> schema/ (checked) --------------------------.
@@ -47,11 +47,13 @@ mod lark;
 mod matcher;
 mod regex;
 mod schema;
+mod walk;
 
 pub use compile::{Compiled, Compiler};
 pub use error::ConstraintError;
 pub use kind::Constraint;
-pub use matcher::Matcher;
+pub use matcher::{Allowed, Matcher};
+pub use walk::Walk;
 
 #[cfg(test)]
 mod tests;

@@ -3,14 +3,14 @@
 //!
 //! Without a chain of samplers, [`super::sampler`] chooses the token.
 //!
-//! **Invariant:** nothing here allocates, except for the mask of a constraint.
+//! **Invariant:** nothing here allocates.
 
 use super::largest::{argmax, max};
 use super::logprobs::logprobs_of;
 use super::mirostat::draw_mirostat;
 use super::penalties::apply_penalties;
 use super::sampler::{History, Sampler};
-use crate::constraint::Matcher;
+use crate::constraint::Allowed;
 use crate::ring::message::TokenLogprobs;
 use crate::sampling::AdvancedSampling;
 use crate::types::chain::{Chain, SamplerKind};
@@ -29,13 +29,13 @@ pub struct Asked<'a> {
 }
 
 impl Sampler {
-    /// [`Sampler::sample`] with the less common options. `matcher` is the state of the constraint.
+    /// [`Sampler::sample`] with the less common options. `allowed` are the constraint's tokens.
     /// `mu` is Mirostat's state of this sequence: see [`AdvancedSampling::first_mu`].
     pub fn sample_with(
         &mut self,
         logits: &mut [f32],
         asked: Asked<'_>,
-        matcher: Option<&mut Matcher>,
+        allowed: Option<&Allowed>,
         mu: &mut f32,
         history: History<'_>,
     ) -> (TokenId, Option<TokenLogprobs>) {
@@ -57,8 +57,8 @@ impl Sampler {
         for kind in &order[..penalties] {
             self.penalise(*kind, logits, sampling, chain, history);
         }
-        if let Some(matcher) = matcher {
-            matcher.mask(logits);
+        if let Some(allowed) = allowed {
+            allowed.apply(logits);
         }
         let token = match chain {
             // Only an end-of-generation token could follow, and it was forbidden.

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a step makes no Rust heap allocation and frees nothing. Options of a slot's
 //! previous holder go back to the front lane with the next start. (The exception is constrained
-//! text: llguidance allocates for a mask.)
+//! text: llguidance allocates for a mask. Masks that take long come from the mask lane.)
 //! **Invariant:** this lane never waits for the front lane while there is work. If a sequence ends
 //! here with an end-of-generation token, its rows in the next batch, which is planned already, are
 //! dropped.
@@ -17,6 +17,7 @@ mod dry;
 mod history;
 mod largest;
 mod logprobs;
+pub mod mask_lane;
 mod mirostat;
 mod penalties;
 mod pool;
@@ -26,14 +27,14 @@ mod weights;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::clock::Micros;
-use crate::constraint::Matcher;
+use crate::clock::{Clock, Micros};
+use crate::constraint::{Allowed, Walk};
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, Input, Row, Sample, Start};
+use crate::ring::message::{Batch, Failed, Input, MaskCost, MaskTask, Row, Sample, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{Generation, Owner, Position, Sampling, SlotId, TokenId};
 use advanced::Asked;
@@ -85,28 +86,52 @@ struct Slot {
     advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's state.
     mu: f32,
-    /// The state of the constraint.
+    /// The state of the constraint, if this lane has computed a mask.
     walk: Option<Walk>,
     history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
 }
 
-/// The state of a sequence's constraint.
-struct Walk {
-    matcher: Matcher,
-    /// The number of generated tokens that the matcher has seen.
-    seen: usize,
+/// The tokens that a constraint allows.
+enum Mask<'a> {
+    /// From the mask lane.
+    Sent(&'a MaskTask),
+    /// Computed in this step.
+    Own { allowed: Allowed, is_broken: bool, cost: MaskCost },
 }
 
-impl Walk {
-    /// Feeds new tokens to the matcher: one, or all after a restart.
-    fn catch_up(&mut self, history: History<'_>) {
+impl Mask<'_> {
+    fn compute(walk: &mut Walk, history: History<'_>, clock: Clock) -> Self {
+        let began = clock.now();
         let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
-        for token in &generated[self.seen..] {
-            if self.matcher.push(*token).is_err() {
-                break; // it remembers, and nothing but the end can follow
-            }
+        let allowed = walk.allowed_after(generated);
+        if let Some(error) = walk.error() {
+            tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
         }
-        self.seen = generated.len();
+        let us = saturating(clock.now().since(began));
+        let cost = MaskCost { us, bytes: saturating(walk.bytes() as u64) };
+        Self::Own { allowed, is_broken: walk.error().is_some(), cost }
+    }
+
+    fn allowed(&self) -> &Allowed {
+        match self {
+            Mask::Sent(task) => task.allowed.as_ref().expect("the mask lane has computed it"),
+            Mask::Own { allowed, .. } => allowed,
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        match self {
+            Mask::Sent(task) => task.broken,
+            Mask::Own { is_broken, .. } => *is_broken,
+        }
+    }
+
+    /// The cost for this step.
+    fn cost(&self) -> Option<MaskCost> {
+        match self {
+            Mask::Sent(_) => None,
+            Mask::Own { cost, .. } => Some(*cost),
+        }
     }
 }
 
@@ -175,6 +200,9 @@ impl<B: Backend> DecodeLane<B> {
         for slot in &batch.clears {
             self.backend.truncate(*slot, Position(0));
             self.set_next(*slot, Position(0));
+        }
+        for slot in &batch.forgets {
+            self.slots[slot.index()].walk = None;
         }
         for start in &mut batch.starts {
             if let Err(failed) = self.start(start) {
@@ -256,9 +284,7 @@ impl<B: Backend> DecodeLane<B> {
         place.sampling = start.sampling;
         std::mem::swap(&mut place.advanced, &mut start.advanced);
         place.mu = start.mu;
-        let constraint =
-            place.advanced.as_ref().and_then(|advanced| advanced.constraint.as_deref());
-        place.walk = constraint.map(|compiled| Walk { matcher: Matcher::new(compiled), seen: 0 });
+        place.walk = None;
         if keep < start.keep {
             return Err(Failed { owner: start.owner, next: keep });
         }
@@ -315,39 +341,39 @@ impl<B: Backend> DecodeLane<B> {
                 tokens: &slot.history[..row.position.index() + 1],
                 prompt_tokens: slot.prompt_tokens as usize,
             };
-            let began = slot.walk.as_ref().map(|_| self.metrics.clock.now());
+            let owner = Owner { slot: row.slot, generation: slot.generation };
+            let mask = slot.advanced.as_ref().and_then(|advanced| {
+                let compiled = advanced.constraint.as_deref()?;
+                if let Some(task) = batch.masks.iter().find(|task| task.owner == owner) {
+                    slot.walk = None; // from now on the mask lane follows the constraint
+                    return Some(Mask::Sent(task));
+                }
+                let walk = slot.walk.get_or_insert_with(|| Walk::new(compiled));
+                Some(Mask::compute(walk, history, self.metrics.clock))
+            });
             let logits = self.backend.logits(index);
             let (token, logprobs) = match &slot.advanced {
                 None => (self.sampler.sample(logits, &slot.sampling, history), None),
                 Some(advanced) => {
-                    let matcher = slot.walk.as_mut().map(|walk| {
-                        walk.catch_up(history);
-                        &mut walk.matcher
-                    });
                     let asked = Asked { sampling: &slot.sampling, advanced };
-                    self.sampler.sample_with(logits, asked, matcher, &mut slot.mu, history)
+                    let allowed = mask.as_ref().map(|mask| mask.allowed());
+                    self.sampler.sample_with(logits, asked, allowed, &mut slot.mu, history)
                 }
             };
             let logprobs = logprobs.map(|logprobs| {
                 batch.logprobs.push(logprobs).expect("one for each sample");
                 (batch.logprobs.len() - 1) as u16 // below SLOTS_MAX
             });
-            let mask_us =
-                began.map_or(0, |began| saturating(self.metrics.clock.now().since(began)));
             // A constrained text that may not go on ends, whatever was asked for.
-            let ends = !slot.sampling.ignore_eos || slot.walk.is_some();
+            let ends = !slot.sampling.ignore_eos || mask.is_some();
             let end = self.sampler.is_end(token) && ends;
             slot.carry = Some(token);
             if end {
                 slot.state = SlotState::Ended;
             }
-            let owner = Owner { slot: row.slot, generation: slot.generation };
-            let error = slot.walk.as_ref().and_then(|walk| walk.matcher.error()).filter(|_| end);
-            if let Some(error) = error {
-                tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
-            }
-            let broken = error.is_some();
-            let sample = Sample { owner, token, end, broken, logprobs, mu: slot.mu, mask_us };
+            let broken = end && mask.as_ref().is_some_and(|mask| mask.is_broken());
+            let mask = mask.and_then(|mask| mask.cost());
+            let sample = Sample { owner, token, end, broken, logprobs, mu: slot.mu, mask };
             batch.samples.push(sample).expect("one sample for each slot");
         }
     }

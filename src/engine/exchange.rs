@@ -108,7 +108,13 @@ impl Exchange {
                 self.outcome = Some(Ok(()));
             }
         }
-        self.bytes += kept;
+        self.replace_bytes(0, kept);
+    }
+
+    /// Replaces `before` of its bytes by `after`. The request fails if they do not fit into the
+    /// memory for requests.
+    pub fn replace_bytes(&mut self, before: usize, after: usize) {
+        self.bytes = self.bytes - before + after;
         let unread = if self.is_stream() { self.out.len() } else { 0 };
         if unread > self.unread_max {
             let message = format!("the client left more than {UNREAD_BYTES_MAX} bytes unread");

@@ -22,16 +22,19 @@ mod times;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::error::ApiError;
 use crate::api::llama::SlotStatus;
 use crate::clock::Micros;
-use crate::limits::{BATCHES, SEQUENCES_MAX, SLOTS_MAX};
+use crate::limits::{BATCHES, MASK_LANE_TIMEOUT, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
 use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
-use crate::ring::message::Batch;
-use crate::scheduler::{Capacity, Event, Phase, Refusal, Scheduler, SequenceId, SlotView};
+use crate::ring::message::{Batch, MaskTask};
+use crate::scheduler::{
+    Capacity, Event, NewSequence, Phase, Refusal, Scheduler, SequenceId, SlotView,
+};
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
 use crate::types::KeyId;
@@ -48,6 +51,10 @@ pub struct Engine {
     vocab: Arc<Vocab>,
     scheduler: Scheduler,
     link: FrontLink<Batch>,
+    /// To the mask lane.
+    masks: FrontLink<MaskTask>,
+    /// Time for which the mask lane has had tasks and sent nothing back.
+    masks_silent: Duration,
     spare: heapless::Vec<Box<Batch>, BATCHES>,
     pipeline: Pipeline,
     /// The scheduler had no work for a step, and nothing has changed since.
@@ -72,14 +79,17 @@ struct Gathering {
     expected: usize,
     /// The end of the wait.
     until: Micros,
+    /// It waits for masks of sequences that are here.
+    for_masks: bool,
 }
 
 impl Engine {
-    /// An idle engine. Allocates all batches.
+    /// An idle engine, with links to the decode lane and to the mask lane. Allocates all batches.
     pub fn new(
         vocab: Arc<Vocab>,
         capacity: Capacity,
         link: FrontLink<Batch>,
+        masks: FrontLink<MaskTask>,
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.front.kv_tokens_capacity.set(capacity.context_tokens.into());
@@ -87,6 +97,8 @@ impl Engine {
             vocab,
             scheduler: Scheduler::new(capacity),
             link,
+            masks,
+            masks_silent: Duration::ZERO,
             spare: (0..BATCHES).map(|_| Box::default()).collect(),
             pipeline: Pipeline::default(),
             nothing_to_plan: true,
@@ -115,6 +127,12 @@ impl Engine {
         hold.resize(job.bytes)?;
         let Job { id, sequences, choices, stops, markers, prompt_tokens, reply, .. } = job;
         let arrived = sequences.len();
+        let constraint = |first: &NewSequence| first.advanced.as_ref()?.constraint.clone();
+        let constraint = sequences.first().and_then(constraint);
+        let constraint_bytes = constraint.map_or(0, |constraint| constraint.bytes());
+        if self.gathering.for_masks {
+            self.gathering = Gathering::default();
+        }
         let is_first = self.scheduler.is_idle() && !self.is_busy() && now >= self.gathering.until;
         let exchange = Exchange::new(id, reply, arrived, prompt_tokens, hold, now);
         let exchange = Rc::new(RefCell::new(exchange));
@@ -131,12 +149,14 @@ impl Engine {
                 deadline: job.deadline,
                 counts_prompt: choice % choices == 0,
                 markers,
+                constraint_bytes,
             });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
         if is_first {
             let expected = self.scheduler.free_slots();
-            self.gathering = Gathering { expected, until: self.gathered_at(now) };
+            let until = self.gathered_at(now);
+            self.gathering = Gathering { expected, until, for_masks: false };
         }
         self.gathering.expected = self.gathering.expected.saturating_sub(arrived);
         self.next_deadline = self.next_deadline.into_iter().chain(job.deadline).min();
@@ -150,10 +170,11 @@ impl Engine {
     pub fn pump(&mut self, now: Micros) {
         while let Some(mut batch) = self.link.receive() {
             self.pipeline.received(now);
-            self.receive(&batch, now);
+            self.receive(&mut batch, now);
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
+        self.receive_masks(now);
         self.expire(now);
         while self.pipeline.may_plan(self.scheduler.free_slots(), now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
@@ -166,6 +187,9 @@ impl Engine {
             self.pipeline.sent(batch.step, self.scheduler.step_time(&batch), now);
             batch.sent = now;
             assert!(self.link.send(batch).is_ok(), "the link holds every batch");
+        }
+        while let Some(task) = self.scheduler.next_mask() {
+            assert!(self.masks.send(task).is_ok(), "the link holds every task");
         }
         self.publish();
     }
@@ -188,9 +212,9 @@ impl Engine {
         self.publish();
     }
 
-    /// True if a batch has come back.
+    /// True if a batch or a mask has come back.
     pub fn is_ready(&self) -> bool {
-        self.link.is_ready()
+        self.link.is_ready() || self.masks.is_ready()
     }
 
     /// True when no sequence is live and no step is in flight.
@@ -225,7 +249,20 @@ impl Engine {
     /// The number of the running step and the time at which it began. `None` if no step runs, or if
     /// it has come back already.
     pub fn running_step(&self) -> Option<(u64, Micros)> {
-        if self.is_ready() { None } else { self.pipeline.running() }
+        if self.link.is_ready() { None } else { self.pipeline.running() }
+    }
+
+    /// Looks whether the mask lane still sends masks. `passed` is the time since the last look.
+    /// Only looks count, because this whole process may have been stopped for a while.
+    ///
+    /// # Panics
+    /// If nothing has come back for [`MASK_LANE_TIMEOUT`]. The lane is stuck, and its texts would
+    /// wait for ever.
+    pub fn watch_masks(&mut self, passed: Duration) {
+        let is_silent = self.scheduler.masks_asked() > 0 && !self.masks.is_ready();
+        self.masks_silent = if is_silent { self.masks_silent + passed } else { Duration::ZERO };
+        let silent = self.masks_silent;
+        assert!(silent < MASK_LANE_TIMEOUT, "the mask lane has sent nothing for {silent:.0?}");
     }
 
     /// The state of each slot, for requests of `key`: of another key's slots only whether they are
@@ -260,17 +297,22 @@ impl Engine {
     }
 
     /// Takes a batch that came back.
-    fn receive(&mut self, batch: &Batch, now: Micros) {
+    fn receive(&mut self, batch: &mut Batch, now: Micros) {
         self.nothing_to_plan = false;
         let mut events = std::mem::take(&mut self.events);
         self.scheduler.complete(batch, |event| events.push(event));
-        self.gathering = Gathering { expected: 0, until: self.gathered_at(now) };
+        self.gathering = Gathering { expected: 0, until: self.gathered_at(now), for_masks: false };
         for event in events.drain(..) {
             match event {
-                Event::Token { id, token, logprobs, is_last } => {
+                Event::Token { id, token, logprobs, is_last, constraint_bytes } => {
                     let logprobs = logprobs.map(|index| &batch.logprobs[usize::from(index)]);
                     let generated = Generated { token, logprobs, is_last };
-                    self.update(id, now, |stream, context| stream.push_token(generated, context));
+                    self.update(id, now, |stream, context| {
+                        if let Some(bytes) = constraint_bytes {
+                            stream.hold_constraint(bytes as usize);
+                        }
+                        stream.push_token(generated, context)
+                    });
                 }
                 Event::Finished(id, finish) => self.update(id, now, |stream, context| {
                     stream.finish(finish, context);
@@ -282,6 +324,28 @@ impl Engine {
         self.wake_connections();
         if self.scheduler.is_idle() {
             self.pace.pause();
+        }
+    }
+
+    /// Takes the masks that came back.
+    fn receive_masks(&mut self, now: Micros) {
+        while let Some(task) = self.masks.receive() {
+            self.masks_silent = Duration::ZERO;
+            let Some((id, bytes)) = self.scheduler.masked(task) else { continue };
+            self.nothing_to_plan = false;
+            self.update(id, now, |stream, _| {
+                stream.hold_constraint(bytes as usize);
+                false
+            });
+        }
+        self.wake_connections();
+        // A step for the first of them alone would delay the others by a whole step.
+        let expected = self.scheduler.masks_asked();
+        if self.gathering.for_masks {
+            self.gathering.expected = expected;
+        } else if expected > 0 && !self.is_busy() && self.scheduler.waits_for_masks() {
+            let until = now + self.scheduler.shortest_step().unwrap_or_default();
+            self.gathering = Gathering { expected, until, for_masks: true };
         }
     }
 
@@ -318,6 +382,7 @@ impl Engine {
         let ended = change(stream, Context { vocab, metrics, text, now });
         let exchange = stream.exchange.clone();
         if ended {
+            stream.hold_constraint(0);
             self.scheduler.cancel(id); // after a stop string, which only this lane can see
             self.streams[id.index()] = None;
             self.pace.finished(now);
@@ -360,7 +425,7 @@ impl Engine {
 
     /// True while an idle engine waits for more requests.
     fn is_gathering(&self, now: Micros) -> bool {
-        let Gathering { expected, until } = self.gathering;
+        let Gathering { expected, until, .. } = self.gathering;
         expected > 0 && now < until && !self.is_busy()
     }
 

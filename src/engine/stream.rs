@@ -29,6 +29,8 @@ pub(super) struct Stream {
     pub counts_prompt: bool,
     /// The parser whose control tokens belong to the text.
     pub markers: Option<ParserOptions>,
+    /// About the bytes that the state of its constraint holds.
+    pub constraint_bytes: usize,
 }
 
 /// Everything that a stream needs besides itself.
@@ -89,6 +91,14 @@ impl Stream {
         };
         exchange.push_delta(self.choice, delta, now);
         finish.is_some()
+    }
+
+    /// The state of its constraint holds this many bytes now. They are part of the request's memory.
+    pub fn hold_constraint(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.constraint_bytes, bytes);
+        if before != bytes {
+            self.exchange.borrow_mut().replace_bytes(before, bytes);
+        }
     }
 
     /// The scheduler ended the sequence without a further token of text.

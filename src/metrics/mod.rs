@@ -46,22 +46,24 @@ pub struct Metrics {
     /// Written by the decode lane.
     pub decode: DecodeMetrics,
     /// Written by the first prepare lane.
-    pub prepare: PrepareMetrics,
+    pub prepare: WorkerMetrics,
     /// Written by the second prepare lane.
-    pub prepare_long: PrepareMetrics,
+    pub prepare_long: WorkerMetrics,
+    /// Written by the mask lane.
+    pub masks: WorkerMetrics,
     model: OnceLock<(String, &'static str)>,
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
-/// A prepare lane's metrics.
+/// The metrics of a lane that works for the front lane.
 #[derive(Debug)]
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
-pub struct PrepareMetrics {
-    /// Preparing one request, in microseconds.
+pub struct WorkerMetrics {
+    /// One task, in microseconds.
     pub time_us: Histogram<{ bounds::PREPARE_US.len() }>,
 }
 
-impl Default for PrepareMetrics {
+impl Default for WorkerMetrics {
     fn default() -> Self {
         Self { time_us: Histogram::new(&bounds::PREPARE_US) }
     }
@@ -74,8 +76,9 @@ impl Metrics {
             clock,
             front: FrontMetrics::new(paths),
             decode: DecodeMetrics::default(),
-            prepare: PrepareMetrics::default(),
-            prepare_long: PrepareMetrics::default(),
+            prepare: WorkerMetrics::default(),
+            prepare_long: WorkerMetrics::default(),
+            masks: WorkerMetrics::default(),
             model: OnceLock::new(),
             log_lines_lost: OnceLock::new(),
         }
@@ -129,7 +132,7 @@ mod tests {
     fn lanes_write_to_cache_lines_of_their_own() {
         assert_eq!(align_of::<FrontMetrics>(), 128);
         assert_eq!(align_of::<DecodeMetrics>(), 128);
-        assert_eq!(align_of::<PrepareMetrics>(), 128);
+        assert_eq!(align_of::<WorkerMetrics>(), 128);
         assert_eq!(size_of::<DecodeMetrics>() % 128, 0);
     }
 

@@ -54,6 +54,12 @@ impl Collector for Exposition {
             &[],
             (&metrics.prepare_long.time_us, MICROS),
         )?;
+        page.histogram(
+            "corelane_mask_seconds",
+            "One mask of a constrained text that takes long.",
+            &[],
+            (&metrics.masks.time_us, MICROS),
+        )?;
         let lanes =
             [("front", &metrics.front.allocations), ("decode", &metrics.decode.allocations)];
         page.counters(

@@ -117,6 +117,8 @@ pub(super) fn of_prompts(
         cache: request.cache_prompt.then_some(CacheScope { salt, ..envelope.cache }),
     });
     let sequences: Vec<NewSequence> = sequences.collect();
+    let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());
+    bytes += sequences.len() * constraint.map_or(0, |constraint| constraint.bytes());
     let parser = request.reply.parser;
     let options = ReplyOptions { choices: sequences.len(), echo, ..request.reply };
     let Action::Generate { id_prefix, reply, .. } = envelope.route.action else {

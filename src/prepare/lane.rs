@@ -20,7 +20,7 @@ use crate::api::error::ApiError;
 use crate::api::route::Request;
 use crate::clock::{Clock, Micros};
 use crate::constraint::Compiler;
-use crate::fair::Turns;
+use crate::fair::Line;
 use crate::limits::{WORK_MAX, WORK_TIMEOUT};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
@@ -67,6 +67,12 @@ pub struct Work {
     pub result: Option<Result<Prepared, ApiError>>,
 }
 
+impl Work {
+    fn size(&self) -> usize {
+        self.task.as_ref().map_or(0, Task::size)
+    }
+}
+
 /// What a lane made of a task.
 pub enum Outcome {
     /// The answer.
@@ -108,16 +114,24 @@ pub struct WorkerLink {
     pulse: Arc<Pulse>,
     /// The ticket of the task that was given up, and the time at which it was.
     given_up: Option<(u64, Micros)>,
+    /// The time for which the lane has had tasks and done none.
+    rested: Duration,
 }
 
 impl WorkerLink {
     /// Looks whether the lane's task has run for longer than [`WORK_TIMEOUT`]. Returns its ticket,
-    /// once, if it must be given up.
+    /// once, if it must be given up. `passed` is the time since the last look.
     ///
     /// # Panics
-    /// If the lane still runs that task after as long again. It is stuck, and everybody would wait.
-    pub fn watch(&mut self, now: Micros) -> Option<u64> {
+    /// If the lane still runs that task after as long again, or has tasks and begins none. It is
+    /// stuck, and everybody would wait.
+    pub fn watch(&mut self, now: Micros, passed: Duration) -> Option<u64> {
         let running = self.pulse.running();
+        // Only looks count, because this whole process may have been stopped for a while.
+        let rests = running.is_none() && self.link.in_flight() > 0;
+        self.rested = if rests { self.rested + passed } else { Duration::ZERO };
+        let rested = self.rested;
+        assert!(rested < 2 * WORK_TIMEOUT, "requests wait, and none was prepared for {rested:.0?}");
         let (ticket, began) = running.filter(|(_, began)| now >= *began + WORK_TIMEOUT)?;
         let elapsed = Duration::from_micros(now.since(began));
         // The time counts from the first look that found the task too long, because this whole
@@ -143,7 +157,7 @@ impl WorkerLink {
 pub struct Worker {
     link: LaneLink<Work>,
     pulse: Arc<Pulse>,
-    turns: Turns,
+    line: Line<Box<Work>, WORK_MAX>,
     clock: Clock,
 }
 
@@ -152,54 +166,29 @@ pub struct Worker {
 pub fn link(front_bell: Arc<SocketBell>, weights: &[f64], clock: Clock) -> (WorkerLink, Worker) {
     let (front, link) = ring::link(WORK_MAX, front_bell, Duration::ZERO);
     let pulse = Arc::new(Pulse::default());
-    let worker = Worker { link, pulse: pulse.clone(), turns: Turns::new(weights), clock };
-    (WorkerLink { link: front, pulse, given_up: None }, worker)
+    let worker = Worker { link, pulse: pulse.clone(), line: Line::new(weights), clock };
+    (WorkerLink { link: front, pulse, given_up: None, rested: Duration::ZERO }, worker)
 }
 
 impl Worker {
     /// Does tasks until the front lane closes the link. `do_task` does a task or a piece of it.
     pub fn run(mut self, mut do_task: impl FnMut(Task, &Wanted<'_>) -> Outcome) {
-        let mut waiting = heapless::Vec::<Box<Work>, WORK_MAX>::new();
-        // Alternate between the smallest task of a key and its oldest. A small task then waits for
-        // at most one large one, and a large one still gets its turn.
-        let mut oldest_next = false;
         loop {
-            self.collect(&mut waiting);
+            let first = if self.line.is_empty() { self.link.receive() } else { None };
+            for work in first.into_iter().chain(std::iter::from_fn(|| self.link.try_receive())) {
+                self.line.push(work.key, work.size(), work);
+            }
             if self.link.is_closed() {
                 return; // the clients of waiting tasks are already disconnected
             }
-            let Some(next) = self.next(&waiting, oldest_next) else { continue };
-            oldest_next = !oldest_next;
-            let mut work = waiting.remove(next);
+            let Some(mut work) = self.line.pop() else { continue };
             if let Some(rest) = self.run_piece(&mut work, &mut do_task) {
                 work.task = Some(rest);
-                assert!(waiting.push(work).is_ok(), "it was taken from there");
+                self.line.put_back(work.key, work.size(), work);
             } else {
                 self.link.send(work);
             }
         }
-    }
-
-    /// Takes what came, and waits if there is nothing at all.
-    fn collect(&mut self, waiting: &mut heapless::Vec<Box<Work>, WORK_MAX>) {
-        let first = if waiting.is_empty() { self.link.receive() } else { None };
-        let more = std::iter::from_fn(|| self.link.try_receive());
-        for work in first.into_iter().chain(more) {
-            let waits = |key: KeyId| waiting.iter().any(|work| work.key == key);
-            if !waits(work.key) {
-                self.turns.arrive(work.key, waits);
-            }
-            assert!(waiting.push(work).is_ok(), "the link holds no more than this");
-        }
-    }
-
-    /// The index of the next task: of the key with the least service, the oldest or the smallest.
-    fn next(&self, waiting: &[Box<Work>], oldest: bool) -> Option<usize> {
-        let served = |index: usize| self.turns.served(waiting[index].key);
-        let least = (0..waiting.len()).min_by(|a, b| served(*a).total_cmp(&served(*b)))?;
-        let own = (0..waiting.len()).filter(|index| waiting[*index].key == waiting[least].key);
-        let size = |index: &usize| waiting[*index].task.as_ref().map_or(0, Task::size);
-        if oldest { own.min() } else { own.min_by_key(size) }
     }
 
     /// Does a piece of a task, and charges its key with the time. Returns the rest, if there is
@@ -224,8 +213,7 @@ impl Worker {
             (!wanted.is_abandoned()).then(|| Outcome::Done(Err(ApiError::deadline())))
         };
         self.pulse.end();
-        self.turns.serve(work.key, self.clock.now().since(began) as f64);
-        self.turns.leave(work.key);
+        self.line.serve(work.key, self.clock.now().since(began) as f64);
         match outcome {
             Some(Outcome::More(rest)) => return Some(rest),
             Some(Outcome::Done(result)) => work.result = Some(result),
@@ -415,15 +403,16 @@ mod tests {
     #[test]
     fn a_task_that_runs_too_long_is_given_up_once() {
         let mut front = stuck();
+        let mut watch = |now| front.watch(now, Duration::ZERO);
         let limit = Micros(0) + WORK_TIMEOUT;
-        assert_eq!(front.watch(Micros(limit.0 - 1)), None);
-        assert_eq!(front.watch(limit), Some(7));
-        assert_eq!(front.watch(limit), None);
+        assert_eq!(watch(Micros(limit.0 - 1)), None);
+        assert_eq!(watch(limit), Some(7));
+        assert_eq!(watch(limit), None);
         // The lane went on to another one.
         front.pulse.begin(8, limit);
-        assert_eq!(front.watch(limit + WORK_TIMEOUT), Some(8));
+        assert_eq!(front.watch(limit + WORK_TIMEOUT, Duration::ZERO), Some(8));
         front.pulse.end();
-        assert_eq!(front.watch(limit + 9 * WORK_TIMEOUT), None);
+        assert_eq!(front.watch(limit + 9 * WORK_TIMEOUT, Duration::ZERO), None);
     }
 
     #[test]
@@ -431,7 +420,30 @@ mod tests {
     fn a_lane_that_does_not_stop_ends_the_process() {
         let mut front = stuck();
         let limit = Micros(0) + WORK_TIMEOUT;
-        assert_eq!(front.watch(limit), Some(7));
-        front.watch(limit + WORK_TIMEOUT);
+        assert_eq!(front.watch(limit, Duration::ZERO), Some(7));
+        front.watch(limit + WORK_TIMEOUT, Duration::ZERO);
+    }
+
+    #[test]
+    #[should_panic(expected = "none was prepared")]
+    fn a_lane_that_begins_nothing_ends_the_process() {
+        let (bell, _socket) = SocketBell::new().unwrap();
+        let (mut front, _worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
+        let second = Duration::from_secs(1);
+        for _ in 0..1000 {
+            assert_eq!(front.watch(Micros(0), second), None, "it has nothing to do");
+        }
+        let work = Work {
+            ticket: 1,
+            key: KeyId(0),
+            deadline: None,
+            task: None,
+            abandoned: Arc::default(),
+            result: None,
+        };
+        assert!(front.link.send(Box::new(work)).is_ok());
+        for _ in 0..1000 {
+            front.watch(Micros(0), second);
+        }
     }
 }

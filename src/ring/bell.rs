@@ -9,10 +9,9 @@
 //! lost.
 
 use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::sync::{AtomicBool, OnceLock, Ordering, Thread, current, fence, park};
+use super::sync::{AtomicBool, OnceLock, Ordering, Thread, UnixStream, current, fence, park};
 
 /// The announcement that a lane sleeps. Both kinds of bell have one.
 #[derive(Debug, Default)]

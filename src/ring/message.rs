@@ -1,12 +1,14 @@
-//! The messages between the front lane and the decode lane: a preallocated [`Batch`] goes down with
-//! rows and comes back with samples.
+//! The messages between lanes. A preallocated [`Batch`] goes to the decode lane with rows and comes
+//! back with samples. A [`MaskTask`] goes to the mask lane with tokens and comes back with the
+//! tokens that may follow.
 
 use std::sync::Arc;
 
 use crate::clock::Micros;
+use crate::constraint::{Allowed, Compiled, Walk};
 use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
-use crate::types::{Owner, Position, Sampling, SlotId, TokenId};
+use crate::types::{KeyId, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
 
 /// One step: the scheduler's plan, and the decode lane's answers.
 ///
@@ -21,6 +23,10 @@ pub struct Batch {
     pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
     /// Sequences that start, after the clears, in this order.
     pub starts: heapless::Vec<Start, { 2 * SLOTS_MAX }>,
+    /// Slots whose constrained text has ended. The decode lane frees the state of the constraint.
+    pub forgets: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
+    /// Masks from the mask lane, for rows of this step that sample. They come back with the batch.
+    pub masks: heapless::Vec<Box<MaskTask>, SLOTS_MAX>,
     /// The tokens to run. Rows of a sequence are in order of position.
     pub rows: heapless::Vec<Row, STEP_ROWS_MAX>,
     /// The number of rows that are generated tokens.
@@ -53,6 +59,8 @@ impl Batch {
     pub fn clear(&mut self) {
         self.clears.clear();
         self.starts.clear();
+        self.forgets.clear();
+        assert!(self.masks.is_empty(), "the scheduler takes them back");
         self.rows.clear();
         self.decode_rows = 0;
         self.prefill_rows = 0;
@@ -69,7 +77,10 @@ impl Batch {
 
     /// True when the decode lane has nothing to do for it.
     pub fn is_empty(&self) -> bool {
-        self.clears.is_empty() && self.starts.is_empty() && self.rows.is_empty()
+        self.clears.is_empty()
+            && self.starts.is_empty()
+            && self.forgets.is_empty()
+            && self.rows.is_empty()
     }
 }
 
@@ -143,9 +154,42 @@ pub struct Sample {
     /// Mirostat's `mu` after this token. The scheduler keeps it, in case the sequence moves to
     /// another slot.
     pub mu: f32,
-    /// Microseconds that the choice took if a constraint masks the logits; most of it is the mask.
-    /// Otherwise 0.
-    pub mask_us: u32,
+    /// The mask, if the decode lane computed one.
+    pub mask: Option<MaskCost>,
+}
+
+/// The cost of a mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaskCost {
+    /// Microseconds that it took.
+    pub us: u32,
+    /// About the bytes that the state of the constraint holds after it.
+    pub bytes: u32,
+}
+
+/// A constrained sequence whose masks the mask lane computes. It holds the state of the constraint,
+/// and travels: to the mask lane with new tokens, back with a mask, to the decode lane in a batch,
+/// back with it, and to the mask lane again.
+#[derive(Debug, Default)]
+pub struct MaskTask {
+    /// The sequence. `None` once it has ended: the mask lane then frees the state.
+    pub sequence: Option<SequenceId>,
+    /// Its API key.
+    pub key: KeyId,
+    /// In a batch: its slot and generation.
+    pub owner: Owner,
+    /// The constraint.
+    pub constraint: Option<Arc<Compiled>>,
+    /// All tokens generated so far.
+    pub generated: Vec<TokenId>,
+    /// The state of the constraint. The mask lane makes it.
+    pub walk: Option<Walk>,
+    /// Answer: the tokens that may follow.
+    pub allowed: Option<Allowed>,
+    /// Answer: the cost of the mask. Before: that of the mask before.
+    pub cost: MaskCost,
+    /// Answer: the constraint cannot be followed any further, and only an end token may follow.
+    pub broken: bool,
 }
 
 /// Natural logarithms of probabilities: the softmax of the model's raw logits over the whole

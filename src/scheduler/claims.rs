@@ -8,10 +8,9 @@
 //! another preempts once, and not each time.
 
 use super::Scheduler;
-use super::sequence::SequenceId;
 use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, SLOT_KEPT_STEPS};
 use crate::ring::message::Batch;
-use crate::types::KeyId;
+use crate::types::{KeyId, SequenceId};
 
 /// What a key has, and what it may claim.
 #[derive(Clone, Copy, Default)]

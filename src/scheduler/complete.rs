@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::cost::Rows;
-use super::sequence::{SequenceId, State};
+use super::sequence::State;
 use super::{Event, Finish, Scheduler};
 use crate::limits::STEP_RETRIES_MAX;
 use crate::ring::message::{Batch, Failed, Row, Sample, Start};
+use crate::types::SequenceId;
 
 impl Scheduler {
     /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
-    pub fn complete(&mut self, batch: &Batch, mut event: impl FnMut(Event)) {
+    pub fn complete(&mut self, batch: &mut Batch, mut event: impl FnMut(Event)) {
         self.learn(batch);
         if !batch.step_failed {
             for row in &batch.rows {
@@ -23,8 +24,8 @@ impl Scheduler {
             let sequence = self.sequences.get_mut(id);
             assert!(sequence.in_flight > 0, "a sample came back that nobody planned");
             sequence.in_flight -= 1;
-            if sample.mask_us > 0 {
-                self.learn_mask(id, sample.mask_us);
+            if let Some(cost) = sample.mask {
+                self.learn_mask(id, cost);
             }
             if sample.end {
                 self.release(id);
@@ -40,9 +41,11 @@ impl Scheduler {
                 self.release(id);
             }
             // `event` must not cancel a sequence. The caller does so after this call.
-            let Sample { token, logprobs, .. } = *sample;
-            event(Event::Token { id, token, logprobs, is_last });
+            let Sample { token, logprobs, mask, .. } = *sample;
+            let constraint_bytes = mask.map(|cost| cost.bytes);
+            event(Event::Token { id, token, logprobs, is_last, constraint_bytes });
         }
+        self.take_masks_back(batch);
         for failed in &batch.failed {
             if let Some(id) = self.slots.holder(failed.owner) {
                 self.fail(id, failed, batch.aborted, &mut event);
@@ -85,7 +88,7 @@ impl Scheduler {
             return;
         }
         self.rows_max = (2 * self.rows_max).min(self.capacity.step_rows);
-        let masks: u32 = batch.samples.iter().map(|sample| sample.mask_us).sum();
+        let masks: u32 = batch.samples.iter().filter_map(|sample| sample.mask).map(|m| m.us).sum();
         let took = u64::from(batch.decode_us) + u64::from(batch.sample_us.saturating_sub(masks));
         let is_copy = |start: &&Start| start.source != start.owner.slot && start.keep.index() > 0;
         let copies = batch.starts.iter().filter(is_copy).count();
@@ -120,6 +123,7 @@ impl Scheduler {
         self.tally.retries += 1;
         let owner = self.slots.renew(failed.owner);
         sequence.state = State::Running(owner);
+        self.restart_masks(id);
         self.restarts.push(id).expect("one restart for each slot");
     }
 }

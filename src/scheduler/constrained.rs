@@ -1,101 +1,238 @@
-//! Masks of constrained texts: how many a step computes, and who pays for them.
+//! Masks of constrained texts: which lane computes them, and who pays for them.
 //!
-//! The decode lane computes a mask when it samples a token of a constrained text, and every
-//! sequence of the step waits for it. Slow masks take longer than [`MASK_UNNOTICED`], and may take
-//! longer than many steps.
-//! - The slow masks of a step are expected to take no longer than its decode rows, or there is only
-//!   one. The text that has waited longest goes first.
-//! - Beside other work, steps with slow masks are followed by steps without, until these have taken
-//!   as long as the masks. So the other work has half of the time.
+//! A mask depends on the token before, so it is known only after a step. The decode lane computes
+//! it when it samples, and every sequence of the step waits for that. As long as masks are fast, no
+//! way is faster.
+//! - All masks of a step may take [`STEP_MASKS_MIN`], or half as long as its decode rows if that is
+//!   more. A text whose mask does not fit moves to the mask lane for good. So does a text with one
+//!   mask that took longer, or with a state of more than [`STEP_WALK_BYTES_MAX`].
+//! - The mask lane computes a text's next mask while steps run without that text. It gets a row
+//!   again when its mask is there.
+//! - A text begins on the mask lane if its constraint had a slow mask in another text. If any mask
+//!   of its key was slow a moment ago, its constraint must be known to be fast.
 //! - A key is charged for the time of its masks as for tokens.
 
-use super::complete::rows_of;
-use super::sequence::SequenceId;
-use super::{Scheduler, State};
-use crate::limits::{MASK_UNNOTICED, SLOTS_MAX};
-use crate::ring::message::Batch;
+use std::time::Duration;
+
+use super::cost::Rows;
+use super::masks::MaskSource;
+use super::{Scheduler, SequenceId, State};
+use crate::limits::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
+use crate::ring::message::{Batch, MaskCost, MaskTask};
+use crate::types::{KeyId, SlotId};
 
 impl Scheduler {
-    /// The expected time of a sequence's next mask, in microseconds. 0 if nothing constrains it.
-    fn mask_us(&self, id: SequenceId) -> u32 {
-        let asked = &self.sequences.get(id).asked;
-        let is_constrained =
-            asked.advanced.as_ref().is_some_and(|advanced| advanced.constraint.is_some());
-        let first = if is_constrained { self.masks.first[asked.key.index()] } else { 0 };
-        self.sequences.get(id).mask_us.unwrap_or(first)
-    }
-
-    /// Whether the next mask of a sequence is expected to be a slow one.
-    pub(super) fn is_slow(&self, id: SequenceId) -> bool {
-        u128::from(self.mask_us(id)) > MASK_UNNOTICED.as_micros()
-    }
-
-    /// Plans decode rows with slow masks. If `only` is set, the step has nothing else to do.
-    pub(super) fn plan_slow_masks(&mut self, batch: &mut Batch, only: bool) {
-        let mut slow = heapless::Vec::<(u64, SequenceId), SLOTS_MAX>::new();
-        for id in self.held.iter().filter(|id| self.decodes(**id) && self.is_slow(**id)) {
-            let sequence = self.sequences.get(*id);
-            // A new text has waited only since it started, or new ones could overtake for ever.
-            let since = sequence.masked.max(sequence.started);
-            slow.push((since, *id)).expect("one for each slot");
-        }
-        let has_prompts = || {
-            self.held.iter().map(|id| self.sequences.get(*id)).any(|sequence| {
-                matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 1
-            })
-        };
-        let is_beside = !only && (!batch.rows.is_empty() || has_prompts());
-        self.masks.planned = 0;
-        if !is_beside {
-            self.masks.owed = 0;
-        }
-        if self.masks.owed > 0 {
-            return;
-        }
-        slow.sort_unstable();
-        let (mut decode, _) = rows_of(batch);
-        let mut room = self.cells.left().min(self.rows_max - batch.rows.len());
-        for (_, id) in slow {
-            let mask = u64::from(self.mask_us(id));
-            decode.add(self.sequences.get(id).planned);
-            let rows = self.cost.decode(decode).map_or(0, |time| time.as_micros() as u64);
-            let is_too_long = self.masks.planned > 0 && self.masks.planned + mask > rows;
-            if room == 0 || is_too_long {
-                break;
+    /// The next task for the mask lane, if there is one.
+    pub fn next_mask(&mut self) -> Option<Box<MaskTask>> {
+        let task = match self.masks.ended.pop() {
+            Some(ended) => ended,
+            None => {
+                let wants = |id: &&SequenceId| {
+                    let sequence = self.sequences.get(**id);
+                    matches!(sequence.masks, MaskSource::Unasked(_))
+                        && matches!(sequence.state, State::Running(_))
+                        && sequence.in_flight == 0 // its last token is known
+                        && sequence.asked.max_tokens > 0
+                };
+                let id = *self.held.iter().find(wants)?;
+                self.ask(id)?
             }
-            room -= 1;
-            self.masks.planned += mask;
-            self.sequences.get_mut(id).masked = self.step;
-            self.plan_row(batch, id);
-        }
-        self.masks.owed = self.masks.planned;
+        };
+        self.masks.asked += 1;
+        Some(task)
     }
 
-    /// A planned step gives its time back to other work.
-    pub(super) fn pay_for_masks(&mut self, batch: &Batch) {
-        if self.masks.owed > 0 {
-            let step = self.step_time(batch).map_or(0, |time| time.as_micros() as u64);
-            self.masks.owed = self.masks.owed.saturating_sub(step);
+    /// The task for the next mask of a sequence. `None` if there are no tasks left.
+    fn ask(&mut self, id: SequenceId) -> Option<Box<MaskTask>> {
+        let sequence = self.sequences.get_mut(id);
+        let MaskSource::Unasked(own) = &mut sequence.masks else { unreachable!("it is unasked") };
+        let mut task = own.take().or_else(|| self.masks.spare())?;
+        sequence.masks = MaskSource::Asked;
+        task.sequence = Some(id);
+        task.key = sequence.asked.key;
+        if task.constraint.is_none() {
+            task.constraint = sequence.constraint().cloned();
+        }
+        let new = sequence.prompt_tokens + task.generated.len();
+        task.generated.extend_from_slice(&sequence.tokens[new..]);
+        Some(task)
+    }
+
+    /// Takes a task that came back from the mask lane. Returns its sequence and the bytes that the
+    /// state of its constraint holds.
+    pub fn masked(&mut self, task: Box<MaskTask>) -> Option<(SequenceId, u32)> {
+        self.masks.asked -= 1;
+        let (Some(id), Some(constraint)) = (task.sequence, &task.constraint) else {
+            self.masks.freed(task);
+            return None;
+        };
+        let is_slow = self.is_slow(task.cost.us);
+        constraint.count_mask(is_slow);
+        self.charge_mask(task.key, task.cost.us);
+        let distrust = &mut self.masks.distrust[task.key.index()];
+        *distrust = if is_slow { MASKS_OF_DISTRUST } else { distrust.saturating_sub(1) };
+        // The sequence may have ended, or lost its slot, and even asked anew.
+        let is_wanted = self.sequences.contains(id) && {
+            let sequence = self.sequences.get(id);
+            matches!(sequence.masks, MaskSource::Asked)
+                && task.generated.len() == sequence.generated()
+        };
+        if !is_wanted {
+            self.masks.end(task);
+            return None;
+        }
+        let bytes = task.cost.bytes;
+        self.sequences.get_mut(id).masks = MaskSource::Ready(task);
+        Some((id, bytes))
+    }
+
+    /// Tasks at the mask lane.
+    pub fn masks_asked(&self) -> usize {
+        self.masks.asked
+    }
+
+    /// True if nothing could run but texts that wait for their masks.
+    pub fn waits_for_masks(&self) -> bool {
+        let is_on_mask_lane = |id: &SequenceId| {
+            !matches!(self.sequences.get(*id).masks, MaskSource::DecodeLane { .. })
+        };
+        self.waiting.is_empty() && self.held.iter().all(is_on_mask_lane)
+    }
+
+    /// The time that all masks of a step with these decode rows may take. No bound is known before
+    /// the time of a step is.
+    pub(super) fn masks_bound(&self, decode: Rows) -> Duration {
+        self.cost.decode(decode).map_or(Duration::MAX, |time| (time / 2).max(STEP_MASKS_MIN))
+    }
+
+    /// Whether a mask that took `us` microseconds is too slow for any step.
+    fn is_slow(&self, us: u32) -> bool {
+        let bound = self.shortest_step().map(|step| (step / 2).max(STEP_MASKS_MIN));
+        bound.is_some_and(|bound| Duration::from_micros(us.into()) > bound)
+    }
+
+    /// Chooses where the masks of a sequence come from that gets a slot.
+    pub(super) fn choose_mask_source(&mut self, id: SequenceId) {
+        let sequence = self.sequences.get_mut(id);
+        let Some(constraint) = sequence.constraint() else { return };
+        if sequence.asked.max_tokens == 0 {
+            return; // it has no masks
+        }
+        let is_distrusted = self.masks.distrust[sequence.asked.key.index()] > 0;
+        // To follow a text from its start again takes as long as all of its masks.
+        let restarts = sequence.generated() > 0;
+        if constraint.is_slow() || restarts || is_distrusted && !constraint.is_fast() {
+            sequence.masks = MaskSource::Unasked(None);
         }
     }
 
-    /// Takes note of a sequence's mask, which took `took` microseconds. The next one is expected to
-    /// take as long, but at least half of what was expected.
-    pub(super) fn learn_mask(&mut self, id: SequenceId, took: u32) {
-        let expected = self.mask_us(id);
-        if u128::from(took) > MASK_UNNOTICED.as_micros() {
-            self.masks.owed += u64::from(took.saturating_sub(expected));
+    /// A sequence restarts after a failed step. A mask in a later step is lost, because that step
+    /// will drop its row.
+    pub(super) fn restart_masks(&mut self, id: SequenceId) {
+        match &mut self.sequences.get_mut(id).masks {
+            MaskSource::DecodeLane { .. } => self.choose_mask_source(id),
+            masks @ MaskSource::Sent => *masks = MaskSource::Unasked(None),
+            MaskSource::Unasked(_) | MaskSource::Asked | MaskSource::Ready(_) => {}
         }
-        let token = self.shortest_step().map_or(0, |step| step.as_micros() as usize);
+    }
+
+    /// Whether the mask lane computes the masks of a sequence.
+    pub(super) fn is_on_mask_lane(&self, id: SequenceId) -> bool {
+        !matches!(self.sequences.get(id).masks, MaskSource::DecodeLane { .. })
+    }
+
+    /// Whether a decode row of a sequence can be planned: nothing constrains it, or its mask fits
+    /// into the step, or its mask is there. The batch takes the mask.
+    pub(super) fn take_mask(&mut self, batch: &mut Batch, id: SequenceId, bound: Duration) -> bool {
+        let sequence = self.sequences.get_mut(id);
+        match std::mem::replace(&mut sequence.masks, MaskSource::Sent) {
+            MaskSource::DecodeLane { us } => {
+                let planned = self.masks.planned + u64::from(us);
+                let fits = us == 0 || Duration::from_micros(planned) <= bound;
+                sequence.masks = MaskSource::DecodeLane { us };
+                if fits {
+                    self.masks.planned = planned;
+                } else {
+                    self.leave_decode_lane(id);
+                }
+                fits
+            }
+            MaskSource::Ready(mut task) => {
+                task.owner = sequence.owner();
+                self.masks.sent += 1;
+                assert!(batch.masks.push(task).is_ok(), "one for each slot");
+                true
+            }
+            other => {
+                sequence.masks = other;
+                false
+            }
+        }
+    }
+
+    /// From now on a sequence gets its masks from the mask lane.
+    fn leave_decode_lane(&mut self, id: SequenceId) {
+        let sequence = self.sequences.get_mut(id);
+        sequence.masks = MaskSource::Unasked(None);
+        self.masks.forget(sequence.owner().slot);
+    }
+
+    /// Takes note of a mask that the decode lane computed. The next one is expected to take as long,
+    /// but at least half of what was expected.
+    pub(super) fn learn_mask(&mut self, id: SequenceId, cost: MaskCost) {
+        let is_slow = self.is_slow(cost.us);
         let sequence = self.sequences.get_mut(id);
         let key = sequence.asked.key;
-        if sequence.mask_us.is_none() {
-            let first = &mut self.masks.first[key.index()];
-            *first = took.max(*first / 2);
+        if let Some(constraint) = sequence.constraint() {
+            constraint.count_mask(is_slow);
         }
-        sequence.mask_us = Some(took.max(sequence.mask_us.unwrap_or(0) / 2));
-        if let Some(tokens) = (took as usize).checked_div(token) {
+        if is_slow {
+            self.masks.distrust[key.index()] = MASKS_OF_DISTRUST;
+        }
+        if let MaskSource::DecodeLane { us } = &mut sequence.masks {
+            *us = cost.us.max(*us / 2);
+            if is_slow || cost.bytes as usize > STEP_WALK_BYTES_MAX {
+                self.leave_decode_lane(id);
+            }
+        }
+        self.charge_mask(key, cost.us);
+    }
+
+    /// Charges a key for a mask of `us` microseconds as for the tokens of as many short steps.
+    fn charge_mask(&mut self, key: KeyId, us: u32) {
+        let step = self.shortest_step().map_or(0, |step| step.as_micros() as usize);
+        if let Some(tokens) = (us as usize).checked_div(step) {
             self.shares.serve(key, tokens);
+        }
+    }
+
+    /// Takes back the masks of a batch, once its samples are taken. If a step failed, its sequences
+    /// still need theirs.
+    pub(super) fn take_masks_back(&mut self, batch: &mut Batch) {
+        while let Some(task) = batch.masks.pop() {
+            self.masks.sent -= 1;
+            match self.slots.holder(task.owner) {
+                Some(id) if matches!(self.sequences.get(id).masks, MaskSource::Sent) => {
+                    let sequence = self.sequences.get_mut(id);
+                    let is_used = task.generated.len() < sequence.generated();
+                    sequence.masks = if is_used {
+                        MaskSource::Unasked(Some(task))
+                    } else {
+                        MaskSource::Ready(task)
+                    };
+                }
+                _ => self.masks.end(task),
+            }
+        }
+    }
+
+    /// A sequence has lost its slot. Frees the state of its constraint.
+    pub(super) fn drop_masks(&mut self, slot: SlotId, masks: MaskSource) {
+        match masks {
+            MaskSource::DecodeLane { .. } => self.masks.forget(slot),
+            MaskSource::Unasked(Some(task)) | MaskSource::Ready(task) => self.masks.end(task),
+            // Its task comes back and finds no sequence.
+            MaskSource::Unasked(None) | MaskSource::Asked | MaskSource::Sent => {}
         }
     }
 }

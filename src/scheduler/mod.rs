@@ -6,7 +6,7 @@
 //!
 //! The whole policy:
 //! - **Decode** Every running sequence whose prompt is computed gets one row in every step.
-//!   Constrained texts whose masks take long take turns (`constrained`).
+//!   Constrained texts whose masks take long wait for these outside of the steps (`constrained`).
 //! - **Prefill** Prompt rows fill the step up to the bound on the time between two tokens
 //!   ([`cost`], `prefill`), at least one row. The shortest prompt goes first; in one of four steps the oldest
 //!   does.
@@ -47,13 +47,14 @@ mod view;
 
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Input, Row};
+pub use crate::types::SequenceId;
 use crate::types::{KeyId, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
-use cost::StepCost;
+use cost::{Rows, StepCost};
 use masks::Masks;
 use prefix::Prefix;
-pub use sequence::{NewSequence, SequenceId};
+pub use sequence::NewSequence;
 use sequence::{Sequence, Sequences, State};
 use shares::Shares;
 use slots::Slots;
@@ -72,6 +73,8 @@ pub enum Event {
         logprobs: Option<u16>,
         /// The sequence has its `max_tokens`.
         is_last: bool,
+        /// About the bytes that the state of its constraint holds, if the decode lane follows it.
+        constraint_bytes: Option<u32>,
     },
     /// The sequence ended without a token that belongs to its text. The id is free again.
     Finished(SequenceId, Finish),
@@ -198,18 +201,15 @@ impl Scheduler {
                 batch.clears.push(slot).expect("one clear for each slot");
             }
         }
+        batch.forgets.clone_from(&self.masks.forgets);
+        self.masks.forgets.clear();
         self.make_room_to_decode(batch);
         let claimant = self.settle_claims(batch);
         self.restart(batch);
         self.end_following(batch);
         self.start_waiting(batch, claimant);
         self.plan_decode(batch);
-        self.plan_slow_masks(batch, false);
         self.plan_prefill(batch);
-        if batch.rows.is_empty() {
-            self.plan_slow_masks(batch, true);
-        }
-        self.pay_for_masks(batch);
         if batch.rows.is_empty() {
             self.free_a_standstill(batch);
         }
@@ -309,6 +309,7 @@ impl Scheduler {
         self.held.push(id).expect("one held slot for each slot");
         self.sequences.get_mut(id).started = self.step;
         self.cells.take(slot, reused, self.sequences.get(id).tokens_max());
+        self.choose_mask_source(id);
         self.slots.take(slot, id)
     }
 
@@ -318,13 +319,17 @@ impl Scheduler {
     }
 
     fn plan_decode(&mut self, batch: &mut Batch) {
-        let decoding = self.held.iter().filter(|id| self.decodes(**id)).count();
-        self.evict(batch, decoding);
+        let mut decode = Rows::default();
+        let decoding = self.held.iter().filter(|id| self.decodes(**id));
+        decoding.for_each(|id| decode.add(self.sequences.get(*id).planned));
+        self.evict(batch, decode.count);
+        self.masks.planned = 0;
+        let masks_bound = self.masks_bound(decode);
         // There is room for all, except for sequences that started in this step.
         let mut room = self.cells.left().min(self.rows_max);
         for index in 0..self.held.len() {
             let id = self.held[index];
-            if room > 0 && self.decodes(id) && !self.is_slow(id) {
+            if room > 0 && self.decodes(id) && self.take_mask(batch, id, masks_bound) {
                 room -= 1;
                 self.plan_row(batch, id);
             }
@@ -377,6 +382,10 @@ impl Scheduler {
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);
+                if sequence.asked.advanced.as_ref().is_some_and(|asked| asked.constraint.is_some())
+                {
+                    self.drop_masks(owner.slot, sequence.masks);
+                }
                 self.left[sequence.asked.key.index()] = self.step;
             }
         }

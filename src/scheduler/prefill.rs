@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::cost::Rows;
-use super::sequence::{SequenceId, State};
+use super::sequence::State;
 use crate::limits::{ITL_UNNOTICED, PREFILL_ROWS_STEP, SLOTS_MAX};
 use crate::ring::message::Batch;
+use crate::types::SequenceId;
 
 /// In one of four steps the oldest prompt goes first. So it takes at most four times as long as it
 /// would alone.
@@ -38,8 +39,8 @@ impl Scheduler {
             if room < least {
                 break;
             }
-            // The last row of a prompt is the first with a mask.
-            let last = usize::from(self.is_slow(id));
+            // The last row of a prompt is the first with a mask. It may wait for that.
+            let last = usize::from(self.is_on_mask_lane(id));
             let take = (self.sequences.get(id).rows_left() - last).min(room);
             self.evict(batch, take);
             let take = take.min(self.cells.left());

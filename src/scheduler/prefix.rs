@@ -1,7 +1,6 @@
 //! The prefix of a sequence that the KV cache holds, or will hold soon.
 
-use super::sequence::SequenceId;
-use crate::types::SlotId;
+use crate::types::{SequenceId, SlotId};
 
 /// The longest prefixes of a sequence in the KV cache, each with its number of tokens.
 #[derive(Clone, Copy, Debug, Default)]

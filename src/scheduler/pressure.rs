@@ -1,9 +1,11 @@
 //! Pressure: the cells that sequences will need, and preemption when cells run out.
 
 use super::Scheduler;
+use super::masks::MaskSource;
 use super::prefix::Prefix;
-use super::sequence::{Sequence, SequenceId, State};
+use super::sequence::{Sequence, State};
 use crate::ring::message::Batch;
+use crate::types::SequenceId;
 
 impl Scheduler {
     /// KV cells in use: those of running sequences, and those of kept prefixes.
@@ -93,6 +95,12 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.planned = 0;
         sequence.in_flight = 0;
+        if sequence.constraint().is_some() {
+            let begins = MaskSource::DecodeLane { us: 0 };
+            let masks = std::mem::replace(&mut sequence.masks, begins);
+            self.drop_masks(owner.slot, masks);
+        }
+        let sequence = self.sequences.get(id);
         self.shares.wait(sequence.asked.key, sequence.tokens.len());
         self.cells.truncate(owner.slot, 0);
         self.cells.release(owner.slot);

@@ -3,10 +3,10 @@
 use super::Scheduler;
 use super::cost::Rows;
 use super::prefix::Prefix;
-use super::sequence::{SequenceId, State};
+use super::sequence::State;
 use crate::limits::{FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
 use crate::ring::message::Batch;
-use crate::types::{Owner, SlotId, TokenId};
+use crate::types::{Owner, SequenceId, SlotId, TokenId};
 
 /// Cells that are copied in the time of one computed prompt token, at least. For the shape of
 /// Qwen3-0.6B on two cores of a 2.5 GHz Xeon, a cell takes 23 us and a token 6 ms (by hand; no

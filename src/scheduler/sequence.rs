@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::masks::MaskSource;
+use crate::constraint::Compiled;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
-use crate::types::{CacheScope, KeyId, Owner, Position, Sampling, SlotId, TokenId};
+use crate::types::{CacheScope, KeyId, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
 
 /// A sequence starts only if one in four of the cells for its generation is free. If more are
 /// needed later, it may be preempted.
@@ -38,21 +40,6 @@ impl NewSequence {
     }
 }
 
-/// The id of a live sequence. The id of an ended one never matches again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SequenceId {
-    index: u32,
-    serial: u32,
-}
-
-impl SequenceId {
-    /// The sequence's index in tables of `limits::SEQUENCES_MAX` entries. No other live sequence
-    /// has it.
-    pub fn index(self) -> usize {
-        self.index as usize
-    }
-}
-
 /// A live sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
@@ -78,10 +65,8 @@ pub(super) struct Sequence {
     pub started: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
-    /// The expected time of its next mask, in microseconds, once there was one (`constrained`).
-    pub mask_us: Option<u32>,
-    /// The step with its last slow mask.
-    pub masked: u64,
+    /// Where its masks come from.
+    pub masks: MaskSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +84,11 @@ impl Sequence {
     /// The most KV cells that the sequence may need.
     pub fn tokens_max(&self) -> usize {
         self.prompt_tokens + self.asked.max_tokens as usize
+    }
+
+    /// The constraint that its text must keep to.
+    pub fn constraint(&self) -> Option<&Arc<Compiled>> {
+        self.asked.advanced.as_ref()?.constraint.as_ref()
     }
 
     /// Tokens generated and returned.
@@ -191,8 +181,7 @@ impl Sequences {
             failures: 0,
             started: 0,
             made_way: 0,
-            mask_us: None,
-            masked: 0,
+            masks: MaskSource::DecodeLane { us: 0 },
         });
         self.admitted += 1;
         SequenceId { index, serial: entry.serial }

@@ -1,8 +1,7 @@
 //! The slots of the KV cache: their holders, and the prefixes that free slots keep.
 
-use super::sequence::SequenceId;
 use crate::limits::SLOTS_MAX;
-use crate::types::{CacheScope, Generation, KeyId, Owner, SlotId, TokenId};
+use crate::types::{CacheScope, Generation, KeyId, Owner, SequenceId, SlotId, TokenId};
 
 /// All slots.
 pub(super) struct Slots {

@@ -1,7 +1,6 @@
 //! The scheduler's counters, and the state of its slots.
 
-use super::sequence::SequenceId;
-use crate::types::KeyId;
+use crate::types::{KeyId, SequenceId};
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

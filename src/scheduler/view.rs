@@ -1,9 +1,10 @@
 //! Read access to the scheduler, for people, metrics and tests.
 
 use super::Scheduler;
-use super::sequence::{SequenceId, State};
+use super::masks::{MaskSource, Masks};
+use super::sequence::State;
 use super::tally::{Phase, SlotView, Tally};
-use crate::types::Owner;
+use crate::types::{Owner, SequenceId};
 
 impl Scheduler {
     /// The state of each slot.
@@ -56,6 +57,12 @@ impl Scheduler {
         assert_eq!(self.shares.sequences.held(), self.waiting.len());
         assert_eq!(self.shares.tokens.held(), tokens);
         self.cells.check();
+        let masks = self.held.iter().map(|id| &self.sequences.get(*id).masks);
+        let own =
+            masks.filter(|m| matches!(m, MaskSource::Unasked(Some(_)) | MaskSource::Ready(_)));
+        let Masks { ended, spare, asked, sent, made, .. } = &self.masks;
+        let known = ended.len() + spare.len() + asked + sent + own.count();
+        assert_eq!(known, *made, "a task of the mask lane is lost");
         for (slot, holder) in self.slots.holders() {
             let planned = holder.map(|id| self.sequences.get(id).planned);
             assert_eq!(self.cells.of(slot), planned.unwrap_or(self.cells.of(slot)), "{slot:?}");

@@ -174,7 +174,8 @@ async fn sweep(front: Rc<Front>) {
         front.counters().request_bytes.set(front.budget.held() as u64);
         watch_step(&front, &given_up);
         if let Some(service) = &mut *front.service.borrow_mut() {
-            service.watch_work(front.clock.now());
+            service.watch_work(front.clock.now(), SWEEP_INTERVAL);
+            service.engine.watch_masks(SWEEP_INTERVAL);
         }
         if front.is_draining() {
             front.kick();

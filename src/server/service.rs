@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::api::error::ApiError;
 use crate::clock::Micros;
@@ -16,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::prepare::lane::{Task, Work, WorkerLink};
 use crate::prepare::{Prepared, ServedModel};
 use crate::ring::FrontLink;
-use crate::ring::message::Batch;
+use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::Capacity;
 use crate::types::KeyId;
 
@@ -28,6 +29,8 @@ pub struct ServiceParts {
     pub capacity: Capacity,
     /// The link to the decode lane.
     pub decode: FrontLink<Batch>,
+    /// The link to the mask lane.
+    pub masks: FrontLink<MaskTask>,
     /// The links to the worker lanes.
     pub workers: Workers,
 }
@@ -86,8 +89,8 @@ impl WorkState {
 
 impl Service {
     pub fn new(parts: ServiceParts, metrics: Arc<Metrics>, weights: &[f64]) -> Self {
-        let ServiceParts { model, capacity, decode, workers } = parts;
-        let engine = Engine::new(model.vocab.clone(), capacity, decode, metrics);
+        let ServiceParts { model, capacity, decode, masks, workers } = parts;
+        let engine = Engine::new(model.vocab.clone(), capacity, decode, masks, metrics);
         let places = Quota::new(WORK_MAX, weights);
         Self { engine, model, workers, places, waiting: Vec::new(), last_ticket: 0 }
     }
@@ -157,13 +160,13 @@ impl Service {
     }
 
     /// Gives up tasks that have run for too long: their clients get an error, and the lane stops when
-    /// it next looks.
+    /// it next looks. `passed` is the time since the last call.
     ///
     /// # Panics
     /// If a lane does not stop; see [`WorkerLink::watch`].
-    pub fn watch_work(&mut self, now: Micros) {
+    pub fn watch_work(&mut self, now: Micros, passed: Duration) {
         let Self { workers, waiting, .. } = self;
-        for ticket in workers.all().filter_map(|worker| worker.watch(now)) {
+        for ticket in workers.all().filter_map(|worker| worker.watch(now, passed)) {
             let Some(index) = waiting.iter().position(|one| one.ticket == ticket) else { continue };
             let waiting = waiting.swap_remove(index);
             waiting.abandoned.store(true, Ordering::Relaxed);

@@ -152,7 +152,7 @@ fn a_wrong_position_ends_the_process_with_both_numbers() {
     let mut batch = Batch::default();
     scheduler.schedule(&mut batch);
     lane.step(&mut batch);
-    scheduler.complete(&batch, |_| ());
+    scheduler.complete(&mut batch, |_| ());
     batch.clear();
     scheduler.schedule(&mut batch);
     batch.rows[0].position = batch.rows[0].position.next();

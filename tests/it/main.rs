@@ -18,6 +18,7 @@ mod http;
 mod isolation;
 mod kernels;
 mod layering;
+mod masks;
 mod metrics;
 mod openapi;
 mod ops;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::support::{eventually, hold, job, served_model};
+use crate::support::{eventually, hold, job, mask_lane, served_model};
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::engine::Engine;
@@ -66,7 +66,7 @@ impl Steps {
     fn run(&mut self) -> u64 {
         let before = self.metrics.decode.bubble_us.sum();
         self.lane.step(&mut self.batch);
-        self.scheduler.complete(&self.batch, |_| ());
+        self.scheduler.complete(&mut self.batch, |_| ());
         (self.metrics.decode.bubble_us.sum() - before) / 1000
     }
 }
@@ -145,7 +145,8 @@ fn engine(served: &ServedModel, step: Duration) -> (Engine, Arc<Metrics>, JoinHa
         }
     });
     let capacity = Capacity { reuse: true, ..capacity() };
-    (Engine::new(served.vocab.clone(), capacity, front, metrics.clone()), metrics, lane)
+    let (masks, _) = mask_lane();
+    (Engine::new(served.vocab.clone(), capacity, front, masks, metrics.clone()), metrics, lane)
 }
 
 /// Submits a request for one token.

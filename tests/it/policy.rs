@@ -158,88 +158,6 @@ fn no_step_is_emptier_than_it_must_be() {
 
 /// A kept prefix is evicted when no slot is empty, and not before, also if its slot is a neighbour of
 /// running ones.
-/// A stream of the first key beside `count` texts of the second, whose masks take `mask_us`.
-fn stream_beside_masks(count: usize, mask_us: u32) -> (World, SequenceId, Vec<SequenceId>) {
-    let mut world = World::new(Capacity { weights: vec![1.0, 1.0], ..capacity(8, 1000) });
-    world.masks.insert(KeyId(1), mask_us);
-    let new = world.request(10, 900);
-    let stream = world.send(new).unwrap();
-    let send = |_| {
-        let new = NewSequence { key: KeyId(1), ..world.request(10, 900) };
-        world.send(new).unwrap()
-    };
-    let masked = (0..count).map(send).collect();
-    for _ in 0..20 {
-        world.step(); // the first masks are a surprise
-    }
-    (world, stream, masked)
-}
-
-#[test]
-fn slow_masks_take_turns_and_leave_half_of_the_time() {
-    let (mut world, stream, masked) = stream_beside_masks(4, 200_000);
-    let (began, tokens) = (world.now, world.served[&stream].tokens);
-    world.served.get_mut(&stream).unwrap().longest_gap = Duration::ZERO;
-    for _ in 0..300 {
-        world.step();
-    }
-    let gap = world.served[&stream].longest_gap;
-    assert!(gap < Duration::from_millis(300), "one mask of 200 ms in a step: {gap:?}");
-    let mean = (world.now - began) / (world.served[&stream].tokens - tokens);
-    assert!(mean < Duration::from_millis(70), "twice a step of 30 ms: {mean:?}");
-    let counts: Vec<u32> = masked.iter().map(|id| world.served[id].tokens).collect();
-    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-    assert!(*least > 5 && most - least <= 1, "they take turns: {counts:?}");
-    assert!(world.scheduler.served_tokens(KeyId(1)) > 4.0 * f64::from(*most * 4), "they pay");
-}
-
-#[test]
-fn slow_masks_alone_wait_for_nobody() {
-    let (mut world, stream, masked) = stream_beside_masks(2, 200_000);
-    world.scheduler.cancel(stream);
-    let before: u32 = masked.iter().map(|id| world.served[id].tokens).sum();
-    for _ in 0..20 {
-        world.step();
-        assert_eq!(world.last.decode_rows, 1);
-    }
-    let after: u32 = masked.iter().map(|id| world.served[id].tokens).sum();
-    assert_eq!(after - before, 20);
-}
-
-#[test]
-fn masks_shorter_than_the_step_are_in_every_step() {
-    for mask_us in [900, 4000] {
-        for is_alone in [false, true] {
-            let (mut world, stream, _) = stream_beside_masks(4, mask_us);
-            if is_alone {
-                world.scheduler.cancel(stream);
-                world.step();
-            }
-            for _ in 0..50 {
-                world.step();
-                assert_eq!(world.last.decode_rows, if is_alone { 4 } else { 5 }, "{mask_us}");
-            }
-        }
-    }
-}
-
-/// Short texts that come without end do not overtake one that waits for its turn.
-#[test]
-fn new_slow_masks_do_not_overtake_old_ones() {
-    let (mut world, _, masked) = stream_beside_masks(1, 200_000);
-    let before = world.served[&masked[0]].tokens;
-    for _ in 0..800 {
-        while world.scheduler.free_slots() > 0 && world.scheduler.waiting_count() == 0 {
-            let new = NewSequence { key: KeyId(1), ..world.request(10, 3) };
-            world.send(new).unwrap();
-            world.step();
-        }
-        world.step();
-    }
-    let tokens = world.served[&masked[0]].tokens - before;
-    assert!(tokens > 10, "one mask in seven: {tokens}");
-}
-
 #[test]
 fn an_empty_slot_goes_before_a_kept_one() {
     let mut world = World::new(Capacity { own_cells: true, ..capacity(8, 1024) });
@@ -400,7 +318,7 @@ fn the_youngest_of_the_lowest_priority_gives_way() {
             break;
         }
         world.lane.step(&mut batch);
-        world.scheduler.complete(&batch, |event| match event {
+        world.scheduler.complete(&mut batch, |event| match event {
             Event::Token { id, token, is_last, .. } => {
                 said.entry(id).or_default().push(token);
                 if is_last {
@@ -432,7 +350,7 @@ fn a_second_turn_begins_where_the_first_ended() {
             break;
         }
         world.lane.step(&mut batch);
-        world.scheduler.complete(&batch, |event| {
+        world.scheduler.complete(&mut batch, |event| {
             if let Event::Token { id, token, .. } = event {
                 assert_eq!(id, first);
                 said.push(token);

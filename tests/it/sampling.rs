@@ -73,7 +73,7 @@ fn mirostat_goes_on_where_it_stood_when_a_step_fails() {
         lane.step(&mut batch);
         assert_eq!(batch.step_failed, step == 3);
         states.extend(batch.samples.iter().map(|sample| sample.mu));
-        scheduler.complete(&batch, |_| ());
+        scheduler.complete(&mut batch, |_| ());
     }
     // The fake model never surprises, so each token moves it from 6 by 0.5 * (3 - 0).
     let expected: Vec<f32> = (1..=TOKENS).map(|n| 6.0 + 1.5 * n as f32).collect();

@@ -281,7 +281,7 @@ impl Simulation {
     fn take_step(&mut self) {
         let Some(mut batch) = self.up.pop_front() else { return };
         let mut events = Vec::new();
-        self.scheduler.complete(&batch, |event| events.push(event));
+        self.scheduler.complete(&mut batch, |event| events.push(event));
         for event in &events {
             if let Event::Token { token, logprobs: Some(index), .. } = event {
                 // The fake model gives the next token a probability of almost 1.
@@ -297,7 +297,7 @@ impl Simulation {
         self.spare.push(batch);
         for event in events {
             match event {
-                Event::Token { id, token, logprobs, is_last } => {
+                Event::Token { id, token, logprobs, is_last, .. } => {
                     let expected = self.live.get_mut(&id).expect("a token for a live sequence");
                     assert_eq!(logprobs.is_some(), expected.logprobs, "as it asked");
                     assert_eq!(token, expected.tokens[expected.received], "the text is its own");
@@ -460,7 +460,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         batch.clear();
         assert!(scheduler.schedule(&mut batch));
         lane.step(&mut batch);
-        scheduler.complete(&batch, |_| ());
+        scheduler.complete(&mut batch, |_| ());
     }
     let mut short = None;
     scheduler.admit(vec![sequence("hi", 3)], |_, id| short = Some(id)).unwrap();
@@ -470,7 +470,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         assert!(scheduler.schedule(&mut batch));
         assert_eq!(batch.starts.len(), usize::from(step == 0), "it joins the very next step");
         lane.step(&mut batch);
-        scheduler.complete(&batch, |event| match event {
+        scheduler.complete(&mut batch, |event| match event {
             Event::Token { id, token, is_last, .. } if Some(id) == short => {
                 tokens.push(token);
                 assert_eq!(is_last, step == 2);

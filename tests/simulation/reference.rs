@@ -59,7 +59,11 @@ impl Reference {
     pub fn new(ask: &Ask, options: &FakeOptions, reply: Box<dyn Reply>, received: Micros) -> Self {
         let mut choices = Vec::new();
         for (prompt, max_tokens) in ask.prompts.iter().zip(&ask.max_tokens) {
-            let tokens = continuation_with(options, prompt, *max_tokens);
+            let tokens = if ask.constrained {
+                constrained(options, prompt, *max_tokens)
+            } else {
+                continuation_with(options, prompt, *max_tokens)
+            };
             choices.extend((0..ask.n).map(|_| Choice {
                 prompt_tokens: prompt.len(),
                 max_tokens: *max_tokens,
@@ -238,6 +242,22 @@ impl Reference {
             },
         }
     }
+}
+
+/// The continuation under [`PATTERN`](crate::request::PATTERN).
+fn constrained(options: &FakeOptions, prompt: &[TokenId], max: usize) -> Vec<TokenId> {
+    let mut tokens: Vec<TokenId> = Vec::new();
+    while tokens.len() < max && tokens.last() != Some(&END) {
+        let text: Vec<TokenId> = prompt.iter().chain(&tokens).copied().collect();
+        let wanted = continuation_with(options, &text, 1)[0];
+        tokens.push(match tokens.len() % 4 {
+            3 => b'X'.into(),
+            // All others are alike to the model, and the first one wins.
+            1 | 2 if wanted == END => b' '.into(),
+            _ => wanted,
+        });
+    }
+    tokens
 }
 
 /// The part of a text that a client may see: whole characters, before the first stop string, and

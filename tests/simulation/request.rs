@@ -11,6 +11,9 @@ use crate::support::Random;
 pub const TEMPLATE: &str =
     "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}";
 
+/// A regular expression for some texts. Each fourth character is an X, and the text ends after one.
+pub const PATTERN: &str = "([ -~]{3}X)*";
+
 /// The paths that generate text.
 const PATHS: [&str; 6] = [
     "/v1/completions",
@@ -36,6 +39,8 @@ pub struct Ask {
     /// Scored alternatives for each token, where the request asks for log-probabilities.
     pub logprobs: Option<usize>,
     pub timeout: Option<Duration>,
+    /// The text keeps to [`PATTERN`].
+    pub constrained: bool,
     /// Every prompt has room for its tokens. A request without room is a 400.
     pub fits: bool,
 }
@@ -43,12 +48,14 @@ pub struct Ask {
 /// Makes requests. Later ones repeat the beginnings of earlier ones.
 pub struct Requests {
     sequence_tokens: usize,
+    /// Some texts are constrained.
+    constrains: bool,
     known: Vec<String>,
 }
 
 impl Requests {
-    pub fn new(sequence_tokens: usize) -> Self {
-        Self { sequence_tokens, known: Vec::new() }
+    pub fn new(sequence_tokens: usize, constrains: bool) -> Self {
+        Self { sequence_tokens, constrains, known: Vec::new() }
     }
 
     /// A request. `stop_of` finds a stop string in the text that follows a prompt.
@@ -88,8 +95,13 @@ impl Requests {
         if let Some(timeout) = timeout {
             fields.insert("timeout_ms".into(), (timeout.as_millis() as u64).into());
         }
+        let takes_patterns = !is_cllm && !is_messages && logprobs.is_none();
+        let constrained = self.constrains && takes_patterns && random.one_in(2);
+        if constrained {
+            fields.insert("regex".into(), PATTERN.into());
+        }
         let body = serde_json::to_vec(&Value::Object(fields)).unwrap();
-        Ask { path, body, prompts, n, max_tokens, stops, logprobs, timeout, fits }
+        Ask { path, body, prompts, n, max_tokens, stops, logprobs, timeout, constrained, fits }
     }
 
     /// Puts the prompts into the body, in one of the forms that the path takes. Returns their

@@ -20,7 +20,8 @@ use std::time::Duration;
 use corelane::api::route;
 use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
-use corelane::decode::DecodeLane;
+use corelane::constraint::Compiler;
+use corelane::decode::{DecodeLane, mask_lane};
 use corelane::engine::Engine;
 use corelane::engine::budget::Budget;
 use corelane::engine::exchange::SharedExchange;
@@ -33,14 +34,14 @@ use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
 use corelane::model::vocab::Vocab;
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
 use corelane::ring::bell::SocketBell;
-use corelane::ring::message::{Batch, Sample, Start, TokenLogprobs};
+use corelane::ring::message::{Batch, MaskTask, Sample, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
 use corelane::types::{CacheScope, KeyId, Owner, SlotId, TokenId};
 
 use crate::reference::Reference;
 use crate::request::{Ask, Requests, TEMPLATE};
-use crate::support::{Random, served_model};
+use crate::support::{Random, mask_lane as new_mask_lane, served_model};
 
 use checks::Answers;
 pub use faults::Fault;
@@ -68,6 +69,8 @@ enum Occurrence {
     Leave(usize),
     /// The decode lane has run its step.
     StepEnds,
+    /// The mask lane has computed its mask.
+    MaskEnds,
     /// The engine's task runs.
     Pump,
 }
@@ -126,6 +129,10 @@ pub struct World {
     /// Steps that wait for the one that runs.
     down: VecDeque<Box<Batch>>,
     running: Option<Running>,
+    compiler: Option<Compiler>,
+    mask_link: LaneLink<MaskTask>,
+    /// Tasks of the mask lane. It computes the first.
+    masks: VecDeque<Box<MaskTask>>,
     answers: Vec<Answers>,
     /// Steps may fail or hang.
     failures: bool,
@@ -187,19 +194,25 @@ impl World {
         let context = capacity.context_tokens as usize;
         let fake = FakeModel::new(slots, context, capacity.step_rows, options);
         let ends = Box::new([END]);
+        let (masks, mask_link) = new_mask_lane();
+        // Phrases have characters that the pattern has not.
+        let constrains = options.phrases.is_none() && random.one_in(4);
         Self {
             fault,
             now: Micros(1_000),
             events: BinaryHeap::new(),
-            requests: Requests::new(sequence_tokens as usize),
+            requests: Requests::new(sequence_tokens as usize, constrains),
             clients: Vec::new(),
             owners: HashMap::new(),
-            engine: Engine::new(vocab, capacity.clone(), front, metrics.clone()),
+            engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default()),
             link,
             down: VecDeque::new(),
             running: None,
+            compiler: constrains.then(|| Compiler::new(&vocab).unwrap()),
+            mask_link,
+            masks: VecDeque::new(),
             answers: Vec::new(),
             failures: random.one_in(3),
             to_come: random.within(5, 40),
@@ -263,6 +276,7 @@ impl World {
                 Occurrence::Poll(client) => self.poll(client),
                 Occurrence::Leave(client) => self.leave(client),
                 Occurrence::StepEnds => self.end_step(),
+                Occurrence::MaskEnds => self.end_mask(),
                 Occurrence::Pump => self.pump(),
             }
         }
@@ -304,10 +318,11 @@ impl World {
             received: self.now,
             created: 1_795_000_000,
         };
-        let prepare = || -> Result<Box<Job>, u16> {
+        let (model, compiler) = (&self.model, &mut self.compiler);
+        let mut prepare = || -> Result<Box<Job>, u16> {
             let now = time::OffsetDateTime::UNIX_EPOCH;
             let request = prepare::read(envelope.route, ask.body.clone()).map_err(|e| e.status)?;
-            match prepare::finish(request, &envelope, &self.model, None, &|| true, now) {
+            match prepare::finish(request, &envelope, model, compiler.as_mut(), &|| true, now) {
                 Ok(Prepared::Job(job)) => Ok(job),
                 Ok(_) => panic!("a request for text"),
                 Err(error) => Err(error.status),
@@ -478,6 +493,9 @@ impl World {
         assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
         batch.decode_us = took.as_micros() as u32;
         batch.sample_us = 0; // of another clock
+        for mask in batch.samples.iter_mut().filter_map(|sample| sample.mask.as_mut()) {
+            mask.us = if self.random.one_in(30) { 20_000 } else { 100 };
+        }
         self.check_cells();
         self.count("steps", 1);
         self.count("failed steps", u64::from(batch.step_failed));
@@ -494,6 +512,26 @@ impl World {
         });
         self.link.send(batch);
         self.begin_step();
+        self.kick();
+    }
+
+    /// The mask lane begins a mask.
+    fn begin_mask(&mut self) {
+        let slow = self.random.one_in(3);
+        let took = if slow { self.within_us(1_000, 50_000) } else { self.within_us(1, 300) };
+        let first = self.masks.front_mut().expect("there is a task");
+        first.cost.us = took.as_micros() as u32;
+        self.after(took, Occurrence::MaskEnds);
+    }
+
+    fn end_mask(&mut self) {
+        let mut task = self.masks.pop_front().expect("it was begun");
+        self.count("masks", u64::from(task.sequence.is_some()));
+        mask_lane::compute(&mut task);
+        self.mask_link.send(task);
+        if !self.masks.is_empty() {
+            self.begin_mask();
+        }
         self.kick();
     }
 
@@ -517,6 +555,11 @@ impl World {
         if let Some(batch) = last {
             self.check_starts(&batch);
             self.down.push_back(batch);
+        }
+        let is_free = self.masks.is_empty();
+        self.masks.extend(std::iter::from_fn(|| self.mask_link.try_receive()));
+        if is_free && !self.masks.is_empty() {
+            self.begin_mask();
         }
         self.begin_step();
         self.check_replies();

@@ -20,12 +20,16 @@ use corelane::engine::budget::{Budget, Hold};
 use corelane::engine::job::Job;
 use corelane::http::head::Method;
 use corelane::lanes::Server;
+use corelane::limits::MASK_TASKS_MAX;
 use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeOptions, continuation};
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
 use corelane::random::SplitMix64;
+use corelane::ring::bell::SocketBell;
+use corelane::ring::message::MaskTask;
+use corelane::ring::{self, FrontLink, LaneLink};
 use corelane::types::{CacheScope, KeyId, ModelInfo, TokenId};
 
 /// The same seed, the same test.
@@ -64,6 +68,12 @@ impl Random {
     pub fn one_in(&mut self, n: u64) -> bool {
         self.next().is_multiple_of(n)
     }
+}
+
+/// A link to a mask lane.
+pub fn mask_lane() -> (FrontLink<MaskTask>, LaneLink<MaskTask>) {
+    let (bell, _) = SocketBell::new().unwrap();
+    ring::link(MASK_TASKS_MAX, Arc::new(bell), Duration::ZERO)
 }
 
 /// A configuration on a free port of the loopback address.
@@ -256,6 +266,16 @@ impl Client {
         let mut line = String::new();
         let n = self.stream.read_line(&mut line).ok()?;
         (n > 0).then(|| line.strip_suffix("\r\n").expect("lines end with CR LF").to_owned())
+    }
+
+    /// Makes the kernel hold little of what the server sends.
+    pub fn buffer_little(&self) {
+        socket2::SockRef::from(self.stream.get_ref()).set_recv_buffer_size(64 * 1024).unwrap();
+    }
+
+    /// Reads this many bytes, or less if the connection ends.
+    pub fn skip(&mut self, bytes: usize) {
+        let _ = self.stream.read_exact(&mut vec![0; bytes]);
     }
 
     /// True when the server says something, or closes, within this time.

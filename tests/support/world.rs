@@ -4,9 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corelane::decode::DecodeLane;
+use corelane::constraint::{Compiler, Constraint};
+use corelane::decode::{DecodeLane, mask_lane};
+use corelane::fair::Line;
+use corelane::limits::MASK_TASKS_MAX;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
-use corelane::ring::message::Batch;
+use corelane::model::vocab::Vocab;
+use corelane::ring::message::{Batch, MaskTask};
+use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, Event, NewSequence, Phase, Scheduler, SequenceId, SlotView};
 use corelane::types::{KeyId, Sampling, TokenId};
 
@@ -39,6 +44,9 @@ pub struct World {
     pub copy: Duration,
     /// The time of each mask of a key's texts, in microseconds.
     pub masks: HashMap<KeyId, u32>,
+    /// Tasks that wait for the mask lane, and the one that it computes until a time.
+    mask_line: Line<Box<MaskTask>, MASK_TASKS_MAX>,
+    masking: Option<(Duration, Box<MaskTask>)>,
     pub last: Planned,
 }
 
@@ -76,6 +84,8 @@ impl World {
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, FakeOptions::default());
         Self {
+            mask_line: Line::new(&capacity.weights),
+            masking: None,
             lane: DecodeLane::new(model, slots, tokens, Box::new([END]), Arc::default()),
             scheduler: Scheduler::new(capacity),
             now: Duration::ZERO,
@@ -138,11 +148,45 @@ impl World {
         }
     }
 
+    /// A constraint that no text comes to the end of.
+    pub fn endless() -> Arc<AdvancedSampling> {
+        let mut compiler = Compiler::new(&Vocab::of_fake()).unwrap();
+        let constraint = Constraint::Regex("[ -~]{3000}".into());
+        let constraint = Some(compiler.compile(&constraint).unwrap());
+        Arc::new(AdvancedSampling { constraint, ..AdvancedSampling::default() })
+    }
+
+    /// The mask lane works until now.
+    fn mask(&mut self) {
+        while let Some(task) = self.scheduler.next_mask() {
+            self.mask_line.push(task.key, task.cost.us as usize, task);
+        }
+        let mut free = self.now;
+        loop {
+            if let Some((end, task)) = self.masking.take_if(|(end, _)| *end <= self.now) {
+                free = end;
+                self.mask_line.serve(task.key, task.cost.us.into());
+                self.scheduler.masked(task);
+            }
+            if self.masking.is_some() {
+                return;
+            }
+            let Some(mut task) = self.mask_line.pop() else { return };
+            mask_lane::compute(&mut task);
+            task.cost.us = self.masks.get(&task.key).copied().unwrap_or(0);
+            let took = Duration::from_micros(task.cost.us.into());
+            self.masking = Some((free + took, task));
+        }
+    }
+
     /// Runs one step; false when there is nothing to do.
     pub fn step(&mut self) -> bool {
         let mut batch = Batch::default();
-        if !self.scheduler.schedule(&mut batch) {
-            return false;
+        self.mask();
+        while !self.scheduler.schedule(&mut batch) {
+            let Some((end, _)) = &self.masking else { return false };
+            self.now = *end;
+            self.mask();
         }
         self.last = self.planned(&batch);
         self.lane.step(&mut batch);
@@ -152,8 +196,9 @@ impl World {
         batch.sample_us = 0;
         for sample in &mut batch.samples {
             let Some(id) = self.scheduler.holder(sample.owner) else { continue };
-            sample.mask_us = self.masks.get(&self.served[&id].key).copied().unwrap_or(0);
-            batch.sample_us += sample.mask_us;
+            let Some(mask) = &mut sample.mask else { continue };
+            mask.us = self.masks.get(&self.served[&id].key).copied().unwrap_or(0);
+            batch.sample_us += mask.us;
         }
         let took = Duration::from_micros((took + batch.sample_us).into());
         self.now += took;
@@ -162,7 +207,7 @@ impl World {
         }
         let now = self.now;
         let served = &mut self.served;
-        self.scheduler.complete(&batch, |event| match event {
+        self.scheduler.complete(&mut batch, |event| match event {
             Event::Token { id, is_last, .. } => {
                 let served = served.get_mut(&id).expect("it was sent");
                 served.first_token.get_or_insert(now);

@@ -143,7 +143,7 @@ pub fn executor(
                 let owner = row.owner;
                 last[owner.slot.index()] = token;
                 let sample = Sample {
-                    mask_us: 0,
+                    mask: None,
                     owner,
                     token,
                     end: false,

@@ -135,7 +135,7 @@ pub fn scheduler(
         let now = pipe.waiter.now();
         while let Some(mut batch) = pipe.link.receive() {
             pipeline.received(now);
-            scheduler.complete(&batch, |event| queue.on_event(event));
+            scheduler.complete(&mut batch, |event| queue.on_event(event));
             queue.fill(scheduler);
             nothing_to_plan = false;
             batch.clear();

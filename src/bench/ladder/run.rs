@@ -24,7 +24,7 @@ use crate::model::llama::{ContextConfig, LlamaDecoder};
 use crate::model::load::Loaded;
 use crate::placement::pin_this_thread;
 use crate::prepare::ServedModel;
-use crate::ring;
+use crate::ring::{self, bell::SocketBell};
 use crate::scheduler::Scheduler;
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
@@ -278,7 +278,10 @@ impl Stage {
             n_predict: None,
         });
         let capacity = self.workload.capacity.clone();
-        let mut engine = Engine::new(model.vocab.clone(), capacity, link, metrics.clone());
+        // No text here is constrained, so the mask lane would have nothing to do.
+        let (bell, _) = SocketBell::new().map_err(|error| error.to_string())?;
+        let (masks, _) = ring::link(1, Arc::new(bell), Duration::ZERO);
+        let mut engine = Engine::new(model.vocab.clone(), capacity, link, masks, metrics.clone());
         let interface =
             if rung == 6 { Interface::Endpoint } else { Interface::handler(&self.workload) };
         let warm_up = self.workload.warm_up();

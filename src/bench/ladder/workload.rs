@@ -68,9 +68,9 @@ impl Workload {
                 }
                 batches.push(batch);
             }
-            let answered = answer(&batches[completed]);
+            let mut answered = answer(&batches[completed]);
             completed += 1;
-            scheduler.complete(&answered, |event| queue.on_event(event));
+            scheduler.complete(&mut answered, |event| queue.on_event(event));
             queue.fill(scheduler);
         }
         batches
@@ -88,7 +88,7 @@ fn answer(batch: &Batch) -> Batch {
             broken: false,
             logprobs: None,
             mu: 0.0,
-            mask_us: 0,
+            mask: None,
         };
         answered.samples.push(sample).expect("one sample for each slot");
     }

@@ -110,6 +110,7 @@ impl World {
         }
         assert!(self.engine.is_idle(), "the engine has work, and asks for no call");
         assert!(self.down.is_empty() && self.running.is_none() && self.owners.is_empty());
+        assert_eq!(self.engine.scheduler().masks_asked(), 0, "the mask lane has a task");
         assert_eq!(self.budget.held(), 0, "memory is held for nobody");
         let (held, kept) = self.engine.scheduler().cells();
         assert_eq!(held, 0, "a cell is held for nobody");

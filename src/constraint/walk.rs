@@ -1,0 +1,43 @@
+//! Follows one sequence's generated tokens through its constraint.
+
+use super::compile::Compiled;
+use super::matcher::{Allowed, Matcher};
+use crate::types::TokenId;
+
+/// A matcher, and the number of generated tokens that it has seen.
+#[derive(Debug)]
+pub struct Walk {
+    matcher: Matcher,
+    seen: usize,
+}
+
+impl Walk {
+    /// A walk that has seen no token.
+    pub fn new(compiled: &Compiled) -> Self {
+        Self { matcher: Matcher::new(compiled), seen: 0 }
+    }
+
+    /// The tokens that may follow `generated`, which are all tokens of the text so far.
+    ///
+    /// # Panics
+    /// If it has seen more tokens.
+    pub fn allowed_after(&mut self, generated: &[TokenId]) -> Allowed {
+        for token in &generated[self.seen..] {
+            if self.matcher.push(*token).is_err() {
+                break; // the matcher keeps the error, and nothing but the end can follow
+            }
+        }
+        self.seen = generated.len();
+        self.matcher.allowed()
+    }
+
+    /// Why only an end token can follow, if the text is not complete.
+    pub fn error(&self) -> Option<&str> {
+        self.matcher.error()
+    }
+
+    /// About the bytes that it holds.
+    pub fn bytes(&self) -> usize {
+        self.matcher.bytes()
+    }
+}
