@@ -10,17 +10,17 @@ pub(super) fn check_whole(source: &str) -> Result<(), ConstraintError> {
         return Err(ConstraintError("the regular expression is empty".into()));
     }
     check(RegexAst::Regex(source.into()), source)?;
-    no_verbose_lines(source)
+    no_hidden_lines(source)
 }
 
-/// llguidance spells line breaks and tabs as escapes before it parses. In verbose mode, where they
-/// mean nothing and end comments, that makes another expression.
-fn no_verbose_lines(source: &str) -> Result<(), ConstraintError> {
+/// llguidance spells line breaks and tabs as escapes before it parses. That makes another expression
+/// in verbose mode, where they mean nothing and end comments, and after a backslash.
+fn no_hidden_lines(source: &str) -> Result<(), ConstraintError> {
     let spelled = source.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
     if spelled != source && regex_syntax::parse(&spelled) != regex_syntax::parse(source) {
         return Err(ConstraintError(
-            "a regular expression in verbose mode, (?x), may have no line breaks or tabs; \
-             write it on one line, with spaces and without comments"
+            "a regular expression may have no line breaks or tabs in verbose mode, (?x), or after \
+             a backslash; write it on one line, with spaces, without comments, and with \\n and \\t"
                 .into(),
         ));
     }
@@ -49,11 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbose_mode_has_no_lines() {
-        // llguidance would read `a`: the rest would be in the comment.
-        let error = check_whole("(?x) a # first\n b").unwrap_err();
-        assert!(error.to_string().contains("may have no line breaks"), "{error}");
-        for good in ["(?x) a b", "a\n\tb", "\\\n|[\n\t]"] {
+    fn lines_mean_what_they_say() {
+        // llguidance would read `a`, with the rest in the comment, and a backslash before an n.
+        for bad in ["(?x) a # first\n b", "\\\n"] {
+            let error = check_whole(bad).unwrap_err();
+            assert!(error.to_string().contains("may have no line breaks"), "{error}");
+        }
+        for good in ["(?x) a b", "a\n\tb", "[\n\t]"] {
             assert!(check_whole(good).is_ok(), "{good}");
         }
     }
