@@ -17,10 +17,11 @@ corelane_fuzz::target!(|bytes: &[u8]| {
     }
 });
 
-/// Reads one request as the front lane does. The body is `None` if it is not complete.
-fn read<'a>(
-    pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<Option<(Head, Option<Vec<u8>>)>, HttpError> {
+/// A request. The body is `None` if it is not complete.
+type Request = (Head, Option<Vec<u8>>);
+
+/// Reads one request as the front lane does, if its head is complete.
+fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Request>, HttpError> {
     let mut received = Vec::new();
     let mut reading: Option<(Head, BodyReader)> = None;
     for piece in pieces {

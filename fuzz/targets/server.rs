@@ -1,6 +1,7 @@
 //! A whole server with the fake model. A connection sends the bytes, in two pieces, and nothing
 //! after them. What comes back is HTTP, and the server lives.
 #![no_main]
+#![expect(clippy::disallowed_types, reason = "libFuzzer has no start-up to build things at")]
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -40,7 +41,7 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
 corelane_fuzz::target!(|bytes: &[u8]| {
     let reply = send(bytes);
     assert!(reply.is_empty() || reply.starts_with(b"HTTP/1.1 "), "{reply:?}");
-    if !bytes.is_empty() && bytes[0] % 16 == 0 {
+    if !bytes.is_empty() && bytes[0].is_multiple_of(16) {
         let health = send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(health.starts_with(b"HTTP/1.1 200 "), "{:?}", String::from_utf8_lossy(&health));
     }

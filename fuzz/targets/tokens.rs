@@ -1,5 +1,6 @@
 //! Texts to tokens and back, with the built-in model's vocabulary.
 #![no_main]
+#![expect(clippy::disallowed_types, reason = "libFuzzer has no start-up to build things at")]
 
 use std::sync::{Arc, LazyLock};
 
