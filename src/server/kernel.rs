@@ -1,9 +1,14 @@
 //! Checks that the kernel has what the executor needs. Without the check, glommio would panic
 //! instead of giving a clear error.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::io_uring::{io_uring_params, io_uring_setup};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::limits::DESCRIPTORS_RESERVED;
 
 /// Checks for io_uring and for lockable memory.
 ///
@@ -15,10 +20,24 @@ pub fn check() -> Result<(), String> {
 }
 
 /// Raises the soft limit on open files, often 1,024, to the hard limit, because each connection is
-/// a file. If the kernel refuses, the limit stays, and the listener handles a lack of descriptors.
+/// a file. If the kernel refuses, the limit stays.
 pub fn allow_many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Whether the descriptors after this one, which is new, are to be kept for other lanes and for
+/// health checks. New descriptors have the lowest free number.
+pub(super) fn are_descriptors_short(new: &impl AsRawFd) -> bool {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
+    let reserved = (DESCRIPTORS_RESERVED as u64).min(limit / 4);
+    new.as_raw_fd() as u64 >= limit - reserved // descriptors are not negative
+}
+
+/// Whether a socket has something to read or to accept.
+pub(super) fn is_readable(socket: BorrowedFd<'_>) -> bool {
+    let mut look = [PollFd::new(&socket, PollFlags::IN)];
+    poll(&mut look, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 /// The first Linux version whose io_uring has everything that glommio uses.

@@ -2,17 +2,16 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::rc::Rc;
-use std::time::Duration;
 
 use glommio::Task;
 use glommio::net::{TcpListener, TcpStream};
 use glommio::timer::sleep;
 
-use super::connection;
 use super::front::Front;
-use crate::limits::LISTEN_BACKLOG;
+use super::{connection, kernel};
+use crate::limits::{ACCEPT_AGAIN, LISTEN_BACKLOG};
 
 /// Binds the address that clients connect to.
 ///
@@ -54,23 +53,26 @@ fn bind_socket(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
 
 /// Starts to accept. Dropping the task stops it and closes the socket.
 pub(super) fn start(front: &Rc<Front>, listener: std::net::TcpListener) -> Task<()> {
+    let descriptor = listener.into_raw_fd();
     // SAFETY: the descriptor is a listening socket, and its ownership moves.
-    let listener = unsafe { TcpListener::from_raw_fd(listener.into_raw_fd()) };
-    glommio::spawn_local(accept(front.clone(), listener))
+    let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
+    glommio::spawn_local(accept(front.clone(), listener, descriptor))
 }
 
-async fn accept(front: Rc<Front>, listener: TcpListener) {
+async fn accept(front: Rc<Front>, listener: TcpListener, descriptor: RawFd) {
     loop {
         match listener.accept().await {
             Ok(stream) => admit(&front, stream),
             Err(error) => {
-                // Probably no descriptors are left: an idle connection gives one back, or some
-                // other connection ends.
-                let dismissed = front.places.dismiss_one();
-                if !dismissed {
+                // Probably no descriptors are left. The kernel wants one before it looks whether
+                // somebody waits.
+                // SAFETY: `listener` holds the descriptor open. (It does not lend it.)
+                let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+                let someone_waits = kernel::is_readable(socket);
+                if someone_waits && !front.places.dismiss_one(front.clock.now()) {
                     tracing::warn!(%error, "cannot accept connections");
                 }
-                sleep(Duration::from_millis(if dismissed { 1 } else { 100 })).await;
+                sleep(ACCEPT_AGAIN).await;
             }
         }
     }
@@ -80,7 +82,8 @@ async fn accept(front: Rc<Front>, listener: TcpListener) {
 fn admit(front: &Rc<Front>, stream: TcpStream) {
     let Ok(peer) = stream.peer_addr() else { return }; // it has left already
     let timer = front.timers.add();
-    match front.places.take(peer.ip(), timer.clone()) {
+    let is_short = kernel::are_descriptors_short(&stream);
+    match front.places.take(peer.ip(), timer.clone(), is_short, front.clock.now()) {
         Some(place) => {
             let _ = stream.set_nodelay(true); // only latency suffers without it
             front.opened();

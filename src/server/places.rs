@@ -5,7 +5,8 @@
 //!
 //! No network may have more than three quarters of the places: the oldest of its own idle
 //! connections then gives way. If nothing is idle, a few connections more are let in for public
-//! paths, so that health checks are always answered.
+//! paths, so that health checks are always answered. A connection that is idle for less than
+//! [`IDLE_GRACE`] does not give way: its request may be on its way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +14,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::{Rc, Weak};
 
 use super::timers::Timer;
-use crate::limits::SPARE_CONNECTIONS_MAX;
+use crate::clock::Micros;
+use crate::limits::{IDLE_GRACE, SPARE_CONNECTIONS_MAX};
 
 /// All places.
 pub(super) struct Places {
@@ -30,9 +32,17 @@ struct State {
     by_network: HashMap<IpAddr, usize>,
     /// Connections in the order in which they became idle. An entry is stale if its connection has
     /// ended, or has had a request since.
-    idle: VecDeque<(Weak<Place>, u64)>,
+    idle: VecDeque<(Weak<Place>, Idle)>,
     /// The number of times that a connection became idle.
     turns: u64,
+}
+
+/// A time in which a connection is idle.
+#[derive(Clone, Copy, PartialEq)]
+struct Idle {
+    /// Its number, from 1.
+    turn: u64,
+    since: Micros,
 }
 
 /// The place of one connection. Dropping it frees the place.
@@ -41,8 +51,8 @@ pub(super) struct Place {
     network: IpAddr,
     /// It was let in for public paths only.
     pub is_spare: bool,
-    /// The turn in which it became idle, if it is.
-    idle_since: Cell<Option<u64>>,
+    /// Set while it is idle.
+    idle: Cell<Option<Idle>>,
     /// It must close: its place was given to another connection.
     must_leave: Cell<bool>,
     timer: Rc<Timer>,
@@ -54,16 +64,23 @@ impl Places {
     }
 
     /// A place for a new connection from this address, which `timer` wakes. `None` if there is not
-    /// even one for a health check.
-    pub fn take(self: &Rc<Self>, address: IpAddr, timer: Rc<Timer>) -> Option<Rc<Place>> {
+    /// even one for a health check. With `is_short`, something else than places runs short, and the
+    /// new connection needs that of another one.
+    pub fn take(
+        self: &Rc<Self>,
+        address: IpAddr,
+        timer: Rc<Timer>,
+        is_short: bool,
+        now: Micros,
+    ) -> Option<Rc<Place>> {
         let network = network_of(address);
         let mut state = self.state.borrow_mut();
         let of_network = state.by_network.get(&network).copied().unwrap_or(0);
         let mut has_room = true;
         if of_network >= self.network_max() {
-            has_room = state.dismiss(|place| place.network == network);
-        } else if state.open >= self.max {
-            has_room = state.dismiss(|_| true);
+            has_room = state.dismiss(now, |place| place.network == network);
+        } else if state.open >= self.max || is_short {
+            has_room = state.dismiss(now, |_| true);
         }
         if has_room {
             state.open += 1;
@@ -77,16 +94,15 @@ impl Places {
             places: self.clone(),
             network,
             is_spare: !has_room,
-            idle_since: Cell::new(None),
+            idle: Cell::new(None),
             must_leave: Cell::new(false),
             timer,
         }))
     }
 
-    /// The oldest idle connection gives way, for example because the process has no descriptors
-    /// left. Returns false if none is idle.
-    pub fn dismiss_one(&self) -> bool {
-        self.state.borrow_mut().dismiss(|_| true)
+    /// The oldest idle connection gives way. Returns false if none is idle.
+    pub fn dismiss_one(&self, now: Micros) -> bool {
+        self.state.borrow_mut().dismiss(now, |_| true)
     }
 
     /// Most connections of one network.
@@ -97,17 +113,18 @@ impl Places {
 
 impl State {
     /// Tells the oldest idle connection for which `is_meant` holds to leave, and frees its place.
-    fn dismiss(&mut self, is_meant: impl Fn(&Place) -> bool) -> bool {
-        let current = |entry: &(Weak<Place>, u64)| {
-            entry.0.upgrade().filter(|place| place.idle_since.get() == Some(entry.1))
+    fn dismiss(&mut self, now: Micros, is_meant: impl Fn(&Place) -> bool) -> bool {
+        let current = |entry: &(Weak<Place>, Idle)| {
+            entry.0.upgrade().filter(|place| place.idle.get() == Some(entry.1))
         };
         while self.idle.front().is_some_and(|entry| current(entry).is_none()) {
             self.idle.pop_front();
         }
-        let Some(place) = self.idle.iter().filter_map(current).find(|place| is_meant(place)) else {
+        let old = self.idle.iter().take_while(|(_, idle)| idle.since + IDLE_GRACE <= now);
+        let Some(place) = old.filter_map(current).find(|place| is_meant(place)) else {
             return false;
         };
-        place.idle_since.set(None);
+        place.idle.set(None);
         place.must_leave.set(true);
         place.timer.wake();
         self.free(&place);
@@ -131,26 +148,26 @@ impl State {
 
 impl Place {
     /// The connection waits for a request.
-    pub fn rest(self: &Rc<Self>) {
+    pub fn rest(self: &Rc<Self>, now: Micros) {
         let mut state = self.places.state.borrow_mut();
         state.turns += 1;
-        self.idle_since.set(Some(state.turns));
+        let idle = Idle { turn: state.turns, since: now };
+        self.idle.set(Some(idle));
         if self.is_spare {
             return; // it has none of the places that could run short
         }
-        let entry = (Rc::downgrade(self), state.turns);
-        state.idle.push_back(entry);
+        state.idle.push_back((Rc::downgrade(self), idle));
         // Each request leaves a stale entry.
         if state.idle.len() > 2 * state.open + 64 {
-            state.idle.retain(|(place, turn)| {
-                place.upgrade().is_some_and(|place| place.idle_since.get() == Some(*turn))
+            state.idle.retain(|(place, idle)| {
+                place.upgrade().is_some_and(|place| place.idle.get() == Some(*idle))
             });
         }
     }
 
     /// The connection has a request.
     pub fn work(&self) {
-        self.idle_since.set(None);
+        self.idle.set(None);
     }
 
     /// Whether its place was given away.
@@ -185,8 +202,12 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
+    const BEGIN: Micros = Micros(0);
+    /// Whoever is idle since the beginning may give way.
+    const LATER: Micros = Micros(10_000_000);
+
     fn take(places: &Rc<Places>, last: u8) -> Option<Rc<Place>> {
-        places.take(address(last), Rc::default())
+        places.take(address(last), Rc::default(), false, LATER)
     }
 
     #[test]
@@ -194,13 +215,13 @@ mod tests {
         let places = Places::new(4);
         let open: Vec<_> = (0..4).map(|n| take(&places, n).unwrap()).collect();
         for place in [2, 0, 1, 3] {
-            open[place].rest();
+            open[place].rest(BEGIN);
         }
         open[2].work(); // it was idle for longest, and has a request now
         let new = take(&places, 9).unwrap();
         assert!(!new.is_spare);
         assert_eq!([0, 1, 2, 3].map(|n| open[n].must_leave()), [true, false, false, false]);
-        open[2].rest();
+        open[2].rest(BEGIN);
         drop(new);
         take(&places, 9).unwrap();
         assert!(!open[1].must_leave(), "the last one left by itself");
@@ -215,7 +236,18 @@ mod tests {
         assert!(spare.iter().all(|place| place.is_spare));
         drop(spare);
         assert!(take(&places, 3).is_some());
-        assert!(!places.dismiss_one(), "nothing is idle");
+        assert!(!places.dismiss_one(LATER), "nothing is idle");
+    }
+
+    #[test]
+    fn a_connection_has_time_to_send_its_request() {
+        let places = Places::new(10);
+        let old = take(&places, 1).unwrap();
+        old.rest(BEGIN);
+        let short = |now| places.take(address(2), Rc::default(), true, now).unwrap();
+        let early = short(BEGIN);
+        assert!(early.is_spare && !old.must_leave());
+        assert!(!short(BEGIN + IDLE_GRACE).is_spare && old.must_leave());
     }
 
     #[test]
@@ -224,7 +256,7 @@ mod tests {
         let mut greedy = Vec::new();
         for _ in 0..20 {
             let place = take(&places, 1).unwrap();
-            place.rest();
+            place.rest(BEGIN);
             greedy.push(place);
         }
         assert_eq!(greedy.iter().filter(|place| !place.must_leave()).count(), 6);
@@ -241,7 +273,7 @@ mod tests {
         let places = Places::new(10);
         let place = take(&places, 1).unwrap();
         for _ in 0..10_000 {
-            place.rest();
+            place.rest(BEGIN);
             place.work();
         }
         assert!(places.state.borrow().idle.len() < 100);

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::support::{Client, TestServer, config, eventually, fake_text, post_bytes};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
-use corelane::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, SWEEP_INTERVAL};
+use corelane::limits::{
+    BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIMEOUT, IDLE_GRACE, SWEEP_INTERVAL, WRITE_TIMEOUT,
+};
 use corelane::model::fake::FakeOptions;
 
 const GREEDY: &str = r#"{"prompt":"abc","max_tokens":5,"temperature":0}"#;
@@ -316,13 +318,42 @@ fn a_slow_head_is_timed_out_and_an_idle_connection_is_not() {
 /// More idle connections than there are places shut nobody out.
 #[test]
 fn the_oldest_idle_connection_gives_way_to_a_new_one() {
-    let server = TestServer::fake(ServeConfig { connections: 40, ..config() }, 0);
-    let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
-    assert_eq!(clients[199].get("/health").status, 200);
+    let (clock, ahead) = Clock::adjustable();
+    let server = TestServer::fake(ServeConfig { clock, connections: 40, ..config() }, 0);
+    let one_more = |_| {
+        let mut client = server.connect();
+        assert_eq!(client.get("/health").status, 200);
+        ahead.fetch_add(IDLE_GRACE.as_micros() as u64, Ordering::Relaxed);
+        client
+    };
+    let mut clients: Vec<Client> = (0..200).map(one_more).collect();
     assert!(clients[0].is_closed());
     assert_eq!(server.get("/health").status, 200);
     eventually("30 are left", || server.metrics.front.connections.get() <= 30);
     assert_eq!(clients[198].get("/health").status, 200, "it was not among the oldest");
+}
+
+/// A client that takes a kilobyte a second of an answer of megabytes.
+#[test]
+fn a_reader_that_is_too_slow_is_cut_off() {
+    let (clock, ahead) = Clock::adjustable();
+    let server = TestServer::fake(ServeConfig { clock, ..config() }, 0);
+    let mut client = server.connect();
+    client.buffer_little();
+    // Two answers of 4 MB are more than the kernel's buffers hold.
+    let body = format!(r#"{{"content":"{}"}}"#, "z".repeat(1_000_000));
+    client.send((post_bytes("/tokenize", &body) + &post_bytes("/tokenize", &body)).as_bytes());
+    assert!(client.hears_within(Duration::from_secs(30)));
+    let connections = &server.metrics.front.connections;
+    let mut seconds = 0;
+    while connections.get() == 1 {
+        client.skip(1024);
+        ahead.fetch_add(1_000_000, Ordering::Relaxed);
+        seconds += 1;
+        assert!(seconds < 1000, "it may read as slowly as it likes");
+        std::thread::sleep(SWEEP_INTERVAL / 10);
+    }
+    assert!(seconds >= WRITE_TIMEOUT.as_secs(), "cut off after {seconds} s");
 }
 
 /// Where all places have a request, health checks are answered all the same.

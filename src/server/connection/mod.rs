@@ -104,7 +104,7 @@ impl Drop for Connection {
 impl Connection {
     async fn run(&mut self) -> Result<(), Gone> {
         loop {
-            self.place.rest();
+            self.place.rest(self.front.clock.now());
             let head = self.read_head().await;
             self.place.work();
             let incoming = match head {
