@@ -9,6 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::llama::raw;
 use super::specials::{Piece, Special, Specials, unguarded};
+use crate::limits::SPACES_MAX;
 use crate::types::TokenId;
 
 /// llama.cpp could not tokenise a text.
@@ -32,13 +33,17 @@ pub(super) struct LlamaTokenizer {
     pub specials: Specials,
     /// The tokens before and after a whole text.
     around: [Option<TokenId>; 2],
+    /// Whether texts are cut in long runs of white space.
+    cuts: bool,
 }
 
 impl LlamaTokenizer {
     pub fn new(model: Arc<LlamaModel>) -> Self {
         let specials = specials(&model);
         let around = around(&model);
-        Self { model, specials, around }
+        // Other kinds of vocabularies add a space to the beginning of a text.
+        let cuts = kind_of(&model) == sys::LLAMA_VOCAB_TYPE_BPE;
+        Self { model, specials, around, cuts }
     }
 
     /// Tokenises a text. `around` adds the tokens around a whole text, `control` reads the spelling
@@ -58,8 +63,13 @@ impl LlamaTokenizer {
         for piece in self.specials.split(text, control) {
             match piece {
                 Piece::Token(token) => tokens.push(token),
-                Piece::Text(text) if guarded => self.push_text(&unguarded(text), &mut tokens)?,
-                Piece::Text(text) => self.push_text(text, &mut tokens)?,
+                Piece::Text(text) => {
+                    let text = if guarded { unguarded(text) } else { text.into() };
+                    let most = if self.cuts { SPACES_MAX } else { usize::MAX };
+                    for part in cut_in_spaces(&text, most) {
+                        self.push_text(part, &mut tokens)?;
+                    }
+                }
             }
         }
         tokens.extend(after);
@@ -91,6 +101,32 @@ impl LlamaTokenizer {
     }
 }
 
+/// Cuts a text in runs of more than `most` white-space characters, at least 1. The regular
+/// expressions of some vocabularies (jais-2) take a time that grows with the square of a run's
+/// length: 256 KiB of spaces took 10 s. Llama 3's own tokeniser cuts such runs, too, at 25,000.
+fn cut_in_spaces(text: &str, most: usize) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut run = 0;
+        // A text of fewer bytes has no such run.
+        let long = if text.len() > most { text } else { "" };
+        let cut = long.char_indices().find(|(_, c)| {
+            run = if c.is_whitespace() { run + 1 } else { 0 };
+            run > most
+        });
+        let (part, after) = text.split_at(cut.map_or(text.len(), |(at, _)| at));
+        rest = (!after.is_empty()).then_some(after);
+        Some(part)
+    })
+}
+
+/// The kind of a model's vocabulary.
+fn kind_of(model: &LlamaModel) -> sys::llama_vocab_type {
+    // SAFETY: the vocabulary lives as long as the model.
+    unsafe { sys::llama_vocab_type(sys::llama_model_get_vocab(raw(model))) }
+}
+
 /// The tokens that llama.cpp finds in a text before it tokenises the text.
 fn specials(model: &LlamaModel) -> Specials {
     let vocab = model.vocab();
@@ -118,9 +154,7 @@ fn specials(model: &LlamaModel) -> Specials {
 fn around(model: &LlamaModel) -> [Option<TokenId>; 2] {
     let vocab = model.vocab();
     let known = |token: LlamaToken| (token.0 >= 0).then_some(token.0);
-    // SAFETY: the vocabulary lives as long as the model.
-    let kind = unsafe { sys::llama_vocab_type(sys::llama_model_get_vocab(raw(model))) };
-    match kind {
+    match kind_of(model) {
         sys::LLAMA_VOCAB_TYPE_WPM => [known(vocab.bos()), known(vocab.sep())],
         sys::LLAMA_VOCAB_TYPE_RWKV => [None, None],
         _ => [
@@ -168,6 +202,18 @@ mod tests {
             assert_eq!(tokenizer.tokenize(&guarded, false, true, true).unwrap(), plain, "{text:?}");
             assert_eq!(unguarded(&guarded), Cow::Borrowed(text.as_str()));
         }
+    }
+
+    #[test]
+    fn long_runs_of_spaces_are_cut() {
+        let text = " \n\u{3000}".repeat(3) + "a" + &"\t".repeat(12) + "b";
+        let parts: Vec<&str> = cut_in_spaces(&text, 5).collect();
+        assert_eq!(parts.concat(), text);
+        assert!(parts.iter().all(|part| {
+            part.split(|c: char| !c.is_whitespace()).all(|run| run.chars().count() <= 5)
+        }));
+        assert_eq!(cut_in_spaces(&text, 12).count(), 1);
+        assert_eq!(cut_in_spaces("", 5).count(), 1);
     }
 
     /// llama.cpp's own search for special tokens takes a time that grows with the square of their
