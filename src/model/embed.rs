@@ -170,7 +170,48 @@ impl Drop for Embedder {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::kernels::Choice;
+    use crate::model::load::{Source, load};
+    use crate::types::CacheLayout;
+
+    /// A call asks between two operations whether anybody still waits.
+    #[test]
+    fn a_call_ends_in_the_middle_when_nobody_waits() {
+        let loaded = load(&Source::BuiltIn, Choice::Llama, |_| true).expect("it is built in");
+        let config = ContextConfig {
+            context_tokens: 64,
+            slots: 1,
+            step_rows: 64,
+            ubatch_rows: 64,
+            decode_cores: vec![0],
+            pinned: false,
+            poll: 0,
+            cache: CacheLayout::default(),
+            attention: None,
+            abort: Arc::default(),
+        };
+        let mut embedder = Embedder::new(loaded.model, Pooling::Mean, &config).unwrap();
+        let texts = [Box::from([1; 64])];
+        let asked = Cell::new(0);
+        let mut embed = |most| {
+            asked.set(0);
+            let is_wanted = || {
+                asked.set(asked.get() + 1);
+                asked.get() <= most
+            };
+            let mut vectors = Vec::new();
+            embedder.embed(&texts, &is_wanted, &mut vectors).map(|()| vectors)
+        };
+        let whole = embed(u32::MAX).unwrap();
+        let operations = asked.get();
+        assert!(operations > 20, "it asked {operations} times");
+        assert_eq!(embed(operations / 2), Err(StepError::Aborted));
+        assert!(asked.get() < operations, "it stopped at once");
+        assert_eq!(embed(u32::MAX).unwrap(), whole, "the next call is a whole one");
+    }
 
     #[test]
     fn a_vector_has_length_one_if_it_has_any() {

@@ -434,28 +434,88 @@ fn an_idle_server_does_not_spin() {
     });
 }
 
-/// Lanes that are not pinned may run on every core. (The check of the kernels at the start uses
-/// ggml's threads, which pin the calling thread. The pin must not stay.)
-#[test]
-fn only_the_front_and_the_decode_lane_are_pinned() {
-    let running = Running::start(&[]);
+/// The processors on which each thread of a process may run, by the thread's name.
+fn affinities(running: &Running) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
-    let mut seen = Vec::new();
-    for task in tasks {
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim_start_matches(':').trim().to_owned()
         };
-        let (name, cores) = (field("Name"), field("Cpus_allowed_list"));
-        if ["corelane", "prepare", "signals"].contains(&name.as_str()) {
-            let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-            let allowed = format!("Cpus_allowed_list:\t{cores}\n");
-            assert!(own.contains(&allowed), "{name} may run on {cores}");
-            seen.push(name);
-        }
+        (field("Name"), field("Cpus_allowed_list"))
+    };
+    tasks.map(of_task).collect()
+}
+
+/// The processors on which this thread may run.
+fn own_affinity() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap().trim().to_owned()
+}
+
+/// A second server that finds all cores taken pins nothing: its busy threads would wait for those of
+/// the first one.
+#[test]
+fn a_second_server_on_the_same_cores_is_not_pinned() {
+    let first = Running::start(&["--parallel", "1"]);
+    let second = Running::start(&["--parallel", "1"]);
+    let body = r#"{"prompt":"Once upon a time","max_tokens":5}"#;
+    for running in [&first, &second] {
+        assert_eq!(Client::connect(running.address).post("/v1/completions", body).status, 200);
     }
-    assert!(seen.len() >= 3, "{seen:?}");
+    let all = affinities(&second);
+    assert!(all.iter().any(|(name, _)| name == "decode") && all.len() > 6, "{all:?}");
+    let may = own_affinity();
+    assert!(all.iter().all(|(_, cores)| *cores == may), "{may}: {all:?}");
+}
+
+/// A key would be in a core dump. Without keys there is nothing to hide.
+#[test]
+fn core_dumps_hold_no_keys() {
+    let folder = std::env::temp_dir().join(format!("corelane-dumps-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let dumps = |key: Option<&str>| {
+        let serve = corelane(&with_free_ports(&["--parallel", "1"], "none"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"]);
+        shell.arg(serve.get_program()).args(serve.get_args()).current_dir(&folder);
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        shell.envs(key.map(|key| ("CORELANE_API_KEY", key)));
+        let mut running = Running::of(&mut shell);
+        running.signal(rustix::process::Signal::ABORT);
+        running.child.wait().unwrap().core_dumped()
+    };
+    let (with_key, without) = (dumps(Some("secret")), dumps(None));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(without, "this machine writes core dumps");
+    assert!(!with_key);
+}
+
+/// Requests go on when the log cannot be written.
+#[test]
+fn log_lines_that_cannot_be_written_are_counted() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = corelane(&with_free_ports(&["--log", "info"], "127.0.0.1:0"));
+    let running = Running::of(command.stderr(full));
+    let mut client = Client::connect(running.address);
+    for _ in 0..20 {
+        assert_eq!(client.post("/v1/completions", r#"{"prompt":"a","max_tokens":1}"#).status, 200);
+    }
+    let lost = || running.scrape().get("corelane_log_lines_lost_total");
+    eventually("20 lines are lost", || lost() >= 20.0);
+}
+
+/// Lanes that are not pinned may run on every core. (The check of the kernels at the start uses
+/// ggml's threads, which pin the calling thread. The pin must not stay.)
+#[test]
+fn only_the_front_and_the_decode_lane_are_pinned() {
+    let running = Running::start(&[]);
+    let mut seen = affinities(&running);
+    seen.retain(|(name, _)| ["corelane", "prepare", "signals", "masks"].contains(&name.as_str()));
+    let may = own_affinity();
+    assert!(seen.len() >= 4 && seen.iter().all(|(_, cores)| *cores == may), "{may}: {seen:?}");
 }
 
 /// In the banner, the metrics and `/props`.
