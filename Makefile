@@ -5,7 +5,7 @@
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: run test build setup setup-test fmt clippy doc unit e2e fuzz clean
+.PHONY: run test build setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	target/release/corelane serve $(ARGS)
@@ -13,7 +13,7 @@ run: build
 build: setup
 	$(CARGO) build --release
 
-test: fmt clippy doc unit e2e fuzz
+test: fmt clippy doc unit e2e loom fuzz
 
 setup:
 	@.ci/setup cmake clang libclang-dev pkg-config
@@ -40,6 +40,10 @@ e2e: setup-test
 	test -x target/venv/bin/python || python3 -m venv target/venv
 	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	target/venv/bin/python -m pytest -q tests/python
+
+# All interleavings of the lanes at their links.
+loom: setup
+	$(CARGO) run --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 # Ten seconds of each fuzz target.
 fuzz: setup-test

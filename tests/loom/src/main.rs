@@ -1,50 +1,194 @@
-//! Tries all interleavings of the bells that wake lanes, with the server's own `src/ring/bell.rs`.
+//! Tries all interleavings of the lanes at their links and bells, with the server's own
+//! `src/ring/link.rs` and `src/ring/bell.rs`.
 //!
-//! A lost wake-up is a deadlock here, which loom reports with the interleaving that leads to it.
-//! The ring is as much of rtrb's as matters: the producer's index, stored with Release and loaded
-//! with Acquire.
+//! A lost wake-up is a deadlock here, on which loom panics. With `LOOM_LOCATION=1`, it names the
+//! lines at which the lanes wait. The rings and the socket are stand-ins, in [`sync`]. Lanes sleep
+//! without polling first.
+//!
+//! The largest models would take minutes to hours. They have a limit beside them: the number of
+//! times that lanes are interrupted where they could run on. `LOOM_MAX_PREEMPTIONS` sets one limit
+//! for all models.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/loom/Cargo.toml
 //! ```
 
 #[path = "../../../src/ring/bell.rs"]
-#[allow(dead_code)] // the socket bell's socket is not modelled
 mod bell;
+#[path = "../../../src/ring/link.rs"]
+#[allow(dead_code)] // the models do not need every method
+mod link;
 mod sync;
 
-use std::time::Duration;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic;
+use std::time::{Duration, Instant};
 
-use bell::ThreadBell;
-use loom::sync::Arc;
+use bell::{SocketBell, ThreadBell};
+use link::link;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
+use sync::UnixStream;
 
 fn main() {
-    run("a lane gets what is pushed", a_lane_gets_what_is_pushed);
-    run("what is pushed before the end is seen", what_is_pushed_before_the_end_is_seen);
-    run("a lane that is closed at once ends", a_lane_that_is_closed_at_once_ends);
+    try_all("a lane gets what is pushed", None, a_lane_gets_what_is_pushed);
+    try_all("what is pushed before the end is seen", None, what_is_pushed_before_the_end_is_seen);
+    try_all("two lanes wake the front lane", Some(3), two_lanes_wake_the_front_lane);
+    try_all("an item comes back, and its place is reused", Some(3), || items_come_back(1, 2));
+    try_all("two items in flight come back", Some(4), || items_come_back(2, 2));
+    try_all("two items in flight, and a third", Some(2), || items_come_back(2, 3));
+    try_all("the front lane ends at once", None, || the_front_lane_ends(0));
+    try_all("the front lane ends with an item in flight", None, || the_front_lane_ends(1));
+    try_all("the front lane ends with two items in flight", Some(4), || the_front_lane_ends(2));
 }
 
-fn run(name: &str, model: fn()) {
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counted = count.clone();
-    loom::model(move || {
-        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        model();
+/// Tries all interleavings of a model. With a limit, lanes are interrupted at most so often.
+fn try_all(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    print!("{name}: ");
+    std::io::stdout().flush().unwrap();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(preemptions);
+    let limit = builder.preemption_bound.map_or("any".into(), |most| format!("up to {most}"));
+    let start = Instant::now();
+    let count = Arc::new(atomic::AtomicUsize::new(0));
+    builder.check({
+        let count = count.clone();
+        move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            model();
+        }
     });
-    println!("{name}: {} interleavings", count.load(std::sync::atomic::Ordering::Relaxed));
+    let count = count.load(Ordering::Relaxed);
+    println!("{count} interleavings, {limit} preemptions, {:.1?}", start.elapsed());
 }
 
-/// The pushed items, as the consumer sees them.
-#[derive(Clone)]
+/// Two pushes and rings, without a link.
+fn a_lane_gets_what_is_pushed() {
+    let bell = Arc::new(ThreadBell::default());
+    let pushed = Pushed::default();
+    let lane = thread::spawn({
+        let (bell, pushed) = (bell.clone(), pushed.clone());
+        move || {
+            for received in 0..2 {
+                bell.wait(Duration::ZERO, || pushed.count() > received);
+                assert!(pushed.count() > received);
+            }
+        }
+    });
+    for count in 1..=2 {
+        pushed.set(count);
+        bell.ring();
+    }
+    lane.join().unwrap();
+}
+
+/// A push without a ring. The closed bell alone makes it visible.
+fn what_is_pushed_before_the_end_is_seen() {
+    let bell = Arc::new(ThreadBell::default());
+    let pushed = Pushed::default();
+    let lane = thread::spawn({
+        let (bell, pushed) = (bell.clone(), pushed.clone());
+        move || {
+            bell.wait(Duration::ZERO, || false);
+            assert!(bell.is_closed());
+            assert_eq!(pushed.count(), 1);
+        }
+    });
+    pushed.set(1);
+    bell.close();
+    lane.join().unwrap();
+}
+
+/// Two lanes push, each into its own ring, and ring the front lane's bell.
+fn two_lanes_wake_the_front_lane() {
+    let (bell, socket) = SocketBell::new().unwrap();
+    let bell = Arc::new(bell);
+    let lanes = [(); 2].map(|()| {
+        let pushed = Pushed::default();
+        let lane = thread::spawn({
+            let (bell, pushed) = (bell.clone(), pushed.clone());
+            move || {
+                pushed.set(1);
+                bell.ring();
+            }
+        });
+        (lane, pushed)
+    });
+    for (_, pushed) in &lanes {
+        front_lane_waits(&bell, &socket, || pushed.count() == 1);
+    }
+    for (lane, _) in lanes {
+        lane.join().unwrap();
+    }
+}
+
+/// The front lane sends `items` and gets them back. The lane works like the decode lane.
+fn items_come_back(capacity: usize, items: usize) {
+    let (bell, socket) = SocketBell::new().unwrap();
+    let bell = Arc::new(bell);
+    let (mut front, mut lane) = link(capacity, bell.clone(), Duration::ZERO);
+    let lane = thread::spawn(move || {
+        let mut received = 0;
+        while let Some(item) = lane.receive() {
+            assert_eq!(*item, received, "in order");
+            received += 1;
+            lane.send(item);
+        }
+        assert_eq!(received, items);
+    });
+    let (mut sent, mut received) = (0, 0);
+    while received < items {
+        while sent < items && front.send(Box::new(sent)).is_ok() {
+            sent += 1;
+        }
+        front_lane_waits(&bell, &socket, || front.is_ready());
+        while let Some(item) = front.receive() {
+            assert_eq!(*item, received, "in order");
+            received += 1;
+        }
+    }
+    drop(front);
+    lane.join().unwrap();
+}
+
+/// The front lane sends `items` and ends. The lane gets them all, then it ends.
+fn the_front_lane_ends(items: usize) {
+    let (bell, _socket) = SocketBell::new().unwrap();
+    let (mut front, mut lane) = link(items.max(1), Arc::new(bell), Duration::ZERO);
+    let lane = thread::spawn(move || {
+        for expected in 0..items {
+            let item = lane.receive().expect("it was sent before the end");
+            assert_eq!(*item, expected, "in order");
+            lane.send(item);
+        }
+        assert!(lane.receive().is_none());
+        assert!(lane.is_closed());
+        assert!(lane.try_receive().is_none());
+    });
+    for item in 0..items {
+        assert!(front.send(Box::new(item)).is_ok(), "the link has room for every item");
+    }
+    drop(front);
+    lane.join().unwrap();
+}
+
+/// The front lane sleeps until `is_ready`, as `src/server/mod.rs` does.
+fn front_lane_waits(bell: &SocketBell, socket: &UnixStream, is_ready: impl Fn() -> bool) {
+    while !is_ready() {
+        bell.announce();
+        if !is_ready() {
+            socket.sleep();
+        }
+        bell.withdraw();
+    }
+}
+
+/// A ring reduced to the number of pushed items.
+#[derive(Clone, Default)]
 struct Pushed(Arc<AtomicUsize>);
 
 impl Pushed {
-    fn new() -> Self {
-        Self(Arc::new(AtomicUsize::new(0)))
-    }
-
     fn set(&self, count: usize) {
         self.0.store(count, Ordering::Release);
     }
@@ -52,45 +196,4 @@ impl Pushed {
     fn count(&self) -> usize {
         self.0.load(Ordering::Acquire)
     }
-}
-
-fn a_lane_gets_what_is_pushed() {
-    let (bell, pushed) = (Arc::new(ThreadBell::default()), Pushed::new());
-    let lane = thread::spawn({
-        let (bell, pushed) = (bell.clone(), pushed.clone());
-        move || {
-            bell.wait(Duration::ZERO, || pushed.count() > 0);
-            assert_eq!(pushed.count(), 1);
-        }
-    });
-    pushed.set(1);
-    bell.ring();
-    lane.join().unwrap();
-}
-
-fn what_is_pushed_before_the_end_is_seen() {
-    let (bell, pushed) = (Arc::new(ThreadBell::default()), Pushed::new());
-    let lane = thread::spawn({
-        let (bell, pushed) = (bell.clone(), pushed.clone());
-        move || {
-            bell.wait(Duration::ZERO, || pushed.count() > 0);
-            if bell.is_closed() {
-                assert_eq!(pushed.count(), 1);
-            }
-        }
-    });
-    pushed.set(1);
-    bell.ring();
-    bell.close();
-    lane.join().unwrap();
-}
-
-fn a_lane_that_is_closed_at_once_ends() {
-    let bell = Arc::new(ThreadBell::default());
-    let lane = thread::spawn({
-        let bell = bell.clone();
-        move || bell.wait(Duration::ZERO, || false)
-    });
-    bell.close();
-    lane.join().unwrap();
 }
