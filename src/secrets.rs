@@ -27,11 +27,11 @@ pub fn protect(args: &ServeArgs, config: &ServeConfig) {
              use --api-key-file, or the flag's environment variable"
         );
     }
-    if let Some(path) = &args.api_key_file
-        && let Some(mode) = readable_by_others(path)
-    {
+    let config_file = args.config.as_ref().filter(|path| holds_keys(path));
+    for path in args.api_key_file.iter().chain(config_file) {
+        let Some(mode) = readable_by_others(path) else { continue };
         tracing::warn!(
-            "{} has the mode {mode:o}: others can read the keys; set it with chmod 600",
+            "{} has the mode {mode:o}: others can read the keys in it; set it with chmod 600",
             path.display()
         );
     }
@@ -62,6 +62,13 @@ fn keys_on_command_line(args: impl Iterator<Item = String>) -> Vec<&'static str>
     ["--api-key", "--key"].into_iter().filter(is_given).collect()
 }
 
+/// Whether a configuration file sets API keys.
+fn holds_keys(path: &Path) -> bool {
+    let table =
+        std::fs::read_to_string(path).ok().and_then(|text| text.parse::<toml::Table>().ok());
+    table.is_some_and(|table| table.contains_key("api-key") || table.contains_key("key"))
+}
+
 /// The file's mode, if anybody but its owner may read it.
 fn readable_by_others(path: &Path) -> Option<u32> {
     let mode = std::fs::metadata(path).ok()?.mode() & 0o777;
@@ -70,6 +77,9 @@ fn readable_by_others(path: &Path) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -78,6 +88,20 @@ mod tests {
         assert_eq!(found("corelane serve --api-key s"), ["--api-key"]);
         assert_eq!(found("corelane serve --key=a:b --api-key=s"), ["--api-key", "--key"]);
         assert!(found("corelane serve --api-key-file f").is_empty());
+    }
+
+    #[test]
+    fn a_file_with_keys_that_others_can_read_is_found() {
+        let path = std::env::temp_dir().join(format!("corelane-keys-{}.toml", std::process::id()));
+        let write = |text: &str, mode| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            (holds_keys(&path), readable_by_others(&path))
+        };
+        assert_eq!(write("key = [\"a:secret\"]", 0o640), (true, Some(0o640)));
+        assert_eq!(write("api-key = \"secret\"", 0o600), (true, None));
+        assert_eq!(write("api-key-file = \"keys\"\nport = 1", 0o644), (false, Some(0o644)));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -155,7 +155,7 @@ pub struct ServeArgs {
 
     /// Configuration file in TOML; flags and environment variables override it
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     /// Log level: error, warn, info, debug or trace; per module: llama.cpp=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
