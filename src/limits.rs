@@ -305,6 +305,8 @@ pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
 pub const TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// White-space characters in a row that the model's tokenizer gets at once.
 pub const SPACES_MAX: usize = 4096;
+/// Digits in a row that tokenizers get at once whose time grows with the square of them.
+pub const DIGITS_MAX: usize = 96;
 /// Stack that tokenising may take for each byte of a text. llama.cpp splits
 /// texts for some vocabularies (bloom, gpt-4o, tekken) with `std::regex`, which
 /// recurses for each letter of a word: 20,000 letters overflow 2 MiB.

@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::llama::raw;
 use super::specials::{Piece, Special, Specials, unguarded};
-use crate::limits::SPACES_MAX;
+use crate::limits::{DIGITS_MAX, SPACES_MAX};
 use crate::types::TokenId;
 
 /// llama.cpp could not tokenise a text.
@@ -33,16 +33,15 @@ pub(super) struct LlamaTokenizer {
     pub specials: Specials,
     /// The tokens before and after a whole text.
     around: [Option<TokenId>; 2],
-    /// Whether texts are cut in long runs of white space.
-    cuts: bool,
+    /// Where texts are cut before llama.cpp splits them into words.
+    cuts: Cuts,
 }
 
 impl LlamaTokenizer {
     pub fn new(model: Arc<LlamaModel>) -> Self {
         let specials = specials(&model);
         let around = around(&model);
-        // Other kinds of vocabularies add a space to the beginning of a text.
-        let cuts = kind_of(&model) == sys::LLAMA_VOCAB_TYPE_BPE;
+        let cuts = Cuts::of(&model);
         Self { model, specials, around, cuts }
     }
 
@@ -65,8 +64,7 @@ impl LlamaTokenizer {
                 Piece::Token(token) => tokens.push(token),
                 Piece::Text(text) => {
                     let text = if guarded { unguarded(text) } else { text.into() };
-                    let most = if self.cuts { SPACES_MAX } else { usize::MAX };
-                    for part in cut_in_spaces(&text, most) {
+                    for part in self.cuts.parts(&text) {
                         self.push_text(part, &mut tokens)?;
                     }
                 }
@@ -101,24 +99,71 @@ impl LlamaTokenizer {
     }
 }
 
-/// Cuts a text in runs of more than `most` white-space characters, at least 1. The regular
-/// expressions of some vocabularies (jais-2) take a time that grows with the square of a run's
-/// length: 256 KiB of spaces took 10 s. Llama 3's own tokeniser cuts such runs, too, at 25,000.
-fn cut_in_spaces(text: &str, most: usize) -> impl Iterator<Item = &str> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let text = rest?;
-        let mut run = 0;
+/// Cuts in runs of characters for which the regular expressions of some vocabularies take a time
+/// that grows with the square of a run's length.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cuts {
+    /// Most white-space characters in a row: 256 KiB of spaces took 10 s with jais-2's. A cut may
+    /// change the tokens beside it. Llama 3's own tokeniser cuts such runs, too, at 25,000.
+    spaces: Option<usize>,
+    /// Most ASCII digits in a row: 16 KiB of them took a minute with superbpe's. It splits digits in
+    /// groups of three that end with the last one. A cut is between two groups, so it changes nothing.
+    digits: Option<usize>,
+}
+
+impl Cuts {
+    fn of(model: &LlamaModel) -> Self {
+        // Other kinds of vocabularies add a space to the beginning of a text.
+        if kind_of(model) != sys::LLAMA_VOCAB_TYPE_BPE {
+            return Self::default();
+        }
+        let expression = model.meta_val_str("tokenizer.ggml.pre").unwrap_or_default();
+        let digits = (expression == "superbpe").then_some(DIGITS_MAX);
+        Self { spaces: Some(SPACES_MAX), digits }
+    }
+
+    /// The parts of a text; an empty text is one part.
+    fn parts<'a>(&self, text: &'a str) -> Vec<&'a str> {
+        let mut parts = Vec::with_capacity(1);
+        let mut done = 0;
+        let mut cut = |at: usize| {
+            parts.push(&text[done..at]);
+            done = at;
+        };
         // A text of fewer bytes has no such run.
-        let long = if text.len() > most { text } else { "" };
-        let cut = long.char_indices().find(|(_, c)| {
-            run = if c.is_whitespace() { run + 1 } else { 0 };
-            run > most
-        });
-        let (part, after) = text.split_at(cut.map_or(text.len(), |(at, _)| at));
-        rest = (!after.is_empty()).then_some(after);
-        Some(part)
-    })
+        if let Some(most) = self.spaces.filter(|most| text.len() > *most) {
+            let mut run = 0;
+            for (at, c) in text.char_indices() {
+                run = if c.is_whitespace() { run + 1 } else { 0 };
+                if run > most {
+                    cut(at);
+                    run = 1;
+                }
+            }
+        }
+        parts.push(&text[done..]);
+        let Some(most) = self.digits else { return parts };
+        parts.into_iter().flat_map(|part| cut_in_digits(part, most)).collect()
+    }
+}
+
+/// Cuts runs of more than `most` digits between two groups of three.
+fn cut_in_digits(text: &str, most: usize) -> Vec<&str> {
+    let mut parts = Vec::with_capacity(1);
+    let (mut done, mut at) = (0, 0);
+    for run in text.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()) {
+        if run[0].is_ascii_digit() && run.len() > most {
+            // The first group may be shorter.
+            let first = at + run.len() % 3;
+            for place in (first..at + run.len()).step_by((most - most % 3).max(3)).skip(1) {
+                parts.push(&text[done..place]);
+                done = place;
+            }
+        }
+        at += run.len();
+    }
+    parts.push(&text[done..]);
+    parts
 }
 
 /// The kind of a model's vocabulary.
@@ -168,6 +213,7 @@ fn around(model: &LlamaModel) -> [Option<TokenId>; 2] {
 mod tests {
     use std::borrow::Cow;
 
+    use super::super::builtin;
     use super::*;
     use crate::kernels::Choice;
     use crate::model::load::{Source, load};
@@ -207,13 +253,60 @@ mod tests {
     #[test]
     fn long_runs_of_spaces_are_cut() {
         let text = " \n\u{3000}".repeat(3) + "a" + &"\t".repeat(12) + "b";
-        let parts: Vec<&str> = cut_in_spaces(&text, 5).collect();
+        let cuts = |spaces| Cuts { spaces: Some(spaces), digits: None };
+        let parts = cuts(5).parts(&text);
         assert_eq!(parts.concat(), text);
-        assert!(parts.iter().all(|part| {
-            part.split(|c: char| !c.is_whitespace()).all(|run| run.chars().count() <= 5)
-        }));
-        assert_eq!(cut_in_spaces(&text, 12).count(), 1);
-        assert_eq!(cut_in_spaces("", 5).count(), 1);
+        assert_eq!(parts.len(), 1 + 1 + 2);
+        assert_eq!(cuts(12).parts(&text).len(), 1);
+        assert_eq!(cuts(5).parts(""), [""]);
+        assert_eq!(Cuts::default().parts(&text).len(), 1);
+    }
+
+    /// The built-in model with another expression for words. The name of the model gives or takes
+    /// the bytes of the difference, so that nothing behind it moves.
+    fn with_expression(expression: &str) -> LlamaTokenizer {
+        let mut model = builtin::GGUF.to_vec();
+        let mut replace = |key: &str, value: &dyn Fn(&str) -> String| {
+            let at = model.windows(key.len()).position(|bytes| bytes == key.as_bytes()).unwrap();
+            let length = at + key.len() + 4; // behind the type of the value
+            let bytes = length + 8;
+            let old = u64::from_le_bytes(model[length..bytes].try_into().unwrap()) as usize;
+            let new = value(std::str::from_utf8(&model[bytes..bytes + old]).unwrap());
+            let number = (new.len() as u64).to_le_bytes();
+            model.splice(length..bytes + old, number.into_iter().chain(new.bytes()));
+            new.len() as isize - old as isize
+        };
+        let longer = replace("tokenizer.ggml.pre", &|_| expression.to_owned());
+        replace("general.name", &|name| {
+            let length = name.len().checked_add_signed(-longer).unwrap();
+            format!("{name:.length$}{:1$}", "", length.saturating_sub(name.len()))
+        });
+        let path =
+            std::env::temp_dir().join(format!("corelane-{expression}-{}.gguf", std::process::id()));
+        std::fs::write(&path, &model).unwrap();
+        let loaded = load(&Source::File(path.clone()), Choice::Llama, |_| true);
+        std::fs::remove_file(&path).unwrap();
+        LlamaTokenizer::new(loaded.unwrap().model)
+    }
+
+    #[test]
+    fn a_cut_in_digits_changes_no_token() {
+        let mut tokenizer = with_expression("superbpe");
+        assert_eq!(tokenizer.cuts.digits, Some(DIGITS_MAX));
+        for length in 0..40 {
+            let text = format!("x{} 12", "1234567890".repeat(4).split_at(length).0);
+            let mut tokens = |digits| {
+                tokenizer.cuts.digits = digits;
+                tokenizer.tokenize(&text, false, false, false).unwrap()
+            };
+            let whole = tokens(None);
+            for most in [3, 4, 7, 12] {
+                let cuts = Cuts { spaces: None, digits: Some(most) };
+                let is_cut = cuts.parts(&text).len() > 1;
+                assert!(if is_cut { length > most } else { length < most + 3 }, "{length}, {most}");
+                assert_eq!(tokens(Some(most)), whole, "{length} digits, {most}");
+            }
+        }
     }
 
     /// llama.cpp's own search for special tokens takes a time that grows with the square of their
