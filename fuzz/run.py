@@ -72,12 +72,16 @@ def keep(target):
     call = [*command(target, "-merge=1")[:-1], merged]
     call += [FUZZ / "corpus" / target, WORK / "fuzz" / target, *SEEDS.get(target, [])]
     subprocess.run(call, cwd=WORK / "fuzz", check=True, capture_output=True)
-    known = {path.read_bytes() for path in (FUZZ / "corpus" / target).iterdir()}
     inputs = sorted((path.stat().st_size, path) for path in merged.iterdir())
-    inputs = [path for size, path in inputs if size <= KEPT_BYTES][:KEPT]
-    for path in inputs:
-        if path.read_bytes() not in known:
-            shutil.copy(path, FUZZ / "corpus" / target / path.name[:16])
+    kept = [path for size, path in inputs if size <= KEPT_BYTES][:KEPT]
+    corpus = FUZZ / "corpus" / target
+    for path in corpus.iterdir():
+        if re.fullmatch("[0-9a-f]{16}", path.name):  # other names are seeds written by hand
+            path.unlink()
+    seeds = {path.read_bytes() for path in corpus.iterdir()}
+    for path in kept:
+        if path.read_bytes() not in seeds:
+            shutil.copy(path, corpus / path.name[:16])
 
 
 def main():
