@@ -15,5 +15,7 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/asan"
 # Leaks are for the soak to find: a process that ends leaves lanes' memory to the kernel.
 export ASAN_OPTIONS="detect_leaks=0:detect_stack_use_after_return=0:${ASAN_OPTIONS:-}"
 # With a target, the flags above do not reach build scripts and macros.
-# The sanitizer switches core dumps off itself: its processes map 20 TB.
-exec cargo test --release --target "$host" "$@" -- --skip core_dumps_hold_no_keys
+# The sanitizer switches core dumps off itself, because its processes map 20 TB. Its stack frames are
+# larger than those that the stacks are made for.
+exec cargo test --release --target "$host" "$@" -- --skip core_dumps_hold_no_keys \
+    --skip a_long_word_does_not_overflow_a_stack
