@@ -277,6 +277,9 @@ pub const REQUEST_MEMORY_BYTES: usize = 512 * 1024 * 1024;
 pub const REQUEST_MEMORY_BYTES_MIN: usize = 4 * BODY_BYTES_MAX;
 /// Bytes of requests whose client has not shown a key: heads of more than a few lines.
 pub const KEYLESS_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Blocks of at least this many bytes come from the kernel and go back to it: glibc's own first
+/// value.
+pub const MMAP_BYTES_MIN: usize = 128 * 1024;
 /// Bytes in which that memory is counted.
 pub const HOLD_BYTES_STEP: usize = 4 * 1024;
 /// Bytes of the trailer fields after a chunked body.

@@ -14,6 +14,7 @@ use clap::CommandFactory;
 use corelane::config::ServeConfig;
 use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
+use corelane::memory;
 use corelane::metrics::Metrics;
 use corelane::model::load::Source;
 use corelane::placement::format_list;
@@ -31,6 +32,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 static ALLOCATOR: corelane::memory::CountingAllocator = corelane::memory::CountingAllocator;
 
 fn main() -> ExitCode {
+    memory::give_large_blocks_back();
     lanes::end_on_panic();
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),

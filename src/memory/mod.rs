@@ -14,6 +14,8 @@ pub use stack::Stack;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use crate::limits::MMAP_BYTES_MIN;
+
 /// The system allocator, with a count of allocations for each thread.
 pub struct CountingAllocator;
 
@@ -28,6 +30,17 @@ thread_local! {
 /// runtime and is not counted.
 pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// Makes glibc give large blocks back to the kernel when they are freed. By default it keeps blocks
+/// of up to 32 MiB once one of that size was freed, and each thread has some of its own: bodies of a
+/// few megabytes then take twice as much memory as the server needs.
+pub fn give_large_blocks_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets a number of the C runtime. Nothing else in the process sets it.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_BYTES_MIN as i32); // far below 2^31
+    }
 }
 
 fn count() {
