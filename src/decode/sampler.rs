@@ -12,8 +12,8 @@
 //! The less common options (`advanced`) come here too, except for llama.cpp's other samplers and
 //! other orders of the chain, which take a third route (`pool`).
 //!
-//! The draw is a hash of the seed and the position. So the same seed gives the same text, whatever
-//! runs beside it, and a sequence that moves needs no saved state.
+//! The draw is a hash of the seed and the position. So equal logits and the same seed give the same
+//! token, whatever runs beside it, and a sequence that moves needs no saved state.
 //!
 //! **Invariant:** [`Sampler::sample`] makes no heap allocation.
 
