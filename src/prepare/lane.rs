@@ -10,15 +10,16 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::thread::gettid;
 use time::OffsetDateTime;
 
 use super::{Envelope, Prepared, ServedModel, Texts};
 use crate::api::error::ApiError;
 use crate::api::route::Request;
-use crate::clock::{Clock, Micros};
+use crate::clock::{Clock, Micros, cpu_time};
 use crate::constraint::Compiler;
 use crate::fair::Line;
 use crate::limits::{WORK_MAX, WORK_TIMEOUT};
@@ -88,11 +89,25 @@ struct Pulse {
     ticket: AtomicU64,
     /// The time at which its piece began.
     began: AtomicU64,
+    /// The lane's processor time at that moment, in microseconds.
+    cpu_began: AtomicU64,
+    /// The kernel's number of the lane's thread.
+    thread: AtomicI32,
+}
+
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadView {
+    /// It computes, or would if a processor were free.
+    pub is_runnable: bool,
+    /// The processor time that it has had.
+    pub cpu: Duration,
 }
 
 impl Pulse {
     fn begin(&self, ticket: u64, now: Micros) {
         self.began.store(now.0, Ordering::Relaxed);
+        self.cpu_began.store(cpu_time().as_micros() as u64, Ordering::Relaxed); // years at most
         self.ticket.store(ticket, Ordering::Release);
     }
 
@@ -120,19 +135,37 @@ pub struct WorkerLink {
 
 impl WorkerLink {
     /// Looks whether the lane's task has run for longer than [`WORK_TIMEOUT`]. Returns its ticket,
-    /// once, if it must be given up. `passed` is the time since the last look.
+    /// once, if it must be given up. `passed` is the time since the last look; `look_at` asks the
+    /// kernel for a thread. A lane that gets no processor, because others use them all, has time.
     ///
     /// # Panics
     /// If the lane still runs that task after as long again, or has tasks and begins none. It is
     /// stuck, and everybody would wait.
-    pub fn watch(&mut self, now: Micros, passed: Duration) -> Option<u64> {
+    pub fn watch(
+        &mut self,
+        now: Micros,
+        passed: Duration,
+        look_at: impl Fn(i32) -> Option<ThreadView>,
+    ) -> Option<u64> {
+        let is_starved = || {
+            let cpu_began = Duration::from_micros(self.pulse.cpu_began.load(Ordering::Relaxed));
+            let thread = look_at(self.pulse.thread.load(Ordering::Relaxed));
+            thread.is_some_and(|thread| {
+                thread.is_runnable && thread.cpu.saturating_sub(cpu_began) < WORK_TIMEOUT
+            })
+        };
         let running = self.pulse.running();
         // Only looks count, because this whole process may have been stopped for a while.
         let rests = running.is_none() && self.link.in_flight() > 0;
+        let is_long = self.rested >= WORK_TIMEOUT; // reading /proc in each look would be too much
+        let rests = rests && !(is_long && is_starved());
         self.rested = if rests { self.rested + passed } else { Duration::ZERO };
         let rested = self.rested;
         assert!(rested < 2 * WORK_TIMEOUT, "requests wait, and none was prepared for {rested:.0?}");
         let (ticket, began) = running.filter(|(_, began)| now >= *began + WORK_TIMEOUT)?;
+        if is_starved() {
+            return None;
+        }
         let elapsed = Duration::from_micros(now.since(began));
         // The time counts from the first look that found the task too long, because this whole
         // process may have been stopped.
@@ -173,6 +206,7 @@ pub fn link(front_bell: Arc<SocketBell>, weights: &[f64], clock: Clock) -> (Work
 impl Worker {
     /// Does tasks until the front lane closes the link. `do_task` does a task or a piece of it.
     pub fn run(mut self, mut do_task: impl FnMut(Task, &Wanted<'_>) -> Outcome) {
+        self.pulse.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         loop {
             let first = if self.line.is_empty() { self.link.receive() } else { None };
             for work in first.into_iter().chain(std::iter::from_fn(|| self.link.try_receive())) {
@@ -403,16 +437,21 @@ mod tests {
     #[test]
     fn a_task_that_runs_too_long_is_given_up_once() {
         let mut front = stuck();
-        let mut watch = |now| front.watch(now, Duration::ZERO);
+        let blocked = |_| Some(ThreadView { is_runnable: false, cpu: Duration::ZERO });
+        let starved = |_| Some(ThreadView { is_runnable: true, cpu: Duration::from_secs(1) });
+        let busy = |_| Some(ThreadView { is_runnable: true, cpu: Duration::MAX });
+        let mut watch = |now| front.watch(now, Duration::ZERO, blocked);
         let limit = Micros(0) + WORK_TIMEOUT;
         assert_eq!(watch(Micros(limit.0 - 1)), None);
         assert_eq!(watch(limit), Some(7));
         assert_eq!(watch(limit), None);
         // The lane went on to another one.
         front.pulse.begin(8, limit);
-        assert_eq!(front.watch(limit + WORK_TIMEOUT, Duration::ZERO), Some(8));
+        let later = limit + WORK_TIMEOUT;
+        assert_eq!(front.watch(later, Duration::ZERO, starved), None, "it gets no processor");
+        assert_eq!(front.watch(later, Duration::ZERO, busy), Some(8));
         front.pulse.end();
-        assert_eq!(front.watch(limit + 9 * WORK_TIMEOUT, Duration::ZERO), None);
+        assert_eq!(front.watch(limit + 9 * WORK_TIMEOUT, Duration::ZERO, busy), None);
     }
 
     #[test]
@@ -420,8 +459,8 @@ mod tests {
     fn a_lane_that_does_not_stop_ends_the_process() {
         let mut front = stuck();
         let limit = Micros(0) + WORK_TIMEOUT;
-        assert_eq!(front.watch(limit, Duration::ZERO), Some(7));
-        front.watch(limit + WORK_TIMEOUT, Duration::ZERO);
+        assert_eq!(front.watch(limit, Duration::ZERO, |_| None), Some(7));
+        front.watch(limit + WORK_TIMEOUT, Duration::ZERO, |_| None);
     }
 
     #[test]
@@ -431,7 +470,7 @@ mod tests {
         let (mut front, _worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
         let second = Duration::from_secs(1);
         for _ in 0..1000 {
-            assert_eq!(front.watch(Micros(0), second), None, "it has nothing to do");
+            assert_eq!(front.watch(Micros(0), second, |_| None), None, "it has nothing to do");
         }
         let work = Work {
             ticket: 1,
@@ -443,7 +482,7 @@ mod tests {
         };
         assert!(front.link.send(Box::new(work)).is_ok());
         for _ in 0..1000 {
-            front.watch(Micros(0), second);
+            front.watch(Micros(0), second, |_| None);
         }
     }
 }

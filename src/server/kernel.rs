@@ -2,13 +2,16 @@
 //! instead of giving a clear error.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::io_uring::{io_uring_params, io_uring_setup};
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::DESCRIPTORS_RESERVED;
+use crate::prepare::lane::ThreadView;
 
 /// Checks for io_uring and for lockable memory.
 ///
@@ -32,6 +35,16 @@ pub(super) fn are_descriptors_short(new: &impl AsRawFd) -> bool {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
     let reserved = (DESCRIPTORS_RESERVED as u64).min(limit / 4);
     new.as_raw_fd() as u64 >= limit - reserved // descriptors are not negative
+}
+
+/// What the kernel says of a thread of this process.
+pub(super) fn look_at(thread: i32) -> Option<ThreadView> {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+    // The name before it may have spaces and parentheses. See proc_pid_stat(5).
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let cpu = Duration::from_millis(1000 * ticks / clock_ticks_per_second());
+    Some(ThreadView { is_runnable: fields[0] == "R", cpu })
 }
 
 /// Whether a socket has something to read or to accept.
@@ -95,6 +108,26 @@ fn check_io_uring() -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_waits_is_not_runnable() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        let look = || look_at(own).unwrap();
+        while look().cpu < Duration::from_millis(20) {}
+        assert!(look().is_runnable);
+        let (tell, told) = std::sync::mpsc::channel();
+        let parked = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            std::thread::park();
+        });
+        let thread = told.recv().unwrap();
+        while look_at(thread).unwrap().is_runnable {
+            std::thread::yield_now();
+        }
+        parked.thread().unpark();
+        parked.join().unwrap();
+        assert_eq!(look_at(0), None);
+    }
 
     #[test]
     fn kernel_releases_are_compared_by_number() {

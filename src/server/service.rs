@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::kernel;
 use crate::api::error::ApiError;
 use crate::clock::Micros;
 use crate::engine::Engine;
@@ -166,7 +167,8 @@ impl Service {
     /// If a lane does not stop; see [`WorkerLink::watch`].
     pub fn watch_work(&mut self, now: Micros, passed: Duration) {
         let Self { workers, waiting, .. } = self;
-        for ticket in workers.all().filter_map(|worker| worker.watch(now, passed)) {
+        for ticket in workers.all().filter_map(|worker| worker.watch(now, passed, kernel::look_at))
+        {
             let Some(index) = waiting.iter().position(|one| one.ticket == ticket) else { continue };
             let waiting = waiting.swap_remove(index);
             waiting.abandoned.store(true, Ordering::Relaxed);
