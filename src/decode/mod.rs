@@ -382,10 +382,16 @@ impl<B: Backend> DecodeLane<B> {
     /// the step may have written are removed, and later rows of its sequences are
     /// dropped until they start again.
     fn roll_back(&mut self, from: usize, batch: &mut Batch, error: &StepError) {
-        tracing::error!(step = batch.step, rows = self.rows.len(), %error, "step failed");
         self.metrics.decode.steps_failed.increment();
         batch.step_failed = true;
         batch.aborted = *error == StepError::Aborted;
+        let rows = self.rows.len();
+        if batch.aborted {
+            // The front lane has said why. At the end of a drain nobody waits for the step.
+            tracing::debug!(step = batch.step, rows, "step given up");
+        } else {
+            tracing::error!(step = batch.step, rows, %error, "step failed");
+        }
         for row in &self.rows[from..] {
             let slot = &mut self.slots[row.slot.index()];
             if slot.state == SlotState::Ended {

@@ -42,7 +42,7 @@ pub struct Exchange {
     pub out: Vec<u8>,
     /// The outcome, once the request has ended.
     pub outcome: Option<Result<(), ApiError>>,
-    /// The request ended with a server error.
+    /// The request ended with an error.
     pub failed: bool,
     /// Wakes the connection's task.
     pub waker: Option<Waker>,
@@ -118,7 +118,7 @@ impl Exchange {
         let unread = if self.is_stream() { self.out.len() } else { 0 };
         if unread > self.unread_max {
             let message = format!("the client left more than {UNREAD_BYTES_MAX} bytes unread");
-            self.fail(ApiError::internal(message));
+            self.fail(ApiError::invalid(message));
         } else if let Err(error) = self.hold.resize(self.bytes + unread) {
             self.fail(error);
         }

@@ -392,17 +392,15 @@ impl Engine {
             Some(Err(error)) => Some(error.status),
             _ => None,
         };
-        match failed {
+        if let Some(status) = failed {
             // End the other sequences of the request.
-            Some(504) => self.end(&exchange.borrow(), |finished| &finished.timeout),
-            Some(_) => self.end(&exchange.borrow(), |finished| &finished.error),
-            None => {}
+            self.end(&exchange.borrow(), |finished| finished.of_error(status));
         }
         self.to_wake.push(exchange);
     }
 
     /// Ends the remaining sequences of a request, and counts them under `reason`.
-    fn end(&mut self, exchange: &Exchange, reason: fn(&Finished) -> &Counter) {
+    fn end(&mut self, exchange: &Exchange, reason: impl Fn(&Finished) -> &Counter) {
         for id in &exchange.sequences {
             self.scheduler.cancel(*id);
             if self.streams[id.index()].take_if(|stream| stream.id == *id).is_some() {

@@ -122,7 +122,7 @@ impl Stream {
                  choices in it take fewer",
             ),
         };
-        metrics.finished.error.increment();
+        metrics.finished.of_error(error.status).increment();
         self.exchange.borrow_mut().fail(error);
     }
 

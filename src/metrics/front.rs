@@ -75,12 +75,23 @@ pub struct Finished {
     pub stop: Counter,
     /// The text reached its limit of tokens.
     pub length: Counter,
-    /// The client disconnected.
+    /// The client disconnected, did not read its text, or asked for more than it could have.
     pub abort: Counter,
     /// The time limit passed.
     pub timeout: Counter,
     /// corelane failed.
     pub error: Counter,
+}
+
+impl Finished {
+    /// The counter of requests that an error of this status ended.
+    pub fn of_error(&self, status: u16) -> &Counter {
+        match status {
+            504 => &self.timeout,
+            500.. => &self.error,
+            _ => &self.abort,
+        }
+    }
 }
 
 /// Whether the server accepts requests.
