@@ -111,8 +111,8 @@ pub const FOLLOW_TOKENS_MIN: usize = 32;
 /// so that no text is put off for ever.
 pub const MAKE_WAY_MAX: u32 = 3;
 
-/// Number of steps for which a slot stays free after the last sequence of a key has ended. Other
-/// keys may be waiting for it.
+/// Number of steps for which a slot stays free after a sequence of a key has ended, if the key has
+/// less than its part of them. Other keys may be waiting for it.
 pub const SLOT_KEPT_STEPS: u64 = 64;
 
 /// Failed steps in a row after which a sequence fails.

@@ -4,13 +4,14 @@
 //! A key may take more than its part while nobody else wants it. A key that has less than its part
 //! and finds nothing free takes it back: the youngest sequence of a key that has more, and was
 //! served as much, is preempted.
-//! A key that was here a moment ago keeps one slot, so that a client that sends one request after
-//! another preempts once, and not each time.
+//! A slot that a key had a moment ago stays free for it, with the prefix in it, while the key has
+//! less than its part. So a client that sends one request after another preempts once, and not each
+//! time.
 
 use super::Scheduler;
 use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, SLOT_KEPT_STEPS};
 use crate::ring::message::Batch;
-use crate::types::{KeyId, SequenceId};
+use crate::types::{KeyId, SequenceId, SlotId};
 
 /// What a key has, and what it may claim.
 #[derive(Clone, Copy, Default)]
@@ -21,11 +22,27 @@ struct Claim {
     slots_claimed: usize,
     /// Its part of the cells.
     cells_claimed: usize,
-    /// It had a slot a moment ago.
-    is_recent: bool,
+    /// Most slots that it had at once in the last steps.
+    slots_recent: usize,
+}
+
+/// Most slots that a key had at once, and the step until which it had them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Recent {
+    slots: usize,
+    until: u64,
 }
 
 impl Claim {
+    fn has_less(&self) -> bool {
+        self.slots < self.slots_claimed
+    }
+
+    /// Slots that stay free for it.
+    fn kept(&self) -> usize {
+        self.slots_recent.min(self.slots_claimed).saturating_sub(self.slots)
+    }
+
     fn has_more(&self) -> bool {
         self.slots > self.slots_claimed || self.cells > self.cells_claimed
     }
@@ -34,42 +51,68 @@ impl Claim {
 type Claims = heapless::Vec<Claim, KEYS_MAX>; // by KeyId::index
 
 impl Scheduler {
-    /// The claims of all keys. A key takes part if it has a slot or waits for one.
+    /// The claims of all keys. A key takes part if it has a slot, waits for one, or had one a moment
+    /// ago.
     fn claims(&self) -> Claims {
         let weights = &self.capacity.weights;
-        let mut claims: Claims = weights.iter().map(|_| Claim::default()).collect();
+        let recent = self.recent.iter().map(|recent| Claim {
+            slots_recent: if self.is_recent(*recent) { recent.slots } else { 0 },
+            ..Claim::default()
+        });
+        let mut claims: Claims = recent.collect();
         for id in &self.held {
             let sequence = self.sequences.get(*id);
             let claim = &mut claims[sequence.asked.key.index()];
             claim.slots += 1;
             claim.cells += self.cells.of(sequence.owner().slot);
         }
-        let wants = |index: usize, claim: &Claim| {
-            claim.slots > 0 || self.shares.sequences.held_by(KeyId(index as u16)) > 0 // below KEYS_MAX
+        let takes_part = |index: usize, claim: &Claim| {
+            let waiting = self.shares.sequences.held_by(KeyId(index as u16)); // below KEYS_MAX
+            claim.slots > 0 || waiting > 0 || claim.slots_recent > 0
         };
-        let present = claims.iter().enumerate().filter(|(index, claim)| wants(*index, claim));
+        let present = claims.iter().enumerate().filter(|(index, claim)| takes_part(*index, claim));
         let all: f64 = present.map(|(index, _)| weights[index]).sum();
         for (index, claim) in claims.iter_mut().enumerate() {
             let part = |whole: usize| (whole as f64 * weights[index] / all) as usize;
             claim.slots_claimed = part(self.capacity.slots).max(1);
             claim.cells_claimed = part(self.capacity.context_tokens as usize);
-            let left = self.left[index];
-            claim.is_recent = left > 0 && self.step < left + SLOT_KEPT_STEPS;
         }
         claims
     }
 
-    /// The first waiting sequence that may have a free slot: one slot each stays free for the keys
-    /// that had one a moment ago.
+    fn is_recent(&self, recent: Recent) -> bool {
+        recent.slots > 0 && self.step < recent.until + SLOT_KEPT_STEPS
+    }
+
+    /// Notes how many slots a key has. To be called before it gives one of them up.
+    pub(super) fn note_slots(&mut self, key: KeyId) {
+        let has_key = |id: &&SequenceId| self.sequences.get(**id).asked.key == key;
+        let slots = self.held.iter().filter(has_key).count();
+        let recent = self.recent[key.index()];
+        if slots >= recent.slots || !self.is_recent(recent) {
+            self.recent[key.index()] = Recent { slots, until: self.step };
+        }
+    }
+
+    /// A free slot for a sequence of this key, preferably one that is not kept for another one.
+    pub(super) fn free_slot(&self, key: KeyId) -> Option<SlotId> {
+        let claims = self.claims();
+        let is_kept =
+            |keeper: KeyId| claims.get(keeper.index()).is_some_and(|claim| claim.kept() > 0);
+        self.slots.free(|keeper| keeper != key && is_kept(keeper))
+    }
+
+    /// The first waiting sequence that may have a free slot. Some stay free for keys that had them
+    /// a moment ago.
     pub(super) fn first_for_a_free_slot(&self) -> Option<usize> {
         if self.capacity.weights.len() == 1 {
             return self.first_waiting(|_| true);
         }
         let claims = self.claims();
-        let kept = claims.iter().filter(|claim| claim.is_recent && claim.slots == 0).count();
+        let kept: usize = claims.iter().map(Claim::kept).sum();
         let free = self.slots.free_count();
         let kept = kept.min(self.capacity.slots / 2);
-        self.first_waiting(|sequence| free > kept || claims[sequence.asked.key.index()].slots == 0)
+        self.first_waiting(|sequence| free > kept || claims[sequence.asked.key.index()].has_less())
     }
 
     /// Preempts sequences so that the first waiting one whose key has less than its part can start.
@@ -82,10 +125,7 @@ impl Scheduler {
             return None;
         }
         let claims = self.claims();
-        let first = self.first_waiting(|sequence| {
-            let own = claims[sequence.asked.key.index()];
-            own.slots < own.slots_claimed
-        })?;
+        let first = self.first_waiting(|sequence| claims[sequence.asked.key.index()].has_less())?;
         let (id, mut claimant) = (self.waiting[first], None);
         loop {
             let needed = self.prefix_if_it_fits(id).err();

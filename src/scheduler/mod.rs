@@ -51,6 +51,7 @@ pub use crate::types::SequenceId;
 use crate::types::{KeyId, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
+use claims::Recent;
 use cost::{Rows, StepCost};
 use masks::Masks;
 use prefix::Prefix;
@@ -111,8 +112,8 @@ pub struct Scheduler {
     /// The step that is being planned has a copy from one slot to another.
     copied: bool,
     step: u64,
-    /// The step in which a sequence of each key gave up its slot.
-    left: Box<[u64]>,
+    /// For each key, the slots that it had a moment ago.
+    recent: Box<[Recent]>,
     tally: Tally,
 }
 
@@ -135,7 +136,7 @@ impl Scheduler {
             rows_max: capacity.step_rows,
             copied: false,
             step: 0,
-            left: vec![0; capacity.weights.len()].into_boxed_slice(),
+            recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
             tally: Tally::default(),
             capacity,
         }
@@ -281,7 +282,8 @@ impl Scheduler {
     /// Gives a slot to a sequence, preferably one that holds a prefix of it. Returns false if it
     /// has to wait for the next step.
     fn start_one(&mut self, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
-        let free = self.slots.free().expect("there is a free slot");
+        let key = self.sequences.get(id).asked.key;
+        let free = self.free_slot(key).expect("there is a free slot");
         if let Some((leader, tokens)) = prefix.coming {
             let owner = self.take(free, id, 0);
             self.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
@@ -368,6 +370,10 @@ impl Scheduler {
     }
 
     fn release(&mut self, id: SequenceId) {
+        let sequence = self.sequences.get(id);
+        if !matches!(sequence.state, State::Waiting) {
+            self.note_slots(sequence.asked.key);
+        }
         let mut sequence = self.sequences.remove(id);
         match sequence.state {
             State::Waiting => {
@@ -386,7 +392,6 @@ impl Scheduler {
                 {
                     self.drop_masks(owner.slot, sequence.masks);
                 }
-                self.left[sequence.asked.key.index()] = self.step;
             }
         }
         if self.is_idle() {

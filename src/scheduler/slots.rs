@@ -33,15 +33,17 @@ impl Slots {
         Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
     }
 
-    /// The free slot whose loss costs least. An empty one goes first. Among slots with cells of
-    /// their own, a neighbour of a held slot goes next, because llama.cpp computes neighbours
-    /// together. The last rule is the longest time without use.
-    pub fn free(&self) -> Option<SlotId> {
+    /// The free slot whose loss costs least. An empty one goes first, and one that is kept for its
+    /// keeper last. Among slots with cells of their own, a neighbour of a held slot goes next,
+    /// because llama.cpp computes neighbours together. The last rule is the longest time without
+    /// use.
+    pub fn free(&self, is_kept_for: impl Fn(KeyId) -> bool) -> Option<SlotId> {
         let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
         let alike = !self.own_cells || self.held_count() == 0;
         let cost = |index: usize, slot: &Slot| {
             let beside = is_held(index + 1) || (index > 0 && is_held(index - 1));
-            (!slot.kept.is_empty(), !alike && !beside, slot.used)
+            let is_kept = !slot.kept.is_empty();
+            (is_kept, is_kept && is_kept_for(slot.scope.key), !alike && !beside, slot.used)
         };
         let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.holder.is_none());
         let (index, _) = free.min_by_key(|(index, slot)| cost(*index, slot))?;

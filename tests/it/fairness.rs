@@ -96,25 +96,35 @@ fn nobody_waits_for_the_texts_of_another_key() {
     }
 }
 
-/// One request after another: the slot of the first stays free for the next.
+/// One request after another: the slot of the first stays free for the next. So it does beside
+/// long texts of the same key.
 #[test]
 fn a_key_that_comes_again_and_again_preempts_once() {
-    let weights = vec![1.0, 1.0];
-    let mut world = World::new(Capacity { weights, ..capacity(8, 4096) });
-    for _ in 0..200 {
-        let new = world.request(20, 100);
-        world.send(new).unwrap();
-    }
-    (0..20).for_each(|_| assert!(world.step()));
-    for _ in 0..50 {
-        let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
-        let id = world.send(new).unwrap();
-        while !world.served[&id].ended {
-            assert!(world.step());
+    for texts in 0..3 {
+        let weights = vec![1.0, 1.0];
+        let mut world = World::new(Capacity { weights, ..capacity(8, 4096) });
+        for _ in 0..texts {
+            let new = NewSequence { key: KeyId(1), ..world.request(20, 1000) };
+            world.send(new).unwrap();
         }
-        world.step();
+        for _ in 0..100 {
+            let new = world.request(20, 100);
+            world.send(new).unwrap();
+        }
+        (0..20).for_each(|_| assert!(world.step()));
+        for _ in 0..50 {
+            let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
+            let id = world.send(new).unwrap();
+            let mut steps = 0;
+            while !world.served[&id].ended {
+                assert!(world.step());
+                steps += 1;
+            }
+            assert!(steps < 20, "{steps} steps beside {texts} texts"); // beside others' prompts
+            world.step();
+        }
+        assert_eq!(world.scheduler.tally().preemptions, 1);
     }
-    assert_eq!(world.scheduler.tally().preemptions, 1);
 }
 
 /// One key cannot fill the queue so that another one finds no place in it.
