@@ -2,7 +2,7 @@
 //!
 //! The listening sockets are bound first, so a port in use is reported at once. The front lane and
 //! the ops lane start next, and answer while the model loads. The calling thread loads the model.
-//! Then the decode lane and the prepare lane start.
+//! Then the decode lane, the mask lane and the worker lanes start.
 
 mod size;
 mod thread;

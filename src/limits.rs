@@ -115,7 +115,7 @@ pub const MAKE_WAY_MAX: u32 = 3;
 /// less than its part of them. Other keys may be waiting for it.
 pub const SLOT_KEPT_STEPS: u64 = 64;
 
-/// Failed steps in a row after which a sequence fails.
+/// Failed steps in a row that a sequence survives. One more ends it.
 pub const STEP_RETRIES_MAX: u32 = 3;
 
 /// Prompts in one request.
@@ -300,7 +300,7 @@ pub const IDLE_BUFFER_BYTES_MAX: usize = 1024;
 pub const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Bodies of at most this many bytes are parsed and tokenised on the front
-/// lane (well under a millisecond); longer ones go to the prepare lane.
+/// lane (well under a millisecond); longer ones go to a prepare lane.
 pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
 /// Bodies of at most this many bytes go to the first prepare lane, longer ones to the second.
 pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;

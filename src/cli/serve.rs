@@ -115,9 +115,9 @@ pub struct ServeArgs {
     /// Most prompt tokens in the queue; further requests get status 429
     #[arg(long, value_name = "N", default_value_t = QUEUE_TOKENS, help_heading = "Scheduling")]
     queue_tokens: usize,
-    /// Memory in MiB for requests outside the KV cache: bodies, prompts and answers; half of it is
-    /// reserved for the keys by their weights. A request without room gets status 429 [default: 512,
-    /// or an eighth of the machine's if that is less]
+    /// Memory in MiB for requests outside the KV cache: bodies, prompts, answers and states of
+    /// constraints; half of it is reserved for the keys by their weights. A request without room
+    /// gets status 429 [default: 512, or an eighth of the memory available if that is less]
     #[arg(long, value_name = "MIB", help_heading = "Scheduling")]
     request_memory: Option<usize>,
     /// Longest time of a request in seconds, whatever its timeout_ms; 0 sets no limit

@@ -46,7 +46,7 @@ pub struct Compiled {
 /// The masks of all texts with one constraint. The scheduler writes and reads it.
 #[derive(Default)]
 struct Masks {
-    /// Their number, up to [`MASKS_TO_PROVE`].
+    /// Their number. From [`MASKS_TO_PROVE`] on, the constraint is fast if none of them was slow.
     count: AtomicU32,
     /// One of them was slow.
     is_slow: AtomicBool,

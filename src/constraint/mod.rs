@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! schema ---> schema/ (checked) --------------------------.
-//! regex ----> lark.rs (checked) --> Lark -----------------+--> llguidance
-//! Lark -----> lark.rs (its schemas and regexes checked) --|
+//! regex ----> regex.rs (checked) -------------------------+--> llguidance
+//! Lark -----> lark.rs (its schemas checked) --------------|
 //! GBNF -----> gbnf/ (translated) -> Lark -----------------'
 //! ```
 //!

@@ -21,7 +21,7 @@ pub fn run(mut link: LaneLink<MaskTask>, weights: &[f64], metrics: &Metrics) {
     loop {
         let first = if line.is_empty() { link.receive() } else { None };
         for task in first.into_iter().chain(std::iter::from_fn(|| link.try_receive())) {
-            // The mask before tells how long this one may take.
+            // A mask is expected to take as long as the previous one of its text.
             line.push(task.key, task.cost.us as usize, task);
         }
         if link.is_closed() {

@@ -1,5 +1,5 @@
-//! The memory of all requests outside the KV cache: bodies, prompts and answers. One budget for
-//! all of it, of which each key has its part.
+//! The memory of all requests outside the KV cache: bodies, prompts, answers and states of
+//! constraints. Half of it is reserved for the keys by their weights.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -220,7 +220,7 @@ fn compile(
     requested: &RequestedConstraint,
     compiler: Option<&mut Compiler>,
 ) -> Result<Arc<Compiled>, ApiError> {
-    let compiler = compiler.expect("what has to be compiled goes to the prepare lane");
+    let compiler = compiler.expect("what has to be compiled goes to a prepare lane");
     let compiled = compiler.compile(&requested.constraint);
     compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))
 }

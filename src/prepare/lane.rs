@@ -2,7 +2,8 @@
 //! work that is too long for a turn of the front lane, which may take about a millisecond.
 //!
 //! The first prepare lane reads bodies of usual length. The second one does what may take long: it
-//! compiles constraints and reads the longest bodies. So nobody's chat waits behind a schema.
+//! compiles constraints and reads the longest bodies. So a chat of usual
+//! length and without tools never waits behind a schema.
 //!
 //! **Invariant:** no key delays another by more than one piece of a task. The key with the least
 //! service for its weight goes first, and a task that is done in pieces goes back to the queue
@@ -74,7 +75,7 @@ impl Work {
     }
 }
 
-/// What a lane made of a task.
+/// The result of a piece of a task.
 pub enum Outcome {
     /// The answer.
     Done(Result<Prepared, ApiError>),
@@ -82,7 +83,7 @@ pub enum Outcome {
     More(Task),
 }
 
-/// What a lane does at the moment, for the front lane's watchdog.
+/// The running task of a lane, for the front lane's watchdog.
 #[derive(Debug, Default)]
 struct Pulse {
     /// The ticket of the task; 0 between two tasks.
@@ -95,7 +96,7 @@ struct Pulse {
     thread: AtomicI32,
 }
 
-/// What the kernel says of a thread.
+/// The state of a thread, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadView {
     /// It computes, or would if a processor were free.
@@ -129,14 +130,15 @@ pub struct WorkerLink {
     pulse: Arc<Pulse>,
     /// The ticket of the task that was given up, and the time at which it was.
     given_up: Option<(u64, Micros)>,
-    /// The time for which the lane has had tasks and done none.
+    /// The time for which tasks waited and none was begun.
     rested: Duration,
 }
 
 impl WorkerLink {
     /// Looks whether the lane's task has run for longer than [`WORK_TIMEOUT`]. Returns its ticket,
     /// once, if it must be given up. `passed` is the time since the last look; `look_at` asks the
-    /// kernel for a thread. A lane that gets no processor, because others use them all, has time.
+    /// kernel for a thread. Time does not count while the lane is runnable and others have the
+    /// processors.
     ///
     /// # Panics
     /// If the lane still runs that task after as long again, or has tasks and begins none. It is

@@ -2,12 +2,12 @@
 //! whole answer.
 //!
 //! [`read`] parses the JSON. [`finish`] tokenises the prompts, checks that they fit and compiles
-//! constraints. What takes microseconds runs on the front lane itself, everything else on the
-//! prepare lane ([`lane`]).
+//! constraints. What takes microseconds runs on the front lane itself, everything else on a worker
+//! lane ([`lane`]).
 //!
-//! Errors are 400s that say what is wrong and what would be right.
+//! Errors are 400s that say what is wrong and what would be right, and 504 past the deadline.
 //!
-//! **Invariant:** pure. Nothing here does I/O or reads a clock.
+//! **Invariant:** pure, except for [`lane`]. Nothing else here does I/O or reads a clock.
 
 mod envelope;
 mod generate;

@@ -1,6 +1,6 @@
 //! Bells: they wake a lane that sleeps beside an empty ring.
 //!
-//! `rtrb` cannot wake a thread, so each ring has a bell. While the other side is awake, ringing
+//! `rtrb` cannot wake a thread, so each lane has a bell. While the lane is awake, ringing it
 //! costs one fence and one relaxed load.
 //!
 //! The sleeper announces that it will sleep, and then looks at the ring once more. The ringer

@@ -186,7 +186,7 @@ pub struct MaskTask {
     pub walk: Option<Walk>,
     /// Answer: the tokens that may follow.
     pub allowed: Option<Allowed>,
-    /// Answer: the cost of the mask. Before: that of the mask before.
+    /// To the lane: the cost of the text's previous mask. Answer: the cost of this one.
     pub cost: MaskCost,
     /// Answer: the constraint cannot be followed any further, and only an end token may follow.
     pub broken: bool,

@@ -1,4 +1,4 @@
-//! Claims: nobody waits until the texts of another key end.
+//! Claims: each key's part of the slots and of the KV cells, taken back from keys that have more.
 //!
 //! Each key that wants to run has a claim to its part of the slots and of the KV cells, by weight.
 //! A key may take more than its part while nobody else wants it. A key that has less than its part
@@ -13,7 +13,7 @@ use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, SLOT_KEPT_STEPS};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId, SlotId};
 
-/// What a key has, and what it may claim.
+/// The slots and cells of a key, and its claim to them.
 #[derive(Clone, Copy, Default)]
 struct Claim {
     slots: usize,
@@ -94,7 +94,7 @@ impl Scheduler {
         }
     }
 
-    /// A free slot for a sequence of this key, preferably one that is not kept for another one.
+    /// A free slot for a sequence of this key, preferably one that is not kept for another key.
     pub(super) fn free_slot(&self, key: KeyId) -> Option<SlotId> {
         let claims = self.claims();
         let is_kept =
@@ -139,8 +139,8 @@ impl Scheduler {
         }
     }
 
-    /// Preempts one sequence for another one that waits and needs `cells` cells, if its key has a
-    /// claim to them. Returns false if there is none to preempt.
+    /// Preempts one sequence for another one that waits and needs `cells` cells, if the waiting
+    /// sequence's key has a claim to them. Returns false if there is none to preempt.
     fn make_way(&mut self, batch: &mut Batch, id: SequenceId, cells: usize) -> bool {
         let claims = self.claims();
         let waiting = &self.sequences.get(id).asked;
@@ -156,7 +156,7 @@ impl Scheduler {
                 && self.shares.served(key) >= served
                 && sequence.asked.priority >= priority
                 && sequence.made_way < MAKE_WAY_MAX
-                // What starts in the step that waits for its turn has not run at all.
+                // What started in the previous step has not run: that step may still wait.
                 && sequence.started + 1 < self.step
         });
         let Some(last) = last else { return false };

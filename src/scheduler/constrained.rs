@@ -1,16 +1,18 @@
 //! Masks of constrained texts: which lane computes them, and who pays for them.
 //!
 //! A mask depends on the token before, so it is known only after a step. The decode lane computes
-//! it when it samples, and every sequence of the step waits for that. As long as masks are fast, no
-//! way is faster.
+//! it when it samples, and every sequence of the step waits for that. For fast masks, this is the
+//! fastest way.
 //! - All masks of a step may take [`STEP_MASKS_MIN`], or half as long as its decode rows if that is
 //!   more. A text whose mask does not fit moves to the mask lane for good. So does a text with one
-//!   mask that took longer, or with a state of more than [`STEP_WALK_BYTES_MAX`].
-//! - The mask lane computes a text's next mask while steps run without that text. It gets a row
-//!   again when its mask is there.
-//! - A text begins on the mask lane if its constraint had a slow mask in another text. If any mask
-//!   of its key was slow a moment ago, its constraint must be known to be fast.
-//! - A key is charged for the time of its masks as for tokens.
+//!   slow mask: it took more than [`STEP_MASKS_MIN`] and than half of the shortest step. So does one
+//!   with a state of more than [`STEP_WALK_BYTES_MAX`].
+//! - The mask lane computes a text's next mask while steps run without that text. The text gets its
+//!   next row when the mask has come back.
+//! - A text begins on the mask lane if its constraint had a slow mask in another text. After a slow
+//!   mask of its key, a constraint must be known to be fast, until the key has had
+//!   [`MASKS_OF_DISTRUST`] fast masks.
+//! - A key is charged for the time of its masks: one token for each whole shortest step.
 
 use std::time::Duration;
 
@@ -99,8 +101,8 @@ impl Scheduler {
         self.waiting.is_empty() && self.held.iter().all(is_on_mask_lane)
     }
 
-    /// The time that all masks of a step with these decode rows may take. No bound is known before
-    /// the time of a step is.
+    /// The time that all masks of a step with these decode rows may take. Without a measured
+    /// step there is no bound.
     pub(super) fn masks_bound(&self, decode: Rows) -> Duration {
         self.cost.decode(decode).map_or(Duration::MAX, |time| (time / 2).max(STEP_MASKS_MIN))
     }
@@ -111,7 +113,7 @@ impl Scheduler {
         bound.is_some_and(|bound| Duration::from_micros(us.into()) > bound)
     }
 
-    /// Chooses where the masks of a sequence come from that gets a slot.
+    /// Chooses the source of masks for a sequence that gets a slot.
     pub(super) fn choose_mask_source(&mut self, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
         let Some(constraint) = sequence.constraint() else { return };
@@ -198,7 +200,7 @@ impl Scheduler {
         self.charge_mask(key, cost.us);
     }
 
-    /// Charges a key for a mask of `us` microseconds as for the tokens of as many short steps.
+    /// Charges a key for a mask of `us` microseconds: one token for each shortest step in it.
     fn charge_mask(&mut self, key: KeyId, us: u32) {
         let step = self.shortest_step().map_or(0, |step| step.as_micros() as usize);
         if let Some(tokens) = (us as usize).checked_div(step) {

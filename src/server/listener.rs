@@ -1,4 +1,5 @@
-//! The listening socket: bound early and exclusively; the front lane accepts from it.
+//! The listening socket. It is bound before the model loads, and shares its port with no other
+//! process.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -64,9 +65,8 @@ async fn accept(front: Rc<Front>, listener: TcpListener, descriptor: RawFd) {
         match listener.accept().await {
             Ok(stream) => admit(&front, stream),
             Err(error) => {
-                // Probably no descriptors are left. The kernel wants one before it looks whether
-                // somebody waits.
-                // SAFETY: `listener` holds the descriptor open. (It does not lend it.)
+                // Probably no descriptors are left. `accept` needs one even if no connection waits.
+                // SAFETY: `listener` holds the descriptor open. (It has no `AsFd`.)
                 let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
                 let someone_waits = kernel::is_readable(socket);
                 if someone_waits && !front.places.dismiss_one(front.clock.now()) {

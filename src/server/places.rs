@@ -1,4 +1,5 @@
-//! The places for connections. When they run short, whoever has been idle for longest gives way.
+//! The places for connections. When they run short, the connection that has been idle
+//! for longest gives way.
 //!
 //! A connection is idle while it waits for the head of a request, whether it has sent a part of it
 //! or nothing. A connection with a request keeps its place.
@@ -63,9 +64,9 @@ impl Places {
         Rc::new(Self { max, state: RefCell::default() })
     }
 
-    /// A place for a new connection from this address, which `timer` wakes. `None` if there is not
-    /// even one for a health check. With `is_short`, something else than places runs short, and the
-    /// new connection needs that of another one.
+    /// A place for a new connection from this address, which `timer` wakes. `None` if the spare
+    /// places are taken, too. `is_short` says that open files run short: an idle connection must
+    /// then close for the new one.
     pub fn take(
         self: &Rc<Self>,
         address: IpAddr,
@@ -184,7 +185,7 @@ impl Drop for Place {
     }
 }
 
-/// The network that counts as one client: an IPv4 address, or the 64 bits of an IPv6 network.
+/// The network that counts as one client: an IPv4 address, or the first 64 bits of an IPv6 address.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

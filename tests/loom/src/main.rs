@@ -5,9 +5,9 @@
 //! lines at which the lanes wait. The rings and the socket are stand-ins, in [`sync`]. Lanes sleep
 //! without polling first.
 //!
-//! The largest models would take minutes to hours. They have a limit beside them: the number of
-//! times that lanes are interrupted where they could run on. `LOOM_MAX_PREEMPTIONS` sets one limit
-//! for all models.
+//! The largest models would take minutes to hours. Of these, loom tries only interleavings with a
+//! limited number of preemptions (`Some(n)` below). `LOOM_MAX_PREEMPTIONS` sets one limit for all
+//! models.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/loom/Cargo.toml
@@ -43,7 +43,7 @@ fn main() {
     try_all("the front lane ends with two items in flight", Some(4), || the_front_lane_ends(2));
 }
 
-/// Tries all interleavings of a model. With a limit, lanes are interrupted at most so often.
+/// Tries all interleavings of a model, or those with at most so many preemptions.
 fn try_all(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     print!("{name}: ");
     std::io::stdout().flush().unwrap();
