@@ -43,13 +43,17 @@ def main() -> None:
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     found = {}
-    print("| attack | 2 kB chat, p99 in ms: alone | beside | most | ITL p99 in ms: alone | beside | MiB before | most |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| attack | 2 kB chat, p99 in ms: alone | beside | most | ITL p99 in ms: alone | beside | MiB before | most "
+        "| answers to Mallory |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in [options.only] if options.only else ATTACKS:
         row = found[name] = measure(ATTACKS[name], options)
         alone, beside = row["alone"], row["beside"]
         cells = [alone["chat_p99"], beside["chat_p99"], beside["chat_max"], alone["itl_p99"], beside["itl_p99"]]
         cells = [f"{cell:.1f}" for cell in cells] + [f"{row['mib_before']:.0f}", f"{row['mib_most']:.0f}"]
+        cells.append(", ".join(f"{count} x {status}" for status, count in row["answers"].items()) or "none")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "attacks": found}, indent=1) + "\n")
@@ -65,6 +69,7 @@ def measure(attack, options) -> dict:
         with Server(*flags, model=options.model, binary=options.binary) as server:
             victim(server.url, 1.0)  # a warm-up
             alone = victim(server.url, options.seconds)
+            ANSWERS[:] = bytes(len(ANSWERS))
             before = most = server.resident_mib()
             attacker = multiprocessing.Process(target=run_attack, args=(attack, server.url), daemon=True)
             attacker.start()
@@ -81,7 +86,8 @@ def measure(attack, options) -> dict:
             finally:
                 attacker.kill()
                 attacker.join()
-    return {"alone": alone, "beside": beside, "mib_before": before, "mib_most": most}
+    answers = {status: count for status, count in enumerate(ANSWERS) if count}
+    return {"alone": alone, "beside": beside, "mib_before": before, "mib_most": most, "answers": answers}
 
 
 def watch_memory(server, over: threading.Event, peaks: list[float]) -> None:
@@ -169,6 +175,15 @@ def post(url: str, path: str, body, key: str | None, timeout: float = 60) -> tup
     return response.status, text
 
 
+# How many answers with each status the attacker got. Shared with its process.
+ANSWERS = multiprocessing.RawArray("L", 600)
+
+
+def attack_post(url: str, path: str, body) -> None:
+    status, _ = post(url, path, body, "mallory")
+    ANSWERS[status] += 1
+
+
 def together(count: int, act) -> None:
     """Does the same in several threads."""
     threads = [threading.Thread(target=quietly, args=(act, n), daemon=True) for n in range(count)]
@@ -185,12 +200,12 @@ def quietly(act, n: int) -> None:
 
 def tokenise(text: str, special: bool = True):
     body = json.dumps({"content": text, "parse_special": special}).encode()
-    return lambda url: together(4, lambda _: post(url, "/tokenize", body, "mallory"))
+    return lambda url: together(4, lambda _: attack_post(url, "/tokenize", body))
 
 
 def mallory(path: str, body, count: int = 4):
     data = json.dumps(body).encode()
-    return lambda url: together(count, lambda _: post(url, path, data, "mallory"))
+    return lambda url: together(count, lambda _: attack_post(url, path, data))
 
 
 def slow_schema() -> dict:
@@ -204,7 +219,7 @@ def schemas(url: str) -> None:
         schema = slow_schema() | {"title": f"{n} {time.monotonic()}"}  # none of them is in the cache
         form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
         body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "response_format": form}
-        post(url, "/v1/chat/completions", body, "mallory")
+        attack_post(url, "/v1/chat/completions", body)
 
     together(4, ask)
 
@@ -213,7 +228,7 @@ def masks(url: str) -> None:
     """Constrained texts whose masks take as long as they may."""
     grammar = "root ::= (a | b)* \na ::= [a-z ]* b? [a-z ]* \nb ::= [a-z ]* a? [a-z ]*"
     body = {"prompt": "Once", "max_tokens": 200, "grammar": grammar, "ignore_eos": True}
-    together(4, lambda _: post(url, "/completion", body, "mallory"))
+    together(4, lambda _: attack_post(url, "/completion", body))
 
 
 def head(path: str, method: str, length: int, key: str | None) -> bytes:
@@ -266,10 +281,13 @@ def never_read(body: dict, count: int):
         for _ in range(count):
             sock = socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(2)
             sock.connect(address(url))
             sock.sendall(head("/v1/completions", "POST", len(data), "mallory") + data)
             held.append(sock)
-        time.sleep(10)
+        for sock in held:
+            with contextlib.suppress(OSError, ValueError):
+                ANSWERS[int(sock.recv(12)[9:])] += 1  # its status, and no more
 
     return attack
 
@@ -303,7 +321,7 @@ ATTACKS = {
     ),
     "128 texts with 20 log-probabilities": mallory(
         "/v1/chat/completions",
-        CHAT | {"n": 128, "max_tokens": 400, "logprobs": True, "top_logprobs": 20, "ignore_eos": True},
+        CHAT | {"n": 128, "max_tokens": 300, "logprobs": True, "top_logprobs": 20, "ignore_eos": True},
     ),
     "echo 128 times": never_read({"prompt": "Once upon a time. " * 100, "n": 128, "echo": True, "max_tokens": 1}, 200),
     "streams that nobody reads": never_read(
