@@ -58,21 +58,25 @@ impl Turns {
 /// smallest task and its oldest one alternate: a small task waits for at most one large one, and a
 /// large one still gets its turn.
 pub struct Line<T, const N: usize> {
-    waiting: heapless::Vec<Waiting<T>, N>, // oldest first
+    waiting: heapless::Vec<Waiting<T>, N>, // in no order
     turns: Turns,
-    oldest_next: bool,
+    /// For each key, whether its oldest task is next, and not its smallest.
+    oldest_next: Box<[bool]>,
+    arrived: u64,
 }
 
 struct Waiting<T> {
     key: KeyId,
     size: usize,
+    number: u64,
     task: T,
 }
 
 impl<T, const N: usize> Line<T, N> {
     /// An empty line, with one entry for each weight.
     pub fn new(weights: &[f64]) -> Self {
-        Self { waiting: heapless::Vec::new(), turns: Turns::new(weights), oldest_next: false }
+        let oldest_next = vec![false; weights.len()].into_boxed_slice();
+        Self { waiting: heapless::Vec::new(), turns: Turns::new(weights), oldest_next, arrived: 0 }
     }
 
     /// Adds a task of this expected size.
@@ -84,28 +88,34 @@ impl<T, const N: usize> Line<T, N> {
         if !waits(key) {
             self.turns.arrive(key, waits);
         }
-        self.put_back(key, size, task);
+        self.arrived += 1;
+        self.put_back(self.arrived, key, size, task);
     }
 
-    /// Returns the rest of a task that was taken out and was partly done.
+    /// Returns the rest of a task that was taken out and was partly done. It keeps its number.
     ///
     /// # Panics
     /// As [`Line::push`].
-    pub fn put_back(&mut self, key: KeyId, size: usize, task: T) {
-        let waiting = Waiting { key, size, task };
+    pub fn put_back(&mut self, number: u64, key: KeyId, size: usize, task: T) {
+        let waiting = Waiting { key, size, number, task };
         assert!(self.waiting.push(waiting).is_ok(), "{N} tasks wait already");
     }
 
-    /// Takes out the next task.
-    pub fn pop(&mut self) -> Option<T> {
-        let served = |index: usize| self.turns.served(self.waiting[index].key);
-        let least = (0..self.waiting.len()).min_by(|a, b| served(*a).total_cmp(&served(*b)))?;
-        let is_own = |index: &usize| self.waiting[*index].key == self.waiting[least].key;
-        let own = (0..self.waiting.len()).filter(is_own);
-        let next =
-            if self.oldest_next { own.min() } else { own.min_by_key(|i| self.waiting[*i].size) };
-        self.oldest_next = !self.oldest_next;
-        Some(self.waiting.remove(next?).task)
+    /// Takes out the next task. Also returns its number.
+    pub fn pop(&mut self) -> Option<(u64, T)> {
+        let served = |waiting: &Waiting<T>| self.turns.served(waiting.key);
+        let least = self.waiting.iter().min_by(|a, b| served(a).total_cmp(&served(b)))?;
+        let key = least.key;
+        let oldest = &mut self.oldest_next[key.index()];
+        let order = |waiting: &Waiting<T>| match *oldest {
+            true => (0, waiting.number),
+            false => (waiting.size, waiting.number),
+        };
+        let own = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.key == key);
+        let (next, _) = own.min_by_key(|(_, waiting)| order(waiting))?;
+        *oldest = !*oldest;
+        let Waiting { number, task, .. } = self.waiting.swap_remove(next);
+        Some((number, task))
     }
 
     /// Charges a key for a task, or for a part of one.
@@ -217,6 +227,40 @@ mod tests {
         pass(&mut turns, B, 1000.0);
         turns.arrive(A, |_| false);
         assert!((turns.served(A) - turns.served(B)).abs() < 1e-9);
+    }
+
+    /// Two keys take turns. Each has a small task again and again, and a large one.
+    #[test]
+    fn a_large_task_has_its_turn_whatever_other_keys_do() {
+        let mut line = Line::<(KeyId, usize), 8>::new(&[1.0, 1.0]);
+        for key in [A, B] {
+            line.push(key, 100, (key, 100));
+        }
+        let mut large = Vec::new();
+        for _ in 0..4 {
+            for key in [A, B] {
+                line.push(key, 1, (key, 1));
+            }
+            for _ in 0..2 {
+                let (_, (key, size)) = line.pop().unwrap();
+                line.serve(key, 1.0);
+                if size == 100 {
+                    large.push(key);
+                }
+            }
+        }
+        large.sort_unstable_by_key(|key| key.index());
+        assert_eq!(large, [A, B]);
+    }
+
+    #[test]
+    fn the_rest_of_a_task_is_as_old_as_the_task() {
+        let mut line = Line::<&str, 8>::new(&[1.0]);
+        line.push(A, 50, "first");
+        line.push(A, 60, "second");
+        let (number, first) = line.pop().unwrap(); // the smallest
+        line.put_back(number, A, 70, first);
+        assert_eq!(line.pop().unwrap().1, "first", "the oldest");
     }
 
     #[test]

@@ -92,7 +92,10 @@ pub const MASKS_OF_DISTRUST: u32 = 1024;
 /// wait for their memory to be freed.
 pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;
 
-/// The mask lane is stuck if nothing comes back from it for this long. One mask takes 50 ms.
+/// Tokens that the mask lane follows at once. One takes up to 5 ms.
+pub const WALK_TOKENS_MAX: usize = 16;
+
+/// The mask lane is stuck if it does nothing for this long. One mask takes 50 ms.
 pub const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows
@@ -107,9 +110,20 @@ pub const REUSE_TOKENS_MIN: usize = 16;
 /// many tokens.
 pub const FOLLOW_TOKENS_MIN: usize = 32;
 
-/// How often a sequence is preempted for the claims of other keys. After that it runs to its end,
-/// so that no text is put off for ever.
+/// How often a sequence is preempted at once for the claims of other keys. After that, it first runs
+/// for a while; see [`MAKE_WAY_SHARE`].
 pub const MAKE_WAY_MAX: u32 = 3;
+
+/// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims runs for one step for this many
+/// of its tokens before the next time. So most of its time goes into new tokens, and not into
+/// computing old ones again.
+pub const MAKE_WAY_SHARE: usize = 8;
+
+/// Steps in which other keys may overtake a sequence that is first in the queue and does not fit.
+pub const OVERTAKEN_STEPS_MAX: u32 = 256;
+
+/// Keys whose first sequence does not fit, and which others may overtake in a step.
+pub const OVERTAKEN_KEYS_MAX: usize = 16;
 
 /// Number of steps for which a slot stays free after a sequence of a key has ended, if the key has
 /// less than its part of them. Other keys may be waiting for it.
@@ -165,8 +179,8 @@ pub const LOGIT_BIAS_TEXT_BYTES_MAX: usize = 256;
 pub const LOGIT_BIAS_TOKENS_MAX: usize = 4096;
 /// Largest bias, positive or negative. OpenAI allows 100.
 pub const LOGIT_BIAS_MAX: f64 = 10_000.0;
-/// Samplers in one request's order.
-pub const SAMPLERS_MAX: usize = 16;
+/// Samplers in one request's order: each of them at most once.
+pub const SAMPLERS_MAX: usize = 9;
 /// Sequence breakers of one request. The vocabulary is searched for each.
 pub const DRY_BREAKERS_MAX: usize = 16;
 /// Bytes of a sequence breaker: llama.cpp's own bound.
@@ -286,8 +300,8 @@ pub const HOLD_BYTES_STEP: usize = 4 * 1024;
 pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of one chunk-size line, extensions included.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
-/// Bytes that a client may send ahead of the answer to its running request.
-pub const PIPELINE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that are read ahead of the answer to a running request. More stay in the kernel's buffer.
+pub const PIPELINE_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of a client's own `x-request-id` that are echoed.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 /// Bytes read from a socket at once.
@@ -323,6 +337,8 @@ pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Texts whose embeddings are computed at once.
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
+/// About the bytes of one number of a vector: itself, and in the answer.
+pub const EMBEDDING_NUMBER_BYTES: usize = 16;
 /// Tokens of all texts of one request for embeddings: OpenAI's bound.
 pub const EMBEDDING_REQUEST_TOKENS_MAX: usize = 300_000;
 /// Texts of one request for embeddings: OpenAI's bound.

@@ -51,13 +51,14 @@ fn main() -> ExitCode {
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let (_log, lines_lost) = start_log(args)?;
     let config = args.config()?;
+    secrets::keep_out_of_core_dumps(args, &config);
     let mut server = Server::start(config.clone())?;
     let metrics = server.metrics();
     metrics.set_log_lines_lost(lines_lost);
     drain_on_signal(server.control())?;
     let source = args.engine.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
-        secrets::protect(args, &config);
+        secrets::warn(args, &config);
         if !config.placement.pinned {
             tracing::warn!(
                 "the lanes are not pinned to cores: another corelane runs on them, or the control \

@@ -27,6 +27,12 @@ pub struct AdvancedSampling {
 }
 
 impl AdvancedSampling {
+    /// The bytes of its lists.
+    pub fn bytes(&self) -> usize {
+        let chain = self.chain.as_ref().map_or(0, |chain| chain.dry.breakers.bytes());
+        size_of_val(&*self.logit_bias) + chain
+    }
+
     /// Mirostat's `mu` before the first token: twice the surprise aimed at.
     pub fn first_mu(&self) -> f32 {
         let mirostat = self.chain.as_ref().and_then(|chain| chain.mirostat);

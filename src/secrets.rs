@@ -9,8 +9,19 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::cli::ServeArgs;
 
-/// Warns of an open server, of keys that others can read, and keeps keys out of core dumps.
-pub fn protect(args: &ServeArgs, config: &ServeConfig) {
+/// Keeps API keys out of core dumps, unless `--core-dumps` asks for them.
+pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig) {
+    // Also keeps other users' debuggers away. Without it, perf needs root for this process.
+    if !config.keys.is_empty()
+        && !args.core_dumps
+        && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err()
+    {
+        tracing::warn!("core dumps cannot be switched off; they may hold API keys");
+    }
+}
+
+/// Warns of an open server, and of keys that others can read.
+pub fn warn(args: &ServeArgs, config: &ServeConfig) {
     if config.keys.is_empty() {
         if is_reachable(&config.host, config.port) {
             tracing::warn!(
@@ -34,10 +45,6 @@ pub fn protect(args: &ServeArgs, config: &ServeConfig) {
             "{} has the mode {mode:o}: others can read the keys in it; set it with chmod 600",
             path.display()
         );
-    }
-    // Also keeps other users' debuggers away. Without it, perf needs root for this process.
-    if !args.core_dumps && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
-        tracing::warn!("core dumps cannot be switched off; they may hold API keys");
     }
 }
 

@@ -118,9 +118,11 @@ fn read_samplers(
     let mut samplers = heapless::Vec::<SamplerKind, SAMPLERS_MAX>::new();
     let mut push = |kind: Option<SamplerKind>, given: &Value<'_, '_>| {
         let kind = kind.ok_or_else(|| wrong("samplers", FORMS, given))?;
-        samplers.push(kind).map_err(|_| {
-            ApiError::field("samplers", format!("samplers has more than {SAMPLERS_MAX} entries"))
-        })
+        if samplers.contains(&kind) {
+            return Err(ApiError::field("samplers", "samplers has an entry twice; once is enough"));
+        }
+        samplers.push(kind).expect("there are as many places as samplers");
+        Ok(())
     };
     if let Some(letters) = value.as_str() {
         for letter in letters.chars() {
@@ -224,7 +226,6 @@ mod tests {
         let order = |body| chain(body).samplers;
         assert_eq!(order(r#"{"samplers":"tk","top_k":4,"temperature":0.5}"#), [Temperature, TopK]);
         assert_eq!(order(r#"{"samplers":["min-p","topP"],"top_p":0.5,"min_p":0.1}"#), [MinP, TopP]);
-        assert_eq!(order(r#"{"samplers":"kk","top_k":4}"#), [TopK, TopK]);
         assert_eq!(order(r#"{"typical_p":0.9,"top_k":4}"#), [TopK, Typical]);
         assert_eq!(order(r#"{"xtc_probability":0.5,"temperature":0}"#), [Xtc, Temperature]);
         assert_eq!(order(r#"{"min_keep":2,"top_p":0.9}"#), [TopP]);
@@ -275,7 +276,7 @@ mod tests {
             ("samplers", "[\"top_k\",\"infill\"]", "not the string \"infill\""),
             ("samplers", "[1]", "edskypmxt, not 1"),
             ("samplers", "7", "edskypmxt, not 7"),
-            ("samplers", format!("\"{}\"", "k".repeat(17)).as_str(), "more than 16 entries"),
+            ("samplers", "\"kpk\"", "an entry twice"),
         ] {
             let body = format!("{{\"{field}\":{value}}}");
             let error = read(&body).map(|_| ()).expect_err(&body);

@@ -21,14 +21,28 @@ use crate::limits::{
     CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX, MASKS_TO_PROVE, REGEX_BYTES_MAX,
 };
 use crate::model::vocab::Vocab;
-use crate::types::TokenId;
+use crate::types::{KeyId, TokenId};
 
 /// Compiles constraints for one vocabulary, and caches the most recent ones.
 pub struct Compiler {
     factory: ParserFactory,
     tokens: Arc<Tokens>,
     /// The least recently used first.
-    cached: Vec<(Constraint, Arc<Compiled>)>,
+    cached: Vec<Cached>,
+}
+
+/// A constraint of a key. Another key with the same constraint has its own: it learns nothing from
+/// the time that compiling takes, and slow masks of one key's texts do not count for the other.
+struct Cached {
+    key: KeyId,
+    constraint: Constraint,
+    compiled: Arc<Compiled>,
+}
+
+impl Cached {
+    fn bytes(&self) -> usize {
+        self.constraint.source_bytes() + self.compiled.bytes()
+    }
 }
 
 /// A compiled constraint.
@@ -141,30 +155,52 @@ impl Compiler {
         Ok(Self { factory, tokens, cached: Vec::new() })
     }
 
-    /// Compiles a constraint, or finds it in the cache.
+    /// Compiles a constraint of the first key.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile_for`].
+    pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
+        self.compile_for(KeyId(0), constraint)
+    }
+
+    /// Compiles a constraint, or finds it in the cache of a key.
     ///
     /// # Errors
     /// The mistake and its place, or the bound that was exceeded.
-    pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
-        if let Some(at) = self.cached.iter().position(|(cached, _)| cached == constraint) {
+    pub fn compile_for(
+        &mut self,
+        key: KeyId,
+        constraint: &Constraint,
+    ) -> Result<Arc<Compiled>, ConstraintError> {
+        let is_it = |cached: &Cached| cached.key == key && cached.constraint == *constraint;
+        if let Some(at) = self.cached.iter().position(is_it) {
             let entry = self.cached.remove(at);
-            let found = entry.1.clone();
+            let found = entry.compiled.clone();
             self.cached.push(entry);
             return Ok(found);
         }
         let compiled = Arc::new(self.compile_new(constraint)?);
-        self.remember(constraint.clone(), compiled.clone());
+        let (constraint, compiled_here) = (constraint.clone(), compiled.clone());
+        self.cached.push(Cached { key, constraint, compiled: compiled_here });
+        self.evict();
         Ok(compiled)
     }
 
-    fn remember(&mut self, constraint: Constraint, compiled: Arc<Compiled>) {
-        let bytes_of = |(constraint, compiled): &(Constraint, Arc<Compiled>)| {
-            constraint.source_bytes() + compiled.bytes()
-        };
-        self.cached.push((constraint, compiled));
-        let mut bytes: usize = self.cached.iter().map(bytes_of).sum();
-        while self.cached.len() > CONSTRAINTS_CACHED_MAX || bytes > CONSTRAINTS_CACHED_BYTES_MAX {
-            bytes -= bytes_of(&self.cached.remove(0));
+    /// Removes constraints from the cache until it is within its bounds: the key with the most bytes
+    /// loses its least recently used one.
+    fn evict(&mut self) {
+        loop {
+            let bytes_of = |key: KeyId| -> usize {
+                self.cached.iter().filter(|cached| cached.key == key).map(Cached::bytes).sum()
+            };
+            let all: usize = self.cached.iter().map(Cached::bytes).sum();
+            if self.cached.len() <= CONSTRAINTS_CACHED_MAX && all <= CONSTRAINTS_CACHED_BYTES_MAX {
+                return;
+            }
+            let keys = self.cached.iter().map(|cached| cached.key);
+            let Some(largest) = keys.max_by_key(|key| bytes_of(*key)) else { return };
+            let oldest = self.cached.iter().position(|cached| cached.key == largest);
+            self.cached.remove(oldest.expect("it has at least one"));
         }
     }
 

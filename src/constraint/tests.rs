@@ -9,7 +9,7 @@ use crate::limits::{
     SCHEMA_VALUES_MAX, SCHEMAS_MAX,
 };
 use crate::model::vocab::Vocab;
-use crate::types::TokenId;
+use crate::types::{KeyId, TokenId};
 
 /// The fake vocabulary's tokens: the bytes, and an end token.
 const N_VOCAB: usize = 257;
@@ -220,6 +220,22 @@ fn the_last_constraints_are_remembered() {
         compiler.compile(&regex(&format!("another {number}"))).unwrap();
     }
     assert!(!Arc::ptr_eq(&first, &compiler.compile(&regex("first")).unwrap()));
+}
+
+#[test]
+fn keys_do_not_share_what_is_remembered() {
+    let mut compiler = compiler();
+    let (alice, bob) = (KeyId(0), KeyId(1));
+    let first = compiler.compile_for(alice, &regex("first")).unwrap();
+    let other = compiler.compile_for(bob, &regex("first")).unwrap();
+    assert!(!Arc::ptr_eq(&first, &other));
+    other.count_mask(true);
+    assert!(other.is_slow() && !first.is_slow());
+    for number in 0..2 * CONSTRAINTS_CACHED_MAX {
+        compiler.compile_for(bob, &regex(&format!("number {number}"))).unwrap();
+    }
+    let again = compiler.compile_for(alice, &regex("first")).unwrap();
+    assert!(Arc::ptr_eq(&first, &again), "the other key's constraints made room for its own");
 }
 
 #[test]

@@ -22,13 +22,24 @@ impl Walk {
     /// # Panics
     /// If it has seen more tokens.
     pub fn allowed_after(&mut self, generated: &[TokenId]) -> Allowed {
-        for token in &generated[self.seen..] {
-            if self.matcher.push(*token).is_err() {
-                break; // the matcher keeps the error, and nothing but the end can follow
-            }
-        }
-        self.seen = generated.len();
+        self.follow(generated, usize::MAX);
         self.matcher.allowed()
+    }
+
+    /// Follows the next tokens of `generated`, `most` at most. Returns whether it has seen all.
+    ///
+    /// # Panics
+    /// As [`Walk::allowed_after`].
+    pub fn follow(&mut self, generated: &[TokenId], most: usize) -> bool {
+        let new = &generated[self.seen..];
+        for token in &new[..new.len().min(most)] {
+            if self.matcher.push(*token).is_err() {
+                self.seen = generated.len();
+                return true; // the matcher keeps the error, and nothing but the end can follow
+            }
+            self.seen += 1;
+        }
+        self.seen == generated.len()
     }
 
     /// Why only an end token can follow, if the text is not complete.

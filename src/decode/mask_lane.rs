@@ -3,11 +3,12 @@
 //! A [`MaskTask`] comes with the tokens of a text, and goes back with the tokens that may follow.
 //! Between two tasks nothing stays here: a task holds the state of its constraint.
 //!
-//! **Invariant:** no key delays another by more than one mask.
+//! **Invariant:** no key delays another by more than one mask, or by the time to follow
+//! [`WALK_TOKENS_MAX`] tokens.
 
 use crate::constraint::Walk;
 use crate::fair::Line;
-use crate::limits::MASK_TASKS_MAX;
+use crate::limits::{MASK_TASKS_MAX, WALK_TOKENS_MAX};
 use crate::metrics::Metrics;
 use crate::ring::LaneLink;
 use crate::ring::message::{MaskCost, MaskTask};
@@ -27,30 +28,41 @@ pub fn run(mut link: LaneLink<MaskTask>, weights: &[f64], metrics: &Metrics) {
         if link.is_closed() {
             return;
         }
-        let Some(mut task) = line.pop() else { continue };
+        let Some((number, mut task)) = line.pop() else { continue };
         let began = clock.now();
-        compute(&mut task);
+        let is_done = compute(&mut task);
         let took = clock.now().since(began);
+        line.serve(task.key, took as f64);
+        metrics.mask_pieces.increment();
+        if !is_done {
+            line.put_back(number, task.key, task.cost.us as usize, task);
+            continue;
+        }
         task.cost.us = saturating(took);
         metrics.masks.time_us.observe(took);
-        line.serve(task.key, took as f64);
         link.send(task);
     }
 }
 
-/// Computes a task's mask, or frees its state if its sequence has ended.
-pub fn compute(task: &mut MaskTask) {
+/// Computes a task's mask, or frees its state if its sequence has ended. A text that begins here
+/// with many tokens, because it was preempted, is followed in pieces: returns false after each of
+/// them but the last.
+pub fn compute(task: &mut MaskTask) -> bool {
     let MaskTask { sequence, constraint, generated, walk, allowed, .. } = task;
     if sequence.is_none() {
         *task = MaskTask { key: task.key, ..MaskTask::default() };
-        return;
+        return true;
     }
     let constraint = constraint.as_deref().expect("a constrained sequence has a constraint");
     let walk = walk.get_or_insert_with(|| Walk::new(constraint));
+    if !walk.follow(generated, WALK_TOKENS_MAX) {
+        return false;
+    }
     *allowed = Some(walk.allowed_after(generated));
     if let Some(error) = walk.error() {
         tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
     }
     task.broken = walk.error().is_some();
     task.cost = MaskCost { us: task.cost.us, bytes: saturating(walk.bytes() as u64) };
+    true
 }

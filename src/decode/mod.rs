@@ -26,9 +26,10 @@ mod weights;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, Micros};
-use crate::constraint::{Allowed, Walk};
+use crate::constraint::{Allowed, Compiled, Walk};
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
@@ -100,8 +101,14 @@ enum Mask<'a> {
 }
 
 impl Mask<'_> {
-    fn compute(walk: &mut Walk, history: History<'_>, clock: Clock) -> Self {
+    fn compute(
+        walk: &mut Option<Walk>,
+        compiled: &Compiled,
+        history: History<'_>,
+        clock: Clock,
+    ) -> Self {
         let began = clock.now();
+        let walk = walk.get_or_insert_with(|| Walk::new(compiled));
         let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
         let allowed = walk.allowed_after(generated);
         if let Some(error) = walk.error() {
@@ -286,7 +293,7 @@ impl<B: Backend> DecodeLane<B> {
         place.mu = start.mu;
         place.walk = None;
         if keep < start.keep {
-            return Err(Failed { owner: start.owner, next: keep });
+            return Err(Failed { owner: start.owner, next: keep, is_late: false });
         }
         place.state = SlotState::Running;
         Ok(())
@@ -342,15 +349,31 @@ impl<B: Backend> DecodeLane<B> {
                 prompt_tokens: slot.prompt_tokens as usize,
             };
             let owner = Owner { slot: row.slot, generation: slot.generation };
-            let mask = slot.advanced.as_ref().and_then(|advanced| {
-                let compiled = advanced.constraint.as_deref()?;
-                if let Some(task) = batch.masks.iter().find(|task| task.owner == owner) {
+            let constraint =
+                slot.advanced.as_ref().and_then(|advanced| advanced.constraint.as_deref());
+            let sent = batch.masks.iter().find(|task| task.owner == owner);
+            let mask = match (constraint, sent) {
+                (None, _) => None,
+                (Some(_), Some(task)) => {
                     slot.walk = None; // from now on the mask lane follows the constraint
-                    return Some(Mask::Sent(task));
+                    Some(Mask::Sent(task))
                 }
-                let walk = slot.walk.get_or_insert_with(|| Walk::new(compiled));
-                Some(Mask::compute(walk, history, self.metrics.clock))
-            });
+                (Some(_), None) if batch.masks_max.is_some_and(|most| batch.masks_took > most) => {
+                    // The row is undone. Its sequence starts again with a mask of the mask lane.
+                    slot.state = SlotState::Ended;
+                    slot.next = self.backend.truncate(row.slot, row.position);
+                    slot.planned = slot.next;
+                    let failed = Failed { owner, next: slot.next, is_late: true };
+                    batch.failed.push(failed).expect("one failure for each slot");
+                    continue;
+                }
+                (Some(compiled), None) => {
+                    let own = Mask::compute(&mut slot.walk, compiled, history, self.metrics.clock);
+                    let us = own.cost().map_or(0, |cost| cost.us);
+                    batch.masks_took += Duration::from_micros(us.into());
+                    Some(own)
+                }
+            };
             let logits = self.backend.logits(index);
             let (token, logprobs) = match &slot.advanced {
                 None => (self.sampler.sample(logits, &slot.sampling, history), None),
@@ -403,7 +426,7 @@ impl<B: Backend> DecodeLane<B> {
             slot.next = left;
             slot.planned = left;
             let owner = Owner { slot: row.slot, generation: slot.generation };
-            let failed = Failed { owner, next: slot.next };
+            let failed = Failed { owner, next: slot.next, is_late: false };
             batch.failed.push(failed).expect("one failure for each slot");
         }
     }

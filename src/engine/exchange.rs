@@ -40,6 +40,8 @@ pub struct Exchange {
     pub first_token: Option<Micros>,
     /// Bytes of the body for the connection to take. Without streaming, they come at the end.
     pub out: Vec<u8>,
+    /// Bytes of a stream that the connection has taken, and not sent yet.
+    unsent: usize,
     /// The outcome, once the request has ended.
     pub outcome: Option<Result<(), ApiError>>,
     /// The request ended with an error.
@@ -73,6 +75,7 @@ impl Exchange {
             started: None,
             first_token: None,
             out: Vec::new(),
+            unsent: 0,
             outcome: None,
             failed: false,
             waker: None,
@@ -115,13 +118,24 @@ impl Exchange {
     /// memory for requests.
     pub fn replace_bytes(&mut self, before: usize, after: usize) {
         self.bytes = self.bytes - before + after;
-        let unread = if self.is_stream() { self.out.len() } else { 0 };
+        let unread = if self.is_stream() { self.out.len() + self.unsent } else { 0 };
         if unread > self.unread_max {
             let message = format!("the client left more than {UNREAD_BYTES_MAX} bytes unread");
             self.fail(ApiError::invalid(message));
         } else if let Err(error) = self.hold.resize(self.bytes + unread) {
             self.fail(error);
         }
+    }
+
+    /// Moves the bytes of a stream to the end of `output`, to be sent.
+    pub fn take_out(&mut self, output: &mut Vec<u8>) {
+        self.unsent = self.out.len();
+        output.append(&mut self.out);
+    }
+
+    /// The bytes that the connection had taken are sent.
+    pub fn sent(&mut self) {
+        self.unsent = 0;
     }
 
     /// The time spent in each phase until now.

@@ -53,8 +53,10 @@ pub struct Engine {
     link: FrontLink<Batch>,
     /// To the mask lane.
     masks: FrontLink<MaskTask>,
-    /// Time for which the mask lane has had tasks and sent nothing back.
-    masks_silent: Duration,
+    /// The pieces that the mask lane had done at the last look, and the time for which it has had
+    /// tasks and done none.
+    mask_pieces: u64,
+    masks_rested: Duration,
     spare: heapless::Vec<Box<Batch>, BATCHES>,
     pipeline: Pipeline,
     /// The scheduler had no work for a step, and nothing has changed since.
@@ -98,7 +100,8 @@ impl Engine {
             scheduler: Scheduler::new(capacity),
             link,
             masks,
-            masks_silent: Duration::ZERO,
+            mask_pieces: 0,
+            masks_rested: Duration::ZERO,
             spare: (0..BATCHES).map(|_| Box::default()).collect(),
             pipeline: Pipeline::default(),
             nothing_to_plan: true,
@@ -252,17 +255,19 @@ impl Engine {
         if self.link.is_ready() { None } else { self.pipeline.running() }
     }
 
-    /// Looks whether the mask lane still sends masks. `passed` is the time since the last look.
-    /// Only looks count, because this whole process may have been stopped for a while.
+    /// Looks whether the mask lane still works. `passed` is the time since the last look. Only looks
+    /// count, because this whole process may have been stopped for a while.
     ///
     /// # Panics
-    /// If nothing has come back for [`MASK_LANE_TIMEOUT`]. The lane is stuck, and its texts would
-    /// wait for ever.
+    /// If it has done nothing for [`MASK_LANE_TIMEOUT`]. The lane is stuck, and its texts would wait
+    /// for ever.
     pub fn watch_masks(&mut self, passed: Duration) {
-        let is_silent = self.scheduler.masks_asked() > 0 && !self.masks.is_ready();
-        self.masks_silent = if is_silent { self.masks_silent + passed } else { Duration::ZERO };
-        let silent = self.masks_silent;
-        assert!(silent < MASK_LANE_TIMEOUT, "the mask lane has sent nothing for {silent:.0?}");
+        let pieces = self.metrics.mask_pieces.get();
+        let rests = self.scheduler.masks_asked() == 0 || pieces != self.mask_pieces;
+        self.mask_pieces = pieces;
+        self.masks_rested = if rests { Duration::ZERO } else { self.masks_rested + passed };
+        let rested = self.masks_rested;
+        assert!(rested < MASK_LANE_TIMEOUT, "the mask lane has done nothing for {rested:.0?}");
     }
 
     /// The state of each slot, for requests of `key`: of another key's slots only whether they are
@@ -330,7 +335,6 @@ impl Engine {
     /// Takes the masks that came back.
     fn receive_masks(&mut self, now: Micros) {
         while let Some(task) = self.masks.receive() {
-            self.masks_silent = Duration::ZERO;
             let Some((id, bytes)) = self.scheduler.masked(task) else { continue };
             self.nothing_to_plan = false;
             self.update(id, now, |stream, _| {
@@ -429,6 +433,13 @@ impl Engine {
 
     fn explain(&self, refusal: Refusal) -> ApiError {
         match refusal {
+            Refusal::TooManyTokens { tokens, limit } => ApiError::field(
+                "prompt",
+                format!(
+                    "the prompts of this request that would wait for slots have {tokens} tokens; the \
+                     queue holds {limit}"
+                ),
+            ),
             Refusal::TooMany { sequences, limit } => ApiError::field(
                 "prompt",
                 format!("{sequences} prompts in one request; this server takes {limit} at once"),

@@ -51,6 +51,8 @@ pub struct Metrics {
     pub prepare_long: WorkerMetrics,
     /// Written by the mask lane.
     pub masks: WorkerMetrics,
+    /// Pieces of work that the mask lane has done: masks, and parts of long ones.
+    pub mask_pieces: Counter,
     model: OnceLock<(String, &'static str)>,
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
@@ -79,6 +81,7 @@ impl Metrics {
             prepare: WorkerMetrics::default(),
             prepare_long: WorkerMetrics::default(),
             masks: WorkerMetrics::default(),
+            mask_pieces: Counter::default(),
             model: OnceLock::new(),
             log_lines_lost: OnceLock::new(),
         }

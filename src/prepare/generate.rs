@@ -25,8 +25,9 @@ use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{Compiled, Compiler, Constraint};
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
+use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
-use crate::types::{CacheScope, Sampling};
+use crate::types::{CacheScope, KeyId, Sampling};
 
 /// The end of a prompt of gpt-oss and the start of an answer without reasoning. A constraint
 /// applies to the text after it, not to the names of channels.
@@ -47,7 +48,8 @@ pub(super) fn of_chat(
         && let Some(form) = chat.generation.constraint.take()
     {
         form_field = Some(form.field);
-        chat.conversation.form = Some(form_beside_calls(&form, compiler.as_deref_mut())?);
+        chat.conversation.form =
+            Some(form_beside_calls(&form, envelope.cache.key, compiler.as_deref_mut())?);
     }
     let prompt = chat_prompt(&chat, model, now, form_field)?;
     let ChatPrompt { mut text, mut parser, grammar } = prompt;
@@ -100,8 +102,10 @@ pub(super) fn of_prompts(
     let requested = request.advanced.as_deref();
     let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
     if let Some(constraint) = &request.constraint {
-        advanced.get_or_insert_default().constraint = Some(compile(constraint, compiler)?);
+        advanced.get_or_insert_default().constraint =
+            Some(compile(constraint, envelope.cache.key, compiler)?);
     }
+    bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);
     let seed = request.seed.unwrap_or(envelope.seed);
     let salt = request.cache_salt.as_deref().map_or(0, hash);
@@ -200,9 +204,10 @@ pub(super) fn chat_prompt(
 /// error in it is not blamed on the tools.
 fn form_beside_calls(
     form: &RequestedConstraint,
+    key: KeyId,
     compiler: Option<&mut Compiler>,
 ) -> Result<Value, ApiError> {
-    compile(form, compiler)?;
+    compile(form, key, compiler)?;
     match &form.constraint {
         Constraint::JsonObject => Ok(json!({"type": "object"})),
         Constraint::JsonSchema(source) => {
@@ -218,9 +223,10 @@ fn form_beside_calls(
 
 fn compile(
     requested: &RequestedConstraint,
+    key: KeyId,
     compiler: Option<&mut Compiler>,
 ) -> Result<Arc<Compiled>, ApiError> {
     let compiler = compiler.expect("what has to be compiled goes to a prepare lane");
-    let compiled = compiler.compile(&requested.constraint);
+    let compiled = compiler.compile_for(key, &requested.constraint);
     compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))
 }

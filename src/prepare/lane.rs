@@ -217,10 +217,10 @@ impl Worker {
             if self.link.is_closed() {
                 return; // the clients of waiting tasks are already disconnected
             }
-            let Some(mut work) = self.line.pop() else { continue };
+            let Some((number, mut work)) = self.line.pop() else { continue };
             if let Some(rest) = self.run_piece(&mut work, &mut do_task) {
                 work.task = Some(rest);
-                self.line.put_back(work.key, work.size(), work);
+                self.line.put_back(number, work.key, work.size(), work);
             } else {
                 self.link.send(work);
             }
@@ -345,7 +345,8 @@ mod tests {
         let (mut front, worker) = link(Arc::new(bell), weights, Metrics::default().clock);
         for (index, (key, texts)) in sent.iter().enumerate() {
             let texts = vec![Box::from([1]); *texts];
-            let texts = Texts { texts, vectors: Vec::new(), format: Format::Float, timeout: None };
+            let (vectors, format) = (Vec::new(), Format::Float);
+            let texts = Texts { texts, vectors, bytes: 0, format, timeout: None };
             let work = Work {
                 ticket: index as u64 + 1,
                 key: KeyId(*key),
@@ -398,6 +399,7 @@ mod tests {
             let texts = Texts {
                 texts: Vec::new(),
                 vectors: Vec::new(),
+                bytes: 0,
                 format: Format::Float,
                 timeout: None,
             };

@@ -27,7 +27,7 @@ use crate::api::route::{Action, Request, Route};
 use crate::api::{anthropic, cllm};
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
-use crate::limits::{EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
+use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
 use crate::types::TokenId;
 pub use envelope::Envelope;
 pub use model::ServedModel;
@@ -51,6 +51,8 @@ pub struct Texts {
     pub texts: Vec<Box<[TokenId]>>,
     /// The vectors so far, of the first texts.
     pub vectors: Vec<Vec<f32>>,
+    /// About the bytes that the texts, their vectors and the answer take.
+    pub bytes: usize,
     /// The time limit of the request.
     pub timeout: Option<Duration>,
     /// How the vectors are written.
@@ -170,7 +172,8 @@ fn texts_of(
         texts.push(ids.into_boxed_slice());
     }
     let EmbeddingsRequest { format, timeout, .. } = request;
-    Ok(Box::new(Texts { texts, vectors: Vec::new(), format, timeout }))
+    let bytes = tokens * size_of::<TokenId>() + texts.len() * n_embd * EMBEDDING_NUMBER_BYTES;
+    Ok(Box::new(Texts { texts, vectors: Vec::new(), bytes, format, timeout }))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! tokens that may follow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::constraint::{Allowed, Compiled, Walk};
@@ -33,6 +34,8 @@ pub struct Batch {
     pub decode_rows: u32,
     /// The number of rows that are prompt tokens.
     pub prefill_rows: u32,
+    /// The time that the decode lane may spend on masks in this step. `None` sets no limit.
+    pub masks_max: Option<Duration>,
 
     /// Answer: one sample for each row that ran and asked for one.
     pub samples: heapless::Vec<Sample, SLOTS_MAX>,
@@ -48,8 +51,10 @@ pub struct Batch {
     pub rows_dropped: u32,
     /// Answer: time inside the model, in microseconds.
     pub decode_us: u32,
-    /// Answer: time in the sampler, in microseconds.
+    /// Answer: time in the sampler, in microseconds, masks included.
     pub sample_us: u32,
+    /// Answer: time spent on masks.
+    pub masks_took: Duration,
     /// Answer: Rust heap allocations of the decode lane since the previous step.
     pub allocations: u32,
 }
@@ -72,6 +77,8 @@ impl Batch {
         self.rows_dropped = 0;
         self.decode_us = 0;
         self.sample_us = 0;
+        self.masks_max = None;
+        self.masks_took = Duration::ZERO;
         self.allocations = 0;
     }
 
@@ -113,6 +120,8 @@ pub struct Failed {
     pub owner: Owner,
     /// The next position. Earlier tokens are in the KV cache.
     pub next: Position,
+    /// Nothing failed: the masks of the step had taken too long before this sequence had its own.
+    pub is_late: bool,
 }
 
 /// One token of a step.

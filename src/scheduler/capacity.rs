@@ -50,6 +50,13 @@ pub enum Refusal {
         /// Most sequences of a request.
         limit: usize,
     },
+    /// The tokens of the sequences never fit into the queue.
+    TooManyTokens {
+        /// Tokens of the request's sequences without those that get a slot at once.
+        tokens: usize,
+        /// Most tokens in the queue.
+        limit: usize,
+    },
     /// The queue has no room for the sequences now.
     QueueFull {
         /// Sequences waiting.

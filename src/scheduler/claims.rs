@@ -9,7 +9,8 @@
 //! time.
 
 use super::Scheduler;
-use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, SLOT_KEPT_STEPS};
+use super::shares::{Overtaken, Recent};
+use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, MAKE_WAY_SHARE, OVERTAKEN_STEPS_MAX, SLOT_KEPT_STEPS};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId, SlotId};
 
@@ -24,13 +25,6 @@ struct Claim {
     cells_claimed: usize,
     /// Most slots that it had at once in the last steps.
     slots_recent: usize,
-}
-
-/// Most slots that a key had at once, and the step until which it had them.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Recent {
-    slots: usize,
-    until: u64,
 }
 
 impl Claim {
@@ -103,20 +97,46 @@ impl Scheduler {
     }
 
     /// The first waiting sequence that may have a free slot. Some stay free for keys that had them
-    /// a moment ago.
-    pub(super) fn first_for_a_free_slot(&self) -> Option<usize> {
+    /// a moment ago. A key may overtake the `overtaken` ones, within its part of the slots.
+    pub(super) fn first_for_a_free_slot(&self, overtaken: &Overtaken) -> Option<usize> {
         if self.capacity.weights.len() == 1 {
-            return self.first_waiting(|_| true);
+            return self.first_waiting(|_| overtaken.is_empty());
         }
         let claims = self.claims();
         let kept: usize = claims.iter().map(Claim::kept).sum();
         let free = self.slots.free_count();
-        let kept = kept.min(self.capacity.slots / 2);
-        self.first_waiting(|sequence| free > kept || claims[sequence.asked.key.index()].has_less())
+        let has_slots = free > kept.min(self.capacity.slots / 2);
+        self.first_waiting(|sequence| {
+            let key = sequence.asked.key;
+            let may_start = has_slots && overtaken.is_empty() || claims[key.index()].has_less();
+            may_start && !overtaken.contains(&key)
+        })
     }
 
-    /// Preempts sequences so that the first waiting one whose key has less than its part can start.
-    /// Returns it, if anything was preempted for it.
+    /// Whether a sequence may start before one of another key that is first and does not fit: within
+    /// its key's part of the cells.
+    pub(super) fn may_overtake(&self, id: SequenceId) -> bool {
+        let sequence = self.sequences.get(id);
+        let own = self.claims()[sequence.asked.key.index()];
+        own.cells + sequence.cells_promised() <= own.cells_claimed
+    }
+
+    /// Whether other keys may start before a sequence that is first and needs `cells` cells, which
+    /// are not free: for a while, or as long as its own key holds them.
+    pub(super) fn may_be_overtaken(&mut self, id: SequenceId, cells: usize) -> bool {
+        let sequence = self.sequences.get_mut(id);
+        sequence.overtaken = sequence.overtaken.saturating_add(1);
+        let (key, steps) = (sequence.asked.key, sequence.overtaken);
+        let is_own = |held: &&SequenceId| self.sequences.get(**held).asked.key == key;
+        let own = self.held.iter().filter(is_own).map(|held| {
+            self.cells.of(self.sequences.get(*held).owner().slot) + self.cells_coming(*held)
+        });
+        steps <= OVERTAKEN_STEPS_MAX
+            || own.sum::<usize>() + cells > self.capacity.context_tokens as usize
+    }
+
+    /// Preempts sequences so that a waiting one can start whose key has less than its part: the
+    /// first of them for which there is enough to preempt. Returns it, if anything was preempted.
     ///
     /// This comes before any start of the step. A sequence that starts may copy from another one,
     /// or follow it.
@@ -125,17 +145,26 @@ impl Scheduler {
             return None;
         }
         let claims = self.claims();
-        let first = self.first_waiting(|sequence| claims[sequence.asked.key.index()].has_less())?;
-        let (id, mut claimant) = (self.waiting[first], None);
+        let mut refused = Overtaken::new();
         loop {
-            let needed = self.prefix_if_it_fits(id).err();
-            if needed.is_none() && self.slots.free_count() > 0 {
+            let first = self.first_waiting(|sequence| {
+                let key = sequence.asked.key;
+                claims[key.index()].has_less() && !refused.contains(&key)
+            })?;
+            let (id, mut claimant) = (self.waiting[first], None);
+            loop {
+                let needed = self.prefix_if_it_fits(id).err();
+                if needed.is_none() && self.slots.free_count() > 0 {
+                    return claimant;
+                }
+                if !self.make_way(batch, id, needed.unwrap_or(0)) {
+                    break;
+                }
+                claimant = Some(id);
+            }
+            if claimant.is_some() || refused.push(self.sequences.get(id).asked.key).is_err() {
                 return claimant;
             }
-            if !self.make_way(batch, id, needed.unwrap_or(0)) {
-                return claimant;
-            }
-            claimant = Some(id);
         }
     }
 
@@ -155,7 +184,8 @@ impl Scheduler {
                 // A key that has more because it was served less keeps it.
                 && self.shares.served(key) >= served
                 && sequence.asked.priority >= priority
-                && sequence.made_way < MAKE_WAY_MAX
+                && (sequence.made_way < MAKE_WAY_MAX
+                    || self.step - sequence.started > (sequence.tokens.len() / MAKE_WAY_SHARE) as u64)
                 // What started in the previous step has not run: that step may still wait.
                 && sequence.started + 1 < self.step
         });

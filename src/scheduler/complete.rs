@@ -99,8 +99,8 @@ impl Scheduler {
         }
     }
 
-    /// A step failed with this sequence. It restarts where it stood, or ends after too many
-    /// failures.
+    /// A step failed with this sequence, or was undone for it. It restarts where it stood, or ends
+    /// after too many failures.
     fn fail(
         &mut self,
         id: SequenceId,
@@ -113,17 +113,23 @@ impl Scheduler {
         self.cells.truncate(failed.owner.slot, failed.next.index());
         sequence.cached = sequence.cached.min(sequence.planned);
         sequence.in_flight = 0;
-        // A step that took too long is tried again only once.
-        sequence.failures += if aborted { STEP_RETRIES_MAX } else { 1 };
-        if sequence.failures > STEP_RETRIES_MAX {
-            self.release(id);
-            event(Event::Finished(id, Finish::Failed));
-            return;
+        if !failed.is_late {
+            // A step that took too long is tried again only once.
+            sequence.failures += if aborted { STEP_RETRIES_MAX } else { 1 };
+            if sequence.failures > STEP_RETRIES_MAX {
+                self.release(id);
+                event(Event::Finished(id, Finish::Failed));
+                return;
+            }
+            self.tally.retries += 1;
         }
-        self.tally.retries += 1;
         let owner = self.slots.renew(failed.owner);
         sequence.state = State::Running(owner);
-        self.restart_masks(id);
+        if failed.is_late {
+            self.leave_decode_lane(id);
+        } else {
+            self.restart_masks(id);
+        }
         self.restarts.push(id).expect("one restart for each slot");
     }
 }

@@ -7,12 +7,15 @@
 //!   more. A text whose mask does not fit moves to the mask lane for good. So does a text with one
 //!   slow mask: it took more than [`STEP_MASKS_MIN`] and than half of the shortest step. So does one
 //!   with a state of more than [`STEP_WALK_BYTES_MAX`].
+//! - Masks can turn slow without a warning, several of them in one step. Once a step's masks have
+//!   taken more than they may, the decode lane undoes the rows of the others ([`Failed::is_late`]).
+//!   These texts move to the mask lane, too.
 //! - The mask lane computes a text's next mask while steps run without that text. The text gets its
 //!   next row when the mask has come back.
 //! - A text begins on the mask lane if its constraint had a slow mask in another text. After a slow
 //!   mask of its key, a constraint must be known to be fast, until the key has had
 //!   [`MASKS_OF_DISTRUST`] fast masks.
-//! - A key is charged for the time of its masks: one token for each whole shortest step.
+//! - A key is charged for the time of its masks: one token for the time of the shortest step.
 
 use std::time::Duration;
 
@@ -20,6 +23,8 @@ use super::cost::Rows;
 use super::masks::MaskSource;
 use super::{Scheduler, SequenceId, State};
 use crate::limits::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
+#[cfg(doc)]
+use crate::ring::message::Failed;
 use crate::ring::message::{Batch, MaskCost, MaskTask};
 use crate::types::{KeyId, SlotId};
 
@@ -103,8 +108,8 @@ impl Scheduler {
 
     /// The time that all masks of a step with these decode rows may take. Without a measured
     /// step there is no bound.
-    pub(super) fn masks_bound(&self, decode: Rows) -> Duration {
-        self.cost.decode(decode).map_or(Duration::MAX, |time| (time / 2).max(STEP_MASKS_MIN))
+    pub(super) fn masks_bound(&self, decode: Rows) -> Option<Duration> {
+        self.cost.decode(decode).map(|time| (time / 2).max(STEP_MASKS_MIN))
     }
 
     /// Whether a mask that took `us` microseconds is too slow for any step.
@@ -145,7 +150,8 @@ impl Scheduler {
 
     /// Whether a decode row of a sequence can be planned: nothing constrains it, or its mask fits
     /// into the step, or its mask is there. The batch takes the mask.
-    pub(super) fn take_mask(&mut self, batch: &mut Batch, id: SequenceId, bound: Duration) -> bool {
+    pub(super) fn take_mask(&mut self, batch: &mut Batch, id: SequenceId) -> bool {
+        let bound = batch.masks_max.unwrap_or(Duration::MAX);
         let sequence = self.sequences.get_mut(id);
         match std::mem::replace(&mut sequence.masks, MaskSource::Sent) {
             MaskSource::DecodeLane { us } => {
@@ -173,7 +179,7 @@ impl Scheduler {
     }
 
     /// From now on a sequence gets its masks from the mask lane.
-    fn leave_decode_lane(&mut self, id: SequenceId) {
+    pub(super) fn leave_decode_lane(&mut self, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
         sequence.masks = MaskSource::Unasked(None);
         self.masks.forget(sequence.owner().slot);
@@ -200,11 +206,10 @@ impl Scheduler {
         self.charge_mask(key, cost.us);
     }
 
-    /// Charges a key for a mask of `us` microseconds: one token for each shortest step in it.
+    /// Charges a key for a mask of `us` microseconds: one token for the time of the shortest step.
     fn charge_mask(&mut self, key: KeyId, us: u32) {
-        let step = self.shortest_step().map_or(0, |step| step.as_micros() as usize);
-        if let Some(tokens) = (us as usize).checked_div(step) {
-            self.shares.serve(key, tokens);
+        if let Some(step) = self.shortest_step().filter(|step| !step.is_zero()) {
+            self.shares.serve(key, f64::from(us) / 1e6 / step.as_secs_f64());
         }
     }
 

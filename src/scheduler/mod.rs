@@ -52,13 +52,12 @@ pub use crate::types::SequenceId;
 use crate::types::{KeyId, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
-use claims::Recent;
 use cost::{Rows, StepCost};
 use masks::Masks;
 use prefix::Prefix;
 pub use sequence::NewSequence;
 use sequence::{Sequence, Sequences, State};
-use shares::Shares;
+use shares::{Overtaken, Recent, Shares};
 use slots::Slots;
 pub use tally::{Phase, SlotView, Tally};
 
@@ -165,10 +164,19 @@ impl Scheduler {
         if waiting + new.len() > limit + self.slots.free_count() {
             return Err(Refusal::QueueFull { waiting, limit });
         }
-        let new_tokens: usize = new.iter().map(|sequence| sequence.prompt.len()).sum();
+        let tokens_behind = |started: usize| -> usize {
+            new.iter().skip(started).map(|sequence| sequence.prompt.len()).sum()
+        };
+        let limit = self.capacity.queue_tokens;
+        let behind = tokens_behind(self.capacity.slots + 1);
+        if behind > limit {
+            return Err(Refusal::TooManyTokens { tokens: behind, limit });
+        }
+        // As above. An empty queue also takes one prompt of any length. If others wait already, the
+        // free slots are theirs.
+        let at_once = if sequences.held() == 0 { self.slots.free_count() + 1 } else { 0 };
         let (waiting, limit) = (tokens.held(), tokens.limit(key));
-        // An empty queue takes a request of any size.
-        if waiting > 0 && waiting + new_tokens > limit {
+        if waiting + tokens_behind(at_once) > limit {
             return Err(Refusal::TokensFull { waiting, limit });
         }
         self.shares.arrive(key);
@@ -239,13 +247,24 @@ impl Scheduler {
     }
 
     /// Gives slots to waiting sequences in order, while there are slots and cells. `claimant` goes
-    /// first.
+    /// first. A sequence that does not fit holds up its own key; the others may overtake it for a
+    /// while.
     fn start_waiting(&mut self, batch: &mut Batch, claimant: Option<SequenceId>) {
         let mut next = self.waiting.iter().position(|id| Some(*id) == claimant);
+        let mut overtaken = Overtaken::new();
         while self.slots.free_count() > 0 {
-            let Some(index) = next.take().or_else(|| self.first_for_a_free_slot()) else { return };
+            let first = next.take().or_else(|| self.first_for_a_free_slot(&overtaken));
+            let Some(index) = first else { return };
             let id = self.waiting[index];
-            let Ok(prefix) = self.prefix_if_it_fits(id) else { return };
+            let may_start = overtaken.is_empty() || self.may_overtake(id);
+            let prefix = match self.prefix_if_it_fits(id) {
+                Ok(prefix) if may_start => prefix,
+                Err(cells) if overtaken.is_empty() && !self.may_be_overtaken(id, cells) => return,
+                _ => match overtaken.push(self.sequences.get(id).asked.key) {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            };
             if !self.start_one(batch, id, prefix) {
                 return;
             }
@@ -327,12 +346,12 @@ impl Scheduler {
         decoding.for_each(|id| decode.add(self.sequences.get(*id).planned));
         self.evict(batch, decode.count);
         self.masks.planned = 0;
-        let masks_bound = self.masks_bound(decode);
+        batch.masks_max = self.masks_bound(decode);
         // There is room for all, except for sequences that started in this step.
         let mut room = self.cells.left().min(self.rows_max);
         for index in 0..self.held.len() {
             let id = self.held[index];
-            if room > 0 && self.decodes(id) && self.take_mask(batch, id, masks_bound) {
+            if room > 0 && self.decodes(id) && self.take_mask(batch, id) {
                 room -= 1;
                 self.plan_row(batch, id);
             }
@@ -358,7 +377,7 @@ impl Scheduler {
         }
         sequence.planned += 1;
         sequence.in_flight += u32::from(sample);
-        self.shares.serve(sequence.asked.key, 1);
+        self.shares.serve(sequence.asked.key, 1.0);
         self.cells.grow(row.owner.slot);
         batch.rows.push(row).expect("room was counted");
     }

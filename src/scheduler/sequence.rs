@@ -65,6 +65,8 @@ pub(super) struct Sequence {
     pub started: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
+    /// The steps in which it was first in the queue, and did not fit.
+    pub overtaken: u32,
     /// Where its masks come from.
     pub masks: MaskSource,
 }
@@ -181,6 +183,7 @@ impl Sequences {
             failures: 0,
             started: 0,
             made_way: 0,
+            overtaken: 0,
             masks: MaskSource::DecodeLane { us: 0 },
         });
         self.admitted += 1;

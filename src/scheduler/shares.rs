@@ -1,6 +1,7 @@
 //! The keys' shares of the model and of the queue.
 
 use crate::fair::{Quota, Turns};
+use crate::limits::OVERTAKEN_KEYS_MAX;
 use crate::types::KeyId;
 
 /// The service and the queue of each key.
@@ -11,6 +12,16 @@ pub(super) struct Shares {
     /// Tokens of these.
     pub tokens: Quota,
 }
+
+/// Most slots that a key had at once, and the step until which it had them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Recent {
+    pub slots: usize,
+    pub until: u64,
+}
+
+/// Keys whose first waiting sequence cannot start.
+pub(super) type Overtaken = heapless::Vec<KeyId, OVERTAKEN_KEYS_MAX>;
 
 impl Shares {
     /// One entry for each weight. Weights are positive. `sequences` and `tokens` are what the queue
@@ -44,8 +55,8 @@ impl Shares {
     }
 
     /// Charges a key with `tokens` tokens, prompt or generated.
-    pub fn serve(&mut self, key: KeyId, tokens: usize) {
-        self.turns.serve(key, tokens as f64);
+    pub fn serve(&mut self, key: KeyId, tokens: f64) {
+        self.turns.serve(key, tokens);
     }
 
     /// Takes back a charge: these rows will be computed again.

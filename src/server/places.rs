@@ -1,8 +1,9 @@
 //! The places for connections. When they run short, the connection that has been idle
 //! for longest gives way.
 //!
-//! A connection is idle while it waits for the head of a request, whether it has sent a part of it
-//! or nothing. A connection with a request keeps its place.
+//! A connection is idle until it has a request of a client with a key: while it waits for a head,
+//! whether a part of it has come or nothing, and also while a request of anybody else is refused, or
+//! has its answer of a public path. A connection with a client's request keeps its place.
 //!
 //! No network may have more than three quarters of the places: the oldest of its own idle
 //! connections then gives way. If nothing is idle, a few connections more are let in for public
@@ -166,7 +167,7 @@ impl Place {
         }
     }
 
-    /// The connection has a request.
+    /// The connection has a request of a client with a key.
     pub fn work(&self) {
         self.idle.set(None);
     }

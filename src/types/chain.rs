@@ -169,6 +169,12 @@ impl Breakers {
         Self { heads: heads.into(), tails: tails.into() }
     }
 
+    /// The bytes of its lists.
+    pub fn bytes(&self) -> usize {
+        let tails: usize = self.tails.iter().map(|tail| size_of_val(&**tail)).sum();
+        size_of_val(&*self.heads) + size_of_val(&*self.tails) + tails
+    }
+
     /// The tails of sequences that begin with `token`.
     pub fn tails(&self, token: TokenId) -> impl Iterator<Item = &[TokenId]> {
         let first = self.heads.partition_point(|(head, _)| *head < token);

@@ -1,8 +1,9 @@
 //! The decode lane by itself, fed by hand.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::support::world::capacity;
+use crate::support::world::{World, capacity};
 use corelane::abort::StepAbort;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
@@ -86,11 +87,45 @@ fn a_prompt_that_fails_does_not_take_those_that_decode_with_it() {
     lane.step(&mut batch); // the second, and the third, which fails
     assert!(batch.step_failed);
     assert_eq!(batch.samples.iter().map(|sample| sample.owner).collect::<Vec<_>>(), [owner(0, 1)]);
-    assert_eq!(batch.failed.as_slice(), [Failed { owner: owner(1, 1), next: Position(0) }]);
+    assert_eq!(
+        batch.failed.as_slice(),
+        [Failed { owner: owner(1, 1), next: Position(0), is_late: false }]
+    );
     assert_eq!(
         (lane.next_position(SlotId(0)), lane.next_position(SlotId(1))),
         (Position(2), Position(0))
     );
+}
+
+/// Once a step's masks have taken too long, the rows of the others are undone.
+#[test]
+fn a_step_with_slow_masks_leaves_the_others_to_the_mask_lane() {
+    let mut lane = lane(3);
+    let constrained = Some(World::endless());
+    let mut batch = Batch { masks_max: Some(Duration::ZERO), ..Batch::default() };
+    for slot in 0..3 {
+        let advanced = constrained.clone().filter(|_| slot < 2);
+        batch.starts.push(Start { advanced, ..start(owner(slot, 1), 0) }).unwrap();
+        batch.rows.extend((0..3).map(|at| row(owner(slot, 1), at, at == 2)));
+    }
+    lane.step(&mut batch);
+    let sampled: Vec<_> = batch.samples.iter().map(|sample| sample.owner.slot).collect();
+    assert_eq!(sampled, [SlotId(0), SlotId(2)], "the first mask, and a text without one");
+    let failed = Failed { owner: owner(1, 1), next: Position(2), is_late: true };
+    assert_eq!(batch.failed.as_slice(), [failed]);
+    assert_eq!(lane.backend().tokens_in(SlotId(1)), 2, "its row is undone");
+    assert!(!batch.step_failed);
+    // Its next row was planned before that was known.
+    batch.clear();
+    batch.rows.push(row(owner(1, 1), 3, true)).unwrap();
+    lane.step(&mut batch);
+    assert_eq!((batch.rows_dropped, batch.samples.len()), (1, 0));
+    // It starts again.
+    batch.clear();
+    batch.starts.push(Start { advanced: constrained, ..start(owner(1, 2), 2) }).unwrap();
+    batch.rows.push(row(owner(1, 2), 2, true)).unwrap();
+    lane.step(&mut batch);
+    assert_eq!((batch.samples.len(), batch.failed.len()), (1, 0));
 }
 
 /// An order to give up a step that comes before its last call holds for that call.
@@ -135,7 +170,7 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     batch.starts.push(start(owner(0, 3), 5)).unwrap();
     batch.rows.push(row(owner(0, 3), 5, false)).unwrap();
     lane.step(&mut batch);
-    let failed = Failed { owner: owner(0, 3), next: Position(2) };
+    let failed = Failed { owner: owner(0, 3), next: Position(2), is_late: false };
     assert_eq!(batch.failed.as_slice(), [failed]);
     assert_eq!(batch.rows_dropped, 1);
 }

@@ -1,11 +1,13 @@
 //! Fairness of the scheduler, in numbers: no request starves, and each key gets its share of the
 //! server and of the queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::world::{World, capacity};
-use corelane::scheduler::{Capacity, NewSequence};
-use corelane::types::KeyId;
+use corelane::limits::{MAKE_WAY_SHARE, SLOT_KEPT_STEPS};
+use corelane::scheduler::{Capacity, NewSequence, Refusal, Scheduler};
+use corelane::types::{KeyId, Sampling, TokenId};
 
 /// Two keys of equal weight, one of which offers fifty times as much as the
 /// other: they are served alike, as long as both want more than they get.
@@ -125,6 +127,86 @@ fn a_key_that_comes_again_and_again_preempts_once() {
         }
         assert_eq!(world.scheduler.tally().preemptions, 1);
     }
+}
+
+/// A text that made way three times makes way again, once it has run for a while.
+#[test]
+fn no_text_is_safe_from_claims_for_ever() {
+    let weights = vec![1.0, 1.0];
+    let mut world = World::new(Capacity { weights, ..capacity(4, 4096) });
+    let texts: Vec<_> = (0..4)
+        .map(|_| {
+            let new = world.request(20, 4000);
+            world.send(new).unwrap()
+        })
+        .collect();
+    (0..50).for_each(|_| assert!(world.step()));
+    for turn in 0..40 {
+        let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
+        let id = world.send(new).unwrap();
+        let mut steps = 0;
+        while !world.served[&id].ended {
+            assert!(world.step());
+            steps += 1;
+        }
+        assert!(steps < 4000 / MAKE_WAY_SHARE + 50, "turn {turn}: {steps} steps");
+        // Longer than its slot is kept.
+        (0..SLOT_KEPT_STEPS + 10).for_each(|_| assert!(world.step()));
+    }
+    assert!(texts.iter().all(|id| !world.served[id].ended));
+    assert!(world.scheduler.tally().preemptions > 12, "more than three times for each text");
+}
+
+/// A key runs a long text, and has a prompt that does not fit beside it. Nobody else waits for that.
+#[test]
+fn a_prompt_that_does_not_fit_holds_up_its_own_key_alone() {
+    let weights = vec![1.0, 1.0];
+    let capacity = Capacity { weights, context_tokens: 4096, ..capacity(8, 4096) };
+    let mut world = World::new(capacity);
+    let stream = world.request(20, 2000);
+    world.send(stream).unwrap();
+    (0..200).for_each(|_| assert!(world.step()));
+    let large = world.request(4000, 50);
+    let large = world.send(large).unwrap();
+    for turn in 0..20 {
+        let new = NewSequence { key: KeyId(1), ..world.request(30, 5) };
+        let id = world.send(new).unwrap();
+        let came = world.now;
+        while !world.served[&id].ended {
+            assert!(world.step());
+        }
+        let waited = world.served[&id].first_token.unwrap() - came;
+        assert!(waited < Duration::from_secs(1), "turn {turn}: {waited:?}");
+    }
+    assert!(world.served[&large].first_token.is_none());
+    // Once nothing of its own key is in its way, it starts although others come without end.
+    let mut steps = 0;
+    while world.served[&large].first_token.is_none() {
+        let waits = world.served.values().any(|one| one.key == KeyId(1) && !one.ended);
+        if !waits {
+            let new = NewSequence { key: KeyId(1), ..world.request(300, 100) };
+            world.send(new).unwrap();
+        }
+        assert!(world.step());
+        steps += 1;
+        assert!(steps < 20_000, "it starves");
+    }
+}
+
+/// One request of many choices with a long prompt leaves room in the queue for the tokens of others.
+#[test]
+fn the_choices_of_one_request_do_not_fill_the_queue() {
+    let capacity = Capacity { weights: vec![1.0, 1.0], queue_tokens: 10_000, ..capacity(2, 2000) };
+    let mut scheduler = Scheduler::new(capacity);
+    let mut send = |key, choices| {
+        let prompt: Arc<[TokenId]> = vec![1; 1000].into();
+        let new = NewSequence { key, ..NewSequence::new(prompt, 10, Sampling::greedy()) };
+        scheduler.admit(vec![new; choices], |_, _| {})
+    };
+    assert_eq!(send(KeyId(0), 14), Err(Refusal::TooManyTokens { tokens: 11_000, limit: 10_000 }));
+    assert_eq!(send(KeyId(0), 11), Err(Refusal::TokensFull { waiting: 0, limit: 7_500 }));
+    assert_eq!(send(KeyId(0), 9), Ok(()), "two of them start at once");
+    assert_eq!(send(KeyId(1), 1), Ok(()));
 }
 
 /// One key cannot fill the queue so that another one finds no place in it.

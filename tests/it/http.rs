@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{Client, TestServer, config, eventually, fake_text, post_bytes};
+use crate::support::{Client, TestServer, config, eventually, fake_text, key, post_bytes};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
 use corelane::limits::{
@@ -331,6 +331,36 @@ fn the_oldest_idle_connection_gives_way_to_a_new_one() {
     assert_eq!(server.get("/health").status, 200);
     eventually("30 are left", || server.metrics.front.connections.get() <= 30);
     assert_eq!(clients[198].get("/health").status, 200, "it was not among the oldest");
+}
+
+/// Without a key nobody keeps a place: not with a body that does not come, and not by reading an
+/// answer slowly.
+#[test]
+fn a_client_without_a_key_gives_way() {
+    let (clock, ahead) = Clock::adjustable();
+    let config = ServeConfig { clock, connections: 8, keys: vec![key("secret")], ..config() };
+    let server = TestServer::fake(config, 0);
+    let bodies = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n";
+    let slow = "GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    for request in [&bodies[..], slow.as_bytes()] {
+        let held: Vec<Client> = (0..6)
+            .map(|_| {
+                let mut client = server.connect();
+                client.buffer_little();
+                client.send(request);
+                client
+            })
+            .collect();
+        for _ in 0..20 {
+            std::thread::sleep(SWEEP_INTERVAL / 4);
+            ahead.fetch_add(IDLE_GRACE.as_micros() as u64, Ordering::Relaxed);
+            let mut other = server.connect();
+            let key = "Authorization: Bearer secret\r\n";
+            other.send(format!("GET /slots HTTP/1.1\r\nHost: a\r\n{key}\r\n").as_bytes());
+            assert_eq!(other.response().status, 200, "a spare place answers 503");
+        }
+        drop(held);
+    }
 }
 
 /// A client that takes a kilobyte a second of an answer of megabytes.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use corelane::constraint::{Compiler, Constraint};
 use corelane::decode::mask_lane;
+use corelane::limits::WALK_TOKENS_MAX;
 use corelane::metrics::Metrics;
 use corelane::model::vocab::Vocab;
 use corelane::ring::message::MaskTask;
@@ -55,6 +56,24 @@ fn no_step_waits_for_a_slow_mask() {
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(*least > 5 && most - least <= 2, "they take turns: {counts:?}");
     assert!(world.scheduler.served_tokens(KeyId(1)) > 4.0 * f64::from(*most * 4), "they pay");
+}
+
+/// Half of a step's time in masks is half of a step's price, and not nothing.
+#[test]
+fn masks_shorter_than_a_step_are_charged() {
+    let mut served = Vec::new();
+    for mask_us in [0, 14_000] {
+        let (mut world, stream, masked) = stream_beside_masks(1, mask_us);
+        world.scheduler.cancel(stream);
+        let (before, began) =
+            (world.served[&masked[0]].tokens, world.scheduler.served_tokens(KeyId(1)));
+        for _ in 0..100 {
+            world.step();
+        }
+        let tokens = world.served[&masked[0]].tokens - before;
+        served.push((world.scheduler.served_tokens(KeyId(1)) - began) / f64::from(tokens));
+    }
+    assert!(served[0] < 1.1 && served[1] > 1.3, "for a token: {served:?}");
 }
 
 #[test]
@@ -184,6 +203,28 @@ fn the_mask_lane_follows_a_text_and_frees_its_state() {
     assert!(task.walk.is_none() && task.constraint.is_none() && task.generated.is_empty());
     drop(front);
     lane.join().unwrap();
+}
+
+/// A text that was preempted is followed from its start, in pieces: nobody's mask waits for all of
+/// it.
+#[test]
+fn a_long_text_is_followed_in_pieces() {
+    let mut compiler = Compiler::new(&Vocab::of_fake()).unwrap();
+    let constraint = compiler.compile(&Constraint::Regex("[ -~]{3000}".into())).unwrap();
+    let mut task = MaskTask {
+        sequence: Some(SequenceId { index: 0, serial: 0 }),
+        constraint: Some(constraint),
+        generated: vec![b'a'.into(); 10 * WALK_TOKENS_MAX],
+        ..MaskTask::default()
+    };
+    let mut pieces = 1;
+    while !mask_lane::compute(&mut task) {
+        assert!(task.allowed.is_none());
+        pieces += 1;
+    }
+    assert!(pieces == 10 && task.allowed.is_some(), "{pieces}");
+    task.generated.push(b'b'.into());
+    assert!(mask_lane::compute(&mut task), "one more token is one piece");
 }
 
 /// With a real model: the grammar has more ways to go on with each letter, so its masks get slow,

@@ -362,6 +362,7 @@ impl World {
             return; // it has left
         };
         let sequences = job.sequences.len();
+        let tokens: usize = job.sequences.iter().map(|sequence| sequence.prompt.len()).sum();
         let hold = self.budget.hold(Some(job.sequences[0].key));
         match self.engine.submit(*job, hold, self.now) {
             Ok(exchange) => {
@@ -376,8 +377,10 @@ impl World {
                 self.after(Duration::ZERO, Occurrence::Poll(index));
             }
             Err(error) if error.status == 400 => {
-                // More sequences than the queue ever takes.
-                assert!(sequences > self.capacity.queue_sequences, "{}", error.message);
+                // More than the queue ever takes.
+                let Capacity { queue_sequences, queue_tokens, .. } = self.capacity;
+                let is_much = sequences > queue_sequences || tokens > queue_tokens;
+                assert!(is_much, "{}", error.message);
                 self.count("refused", 1);
             }
             Err(error) => {
@@ -527,7 +530,7 @@ impl World {
     fn end_mask(&mut self) {
         let mut task = self.masks.pop_front().expect("it was begun");
         self.count("masks", u64::from(task.sequence.is_some()));
-        mask_lane::compute(&mut task);
+        while !mask_lane::compute(&mut task) {}
         self.mask_link.send(task);
         if !self.masks.is_empty() {
             self.begin_mask();

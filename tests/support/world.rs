@@ -171,8 +171,8 @@ impl World {
             if self.masking.is_some() {
                 return;
             }
-            let Some(mut task) = self.mask_line.pop() else { return };
-            mask_lane::compute(&mut task);
+            let Some((_, mut task)) = self.mask_line.pop() else { return };
+            while !mask_lane::compute(&mut task) {}
             task.cost.us = self.masks.get(&task.key).copied().unwrap_or(0);
             let took = Duration::from_micros(task.cost.us.into());
             self.masking = Some((free + took, task));

@@ -48,6 +48,7 @@ impl Connection {
         &mut self,
         envelope: Envelope,
         body: Vec<u8>,
+        hold: &mut Hold,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
         let mut prepared = if body.len() > PREPARE_INLINE_BYTES_MAX {
             let deadline = envelope.deadline(None);
@@ -63,6 +64,9 @@ impl Connection {
                     self.work(Task::Request(envelope, request), envelope.key, deadline).await?
                 }
                 Ok(Prepared::Texts(texts)) => {
+                    if let Err(error) = hold.resize(hold.bytes() + texts.bytes) {
+                        return Ok(Err(error));
+                    }
                     let deadline = envelope.deadline(texts.timeout);
                     self.work(Task::Embed(texts), envelope.key, deadline).await?
                 }
@@ -124,9 +128,9 @@ impl Connection {
         self.timer.register(cx);
         // More bytes stay in the kernel's buffer. If such a client disconnects, writing the answer
         // finds out.
-        while self.input.len() < PIPELINE_BYTES_MAX {
+        while let room @ 1.. = PIPELINE_BYTES_MAX.saturating_sub(self.input.len()) {
             let mut buffer = self.front.read_buffer.borrow_mut();
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer[..room]) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Gone),
                 Poll::Ready(Ok(n)) => self.input.extend_from_slice(&buffer[..n]),
                 Poll::Pending => break,
@@ -221,6 +225,7 @@ impl Connection {
             if outcome.is_some() {
                 return Ok(keep_alive);
             }
+            exchange.borrow_mut().sent();
             self.timer.set(self.front.clock.now(), PING_INTERVAL);
         }
     }
@@ -233,7 +238,7 @@ impl Connection {
         outcome: Option<&Result<(), ApiError>>,
     ) {
         let mut exchange = exchange.borrow_mut();
-        self.output.append(&mut exchange.out);
+        exchange.take_out(&mut self.output);
         match (outcome, event) {
             (Some(Err(error)), _) => error.push_event(dialect, &mut self.output),
             (None, Progress::Silence) => self.output.extend_from_slice(response::PING),

@@ -106,7 +106,6 @@ impl Connection {
         loop {
             self.place.rest(self.front.clock.now());
             let head = self.read_head().await;
-            self.place.work();
             let incoming = match head {
                 Ok(Some(head)) => self.receive(head),
                 Ok(None) | Err(Refused::Gone) => return Ok(()),
@@ -191,6 +190,9 @@ impl Connection {
             Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
+        if !route.is_public {
+            self.place.work(); // until here, it may have to give way
+        }
         let (body, mut hold) = match self.read_body(head, Some(key)).await {
             Ok(body) => body,
             Err(Refused::Gone) => return Err(Gone),
@@ -208,7 +210,7 @@ impl Connection {
             };
         }
         let envelope = self.envelope(incoming, route, key);
-        match self.prepare(envelope, body).await? {
+        match self.prepare(envelope, body, &mut hold).await? {
             Ok(Prepared::Answer(answer)) => match hold.resize(answer.len()) {
                 Ok(()) => self.answer_json(incoming, answer.into()).await,
                 Err(error) => self.answer_error(incoming, &error).await,

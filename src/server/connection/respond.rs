@@ -13,7 +13,7 @@ use crate::api::route;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
 use crate::limits::{
-    LINGER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, SHORT_BODY_BYTES_MAX,
+    LINGER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, SHORT_BODY_BYTES_MAX, SPARE_TIMEOUT,
     WRITE_BYTES_PER_S_MIN, WRITE_TIMEOUT,
 };
 use crate::server::wake::look_up;
@@ -63,7 +63,7 @@ impl Connection {
     ) -> Result<bool, Gone> {
         let head = &incoming.head;
         let short = matches!(head.framing, Framing::Length(n) if n <= SHORT_BODY_BYTES_MAX);
-        if short && !head.expects_continue {
+        if short && !head.expects_continue && !self.place.is_spare {
             match self.read_body(head, None).await {
                 Ok(_) => return self.answer_error(incoming, error).await,
                 Err(Refused::Gone) => return Err(Gone),
@@ -158,7 +158,8 @@ impl Connection {
 
     /// Writes bytes. A client that takes them too slowly counts as disconnected.
     async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
-        let Self { front, stream, timer, .. } = self;
+        let Self { front, stream, place, timer, .. } = self;
+        let time = |written| if place.is_spare { SPARE_TIMEOUT } else { write_time(written) };
         let mut written = 0;
         // The time in which the client has to take the bytes so far.
         let mut began = None;
@@ -168,18 +169,20 @@ impl Connection {
                     Poll::Ready(Ok(n)) => {
                         written += n;
                         if let Some(began) = began {
-                            timer.set(began, write_time(written));
+                            timer.set(began, time(written));
                         }
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Gone)),
                     Poll::Pending if began.is_none() => {
                         let now = front.clock.now();
                         began = Some(now);
-                        timer.set(now, write_time(written));
+                        timer.set(now, time(written));
                         timer.register(cx);
                         return Poll::Pending;
                     }
-                    Poll::Pending if timer.is_expired() || front.is_closing() => {
+                    Poll::Pending
+                        if timer.is_expired() || front.is_closing() || place.must_leave() =>
+                    {
                         return Poll::Ready(Err(Gone));
                     }
                     Poll::Pending => {
@@ -218,7 +221,7 @@ fn write_time(bytes: usize) -> Duration {
 
 /// Logs a refusal as information, and a failure of corelane as an error with the request's id.
 fn log_error(path: &str, request_id: &str, error: &ApiError) {
-    let path = path.get(..LOG_PATH_BYTES_MAX).unwrap_or(path);
+    let path = short(path);
     let (status, reason) = (error.status, &error.message);
     if status == 500 {
         tracing::error!(request_id, path, status, reason, "failed");
@@ -227,9 +230,22 @@ fn log_error(path: &str, request_id: &str, error: &ApiError) {
     }
 }
 
+/// The start of a path, for the log.
+fn short(path: &str) -> &str {
+    &path[..path.floor_char_boundary(LOG_PATH_BYTES_MAX)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_logged_path_is_short() {
+        let path = "é".repeat(LOG_PATH_BYTES_MAX);
+        assert_eq!(short(&path[..2 * (LOG_PATH_BYTES_MAX / 2)]).len(), LOG_PATH_BYTES_MAX);
+        assert_eq!(short(&format!("/{path}")).len(), LOG_PATH_BYTES_MAX - 1);
+        assert_eq!(short("/health"), "/health");
+    }
 
     /// One byte each 29 s used to be enough.
     #[test]
