@@ -110,13 +110,13 @@ pub const REUSE_TOKENS_MIN: usize = 16;
 /// many tokens.
 pub const FOLLOW_TOKENS_MIN: usize = 32;
 
-/// How often a sequence is preempted at once for the claims of other keys. After that, it first runs
-/// for a while; see [`MAKE_WAY_SHARE`].
+/// How often a sequence is preempted at once for the claims of other keys. After that, it first goes
+/// on; see [`MAKE_WAY_SHARE`].
 pub const MAKE_WAY_MAX: u32 = 3;
 
-/// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims runs for one step for this many
-/// of its tokens before the next time. So most of its time goes into new tokens, and not into
-/// computing old ones again.
+/// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims generates one new token for this
+/// many old ones before the next time. So most of its time goes into new tokens, and not into
+/// computing old ones again, and it comes to its end.
 pub const MAKE_WAY_SHARE: usize = 8;
 
 /// Steps in which other keys may overtake a sequence that is first in the queue and does not fit.

@@ -185,13 +185,14 @@ impl Scheduler {
                 && self.shares.served(key) >= served
                 && sequence.asked.priority >= priority
                 && (sequence.made_way < MAKE_WAY_MAX
-                    || self.step - sequence.started > (sequence.tokens.len() / MAKE_WAY_SHARE) as u64)
+                    || sequence.has_gone_on())
                 // What started in the previous step has not run: that step may still wait.
                 && sequence.started + 1 < self.step
         });
         let Some(last) = last else { return false };
         let sequence = self.sequences.get_mut(last);
         sequence.made_way += 1;
+        sequence.made_way_at = sequence.tokens.len();
         // It computes these rows again, and is not charged for them twice.
         let (key, rows) = (sequence.asked.key, sequence.planned - sequence.cached);
         self.shares.refund(key, rows);

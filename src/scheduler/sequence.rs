@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::masks::MaskSource;
 use crate::constraint::Compiled;
+use crate::limits::MAKE_WAY_SHARE;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{CacheScope, KeyId, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
@@ -65,6 +66,8 @@ pub(super) struct Sequence {
     pub started: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
+    /// Its tokens when it was.
+    pub made_way_at: usize,
     /// The steps in which it was first in the queue, and did not fit.
     pub overtaken: u32,
     /// Where its masks come from.
@@ -96,6 +99,12 @@ impl Sequence {
     /// Tokens generated and returned.
     pub fn generated(&self) -> usize {
         self.tokens.len() - self.prompt_tokens
+    }
+
+    /// Whether it has generated enough since it was last preempted for a claim; see
+    /// [`MAKE_WAY_SHARE`].
+    pub fn has_gone_on(&self) -> bool {
+        self.tokens.len() > self.made_way_at + self.made_way_at / MAKE_WAY_SHARE
     }
 
     /// Rows that could be planned now: known tokens without a row, and the sample in flight. 1 is a
@@ -183,6 +192,7 @@ impl Sequences {
             failures: 0,
             started: 0,
             made_way: 0,
+            made_way_at: 0,
             overtaken: 0,
             masks: MaskSource::DecodeLane { us: 0 },
         });
