@@ -10,7 +10,7 @@
 
 use super::Scheduler;
 use super::shares::{Overtaken, Recent};
-use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, MAKE_WAY_SHARE, OVERTAKEN_STEPS_MAX, SLOT_KEPT_STEPS};
+use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, OVERTAKEN_STEPS_MAX, SLOT_KEPT_STEPS};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId, SlotId};
 
