@@ -2,8 +2,8 @@
 //! work that is too long for a turn of the front lane, which may take about a millisecond.
 //!
 //! The first prepare lane reads bodies of usual length. The second one does what may take long: it
-//! compiles constraints and reads the longest bodies. So a chat of usual
-//! length and without tools never waits behind a schema.
+//! compiles constraints and reads the longest bodies. So a chat of usual length
+//! and without tools never waits behind a schema.
 //!
 //! **Invariant:** no key delays another by more than one piece of a task. The key with the least
 //! service for its weight goes first, and a task that is done in pieces goes back to the queue

@@ -184,8 +184,7 @@ impl Scheduler {
                 // A key that has more because it was served less keeps it.
                 && self.shares.served(key) >= served
                 && sequence.asked.priority >= priority
-                && (sequence.made_way < MAKE_WAY_MAX
-                    || sequence.has_gone_on())
+                && (sequence.made_way < MAKE_WAY_MAX || sequence.has_gone_on())
                 // What started in the previous step has not run: that step may still wait.
                 && sequence.started + 1 < self.step
         });

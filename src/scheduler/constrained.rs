@@ -106,8 +106,8 @@ impl Scheduler {
         self.waiting.is_empty() && self.held.iter().all(is_on_mask_lane)
     }
 
-    /// The time that all masks of a step with these decode rows may take. Without a measured
-    /// step there is no bound.
+    /// The time that all masks of a step with these decode rows may take. There is no bound
+    /// before a step was measured.
     pub(super) fn masks_bound(&self, decode: Rows) -> Option<Duration> {
         self.cost.decode(decode).map(|time| (time / 2).max(STEP_MASKS_MIN))
     }

@@ -13,8 +13,8 @@
 //! - **Start** A waiting sequence gets a free slot when the KV cache has room for its known tokens
 //!   and for a share of its future ones, besides the same for all running sequences. The lowest
 //!   priority number goes first, then the key with the least service for its weight (`shares`),
-//!   then the oldest. Only a claim, or a slot that is kept for
-//!   another key, changes this order.
+//!   then the oldest. Other keys overtake the first one only for a claim, for a slot that is kept for
+//!   them, or while it does not fit.
 //! - **Reuse** A sequence starts with the longest prefix that a slot holds, kept or running. If a
 //!   running sequence is about to compute a longer one, it waits for that (`reuse`).
 //! - **Pressure** When cells run out, kept prefixes are evicted, the longest unused first. After

@@ -107,6 +107,8 @@ fn check_io_uring() -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
     use super::*;
 
     #[test]
@@ -115,17 +117,18 @@ mod tests {
         let look = || look_at(own).unwrap();
         while look().cpu < Duration::from_millis(20) {}
         assert!(look().is_runnable);
-        let (tell, told) = std::sync::mpsc::channel();
-        let parked = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-            std::thread::park();
+        let id = AtomicI32::new(0);
+        std::thread::scope(|scope| {
+            let parked = scope.spawn(|| {
+                id.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+                std::thread::park();
+            });
+            let look = || look_at(id.load(Ordering::Relaxed)); // of no thread, until it has begun
+            while look().is_none_or(|thread| thread.is_runnable) {
+                std::thread::yield_now();
+            }
+            parked.thread().unpark();
         });
-        let thread = told.recv().unwrap();
-        while look_at(thread).unwrap().is_runnable {
-            std::thread::yield_now();
-        }
-        parked.thread().unpark();
-        parked.join().unwrap();
         assert_eq!(look_at(0), None);
     }
 

@@ -1,9 +1,9 @@
-//! The places for connections. When they run short, the connection that has been idle
-//! for longest gives way.
+//! The places for connections. When they run short, the connection that has been idle for longest
+//! gives way.
 //!
-//! A connection is idle until it has a request of a client with a key: while it waits for a head,
-//! whether a part of it has come or nothing, and also while a request of anybody else is refused, or
-//! has its answer of a public path. A connection with a client's request keeps its place.
+//! A connection keeps its place while it has a request with a valid key. At all other times it is
+//! idle: before the whole head has come, while a request is refused, and while it is answered on a
+//! public path.
 //!
 //! No network may have more than three quarters of the places: the oldest of its own idle
 //! connections then gives way. If nothing is idle, a few connections more are let in for public
@@ -167,7 +167,7 @@ impl Place {
         }
     }
 
-    /// The connection has a request of a client with a key.
+    /// The connection has a request with a valid key.
     pub fn work(&self) {
         self.idle.set(None);
     }

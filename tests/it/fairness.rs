@@ -98,6 +98,17 @@ fn nobody_waits_for_the_texts_of_another_key() {
     }
 }
 
+/// The number of steps from the arrival of a request to its end.
+fn steps_of(world: &mut World, new: NewSequence) -> usize {
+    let id = world.send(new).unwrap();
+    let mut steps = 0;
+    while !world.served[&id].ended {
+        assert!(world.step());
+        steps += 1;
+    }
+    steps
+}
+
 /// One request after another: the slot of the first stays free for the next. So it does beside
 /// long texts of the same key.
 #[test]
@@ -116,12 +127,7 @@ fn a_key_that_comes_again_and_again_preempts_once() {
         (0..20).for_each(|_| assert!(world.step()));
         for _ in 0..50 {
             let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
-            let id = world.send(new).unwrap();
-            let mut steps = 0;
-            while !world.served[&id].ended {
-                assert!(world.step());
-                steps += 1;
-            }
+            let steps = steps_of(&mut world, new);
             assert!(steps < 20, "{steps} steps beside {texts} texts"); // beside others' prompts
             world.step();
         }
@@ -129,7 +135,7 @@ fn a_key_that_comes_again_and_again_preempts_once() {
     }
 }
 
-/// A text that made way three times makes way again, once it has run for a while.
+/// A text that made way three times makes way again, once it has gone on for a while.
 #[test]
 fn no_text_is_safe_from_claims_for_ever() {
     let weights = vec![1.0, 1.0];
@@ -143,12 +149,7 @@ fn no_text_is_safe_from_claims_for_ever() {
     (0..50).for_each(|_| assert!(world.step()));
     for turn in 0..40 {
         let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
-        let id = world.send(new).unwrap();
-        let mut steps = 0;
-        while !world.served[&id].ended {
-            assert!(world.step());
-            steps += 1;
-        }
+        let steps = steps_of(&mut world, new);
         assert!(steps < 4000 / MAKE_WAY_SHARE + 50, "turn {turn}: {steps} steps");
         // Longer than its slot is kept.
         (0..SLOT_KEPT_STEPS + 10).for_each(|_| assert!(world.step()));

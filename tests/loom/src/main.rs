@@ -43,7 +43,7 @@ fn main() {
     try_all("the front lane ends with two items in flight", Some(4), || the_front_lane_ends(2));
 }
 
-/// Tries all interleavings of a model, or those with at most so many preemptions.
+/// Tries the interleavings of a model: all of them, or those with at most `preemptions` preemptions.
 fn try_all(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     print!("{name}: ");
     std::io::stdout().flush().unwrap();
