@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::world::{World, capacity};
 use corelane::limits::{MAKE_WAY_SHARE, SLOT_KEPT_STEPS};
 use corelane::scheduler::{Capacity, NewSequence, Refusal, Scheduler};
-use corelane::types::{KeyId, Sampling, TokenId};
+use corelane::types::{CacheScope, KeyId, Sampling, TokenId};
 
 /// Two keys of equal weight, one of which offers fifty times as much as the
 /// other: they are served alike, as long as both want more than they get.
@@ -132,6 +132,29 @@ fn a_key_that_comes_again_and_again_preempts_once() {
             world.step();
         }
         assert_eq!(world.scheduler.tally().preemptions, 1);
+    }
+}
+
+/// The slot that stays free is the one with the key's prefix.
+#[test]
+fn a_key_that_comes_again_finds_its_prefix() {
+    let weights = vec![1.0, 1.0];
+    let mut world = World::new(Capacity { weights, ..capacity(4, 4096) });
+    let prompt = world.text(200);
+    for turn in 0..40 {
+        while world.scheduler.waiting_count() < 40 {
+            let new = world.request(20, 3);
+            world.send(new).unwrap();
+        }
+        let key = KeyId(1);
+        let cache = Some(CacheScope { key, salt: 0 });
+        let new = NewSequence::new(prompt.clone(), 2, Sampling::greedy());
+        let came = world.now;
+        steps_of(&mut world, NewSequence { key, cache, ..new });
+        // Each row of its prompt takes 5 ms.
+        let took = world.now - came;
+        assert!(turn == 0 || took < Duration::from_millis(800), "turn {turn}: {took:?}");
+        (0..20).for_each(|_| assert!(world.step()));
     }
 }
 
