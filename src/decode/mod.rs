@@ -358,7 +358,7 @@ impl<B: Backend> DecodeLane<B> {
                     slot.walk = None; // from now on the mask lane follows the constraint
                     Some(Mask::Sent(task))
                 }
-                (Some(_), None) if batch.masks_max.is_some_and(|most| batch.masks_took > most) => {
+                (Some(_), None) if batch.masks_max.is_some_and(|most| batch.masks_took >= most) => {
                     // The row is undone. Its sequence starts again with a mask of the mask lane.
                     slot.state = SlotState::Ended;
                     slot.next = self.backend.truncate(row.slot, row.position);

@@ -34,7 +34,8 @@ pub struct Batch {
     pub decode_rows: u32,
     /// The number of rows that are prompt tokens.
     pub prefill_rows: u32,
-    /// The time that the decode lane may spend on masks in this step. `None` sets no limit.
+    /// The decode lane begins no mask once the masks of this step have taken this time. `None` sets
+    /// no limit.
     pub masks_max: Option<Duration>,
 
     /// Answer: one sample for each row that ran and asked for one.

@@ -8,7 +8,7 @@
 //!   slow mask: it took more than [`STEP_MASKS_MIN`] and than half of the shortest step. So does one
 //!   with a state of more than [`STEP_WALK_BYTES_MAX`].
 //! - Masks can turn slow without a warning, several of them in one step. Once a step's masks have
-//!   taken more than they may, the decode lane undoes the rows of the others ([`Failed::is_late`]).
+//!   taken as long as they may, the decode lane undoes the rows of the others ([`Failed::is_late`]).
 //!   These texts move to the mask lane, too.
 //! - The mask lane computes a text's next mask while steps run without that text. The text gets its
 //!   next row when the mask has come back.

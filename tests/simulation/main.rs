@@ -95,6 +95,7 @@ fn the_whole_engine_answers_every_request_as_if_it_were_alone() {
         ("retried", 100),
         ("preempted", 25),
         ("masks", 200),
+        ("late masks", 2),
         ("cached", 2_000),
         ("evicted", 10_000),
     ] {

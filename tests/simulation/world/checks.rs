@@ -133,16 +133,16 @@ impl World {
     /// Bounds the rows and samples that were computed in vain. `cut` sequences ended before the
     /// model ended them, or with it; `failed` ones with an error.
     ///
-    /// An end that the decode lane sees costs at most one dropped row. A failure drops the rows of
-    /// the steps in flight. A stop string, a cancellation and a preemption cost at most the samples
-    /// of the steps in flight.
+    /// An end that the decode lane sees costs at most one dropped row, and so does a late mask. A
+    /// failure drops the rows of the steps in flight. A stop string, a cancellation and a preemption
+    /// cost at most the samples of the steps in flight.
     fn check_waste(&self, cut: u64, failed: u64) {
         let of = |name| self.tally.get(name).copied().unwrap_or(0);
         let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
         let (left, failed) = (cut + of("preempted"), failed + of("retried"));
         // A sequence that left may have failed, too.
         let rows_of_left = if self.failures || self.options.forgets_whole { in_flight } else { 1 };
-        let bound = of("ends") + left * rows_of_left + failed * in_flight;
+        let bound = of("ends") + of("late masks") + left * rows_of_left + failed * in_flight;
         assert!(of("rows dropped") <= bound, "{:?}", self.tally);
         let bound = (left + failed) * STEPS_IN_FLIGHT as u64;
         assert!(of("unread samples") <= bound, "{:?}", self.tally);
