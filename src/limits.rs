@@ -110,6 +110,9 @@ pub const REUSE_TOKENS_MIN: usize = 16;
 /// many tokens.
 pub const FOLLOW_TOKENS_MIN: usize = 32;
 
+/// A kept prefix that was reused counts as used this many steps later than one that was not.
+pub const REUSED_STEPS: u64 = 1024;
+
 /// How often a sequence is preempted at once for the claims of other keys. After that, it first goes
 /// on; see [`MAKE_WAY_SHARE`].
 pub const MAKE_WAY_MAX: u32 = 3;

@@ -58,7 +58,7 @@ use prefix::Prefix;
 pub use sequence::NewSequence;
 use sequence::{Sequence, Sequences, State};
 use shares::{Overtaken, Recent, Shares};
-use slots::Slots;
+use slots::{Kept, Slots};
 pub use tally::{Phase, SlotView, Tally};
 
 /// The outcome of a step for one sequence.
@@ -404,7 +404,8 @@ impl Scheduler {
                 let cells = sequence.planned;
                 sequence.tokens.truncate(cells);
                 let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
-                let kept = scope.map(|scope| (scope, sequence.tokens));
+                let reused = 2 * sequence.cached >= sequence.prompt_tokens;
+                let kept = scope.map(|scope| Kept { tokens: sequence.tokens, scope, reused });
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);

@@ -1,6 +1,6 @@
 //! The slots of the KV cache: their holders, and the prefixes that free slots keep.
 
-use crate::limits::SLOTS_MAX;
+use crate::limits::{REUSED_STEPS, SLOTS_MAX};
 use crate::types::{CacheScope, Generation, KeyId, Owner, SequenceId, SlotId, TokenId};
 
 /// All slots.
@@ -19,6 +19,25 @@ struct Slot {
     scope: CacheScope,
     /// The last step that used them.
     used: u64,
+    /// They were reused before.
+    reused: bool,
+}
+
+/// The tokens that a sequence leaves in its slot.
+pub(super) struct Kept {
+    pub tokens: Vec<TokenId>,
+    /// The sequences that may use them.
+    pub scope: CacheScope,
+    /// The sequence itself began with a prefix that an earlier one had left.
+    pub reused: bool,
+}
+
+impl Slot {
+    /// Of two kept prefixes, the one with the lower value goes first. A client that came again with
+    /// its prefix, as chats do, is likelier to come once more than one that came once.
+    fn value(&self) -> u64 {
+        self.used + if self.reused { REUSED_STEPS } else { 0 }
+    }
 }
 
 impl Slots {
@@ -29,21 +48,21 @@ impl Slots {
             kept: Vec::new(),
             scope: CacheScope::default(),
             used: 0,
+            reused: false,
         };
         Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
     }
 
     /// The free slot whose loss costs least. An empty one goes first, and one that is kept for its
     /// keeper last. Among slots with cells of their own, a neighbour of a held slot goes next,
-    /// because llama.cpp computes neighbours together. The last rule is the longest time without
-    /// use.
+    /// because llama.cpp computes neighbours together. The last rule is [`Slot::value`].
     pub fn free(&self, is_kept_for: impl Fn(KeyId) -> bool) -> Option<SlotId> {
         let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
         let alike = !self.own_cells || self.held_count() == 0;
         let cost = |index: usize, slot: &Slot| {
             let beside = is_held(index + 1) || (index > 0 && is_held(index - 1));
             let is_kept = !slot.kept.is_empty();
-            (is_kept, is_kept && is_kept_for(slot.scope.key), !alike && !beside, slot.used)
+            (is_kept, is_kept && is_kept_for(slot.scope.key), !alike && !beside, slot.value())
         };
         let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.holder.is_none());
         let (index, _) = free.min_by_key(|(index, slot)| cost(*index, slot))?;
@@ -68,21 +87,24 @@ impl Slots {
         Owner { generation: slot.generation, ..owner }
     }
 
-    /// Frees the slot. `kept` are the tokens in it that later sequences of this scope may reuse.
-    pub fn release(&mut self, owner: Owner, kept: Option<(CacheScope, Vec<TokenId>)>, step: u64) {
+    /// Frees the slot. Later sequences may reuse what is kept.
+    pub fn release(&mut self, owner: Owner, kept: Option<Kept>, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
         assert!(slot.holder.is_some(), "release of a slot nobody holds");
         slot.holder = None;
-        (slot.scope, slot.kept) = kept.unwrap_or_default();
         slot.used = step;
+        slot.reused = false;
+        if let Some(kept) = kept {
+            Kept { tokens: slot.kept, scope: slot.scope, reused: slot.reused } = kept;
+        }
     }
 
-    /// Evicts the kept prefix that was unused for the longest time. Prefixes used in `step` stay.
+    /// Evicts the kept prefix of the lowest [`Slot::value`]. Prefixes used in `step` stay.
     pub fn evict(&mut self, step: u64) -> Option<SlotId> {
         let slots = self.slots.iter_mut().enumerate();
         let kept = slots.filter(|(_, slot)| !slot.kept.is_empty() && slot.used < step);
-        let (index, slot) = kept.min_by_key(|(_, slot)| slot.used)?;
+        let (index, slot) = kept.min_by_key(|(_, slot)| slot.value())?;
         slot.kept = Vec::new();
         Some(SlotId(index as u16)) // below SLOTS_MAX
     }
@@ -122,9 +144,11 @@ impl Slots {
         slots.map(|(index, slot)| (SlotId(index as u16), slot.holder)) // as above
     }
 
-    /// Marks the kept prefix of a slot as used in this step.
+    /// Marks the kept prefix of a slot as reused in this step.
     pub fn touch(&mut self, slot: SlotId, step: u64) {
-        self.slots[slot.index()].used = step;
+        let slot = &mut self.slots[slot.index()];
+        slot.used = step;
+        slot.reused = true;
     }
 
     /// The sequence that holds a slot in this generation.

@@ -158,6 +158,27 @@ fn a_key_that_comes_again_finds_its_prefix() {
     }
 }
 
+/// What a client came again with outlives what came once, though that came later.
+#[test]
+fn a_prefix_that_was_reused_outlives_one_that_was_not() {
+    let mut world = World::new(capacity(2, 4096));
+    let chat = world.text(200);
+    let mut cached = 0;
+    for turn in 0..20 {
+        let cache = Some(CacheScope::default());
+        let new = NewSequence::new(chat.clone(), 2, Sampling::greedy());
+        steps_of(&mut world, NewSequence { cache, ..new });
+        let all = world.scheduler.tally().cached_tokens;
+        let expected = if turn == 0 { 0 } else { 199 };
+        assert_eq!(all - cached, expected, "turn {turn}");
+        cached = all;
+        for _ in 0..if turn == 0 { 0 } else { 3 } {
+            let new = NewSequence { cache, ..world.request(20, 2) };
+            steps_of(&mut world, new);
+        }
+    }
+}
+
 /// A text that made way three times makes way again, once it has gone on for a while.
 #[test]
 fn no_text_is_safe_from_claims_for_ever() {
