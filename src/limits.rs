@@ -132,6 +132,9 @@ pub const OVERTAKEN_KEYS_MAX: usize = 16;
 /// less than its part of them. Other keys may be waiting for it.
 pub const SLOT_KEPT_STEPS: u64 = 64;
 
+/// Where these steps are short, the slot stays free until steps have run for this time.
+pub const SLOT_KEPT_TIME: Duration = Duration::from_millis(250);
+
 /// Failed steps in a row that a sequence survives. One more ends it.
 pub const STEP_RETRIES_MAX: u32 = 3;
 

@@ -10,7 +10,7 @@
 
 use super::Scheduler;
 use super::shares::{Overtaken, Recent};
-use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, OVERTAKEN_STEPS_MAX, SLOT_KEPT_STEPS};
+use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, OVERTAKEN_STEPS_MAX, SLOT_KEPT_STEPS, SLOT_KEPT_TIME};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId, SlotId};
 
@@ -75,7 +75,9 @@ impl Scheduler {
     }
 
     fn is_recent(&self, recent: Recent) -> bool {
-        recent.slots > 0 && self.step < recent.until + SLOT_KEPT_STEPS
+        let is_fresh =
+            self.step < recent.step + SLOT_KEPT_STEPS || self.ran < recent.ran + SLOT_KEPT_TIME;
+        recent.slots > 0 && is_fresh
     }
 
     /// Notes how many slots a key has. To be called before it gives one of them up.
@@ -84,7 +86,7 @@ impl Scheduler {
         let slots = self.held.iter().filter(has_key).count();
         let recent = self.recent[key.index()];
         if slots >= recent.slots || !self.is_recent(recent) {
-            self.recent[key.index()] = Recent { slots, until: self.step };
+            self.recent[key.index()] = Recent { slots, step: self.step, ran: self.ran };
         }
     }
 

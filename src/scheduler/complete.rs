@@ -80,6 +80,7 @@ impl Scheduler {
 
     /// Learns from the time of a step.
     fn learn(&mut self, batch: &Batch) {
+        self.ran += Duration::from_micros(batch.decode_us.into());
         let ran = batch.rows.len() - batch.rows_dropped as usize;
         if batch.step_failed {
             self.rows_max = (ran / 2).max(1);

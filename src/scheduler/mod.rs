@@ -46,6 +46,8 @@ mod slots;
 mod tally;
 mod view;
 
+use std::time::Duration;
+
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Input, Row};
 pub use crate::types::SequenceId;
@@ -112,6 +114,8 @@ pub struct Scheduler {
     /// The step that is being planned has a copy from one slot to another.
     copied: bool,
     step: u64,
+    /// The time that all steps have taken.
+    ran: Duration,
     /// For each key, the slots that it had a moment ago.
     recent: Box<[Recent]>,
     tally: Tally,
@@ -136,6 +140,7 @@ impl Scheduler {
             rows_max: capacity.step_rows,
             copied: false,
             step: 0,
+            ran: Duration::ZERO,
             recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
             tally: Tally::default(),
             capacity,

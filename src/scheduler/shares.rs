@@ -1,5 +1,7 @@
 //! The keys' shares of the model and of the queue.
 
+use std::time::Duration;
+
 use crate::fair::{Quota, Turns};
 use crate::limits::OVERTAKEN_KEYS_MAX;
 use crate::types::KeyId;
@@ -13,11 +15,14 @@ pub(super) struct Shares {
     pub tokens: Quota,
 }
 
-/// Most slots that a key had at once, and the step until which it had them.
+/// Most slots that a key had at once, and until when it had them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Recent {
     pub slots: usize,
-    pub until: u64,
+    /// The step.
+    pub step: u64,
+    /// The time that all steps before had taken.
+    pub ran: Duration,
 }
 
 /// Keys whose first waiting sequence cannot start.
