@@ -87,7 +87,29 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
+    use clap::Parser;
+    use rustix::process::dumpable_behavior;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn core_dumps_are_off_where_there_are_keys() {
+        for (flags, expected) in [
+            (vec![], DumpableBehavior::Dumpable),
+            (vec!["--key=a:secret"], DumpableBehavior::NotDumpable),
+            (vec!["--key=a:secret", "--core-dumps"], DumpableBehavior::Dumpable),
+        ] {
+            set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+            let args = ["corelane", "serve"].iter().chain(&flags);
+            let Command::Serve(args) = Cli::parse_from(args).command else {
+                panic!("not the command serve")
+            };
+            keep_out_of_core_dumps(&args, &args.config().unwrap());
+            assert_eq!(dumpable_behavior().unwrap(), expected, "{flags:?}");
+        }
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+    }
 
     #[test]
     fn keys_on_the_command_line_are_found() {

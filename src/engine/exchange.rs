@@ -171,3 +171,43 @@ impl Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::openai::CompletionReply;
+    use crate::api::reply::{ReplyContext, ReplyOptions};
+    use crate::engine::budget::Budget;
+    use crate::limits::HOLD_BYTES_STEP;
+    use crate::types::KeyId;
+
+    /// A stream's bytes are in the budget until the socket has taken them.
+    #[test]
+    fn bytes_of_a_stream_are_held_until_they_are_sent() {
+        let budget = Budget::new(100 * HOLD_BYTES_STEP, &[1.0]);
+        let context = ReplyContext {
+            id: "id".into(),
+            model: "fake".into(),
+            created: 0,
+            received: Micros(0),
+            prompt_tokens: 1,
+        };
+        let options = ReplyOptions { stream: true, choices: 1, ..ReplyOptions::default() };
+        let reply = Box::new(CompletionReply::new(options, &context));
+        let hold = budget.hold(Some(KeyId(0)));
+        let mut exchange = Exchange::new("id".into(), reply, 1, 1, hold, Micros(0));
+        let text = "x".repeat(3 * HOLD_BYTES_STEP);
+        let push = |exchange: &mut Exchange, text: &str| {
+            exchange.push_delta(0, Delta { text, ..Delta::default() }, Micros(0));
+            budget.held()
+        };
+        let one = push(&mut exchange, &text);
+        assert!(one > 3 * HOLD_BYTES_STEP, "{one}");
+        exchange.take_out(&mut Vec::new());
+        let two = push(&mut exchange, &text);
+        assert!(two > 6 * HOLD_BYTES_STEP, "taken by the connection, and not sent: {two}");
+        exchange.sent();
+        let three = push(&mut exchange, "");
+        assert!(three < two - 2 * HOLD_BYTES_STEP, "{three}");
+    }
+}

@@ -322,6 +322,35 @@ mod tests {
     }
 
     #[test]
+    fn the_sequence_breakers_of_dry_are_part_of_the_jobs_memory() {
+        let words: Vec<String> = (0..16).map(|n| format!("breaker{n:02}")).collect();
+        let bytes = |breakers: &[String]| {
+            let body = serde_json::json!({
+                "prompt": "a",
+                "dry_multiplier": 1.0,
+                "dry_sequence_breakers": breakers,
+            });
+            job("/completion", &body.to_string()).unwrap().bytes
+        };
+        let (few, many) = (bytes(&words[..1]), bytes(&words));
+        let others = 15 * "breaker00".len() * size_of::<TokenId>(); // a token for each byte
+        assert!(many > few + others / 2, "{few}, {many}");
+    }
+
+    #[test]
+    fn vectors_are_part_of_the_memory_of_embeddings() {
+        let info = ModelInfo { n_embd_out: 1000, ..ModelInfo::default() };
+        let model = ServedModel { embedding_tokens: Some(10), info, ..served() };
+        let body = br#"{"input":["a","b"]}"#.to_vec();
+        let route = route::find(Method::Post, "/v1/embeddings").unwrap();
+        let Request::Embed(request) = read(route, body).unwrap() else {
+            panic!("not a request for embeddings")
+        };
+        let texts = texts_of(*request, &model, &|| true).unwrap();
+        assert!(texts.bytes >= 2 * 1000 * size_of::<f32>(), "{}", texts.bytes);
+    }
+
+    #[test]
     fn as_many_as_fit_and_none_at_all() {
         let prepared = job("/v1/completions", r#"{"prompt":"ab","n_predict":-1}"#).unwrap();
         assert_eq!(max_tokens(&prepared), [8]);
