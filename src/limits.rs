@@ -209,6 +209,9 @@ pub const REGEX_BYTES_MAX: usize = 4 * 1024;
 /// Most CPU time to compile a constraint. The time is known only afterwards, so the size of a
 /// constraint is bounded, too.
 pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
+/// Processor time to follow one token of a constrained text, and to compute a mask. The text ends
+/// if either takes longer, at most two of [`SWEEP_INTERVAL`] later.
+pub const CONSTRAINT_TOKEN_TIME_MAX: Duration = Duration::from_millis(250);
 /// llguidance's work on a constraint's regular expressions while it is compiled;
 /// its authors say 50,000 a millisecond.
 pub const CONSTRAINT_COMPILE_FUEL: u64 = 500_000;
@@ -219,8 +222,8 @@ pub const CONSTRAINT_STEP_FUEL: u64 = 100_000;
 /// Earley items that llguidance makes for one mask; its authors say 20,000 a millisecond.
 pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 50_000;
 /// Earley items at one place in a text: the ways in which the grammar may go on. The time of a
-/// mask grows with their square. This number takes 20 to 50 ms (by hand, on two cores of a 2.5 GHz
-/// Xeon).
+/// mask grows with their square. This number usually takes 20 to 50 ms (by hand, on two cores of a
+/// 2.5 GHz Xeon), and 400 ms where every item follows from every other.
 pub const CONSTRAINT_ROW_ITEMS_MAX: usize = 1000;
 /// States of one constraint's lexer, of about a kilobyte each. A string with a
 /// `maxLength` takes about ten for each of its characters.

@@ -5,8 +5,10 @@
 //! file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use corelane::api::route;
+use corelane::clock::cpu_time;
 use corelane::constraint::{Compiled, Compiler, Matcher};
 use corelane::http::head::Method;
 use corelane::model::fake::END;
@@ -92,13 +94,20 @@ pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Comp
     }
 }
 
+/// Processor time for a constrained text.
+const TEXT_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// Writes a text as a model with random weights would, under a constraint. Returns it if it came to
-/// its end within 200 tokens.
+/// its end within 200 tokens and [`TEXT_TIME_MAX`].
 pub fn constrained_text(compiled: &Compiled) -> Option<Vec<u8>> {
     let mut matcher = Matcher::new(compiled);
     let mut random = SplitMix64(1);
     let mut text = Vec::new();
+    let began = cpu_time();
     for _ in 0..200 {
+        if cpu_time() - began > TEXT_TIME_MAX {
+            return None; // many slow masks; one that hangs is found
+        }
         let mut logits = [0.0; END as usize + 1];
         matcher.mask(&mut logits);
         let allowed: Vec<TokenId> =

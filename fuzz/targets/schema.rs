@@ -16,6 +16,9 @@ corelane_fuzz::target!(|bytes: &[u8]| {
     let Ok(compiled) = compiled else { return };
     if let Some(text) = corelane_fuzz::constrained_text(&compiled) {
         let json = serde_json::from_slice::<serde_json::Value>(&text);
-        assert!(json.is_ok(), "{json:?}: {:?}", String::from_utf8_lossy(&text));
+        // JSON has no largest number, and f64 has one.
+        let is_json =
+            json.as_ref().map_or_else(|e| e.to_string().contains("out of range"), |_| true);
+        assert!(is_json, "{json:?}: {:?}", String::from_utf8_lossy(&text));
     }
 });

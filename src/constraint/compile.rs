@@ -12,7 +12,7 @@ use llguidance::{ParserFactory, TokenParser};
 
 use super::error::{ConstraintError, tidy};
 use super::kind::Constraint;
-use super::{gbnf, lark, regex, schema};
+use super::{gbnf, lark, regex, schema, watch};
 use crate::clock::cpu_time;
 use crate::limits::{
     CONSTRAINT_BYTES_MAX, CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX,
@@ -212,10 +212,13 @@ impl Compiler {
             self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
         // Keep the first mask, so that no sequence computes it again. This also finds grammars that
         // allow nothing.
-        catch_unwind(AssertUnwindSafe(|| {
-            start.start_without_prompt();
-            start.compute_mask()
-        }))
+        watch::work(&mut start, CONSTRAINT_COMPILE_TIME_MAX, |start| {
+            let computed = catch_unwind(AssertUnwindSafe(|| {
+                start.start_without_prompt();
+                start.compute_mask()
+            }));
+            computed.map_err(|error| error.to_string())
+        })
         .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
         let took = cpu_time().saturating_sub(began);
         if took > CONSTRAINT_COMPILE_TIME_MAX {

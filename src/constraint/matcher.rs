@@ -9,6 +9,8 @@ use llguidance::toktrie::SimpleVob;
 
 use super::compile::{Compiled, Tokens, bytes_of};
 use super::error::tidy;
+use super::watch;
+use crate::limits::CONSTRAINT_TOKEN_TIME_MAX;
 use crate::types::TokenId;
 
 /// The state of one sequence in its constraint.
@@ -67,15 +69,18 @@ impl Matcher {
         let Ok(token) = u32::try_from(token) else {
             return Err(self.fail(&format!("there is no token {token}")));
         };
-        let pushed = catch_unwind(AssertUnwindSafe(|| {
-            let back = parser.consume_token(token)?;
-            parser.check_stop()?;
-            Ok(back)
-        }));
+        let pushed = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
+            let pushed = catch_unwind(AssertUnwindSafe(|| {
+                let back = parser.consume_token(token)?;
+                parser.check_stop()?;
+                Ok(back)
+            }));
+            pushed.map_err(|error| error.to_string())
+        });
         match pushed {
             Ok(0) => Ok(()),
             Ok(back) => Err(self.fail(&format!("the constraint takes {back} tokens back"))),
-            Err(error) => Err(self.fail(&error.to_string())),
+            Err(error) => Err(self.fail(&error)),
         }
     }
 
@@ -106,11 +111,13 @@ impl Matcher {
 
     fn compute(&mut self) -> Result<SimpleVob, String> {
         let parser = self.parser.as_mut().expect("the matcher is not over");
-        let computed = catch_unwind(AssertUnwindSafe(|| {
-            let allowed = parser.compute_mask()?;
-            Ok((allowed, parser.is_accepting()))
-        }));
-        let (mut allowed, accepting) = computed.map_err(|error| error.to_string())?;
+        let (mut allowed, accepting) = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
+            let computed = catch_unwind(AssertUnwindSafe(|| {
+                let allowed = parser.compute_mask()?;
+                Ok((allowed, parser.is_accepting()))
+            }));
+            computed.map_err(|error| error.to_string())
+        })?;
         // A range of token ids in a grammar may include control tokens.
         if !self.names_control {
             for token in &self.tokens.hidden {

@@ -48,12 +48,14 @@ mod matcher;
 mod regex;
 mod schema;
 mod walk;
+mod watch;
 
 pub use compile::{Compiled, Compiler};
 pub use error::ConstraintError;
 pub use kind::Constraint;
 pub use matcher::{Allowed, Matcher};
 pub use walk::Walk;
+pub use watch::stop_long_work;
 
 #[cfg(test)]
 mod tests;

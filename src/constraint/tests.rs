@@ -1,8 +1,9 @@
 //! Tests of constraints over the fake vocabulary, in which every byte is a token.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Compiled, Compiler, Constraint, Matcher};
+use super::{Compiled, Compiler, Constraint, Matcher, stop_long_work};
 use crate::limits::{
     CONSTRAINT_BYTES_MAX, CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX, REGEX_BYTES_MAX,
     SCHEMA_ALTERNATIVES_MAX, SCHEMA_DEPTH_MAX, SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX,
@@ -336,4 +337,35 @@ fn schemas_within_a_lark_grammar_are_checked() {
         let said = refusal(&Constraint::Lark(grammar.into()));
         assert!(said.contains(named), "{grammar}: {said}");
     }
+}
+
+/// Each `+` may be left out, and may stand for the one inside it. So every place in the text starts
+/// and ends each of them.
+const AMBIGUOUS: &str = r#"root ::= (item +++++++++++++++| "é")+ . end
+item ::= "} x"* !<[66]>
+end ::= "x"?"#;
+
+#[test]
+fn work_that_takes_long_is_stopped() {
+    let mut compiler = Compiler::new(&Vocab::of_fake()).unwrap();
+    let compiled = compiler.compile(&Constraint::Gbnf(AMBIGUOUS.into())).unwrap();
+    let (ready, worker) = std::sync::mpsc::channel();
+    let text = std::thread::spawn(move || {
+        ready.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let mut matcher = Matcher::new(&compiled);
+        while !matcher.is_over() {
+            matcher.allowed();
+            let _ = matcher.push(i32::from(b'a'));
+        }
+        matcher.error().map(str::to_owned)
+    });
+    let worker = worker.recv().unwrap();
+    let no_time = |_| Some(Duration::ZERO);
+    let much = |thread| Some(if thread == worker { Duration::MAX } else { Duration::ZERO });
+    (0..100).for_each(|_| stop_long_work(no_time));
+    while !text.is_finished() {
+        stop_long_work(much); // of this thread alone: other tests run beside it
+    }
+    let error = text.join().unwrap().expect("it was stopped");
+    assert_eq!(error, "one token took more than 250 ms of processor time");
 }

@@ -118,8 +118,8 @@ impl Stream {
             Finish::Failed => ApiError::internal("the model failed to run a step; try again"),
             Finish::Broken => ApiError::invalid(
                 "the text's schema, regular expression or grammar could not be followed any \
-                 further: it takes more states than this server keeps; shorter texts and fewer \
-                 choices in it take fewer",
+                 further: it takes more states or more time than this server gives it; shorter texts \
+                 and fewer choices in it take less",
             ),
         };
         metrics.finished.of_error(error.status).increment();

@@ -31,6 +31,7 @@ use glommio::net::TcpStream;
 use glommio::timer::{Timer, sleep};
 
 use crate::clock::Micros;
+use crate::constraint::stop_long_work;
 use crate::limits::{LOOK_UP_EVERY, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
 pub use control::Control;
@@ -176,6 +177,7 @@ async fn sweep(front: Rc<Front>) {
         if let Some(service) = &mut *front.service.borrow_mut() {
             service.watch_work(front.clock.now(), SWEEP_INTERVAL);
             service.engine.watch_masks(SWEEP_INTERVAL);
+            stop_long_work(|thread| Some(kernel::look_at(thread)?.cpu));
         }
         if front.is_draining() {
             front.kick();

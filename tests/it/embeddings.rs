@@ -127,8 +127,9 @@ impl Bert {
         total.iter().map(|x| x / length).collect()
     }
 
-    /// As a GGUF file (version 3; the specification is in ggml's `docs/gguf.md`).
-    fn write(&self, path: &PathBuf) {
+    /// As a GGUF file (version 3; the specification is in ggml's `docs/gguf.md`). `numbers_out` is
+    /// the length of its vectors, if it is not that of its rows.
+    fn write(&self, path: &PathBuf, numbers_out: Option<usize>) {
         let mut file = Gguf::default();
         let numbers = [
             ("bert.context_length", CONTEXT),
@@ -149,7 +150,9 @@ impl Bert {
         file.text("general.architecture", "bert");
         file.text("general.name", "tiny bert");
         file.text("tokenizer.ggml.model", "bert");
-        numbers.iter().for_each(|(key, value)| file.value(key, 4, &(*value as u32).to_le_bytes()));
+        let out = numbers_out.map(|out| ("bert.embedding_length_out", out));
+        let numbers = numbers.into_iter().chain(out);
+        numbers.for_each(|(key, value)| file.value(key, 4, &(value as u32).to_le_bytes()));
         file.value("bert.attention.layer_norm_epsilon", 6, &(EPSILON as f32).to_le_bytes());
         file.value("bert.attention.causal", 7, &[0]);
         let mut texts =
@@ -249,13 +252,40 @@ fn vectors(answer: &Value) -> Vec<Vec<f64>> {
     answer["data"].as_array().unwrap().iter().map(numbers).collect()
 }
 
+fn serve(bert: &Bert, file: &str, numbers_out: Option<usize>) -> Server {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(file);
+    bert.write(&path, numbers_out);
+    let mut server = Server::start(config()).unwrap();
+    server.load(&Source::File(path), |_| ()).unwrap().expect("it loads");
+    server
+}
+
+/// llama.cpp returns the first numbers of a row. Behind them is other memory.
+#[test]
+fn vectors_may_be_shorter_than_the_models_rows() {
+    const OUT: usize = EMBD / 2;
+    let bert = Bert::new(7);
+    let server = serve(&bert, "short-bert.gguf", Some(OUT));
+    let mut client = Client::connect(server.address());
+    let text = "the cat sat";
+    let answer = client.post("/v1/embeddings", &json!({"input": text}).to_string());
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let vector = vectors(&answer.json()).remove(0);
+    assert_eq!(vector.len(), OUT);
+    let expected = &bert.embed(&tokens(text))[..OUT];
+    let length = expected.iter().map(|x| x * x).sum::<f64>().sqrt();
+    for (number, expected) in vector.iter().zip(expected) {
+        assert!((number - expected / length).abs() < 5e-3, "{vector:?}");
+    }
+    drop(client);
+    server.control().drain();
+    server.join().unwrap();
+}
+
 #[test]
 fn a_model_made_for_embeddings_makes_them() {
     let bert = Bert::new(7);
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tiny-bert.gguf");
-    bert.write(&path);
-    let mut server = Server::start(config()).unwrap();
-    server.load(&Source::File(path), |_| ()).unwrap().expect("it loads");
+    let server = serve(&bert, "tiny-bert.gguf", None);
     let mut client = Client::connect(server.address());
 
     let texts = ["the cat sat on the mat .", "a dog ran", "zebra", "the cat sat on the mat ."];
