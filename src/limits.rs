@@ -212,6 +212,8 @@ pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Processor time to follow one token of a constrained text, and to compute a mask. The text ends
 /// if either takes longer, at most two of [`SWEEP_INTERVAL`] later.
 pub const CONSTRAINT_TOKEN_TIME_MAX: Duration = Duration::from_millis(250);
+/// Threads whose work on constraints is watched. A server has three of them.
+pub const CONSTRAINT_WORKERS_MAX: usize = 16;
 /// llguidance's work on a constraint's regular expressions while it is compiled;
 /// its authors say 50,000 a millisecond.
 pub const CONSTRAINT_COMPILE_FUEL: u64 = 500_000;

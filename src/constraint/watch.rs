@@ -4,20 +4,22 @@
 //! So a few masks take seconds. Each thread notes here what it works on. The front lane looks at all
 //! threads from time to time, and stops work that has had too much processor time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use llguidance::{CancellationHandle, TokenParser};
 use rustix::thread::gettid;
 
 use crate::clock::cpu_time;
+use crate::limits::CONSTRAINT_WORKERS_MAX;
 
-/// A thread that has worked on constraints.
+/// A thread that works on constraints.
 struct Worker {
     /// The kernel's number of it.
     thread: i32,
-    /// What it works on now. The lock is held for a few instructions at a time.
-    work: Mutex<Option<Work>>,
+    /// What it works on now.
+    work: ArcSwapOption<Work>,
 }
 
 struct Work {
@@ -28,21 +30,39 @@ struct Work {
     stop: CancellationHandle,
 }
 
-/// All workers whose threads still run.
-static WORKERS: Mutex<Vec<Weak<Worker>>> = Mutex::new(Vec::new());
+/// The workers whose threads still run.
+static WORKERS: [ArcSwapOption<Worker>; CONSTRAINT_WORKERS_MAX] =
+    [const { ArcSwapOption::const_empty() }; CONSTRAINT_WORKERS_MAX];
 
-thread_local! {
-    static OWN: Arc<Worker> = {
-        let thread = gettid().as_raw_nonzero().get();
-        let own = Arc::new(Worker { thread, work: Mutex::default() });
-        lock(&WORKERS).push(Arc::downgrade(&own));
-        own
-    };
+/// A thread's own entry in [`WORKERS`], which ends with the thread.
+struct Own {
+    worker: Arc<Worker>,
+    /// `None` if there was no room. What the thread works on is then not watched.
+    place: Option<&'static ArcSwapOption<Worker>>,
 }
 
-/// What these locks guard is whole after each instruction, so a panic elsewhere breaks nothing.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Own {
+    fn enter() -> Self {
+        let thread = gettid().as_raw_nonzero().get();
+        let worker = Arc::new(Worker { thread, work: ArcSwapOption::empty() });
+        let is_taken = |place: &&ArcSwapOption<Worker>| {
+            place.compare_and_swap(&None::<Arc<Worker>>, Some(worker.clone())).is_none()
+        };
+        let place = WORKERS.iter().find(is_taken);
+        Self { worker, place }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            place.store(None);
+        }
+    }
+}
+
+thread_local! {
+    static OWN: Own = Own::enter();
 }
 
 /// Runs `act`, which may take this much processor time. [`stop_long_work`] stops it after that; the
@@ -56,12 +76,12 @@ pub(super) fn work<T>(
     act: impl FnOnce(&mut TokenParser) -> Result<T, String>,
 ) -> Result<T, String> {
     let stop = parser.enable_cancellation();
-    let note = |work| OWN.with(|own| *lock(&own.work) = work);
-    note(Some(Work { began: cpu_time(), most, stop: stop.clone() }));
+    let work = Work { began: cpu_time(), most, stop: stop.clone() };
+    OWN.with(|own| own.worker.work.store(Some(Arc::new(work))));
     let result = act(parser);
-    note(None);
-    let most = most.as_millis();
+    OWN.with(|own| own.worker.work.store(None));
     if stop.is_cancelled() {
+        let most = most.as_millis();
         return Err(format!("one token took more than {most} ms of processor time"));
     }
     result
@@ -70,16 +90,13 @@ pub(super) fn work<T>(
 /// Stops what has had more processor time than it may have. `cpu_of` asks the kernel for the
 /// processor time of a thread.
 pub fn stop_long_work(cpu_of: impl Fn(i32) -> Option<Duration>) {
-    let mut workers = lock(&WORKERS);
-    workers.retain(|worker| worker.strong_count() > 0);
-    for worker in workers.iter().filter_map(Weak::upgrade) {
-        let Some(began) = lock(&worker.work).as_ref().map(|work| work.began) else { continue };
-        // Without the lock: this takes a while.
-        let Some(cpu) = cpu_of(worker.thread) else { continue };
-        if let Some(work) = &*lock(&worker.work)
-            && work.began == began
-            && cpu.saturating_sub(began) > work.most
-        {
+    for worker in WORKERS.iter().filter_map(ArcSwapOption::load_full) {
+        let Some(work) = worker.work.load_full() else { continue };
+        let cpu = cpu_of(worker.thread);
+        let is_long = cpu.is_some_and(|cpu| cpu.saturating_sub(work.began) > work.most);
+        // Otherwise the time may be that of later work.
+        let is_current = worker.work.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &work));
+        if is_long && is_current {
             work.stop.cancel();
         }
     }
