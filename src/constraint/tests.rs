@@ -1,7 +1,10 @@
 //! Tests of constraints over the fake vocabulary, in which every byte is a token.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
+
+use rustix::thread::gettid;
 
 use super::{Compiled, Compiler, Constraint, Matcher, stop_long_work};
 use crate::limits::{
@@ -349,9 +352,10 @@ end ::= "x"?"#;
 fn work_that_takes_long_is_stopped() {
     let mut compiler = Compiler::new(&Vocab::of_fake()).unwrap();
     let compiled = compiler.compile(&Constraint::Gbnf(AMBIGUOUS.into())).unwrap();
-    let (ready, worker) = std::sync::mpsc::channel();
+    let worker = Arc::new(AtomicI32::new(0));
+    let own = worker.clone();
     let text = std::thread::spawn(move || {
-        ready.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        own.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         let mut matcher = Matcher::new(&compiled);
         while !matcher.is_over() {
             matcher.allowed();
@@ -359,9 +363,9 @@ fn work_that_takes_long_is_stopped() {
         }
         matcher.error().map(str::to_owned)
     });
-    let worker = worker.recv().unwrap();
     let no_time = |_| Some(Duration::ZERO);
-    let much = |thread| Some(if thread == worker { Duration::MAX } else { Duration::ZERO });
+    let is_worker = |thread| thread == worker.load(Ordering::Relaxed);
+    let much = |thread| Some(if is_worker(thread) { Duration::MAX } else { Duration::ZERO });
     (0..100).for_each(|_| stop_long_work(no_time));
     while !text.is_finished() {
         stop_long_work(much); // of this thread alone: other tests run beside it
