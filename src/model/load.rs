@@ -1,5 +1,7 @@
 //! Loads a GGUF file, or explains in one sentence why it cannot be loaded.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,6 +15,7 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_sys_2 as sys;
 
 use super::embed::n_embd_out;
+use super::gguf::Gguf;
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::{Choice, InstructionSet, ggml};
@@ -80,6 +83,20 @@ pub enum LoadError {
         /// The memory available.
         available: u64,
     },
+    /// A token stands in the vocabulary twice. llama.cpp would end the process.
+    #[error(
+        "{path} has the token {token:?} twice, as {first} and as {second}; each may stand once"
+    )]
+    TokenTwice {
+        /// The file.
+        path: PathBuf,
+        /// The token.
+        token: String,
+        /// Its first id.
+        first: usize,
+        /// Its second id.
+        second: usize,
+    },
     /// llama.cpp refused it.
     #[error("llama.cpp cannot load {path}{reason}")]
     Refused {
@@ -130,6 +147,7 @@ fn load_source(
     match source {
         Source::File(path) => {
             check_file(path, available_bytes())?;
+            check_tokens(path)?;
             load_path(backend, path, path, progress)
         }
         Source::BuiltIn => {
@@ -190,6 +208,30 @@ fn bytes_of_others(path: &Path) -> u64 {
     let Some((name, count, parts)) = parts() else { return 0 };
     let file = |part| fs::metadata(format!("{name}-{part:05}-of-{count}.gguf")).ok();
     (2..=parts).filter_map(file).map(|metadata| metadata.len()).sum()
+}
+
+/// Checks that no token stands in the vocabulary twice.
+fn check_tokens(path: &Path) -> Result<(), LoadError> {
+    // What is no GGUF file is left to llama.cpp, which says what is wrong with it.
+    let tokens = Gguf::open(path).and_then(|file| file.strings("tokenizer.ggml.tokens"));
+    let mut ids = HashMap::new();
+    for (second, token) in tokens.unwrap_or_default().into_iter().enumerate() {
+        // As llama.cpp names empty ones.
+        let token = if token.is_empty() {
+            format!("[EMPTY_{second}]").into_bytes()
+        } else {
+            token.into_bytes()
+        };
+        match ids.entry(token) {
+            Entry::Vacant(place) => place.insert(second),
+            Entry::Occupied(place) => {
+                let token = String::from_utf8_lossy(place.key()).into_owned();
+                let (path, first) = (path.to_owned(), *place.get());
+                return Err(LoadError::TokenTwice { path, token, first, second });
+            }
+        };
+    }
+    Ok(())
 }
 
 fn load_path(

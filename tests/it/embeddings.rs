@@ -282,6 +282,21 @@ fn vectors_may_be_shorter_than_the_models_rows() {
     server.join().unwrap();
 }
 
+/// llama.cpp would end the process.
+#[test]
+fn a_model_with_a_token_twice_is_refused() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("twice.gguf");
+    let bert = Bert::new(7);
+    bert.write(&path, None);
+    let mut file = std::fs::read(&path).unwrap();
+    let dog = file.windows(6).position(|bytes| bytes == "▁dog".as_bytes()).unwrap();
+    file[dog..dog + 6].copy_from_slice("▁cat".as_bytes());
+    std::fs::write(&path, file).unwrap();
+    let mut server = Server::start(config()).unwrap();
+    let error = server.load(&Source::File(path), |_| ()).err().unwrap();
+    assert!(error.contains("has the token \"▁cat\" twice, as 6 and as 7"), "{error}");
+}
+
 #[test]
 fn a_model_made_for_embeddings_makes_them() {
     let bert = Bert::new(7);

@@ -9,7 +9,6 @@
 //! the model, and chooses tensor types as for the real one. No step holds the whole model in
 //! memory. The file gets its name when it is complete.
 
-mod gguf;
 mod quant;
 mod shape;
 mod vocabulary;
@@ -21,12 +20,12 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use self::gguf::Gguf;
-pub use self::gguf::TensorInfo;
 pub use self::quant::{QUANTS, Quant};
 pub use self::shape::{Architecture, SHAPES, Shape};
 pub use self::write::temporary_path;
 use self::write::{Plan, Temporary};
+use super::gguf::Gguf;
+pub use super::gguf::TensorInfo;
 use super::{builtin, library};
 
 /// The model to make.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 
-use super::gguf::Gguf;
+use crate::model::gguf::Gguf;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";

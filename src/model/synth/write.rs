@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
-use super::gguf::Gguf;
 use super::quant::Quant;
 use super::shape::{Shape, Tensor};
 use super::weights::{Content, Weights};
 use crate::limits::{SYNTH_PIECE_ELEMENTS, SYNTH_QUANT_BUFFER_BYTES};
+use crate::model::gguf::Gguf;
 use crate::model::library;
 
 /// The unquantised file: its header and its pieces.
