@@ -210,7 +210,7 @@ pub const REGEX_BYTES_MAX: usize = 4 * 1024;
 /// constraint is bounded, too.
 pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Processor time to follow one token of a constrained text, and to compute a mask. The text ends
-/// if either takes longer, at most two of [`SWEEP_INTERVAL`] later.
+/// if either takes longer, at most a [`SWEEP_INTERVAL`] later.
 pub const CONSTRAINT_TOKEN_TIME_MAX: Duration = Duration::from_millis(250);
 /// Threads whose work on constraints is watched. A server has three of them.
 pub const CONSTRAINT_WORKERS_MAX: usize = 16;

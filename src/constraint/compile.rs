@@ -213,11 +213,8 @@ impl Compiler {
         // Keep the first mask, so that no sequence computes it again. This also finds grammars that
         // allow nothing.
         watch::work(&mut start, CONSTRAINT_COMPILE_TIME_MAX, |start| {
-            let computed = catch_unwind(AssertUnwindSafe(|| {
-                start.start_without_prompt();
-                start.compute_mask()
-            }));
-            computed.map_err(|error| error.to_string())
+            start.start_without_prompt();
+            start.compute_mask()
         })
         .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
         let took = cpu_time().saturating_sub(began);

@@ -1,10 +1,8 @@
 //! Follows one sequence through its constraint: which tokens may come next.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use llguidance::TokenParser;
-use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::SimpleVob;
 
 use super::compile::{Compiled, Tokens, bytes_of};
@@ -70,12 +68,8 @@ impl Matcher {
             return Err(self.fail(&format!("there is no token {token}")));
         };
         let pushed = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
-            let pushed = catch_unwind(AssertUnwindSafe(|| {
-                let back = parser.consume_token(token)?;
-                parser.check_stop()?;
-                Ok(back)
-            }));
-            pushed.map_err(|error| error.to_string())
+            let back = parser.consume_token(token);
+            back.and_then(|back| parser.check_stop().map(|_| back))
         });
         match pushed {
             Ok(0) => Ok(()),
@@ -112,11 +106,7 @@ impl Matcher {
     fn compute(&mut self) -> Result<SimpleVob, String> {
         let parser = self.parser.as_mut().expect("the matcher is not over");
         let (mut allowed, accepting) = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
-            let computed = catch_unwind(AssertUnwindSafe(|| {
-                let allowed = parser.compute_mask()?;
-                Ok((allowed, parser.is_accepting()))
-            }));
-            computed.map_err(|error| error.to_string())
+            parser.compute_mask().map(|allowed| (allowed, parser.is_accepting()))
         })?;
         // A range of token ids in a grammar may include control tokens.
         if !self.names_control {

@@ -4,10 +4,13 @@
 //! So a few masks take seconds. Each thread notes here what it works on. The front lane looks at all
 //! threads from time to time, and stops work that has had too much processor time.
 
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use llguidance::panic_utils::catch_unwind;
 use llguidance::{CancellationHandle, TokenParser};
 use rustix::thread::gettid;
 
@@ -69,22 +72,22 @@ thread_local! {
 /// parser is then of no further use.
 ///
 /// # Errors
-/// That of `act`, or that it was stopped.
-pub(super) fn work<T>(
+/// That of `act`, that it panicked, or that it was stopped.
+pub(super) fn work<T, E: Display>(
     parser: &mut TokenParser,
     most: Duration,
-    act: impl FnOnce(&mut TokenParser) -> Result<T, String>,
+    act: impl FnOnce(&mut TokenParser) -> Result<T, E>,
 ) -> Result<T, String> {
     let stop = parser.enable_cancellation();
     let work = Work { began: cpu_time(), most, stop: stop.clone() };
     OWN.with(|own| own.worker.work.store(Some(Arc::new(work))));
-    let result = act(parser);
+    let result = catch_unwind(AssertUnwindSafe(|| Ok(act(parser))));
     OWN.with(|own| own.worker.work.store(None));
     if stop.is_cancelled() {
         let most = most.as_millis();
-        return Err(format!("one token took more than {most} ms of processor time"));
+        return Err(format!("the next token took more than {most} ms of processor time"));
     }
-    result
+    result.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
 /// Stops what has had more processor time than it may have. `cpu_of` asks the kernel for the

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use llama_cpp_sys_2 as sys;
 
 /// A GGUF file's header, in memory.
-pub struct Gguf(NonNull<sys::gguf_context>);
+pub(super) struct Gguf(NonNull<sys::gguf_context>);
 
 /// One tensor of a file, as its header describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

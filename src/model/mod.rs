@@ -9,7 +9,7 @@ mod checked;
 pub mod embed;
 pub mod fake;
 pub mod ggml;
-pub mod gguf;
+mod gguf;
 mod library;
 pub mod llama;
 pub mod load;

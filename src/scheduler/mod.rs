@@ -17,7 +17,7 @@
 //!   them, or while it does not fit.
 //! - **Reuse** A sequence starts with the longest prefix that a slot holds, kept or running. If a
 //!   running sequence is about to compute a longer one, it waits for that (`reuse`).
-//! - **Pressure** When cells run out, kept prefixes are evicted, the longest unused first. After
+//! - **Pressure** When cells run out, kept prefixes are evicted, the least useful first. After
 //!   them the youngest running sequence of the lowest priority is preempted: it returns to the
 //!   queue with its tokens (`pressure`).
 //! - **Claims** Each key has its part of the slots and of the cells. A key that has less takes them
