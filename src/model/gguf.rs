@@ -7,6 +7,8 @@ use std::ptr::{self, NonNull};
 
 use llama_cpp_sys_2 as sys;
 
+use super::library;
+
 /// A GGUF file's header, in memory.
 pub(super) struct Gguf(NonNull<sys::gguf_context>);
 
@@ -50,7 +52,8 @@ impl Gguf {
     pub fn open(path: &Path) -> Option<Self> {
         let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
         // SAFETY: the path is NUL-terminated and lives until the call returns.
-        let context = unsafe { sys::gguf_init_from_file(path.as_ptr(), HEADER_ONLY) };
+        let open = || unsafe { corelane_gguf_open(path.as_ptr(), HEADER_ONLY) };
+        let context = library::guarded(open);
         NonNull::new(context).map(Self)
     }
 
@@ -225,6 +228,14 @@ impl Drop for Gguf {
     }
 }
 
+unsafe extern "C" {
+    /// `gguf_init_from_file`, with null for an exception.
+    fn corelane_gguf_open(
+        path: *const std::ffi::c_char,
+        params: sys::gguf_init_params,
+    ) -> *mut sys::gguf_context;
+}
+
 /// # Safety
 /// `pointer` must point to a NUL-terminated string.
 unsafe fn text(pointer: *const std::ffi::c_char) -> String {
@@ -269,6 +280,18 @@ mod tests {
         assert!(Gguf::from_bytes(b"").is_none());
         assert!(Gguf::from_bytes(b"GGUF").is_none());
         assert!(Gguf::open(Path::new("/nonexistent")).is_none());
+        // A key without a name: llama.cpp asserts that there is one.
+        let mut nameless = b"GGUF\x03\0\0\0".to_vec();
+        for number in [0, 1, 0_u64] {
+            nameless.extend(number.to_le_bytes()); // tensors, keys, length of the first key
+        }
+        nameless.extend([4, 0, 0, 0, 7, 0, 0, 0]); // a u32, 7
+        let path = std::env::temp_dir().join(format!("corelane-nameless-{}", std::process::id()));
+        std::fs::write(&path, nameless).unwrap();
+        crate::model::library::start();
+        assert!(Gguf::open(&path).is_none());
+        std::fs::remove_file(&path).unwrap();
+
         let whole = Gguf::from_bytes(builtin::GGUF).unwrap();
         assert!(whole.file_bytes_min() <= builtin::GGUF.len() as u64);
     }

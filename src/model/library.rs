@@ -17,14 +17,36 @@ pub(super) fn start() -> &'static LlamaBackend {
         // as long as the process.
         unsafe { sys::llama_log_set(Some(on_llama_log), std::ptr::null_mut()) };
         // SAFETY: no code of llama.cpp ran before this, and this runs once.
-        unsafe { ggml::install() };
+        unsafe {
+            ggml::install();
+            corelane_guard_assertions();
+        }
         LlamaBackend::init().expect("nothing else in this process starts llama.cpp")
     })
 }
 
+// In guard.cpp.
+unsafe extern "C" {
+    fn corelane_guard_assertions();
+    fn corelane_assertions_throw(yes: bool);
+}
+
+/// Runs `work`, a call of llama.cpp that catches exceptions. An assertion that fails in it does not
+/// end the process: the call fails, and its error names the assertion.
+pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> T {
+    forget_error();
+    // SAFETY: both set a flag of this thread.
+    unsafe { corelane_assertions_throw(true) };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { corelane_assertions_throw(false) };
+    result
+}
+
 thread_local! {
-    /// The last error line that llama.cpp logged on this thread.
-    static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The first error line that llama.cpp logged on this thread since [`forget_error`]. It is the
+    /// one that says most; those after it tell which calls failed because of it.
+    static ERROR: RefCell<String> = const { RefCell::new(String::new()) };
     /// Receives the lines that llama.cpp logs on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
@@ -34,21 +56,20 @@ type Listener = Box<dyn FnMut(&str)>;
 /// Runs `work`, which calls llama.cpp, and passes every line logged on this thread meanwhile to
 /// `listener`. For some calls this is the only sign of progress.
 pub(super) fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOnce() -> T) -> T {
-    LAST_ERROR.take();
+    forget_error();
     LISTENER.set(Some(Box::new(listener)));
     let result = work();
     LISTENER.take();
     result
 }
 
-/// Forgets the last error, so that the next one is known to be new.
-pub(super) fn forget_error() {
-    LAST_ERROR.take();
+fn forget_error() {
+    ERROR.take();
 }
 
-/// `": <llama.cpp's last error>"`, or nothing without an error.
-pub(super) fn last_error() -> String {
-    let message = LAST_ERROR.take();
+/// `": <llama.cpp's error>"`, or nothing without an error.
+pub(super) fn error() -> String {
+    let message = ERROR.take();
     if message.is_empty() { message } else { format!(": {message}") }
 }
 
@@ -68,7 +89,11 @@ unsafe extern "C" fn on_llama_log(
         return;
     }
     if level == sys::GGML_LOG_LEVEL_ERROR {
-        LAST_ERROR.replace(text.to_owned());
+        ERROR.with_borrow_mut(|error| {
+            if error.is_empty() {
+                text.clone_into(error);
+            }
+        });
     }
     LISTENER.with_borrow_mut(|listener| {
         if let Some(listener) = listener {

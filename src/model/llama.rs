@@ -11,7 +11,7 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
-use super::{Backend, DecodeRow, StepError};
+use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
@@ -147,13 +147,13 @@ pub(super) fn new_context(
     adjust(&mut params);
     // SAFETY: the caller keeps the model as long as the context. Contexts of one model are not made
     // in parallel: each lane is waited for before the next one starts.
-    let context = unsafe { sys::llama_init_from_model(raw(model), params) };
+    let context = library::guarded(|| unsafe { sys::llama_init_from_model(raw(model), params) });
     if context.is_null() {
         return Err(format!(
             "llama.cpp could not make a context of {} tokens for {} sequences{}",
             config.context_tokens,
             config.slots,
-            super::library::last_error(),
+            library::error(),
         ));
     }
     Ok(context)

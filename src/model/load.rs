@@ -1,18 +1,13 @@
 //! Loads a GGUF file, or explains in one sentence why it cannot be loaded.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
-use llama_cpp_sys_2 as sys;
 
 use super::embed::n_embd_out;
 use super::gguf::Gguf;
@@ -83,26 +78,12 @@ pub enum LoadError {
         /// The memory available.
         available: u64,
     },
-    /// A token stands in the vocabulary twice. llama.cpp would end the process.
-    #[error(
-        "{path} has the token {token:?} twice, as {first} and as {second}; each may stand once"
-    )]
-    TokenTwice {
-        /// The file.
-        path: PathBuf,
-        /// The token.
-        token: String,
-        /// Its first id.
-        first: usize,
-        /// Its second id.
-        second: usize,
-    },
     /// llama.cpp refused it.
     #[error("llama.cpp cannot load {path}{reason}")]
     Refused {
         /// The file.
         path: PathBuf,
-        /// llama.cpp's last error message, with a colon before it.
+        /// llama.cpp's error message, with a colon before it.
         reason: String,
     },
     /// The model has no tokenizer.
@@ -147,7 +128,6 @@ fn load_source(
     match source {
         Source::File(path) => {
             check_file(path, available_bytes())?;
-            check_tokens(path)?;
             load_path(backend, path, path, progress)
         }
         Source::BuiltIn => {
@@ -182,20 +162,8 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
 
 /// Size of a file's largest tensor; 0 for a damaged file, which llama.cpp reports.
 fn largest_tensor_bytes(path: &Path) -> u64 {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return 0 };
-    let params = sys::gguf_init_params { no_alloc: true, ctx: std::ptr::null_mut() };
-    // SAFETY: the path ends with NUL; the result is checked, and freed once.
-    unsafe {
-        let file = sys::gguf_init_from_file(path.as_ptr(), params);
-        if file.is_null() {
-            return 0;
-        }
-        let sizes =
-            (0..sys::gguf_get_n_tensors(file)).map(|i| sys::gguf_get_tensor_size(file, i) as u64);
-        let largest = sizes.max().unwrap_or(0);
-        sys::gguf_free(file);
-        largest
-    }
+    let tensors = Gguf::open(path).map(|file| file.tensors()).unwrap_or_default();
+    tensors.iter().map(|tensor| tensor.bytes).max().unwrap_or(0)
 }
 
 /// Size of a model's other files. llama.cpp finds them itself if the first file's name ends with
@@ -210,44 +178,19 @@ fn bytes_of_others(path: &Path) -> u64 {
     (2..=parts).filter_map(file).map(|metadata| metadata.len()).sum()
 }
 
-/// Checks that no token stands in the vocabulary twice.
-fn check_tokens(path: &Path) -> Result<(), LoadError> {
-    // What is no GGUF file is left to llama.cpp, which says what is wrong with it.
-    let tokens = Gguf::open(path).and_then(|file| file.strings("tokenizer.ggml.tokens"));
-    let mut ids = HashMap::new();
-    for (second, token) in tokens.unwrap_or_default().into_iter().enumerate() {
-        // As llama.cpp names empty ones.
-        let token = if token.is_empty() {
-            format!("[EMPTY_{second}]").into_bytes()
-        } else {
-            token.into_bytes()
-        };
-        match ids.entry(token) {
-            Entry::Vacant(place) => place.insert(second),
-            Entry::Occupied(place) => {
-                let token = String::from_utf8_lossy(place.key()).into_owned();
-                let (path, first) = (path.to_owned(), *place.get());
-                return Err(LoadError::TokenTwice { path, token, first, second });
-            }
-        };
-    }
-    Ok(())
-}
-
 fn load_path(
     backend: &LlamaBackend,
     path: &Path,
     shown: &Path,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
-    library::forget_error();
     // Read the file rather than mapping it. Pages of a mapped file can be evicted, and then come
     // from the disk in the middle of a step. Packing also copies the weights, so a mapped file
     // would hold them in memory twice.
     let params = LlamaModelParams::default().with_use_mmap(false).with_progress_callback(progress);
-    let model = LlamaModel::load_from_file(backend, path, &params).map_err(|_| {
-        LoadError::Refused { path: shown.to_owned(), reason: library::last_error() }
-    })?;
+    let loaded = library::guarded(|| LlamaModel::load_from_file(backend, path, &params));
+    let model = loaded
+        .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: library::error() })?;
     if model.n_vocab() <= 0 {
         return Err(LoadError::NoVocabulary(shown.to_owned()));
     }

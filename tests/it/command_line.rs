@@ -122,6 +122,7 @@ fn a_bad_model_is_one_clear_line() {
         let cut = scratch(&format!("cut-{length}.gguf"), &gguf[..length]);
         let line = refused(&["-m", cut.to_str().unwrap()]);
         assert!(line.contains("llama.cpp cannot load"), "{length} bytes: {line}");
+        assert!(!line.contains("failed to load model"), "the cause, not the call: {line}");
     }
 }
 

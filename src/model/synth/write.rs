@@ -180,7 +180,7 @@ pub(super) fn quantise(
     let code = library::listening(listener, || unsafe {
         sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &raw const params)
     });
-    if code == 0 { Ok(()) } else { Err(library::last_error()) }
+    if code == 0 { Ok(()) } else { Err(library::error()) }
 }
 
 /// The tensor that llama.cpp's quantiser reports as started: `[   1/ 310] token_embd.weight  - [
