@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::support::{Client, TestServer, config};
+use crate::support::{Client, TestServer, config, post_bytes};
 use corelane::config::ServeConfig;
 use corelane::decode::advanced::Asked;
 use corelane::decode::sampler::{History, Sampler};
@@ -179,6 +179,24 @@ fn three_plus_four_is_seven() {
 
 /// A constraint holds for the answer. If the template opens a block of reasoning, it is closed
 /// before the constrained text.
+/// A client that waits for the role does not take it for the first token.
+#[test]
+fn the_opening_events_leave_with_the_first_token() {
+    let server = TestServer::builtin(config());
+    let text = r#""delta":{"content":""#;
+    for (path, text) in [("/v1/chat/completions", text), ("/v1/messages", "text_delta")] {
+        let body = r#"{"messages":[{"role":"user","content":"What is 3 plus 4?"}],"stream":true,
+            "max_tokens":5,"temperature":0}"#;
+        let mut client = server.connect();
+        client.send(post_bytes(path, body).as_bytes());
+        assert_eq!(client.head().unwrap().0, 200);
+        let first = String::from_utf8(client.chunk().unwrap()).unwrap();
+        let events: Vec<&str> = first.split_terminator("\n\n").collect();
+        assert!(events[0].contains("assistant") && !events[0].contains(text), "{first}");
+        assert!(events[1..].concat().contains(text), "{first}");
+    }
+}
+
 #[test]
 fn a_constrained_answer_is_no_thought() {
     let template = "{{ messages[0].content }}<think>\n".to_owned();

@@ -58,7 +58,8 @@ def test_stream_equals_whole(client):
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
     assert len({chunk.id for chunk in chunks}) == 1
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    assert choices[0].delta.role == "assistant" and choices[0].delta.content
+    assert choices[0].delta.role == "assistant" and choices[0].delta.content == ""
+    assert all(choice.delta.role is None for choice in choices[1:]) and choices[1].delta.content
     text = "".join(choice.delta.content or "" for choice in choices)
     assert text == whole.choices[0].message.content
     reasons = [choice.finish_reason for choice in choices if choice.finish_reason]

@@ -72,21 +72,41 @@ impl ChatReply {
         Self { options, id: context.id.clone(), prefix, choices }
     }
 
+    /// Writes the event that names the role of a stream's message.
+    fn push_role(&self, index: usize, out: &mut Vec<u8>) {
+        let Said { content, reasoning, calls, .. } = &self.choices[index].said;
+        // As OpenAI's server: a message that begins with a call has no content yet.
+        let has_content = !content.is_empty() || (reasoning.is_empty() && calls.is_empty());
+        let content = if has_content { "\"\"" } else { "null" };
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&self.prefix);
+        write!(
+            out,
+            "{{\"index\":{index},\"delta\":{{\"role\":\"assistant\",\"content\":{content}}},\
+             \"logprobs\":null,\"finish_reason\":null}}"
+        )
+        .expect("memory");
+        push_event_end(&self.options, None, out);
+    }
+
     /// Writes a whole choice, or the part since a stream's last event.
     fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
         let choice = &self.choices[index];
         let Said { content, reasoning, calls, tokens, logprobs } = &choice.said;
-        let (stream, is_first) = (self.options.stream, !choice.begun);
-        let kind = if stream { "delta" } else { "message" };
+        let kind = if self.options.stream { "delta" } else { "message" };
         write!(out, "{{\"index\":{index},\"{kind}\":{{").expect("memory");
-        if is_first {
-            out.extend_from_slice(b"\"role\":\"assistant\",");
-        }
         // A message that only calls tools has `null`; a delta has its new text.
-        if !content.is_empty() || (calls.is_empty() && reasoning.is_empty() && is_first) {
-            push_field(out, "content", content);
-        } else if !stream || is_first {
-            out.extend_from_slice(b"\"content\":null,");
+        if self.options.stream {
+            if !content.is_empty() {
+                push_field(out, "content", content);
+            }
+        } else {
+            out.extend_from_slice(b"\"role\":\"assistant\",");
+            if !content.is_empty() || (calls.is_empty() && reasoning.is_empty()) {
+                push_field(out, "content", content);
+            } else {
+                out.extend_from_slice(b"\"content\":null,");
+            }
         }
         if !reasoning.is_empty() {
             push_field(out, "reasoning_content", reasoning);
@@ -148,12 +168,15 @@ impl Reply for ChatReply {
         if !options.stream || (choice.said.is_empty() && delta.finish.is_none()) {
             return;
         }
+        // Many clients expect the role in an event of its own. It leaves together with the text.
+        if !std::mem::replace(&mut choice.begun, true) {
+            self.push_role(index, out);
+        }
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(&self.prefix);
         self.push_choice(index, out);
         push_event_end(&self.options, delta.summary.as_ref(), out);
         let choice = &mut self.choices[index];
-        choice.begun = true;
         choice.said = Said::default();
     }
 
@@ -307,9 +330,11 @@ mod tests {
     #[test]
     fn a_stream_says_once_whose_message_it_is() {
         let (deltas, reason) = streamed(ParserOptions::default(), &["Hi", "", " there"]);
-        assert_eq!(deltas[0], json!({"role": "assistant", "content": "Hi"}));
-        assert_eq!(deltas[1], json!({"content": " there"}));
-        assert_eq!((deltas.len(), reason), (3, "stop".into()));
+        assert_eq!(deltas[0], json!({"role": "assistant", "content": ""}));
+        assert_eq!(deltas[1], json!({"content": "Hi"}));
+        assert_eq!(deltas[2], json!({"content": " there"}));
+        assert_eq!(deltas[3], json!({}));
+        assert_eq!((deltas.len(), reason), (4, "stop".into()));
     }
 
     #[test]
@@ -318,6 +343,7 @@ mod tests {
         let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
         let (deltas, reason) = streamed(with_tools(), &pieces);
         assert_eq!(reason, "tool_calls");
+        assert_eq!(deltas[0], json!({"role": "assistant", "content": null}));
         let calls: Vec<&Value> = deltas.iter().filter_map(|d| d["tool_calls"].get(0)).collect();
         assert_eq!(calls[0]["function"]["name"], "add");
         assert!(calls[1..].iter().all(|call| call.get("id").is_none() && call["index"] == 0));
