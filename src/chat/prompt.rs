@@ -7,6 +7,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
+use super::generic;
 use super::output::grammar::{Choice, GrammarOptions, ToolSpec};
 use super::output::{ParserOptions, ToolSyntax, reasoning};
 use super::template::{Chat, ChatTemplate, TemplateError};
@@ -16,8 +17,10 @@ pub struct ChatModel {
     template: ChatTemplate,
     /// The template's source, for `/props`.
     pub source: String,
-    /// The syntax of its tool calls, if it has tools.
+    /// The syntax of its tool calls, if it has tools. Without it, they get a [`generic`] form.
     tools: Option<ToolSyntax>,
+    /// Whether it shows a system message.
+    has_system: bool,
     /// Whether it has the role `developer`.
     knows_developer: bool,
     /// Whether it needs content in parts, and cannot print them as one text.
@@ -49,9 +52,6 @@ pub enum ChatError {
     /// The template refused it, or failed.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// The template has no tools.
-    #[error("this model's chat template has no tools; leave tools out, or serve another template")]
-    NoTools,
     /// A call would look like any other answer.
     #[error(
         "this model calls tools in plain JSON, which cannot be told from an answer in JSON; set \
@@ -76,6 +76,7 @@ impl ChatModel {
             tools: ToolSyntax::of_template(source).filter(|_| template.mentions("tools")),
             knows_developer: template.mentions("developer"),
             wants_parts: wants_parts(&template),
+            has_system: has_system(&template),
             source: source.to_owned(),
             template,
         })
@@ -96,9 +97,6 @@ impl ChatModel {
         tokens: &Tokens,
     ) -> Result<ChatPrompt, ChatError> {
         let has_tools = conversation.tool_choice != ToolChoice::None;
-        if has_tools && self.tools.is_none() {
-            return Err(ChatError::NoTools);
-        }
         if conversation.tool_choice == ToolChoice::Auto
             && conversation.form.is_some()
             && self.tools.is_some_and(ToolSyntax::is_bare)
@@ -109,13 +107,22 @@ impl ChatModel {
         let mut shown = conversation.clone();
         shown.map_texts(tokens.guard);
         let Conversation { mut messages, tools: shown_tools, template_kwargs, .. } = shown;
+        if self.tools.is_none() {
+            messages = generic::write_calls(messages);
+            if has_tools {
+                generic::describe_tools(&mut messages, &shown_tools, self.has_system);
+            }
+        }
         if goes_on {
             mark(messages.last_mut())?;
         }
         let kwarg = |(name, value): (&String, &_)| (name.clone(), Value::from(Serde(value)));
         let chat = Chat {
             messages: messages.iter().map(|m| self.message(m)).collect(),
-            tools: if has_tools { tools(&shown_tools) } else { Value::UNDEFINED },
+            tools: match self.tools {
+                Some(_) if has_tools => tools(&shown_tools),
+                _ => Value::UNDEFINED,
+            },
             add_generation_prompt: !goes_on && !conversation.without_generation_prompt,
             kwargs: template_kwargs.iter().map(kwarg).collect(),
             now,
@@ -126,8 +133,11 @@ impl ChatModel {
         }
         let reasoning_is_open = reasoning::is_open(&text);
         // Harmony has channels with and without tools.
-        let is_needed = |syntax: &ToolSyntax| has_tools || *syntax == ToolSyntax::Harmony;
-        let tools = self.tools.filter(is_needed);
+        let tools = match self.tools {
+            syntax @ Some(ToolSyntax::Harmony) => syntax,
+            syntax if has_tools => Some(syntax.unwrap_or(generic::SYNTAX)),
+            _ => None,
+        };
         let grammar = tools.and_then(|syntax| {
             let specs: Vec<ToolSpec> = conversation.tools.iter().map(spec).collect();
             let choice = match &conversation.tool_choice {
@@ -229,19 +239,29 @@ fn spec(tool: &Tool) -> ToolSpec {
     ToolSpec { name: tool.name.clone(), parameters: tool.parameters.clone() }
 }
 
+/// The prompt of these messages; empty if the template refuses them.
+fn rendered(template: &ChatTemplate, messages: serde_json::Value) -> String {
+    let chat = Chat {
+        messages: Value::from(Serde(messages)),
+        tools: Value::UNDEFINED,
+        add_generation_prompt: true,
+        kwargs: Default::default(),
+        now: OffsetDateTime::UNIX_EPOCH,
+    };
+    template.render(&chat).unwrap_or_default()
+}
+
+/// Whether a template shows a system message.
+fn has_system(template: &ChatTemplate) -> bool {
+    let system = json!({"role": "system", "content": NEEDLE});
+    rendered(template, json!([system, {"role": "user", "content": "a"}])).contains(NEEDLE)
+}
+
 /// Whether a template handles content in parts: rendered with a part, it shows the text alone.
 /// (llama.cpp tests templates in the same way.)
 fn wants_parts(template: &ChatTemplate) -> bool {
     let shown = |content: serde_json::Value| {
-        let messages = json!([{"role": "user", "content": content}]);
-        let chat = Chat {
-            messages: Value::from(Serde(messages)),
-            tools: Value::UNDEFINED,
-            add_generation_prompt: true,
-            kwargs: Default::default(),
-            now: OffsetDateTime::UNIX_EPOCH,
-        };
-        template.render(&chat).unwrap_or_default()
+        rendered(template, json!([{"role": "user", "content": content}]))
     };
     let of_parts = shown(json!([{"type": "text", "text": NEEDLE}]));
     let of_text = shown(json!(NEEDLE));
@@ -326,11 +346,21 @@ mod tests {
         }
     }
 
+    /// Gemma's template refuses a system message.
     #[test]
-    fn tools_without_a_place_for_them_are_refused() {
-        let mut talk = conversation(&[(Role::User, "Hi")]);
-        talk.tool_choice = ToolChoice::Auto;
-        assert_eq!(prompt(CHATML, &talk).unwrap_err(), ChatError::NoTools);
+    fn a_template_without_tools_gets_them_as_text() {
+        let no_system = "{% for m in messages %}{% if m.role == 'system' %}\
+            {{ raise_exception('no system') }}{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        for source in [CHATML, no_system] {
+            let mut talk = conversation(&[(Role::User, "Hi")]);
+            talk.tool_choice = ToolChoice::Auto;
+            let definition = json!({"type": "function", "function": {"name": "add"}});
+            talk.tools = vec![Tool { name: "add".into(), parameters: json!({}), definition }];
+            let prompt = prompt(source, &talk).unwrap();
+            assert!(prompt.text.contains("{\"name\":\"add\"}"), "{}", prompt.text);
+            assert_eq!(prompt.parser.tools, Some(ToolSyntax::Hermes));
+            assert!(prompt.grammar.is_some());
+        }
     }
 
     #[test]

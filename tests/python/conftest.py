@@ -73,15 +73,21 @@ def client(server):
 
 @pytest.fixture(scope="session")
 def tool_server():
-    """A server with a template that knows tools; the model's own does not."""
+    """A server with a template that knows tools."""
     template = ROOT / "tests" / "templates" / "qwen2.5.jinja"
     with running(f"--chat-template-file={template}") as text:
         yield address(text)
 
 
+@pytest.fixture(params=["tool_server", "server"])
+def any_tool_server(request):
+    """With a template that knows tools, and with the model's own, which does not."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-def tool_client(tool_server):
-    return openai_client(tool_server)
+def tool_client(any_tool_server):
+    return openai_client(any_tool_server)
 
 
 @pytest.fixture(scope="session")

@@ -36,8 +36,8 @@ def client(server):
 
 
 @pytest.fixture
-def tool_client(tool_server):
-    return client_of(tool_server)
+def tool_client(any_tool_server):
+    return client_of(any_tool_server)
 
 
 def test_message(client):

@@ -172,7 +172,7 @@ def test_what_tools_answer_is_read(tool_client):
     assert chat.usage.prompt_tokens > alone.usage.prompt_tokens + 20
 
 
-def test_what_cannot_be(client, tool_client):
+def test_what_cannot_be(tool_client):
     def refused(client, match, **wrong):
         with pytest.raises(openai.BadRequestError, match=match):
             client.chat.completions.create(**REQUEST | wrong)
@@ -181,5 +181,4 @@ def test_what_cannot_be(client, tool_client):
     refused(tool_client, "not among the tools", tool_choice=unknown)
     refused(tool_client, "there are no tools", tools=[], tool_choice="required")
     refused(tool_client, "name", tools=[{"type": "function", "function": {"name": "a b"}}])
-    refused(client, "tools", tool_choice="required")  # its template knows none
     refused(tool_client, "no other form", extra_body={"regex": "a+"})
