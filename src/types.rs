@@ -286,6 +286,12 @@ impl CacheLayout {
 pub struct ModelInfo {
     /// The GGUF's `general.name`, or the file's name.
     pub name: String,
+    /// The family of models that it is of, as GGUF names it: `qwen3`.
+    pub architecture: String,
+    /// The format of most of its weights: `Q4_K_M`.
+    pub quantization: String,
+    /// When the file was written, in seconds since 1970; 0 for the built-in model.
+    pub modified: u64,
     /// Parameters.
     pub n_params: u64,
     /// Bytes of its tensors.

@@ -58,7 +58,7 @@ pub fn read_advanced(
 
 /// Reads `logprobs` of a completion (a number), of a chat (`true`, with `top_logprobs`), and
 /// llama-server's `n_probs`.
-fn read_logprobs(fields: &Fields<'_, '_>) -> Result<Option<u8>, ApiError> {
+pub(super) fn read_logprobs(fields: &Fields<'_, '_>) -> Result<Option<u8>, ApiError> {
     const FORMS: &str = "true, false or a whole number from 0 to 5";
     let most = TOP_LOGPROBS_MAX as i64;
     let top = fields.integer("top_logprobs", 0..=most)?.unwrap_or(0);

@@ -13,26 +13,34 @@ use super::write::push_string;
 use crate::limits::EMBEDDING_INPUTS_MAX;
 
 /// A request for embeddings.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct EmbeddingsRequest {
+    /// The field that the texts came in, for errors.
+    pub field: &'static str,
     /// The texts.
     pub inputs: Vec<Prompt>,
-    /// How the vectors are written.
-    pub format: Format,
+    /// Whether a text that is too long is cut. If not, it is refused.
+    pub truncate: bool,
+    /// Writes the answer.
+    pub push: PushVectors,
     /// The required length of a vector; must be the model's.
     pub dimensions: Option<usize>,
     /// The time limit; `None` uses the server's.
     pub timeout: Option<Duration>,
 }
 
-/// How a vector is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// An array of numbers.
-    #[default]
-    Float,
-    /// 32-bit little-endian floats, in base64.
-    Base64,
+/// Writes an answer of vectors in the form of a dialect.
+pub type PushVectors = fn(&mut Vec<u8>, &Vectors<'_>);
+
+/// The vectors of a request's texts.
+#[derive(Clone, Copy, Debug)]
+pub struct Vectors<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// One for each text.
+    pub vectors: &'a [Vec<f32>],
+    /// Tokens of all texts.
+    pub tokens: usize,
 }
 
 /// Reads a `/v1/embeddings` request.
@@ -42,8 +50,10 @@ pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
         refuse(fields, &[("priority", "0")])?;
         Ok(EmbeddingsRequest {
             timeout: read_timeout(fields)?,
+            field: "input",
             inputs: read_inputs(fields)?,
-            format: read_format(fields)?,
+            truncate: false,
+            push: read_format(fields)?,
             dimensions: fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize), // in range
         })
     })
@@ -58,10 +68,10 @@ fn read_inputs(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     Ok(inputs)
 }
 
-fn read_format(fields: &Fields<'_, '_>) -> Result<Format, ApiError> {
+fn read_format(fields: &Fields<'_, '_>) -> Result<PushVectors, ApiError> {
     match fields.string("encoding_format")?.as_deref() {
-        None | Some("float") => Ok(Format::Float),
-        Some("base64") => Ok(Format::Base64),
+        None | Some("float") => Ok(push_numbers),
+        Some("base64") => Ok(push_base64),
         Some(other) => Err(ApiError::field(
             "encoding_format",
             format!("encoding_format must be float or base64, not {other:?}"),
@@ -69,20 +79,27 @@ fn read_format(fields: &Fields<'_, '_>) -> Result<Format, ApiError> {
     }
 }
 
-/// Writes the answer.
-pub fn push(out: &mut Vec<u8>, model: &str, format: Format, vectors: &[Vec<f32>], tokens: usize) {
+/// Writes each vector as an array of numbers.
+pub fn push_numbers(out: &mut Vec<u8>, vectors: &Vectors<'_>) {
+    push(out, vectors, |out, vector| serde_json::to_writer(out, vector).expect("memory"));
+}
+
+/// Writes each vector as 32-bit little-endian floats, in base64.
+fn push_base64(out: &mut Vec<u8>, vectors: &Vectors<'_>) {
+    push(out, vectors, |out, vector| {
+        let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+        push_string(out, &STANDARD.encode(bytes));
+    });
+}
+
+fn push(out: &mut Vec<u8>, answer: &Vectors<'_>, push_vector: fn(&mut Vec<u8>, &[f32])) {
+    let Vectors { model, vectors, tokens } = answer;
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (index, vector) in vectors.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };
         write!(out, "{comma}{{\"object\":\"embedding\",\"index\":{index},\"embedding\":")
             .expect("memory");
-        match format {
-            Format::Float => serde_json::to_writer(&mut *out, vector).expect("memory"),
-            Format::Base64 => {
-                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-                push_string(out, &STANDARD.encode(bytes));
-            }
-        }
+        push_vector(out, vector);
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"model\":");
@@ -98,18 +115,18 @@ mod tests {
     #[test]
     fn both_formats_hold_the_same_numbers() {
         let vectors = [vec![0.5, -0.25], vec![1.0, 0.0]];
-        let answer = |format| {
+        let answer = |push: PushVectors| {
             let mut out = Vec::new();
-            push(&mut out, "m", format, &vectors, 7);
+            push(&mut out, &Vectors { model: "m", vectors: &vectors, tokens: 7 });
             serde_json::from_slice::<serde_json::Value>(&out).unwrap()
         };
-        let floats = answer(Format::Float);
+        let floats = answer(push_numbers);
         assert_eq!(floats["data"][0]["embedding"], serde_json::json!([0.5, -0.25]));
         assert_eq!(
             (&floats["data"][1]["index"], &floats["usage"]["total_tokens"]),
             (&1.into(), &7.into())
         );
-        let text = answer(Format::Base64)["data"][1]["embedding"].as_str().unwrap().to_owned();
+        let text = answer(push_base64)["data"][1]["embedding"].as_str().unwrap().to_owned();
         assert_eq!(STANDARD.decode(text).unwrap(), [0, 0, 0x80, 0x3f, 0, 0, 0, 0]);
     }
 

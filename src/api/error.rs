@@ -14,6 +14,21 @@ pub enum Dialect {
     Cllm,
     /// Anthropic's form.
     Anthropic,
+    /// Ollama's form.
+    Ollama,
+}
+
+impl Dialect {
+    /// The `Content-Type` of a stream.
+    pub fn stream_type(self) -> &'static str {
+        if self == Dialect::Ollama { "application/x-ndjson" } else { "text/event-stream" }
+    }
+
+    /// Whether a stream may have comments, which tell a client that it goes on. Lines of JSON have
+    /// none.
+    pub fn has_comments(self) -> bool {
+        self != Dialect::Ollama
+    }
 }
 
 /// An error: what was wrong, and what would be right.
@@ -65,8 +80,13 @@ impl ApiError {
 
     /// Writes the event that ends a stream with an error, after its head has been sent.
     pub fn push_event(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        if dialect == Dialect::Anthropic {
-            out.extend_from_slice(b"event: error\n");
+        match dialect {
+            Dialect::Anthropic => out.extend_from_slice(b"event: error\n"),
+            Dialect::Ollama => {
+                self.push_body(dialect, out);
+                return out.push(b'\n');
+            }
+            Dialect::OpenAi | Dialect::Cllm => {}
         }
         out.extend_from_slice(b"data: ");
         self.push_body(dialect, out);
@@ -179,6 +199,11 @@ impl ApiError {
                 out.extend_from_slice(b",\"message\":");
                 push_string(out, &self.message);
                 out.extend_from_slice(b"}}");
+            }
+            Dialect::Ollama => {
+                out.extend_from_slice(b"{\"error\":");
+                push_string(out, &self.message);
+                out.push(b'}');
             }
             Dialect::Cllm => {
                 out.extend_from_slice(b"{\"success\":false,\"error\":");

@@ -18,6 +18,7 @@ pub mod error;
 pub mod json;
 pub mod llama;
 pub mod logprobs;
+pub mod ollama;
 pub mod openai;
 pub mod reply;
 pub mod request;

@@ -56,6 +56,8 @@ pub enum Length {
     Default(Option<u32>),
     /// At most this many, at least 1. They must fit behind the prompt.
     AtMost(u32),
+    /// At most this many, at least 1, cut to what fits.
+    UpTo(u32),
     /// As many as fit behind the prompt.
     Fit,
     /// None: the prompt is computed and kept in the KV cache.

@@ -13,10 +13,13 @@ use super::embeddings::EmbeddingsRequest;
 use super::error::{ApiError, Dialect};
 use super::llama::completion::{self, LlamaReply};
 use super::llama::tokens::{self, Tokenize};
+use super::ollama::models::Loading;
+use super::ollama::reply::{Form, OllamaReply};
+use super::ollama::request::Asked;
 use super::openai::CompletionReply;
 use super::reply::MakeReply;
 use super::request::GenerationRequest;
-use super::{anthropic, chat, cllm, embeddings, openai};
+use super::{anthropic, chat, cllm, embeddings, ollama, openai};
 use crate::http::head::Method;
 use crate::types::TokenId;
 
@@ -69,6 +72,12 @@ pub enum Page {
     Props,
     /// The description of the API in OpenAPI 3.1.
     OpenApi,
+    /// Ollama's list of models.
+    Tags,
+    /// Ollama's list of models in memory.
+    Running,
+    /// The version, in Ollama's form.
+    Version,
 }
 
 /// A request body, read and checked.
@@ -89,6 +98,10 @@ pub enum Request {
     Encode(String),
     /// Show the text of tokens.
     Detokenize(Vec<TokenId>),
+    /// Load or unload the model, as Ollama's clients ask.
+    Loading(Loading),
+    /// Show the properties of the model, in Ollama's form.
+    ShowModel,
 }
 
 impl Request {
@@ -114,7 +127,9 @@ impl Request {
             | Request::ApplyTemplate(_)
             | Request::Tokenize(_)
             | Request::Encode(_)
-            | Request::Detokenize(_) => None,
+            | Request::Detokenize(_)
+            | Request::Loading(_)
+            | Request::ShowModel => None,
         }
     }
 
@@ -130,7 +145,19 @@ impl Request {
             | Request::Embed(_)
             | Request::Tokenize(_)
             | Request::Encode(_)
-            | Request::Detokenize(_) => false,
+            | Request::Detokenize(_)
+            | Request::Loading(_)
+            | Request::ShowModel => false,
+        }
+    }
+}
+
+impl From<Asked> for Request {
+    fn from(asked: Asked) -> Self {
+        match asked {
+            Asked::Load(loading) => Request::Loading(loading),
+            Asked::Chat(chat) => Request::Chat(chat),
+            Asked::Generate(request) => Request::Generate(request),
         }
     }
 }
@@ -217,6 +244,42 @@ pub static ROUTES: &[Route] = &[
         },
     )
     .of(Dialect::Cllm),
+    route(
+        &["/api/chat"],
+        Action::Generate {
+            read: |body| ollama::request::read_chat(body).map(Request::from),
+            id_prefix: "",
+            reply: |options, context| Box::new(OllamaReply::new(Form::Chat, options, context)),
+        },
+    )
+    .of(Dialect::Ollama),
+    route(
+        &["/api/generate"],
+        Action::Generate {
+            read: |body| ollama::request::read_generate(body).map(Request::from),
+            id_prefix: "",
+            reply: |options, context| Box::new(OllamaReply::new(Form::Generate, options, context)),
+        },
+    )
+    .of(Dialect::Ollama),
+    route(
+        &["/api/embed"],
+        Action::Answer(|body| ollama::embed::read_embed(body).map(Request::embed)),
+    )
+    .of(Dialect::Ollama),
+    route(
+        &["/api/embeddings"],
+        Action::Answer(|body| ollama::embed::read_embeddings(body).map(Request::embed)),
+    )
+    .of(Dialect::Ollama),
+    route(
+        &["/api/show"],
+        Action::Answer(|body| ollama::models::read_show(body).map(|()| Request::ShowModel)),
+    )
+    .of(Dialect::Ollama),
+    route(&["/api/tags"], Action::Show(Page::Tags)).of(Dialect::Ollama).public(),
+    route(&["/api/ps"], Action::Show(Page::Running)).of(Dialect::Ollama),
+    route(&["/api/version"], Action::Show(Page::Version)).of(Dialect::Ollama).public(),
     route(&["/v1/embeddings"], Action::Answer(|body| embeddings::read(body).map(Request::embed))),
     route(
         &["/v1/messages/count_tokens"],

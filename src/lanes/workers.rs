@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::thread::{pins, spawn, start_pinned};
-use crate::api::embeddings;
+use crate::api::embeddings::Vectors;
 use crate::api::error::ApiError;
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
@@ -123,6 +123,7 @@ fn embed_piece(
         return Outcome::More(Task::Embed(texts));
     }
     let mut answer = Vec::new();
-    embeddings::push(&mut answer, &model.name, texts.format, &texts.vectors, texts.tokens());
+    let (vectors, tokens) = (&*texts.vectors, texts.tokens());
+    (texts.push)(&mut answer, &Vectors { model: &model.name, vectors, tokens });
     Outcome::Done(Ok(Prepared::Answer(answer)))
 }

@@ -1,16 +1,20 @@
 //! Loads a GGUF file, or explains in one sentence why it cannot be loaded.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_sys_2 as sys;
 
 use super::embed::n_embd_out;
 use super::gguf::Gguf;
+use super::llama::raw;
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::{Choice, InstructionSet, ggml};
@@ -194,17 +198,20 @@ fn load_path(
     if model.n_vocab() <= 0 {
         return Err(LoadError::NoVocabulary(shown.to_owned()));
     }
-    let info = describe(&model, shown);
+    let info = describe(&model, shown, path);
     let model = Arc::new(model);
     let vocab = Arc::new(Vocab::of_llama(model.clone()));
     Ok(Loaded { model, vocab, info, kernels: None })
 }
 
-fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
+fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
     let file_name = || path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
     let n_embd = usize::try_from(model.n_embd()).unwrap_or(0);
     ModelInfo {
         name: model.meta_val_str("general.name").unwrap_or_else(|_| file_name()),
+        architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
+        quantization: quantization(model),
+        modified: if path == file { modified(file) } else { 0 },
         n_params: model.n_params(),
         size_bytes: model.size(),
         n_vocab: usize::try_from(model.n_vocab()).unwrap_or(0),
@@ -219,6 +226,24 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         is_recurrent: model.is_recurrent() || model.is_hybrid(),
         kernels: KernelsInfo::default(),
     }
+}
+
+/// When a file was written, in seconds since 1970; 0 where the system does not say.
+fn modified(file: &Path) -> u64 {
+    let modified = fs::metadata(file).and_then(|metadata| metadata.modified());
+    let since = modified.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// The format of most of the model's weights, as its file's name usually has it: `Q4_K_M`.
+fn quantization(model: &LlamaModel) -> String {
+    // SAFETY: the model is live; the name is a constant of llama.cpp.
+    let name = unsafe { CStr::from_ptr(sys::llama_ftype_name(sys::llama_model_ftype(raw(model)))) };
+    let name = name.to_string_lossy();
+    let name = name.trim_start_matches("all ").trim_end_matches(" (guessed)");
+    [(" - Small", "_S"), (" - Medium", "_M"), (" - Large", "_L")]
+        .iter()
+        .fold(name.to_owned(), |name, (long, short)| name.replace(long, short))
 }
 
 /// A metadata value under the model's architecture.

@@ -34,6 +34,27 @@ const SAMPLING: &[&str] = &[
     "repetition_penalty",
 ];
 
+/// llama-server's names, which Ollama's `options` may have, too.
+const OLLAMA_OPTIONS: &[&str] = &[
+    "dry_allowed_length",
+    "dry_base",
+    "dry_multiplier",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "dynatemp_exponent",
+    "dynatemp_range",
+    "ignore_eos",
+    "logit_bias",
+    "min_keep",
+    "min_tokens",
+    "n_probs",
+    "repetition_penalty",
+    "samplers",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+];
+
 type Names = BTreeSet<String>;
 
 /// Collects the names of a schema's properties, and of the properties inside them.
@@ -68,6 +89,7 @@ fn undescribed(path: &str) -> &'static [&'static str] {
             &["echo", "logprobs", "suffix", "top_logprobs"]
         }
         "/v1/messages" => SAMPLING,
+        "/api/chat" | "/api/generate" => OLLAMA_OPTIONS,
         _ => &[],
     }
 }
@@ -138,6 +160,25 @@ fn bodies(path: &str) -> Vec<Value> {
             })]
         }
         "/v1/embeddings" => vec![json!({"input": "a"})],
+        "/api/chat" => {
+            let function = json!({"name": "f", "arguments": {}, "parameters": {}});
+            vec![
+                json!({"model": "m"}),
+                json!({
+                    "model": "m",
+                    "options": {"temperature": 0},
+                    "messages": [{"role": "assistant", "content": "a",
+                        "tool_calls": [{"function": function}]}],
+                    "tools": [{"type": "function", "function": function}],
+                }),
+            ]
+        }
+        "/api/generate" => {
+            vec![json!({"model": "m"}), json!({"model": "m", "prompt": "a", "options": {}})]
+        }
+        "/api/embed" => vec![json!({"model": "m", "input": "a"})],
+        "/api/embeddings" => vec![json!({"model": "m", "prompt": "a"})],
+        "/api/show" => vec![json!({"model": "m"})],
         "/tokenize" => vec![json!({"content": "a"})],
         "/detokenize" => vec![json!({"tokens": [1]})],
         "/encode" => vec![json!({"text": "a"})],

@@ -335,7 +335,7 @@ pub fn prepare_long(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::embeddings::Format;
+    use crate::api::embeddings::{PushVectors, push_numbers};
     use crate::metrics::Metrics;
 
     /// Sends tasks to a lane and returns them in the order in which it does them. A task is its key
@@ -345,8 +345,8 @@ mod tests {
         let (mut front, worker) = link(Arc::new(bell), weights, Metrics::default().clock);
         for (index, (key, texts)) in sent.iter().enumerate() {
             let texts = vec![Box::from([1]); *texts];
-            let (vectors, format) = (Vec::new(), Format::Float);
-            let texts = Texts { texts, vectors, bytes: 0, format, timeout: None };
+            let (vectors, push) = (Vec::new(), push_numbers as PushVectors);
+            let texts = Texts { texts, vectors, bytes: 0, push, timeout: None };
             let work = Work {
                 ticket: index as u64 + 1,
                 key: KeyId(*key),
@@ -400,7 +400,7 @@ mod tests {
                 texts: Vec::new(),
                 vectors: Vec::new(),
                 bytes: 0,
-                format: Format::Float,
+                push: push_numbers,
                 timeout: None,
             };
             let work = Work {

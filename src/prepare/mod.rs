@@ -20,9 +20,11 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use crate::api::embeddings::{EmbeddingsRequest, Format};
+use crate::api::embeddings::{EmbeddingsRequest, PushVectors};
 use crate::api::error::ApiError;
 use crate::api::llama::tokens;
+use crate::api::ollama::models as ollama;
+use crate::api::request::Prompt;
 use crate::api::route::{Action, Request, Route};
 use crate::api::{anthropic, cllm};
 use crate::constraint::Compiler;
@@ -55,8 +57,8 @@ pub struct Texts {
     pub bytes: usize,
     /// The time limit of the request.
     pub timeout: Option<Duration>,
-    /// How the vectors are written.
-    pub format: Format,
+    /// Writes the answer.
+    pub push: PushVectors,
 }
 
 impl Texts {
@@ -131,6 +133,11 @@ pub fn finish(
             let ids = tokenize_chat(vocab, &prompt.text)?;
             anthropic::push_count(&mut answer, ids.len());
         }
+        Request::Loading(loading) => {
+            let model = model.as_ollama();
+            ollama::push_loading(&mut answer, loading, &model, envelope.created);
+        }
+        Request::ShowModel => ollama::push_show(&mut answer, &model.as_ollama()),
         Request::ApplyTemplate(chat) => {
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
             tokens::push_prompt(&mut answer, &vocab.unguarded(&prompt.text));
@@ -153,13 +160,32 @@ fn texts_of(
         let message = format!("dimensions is {asked}; this model's vectors have {n_embd}");
         return Err(ApiError::field("dimensions", message));
     }
+    let too_long = |tokens: &str| {
+        let message = format!("an input has {tokens} tokens; it may have {limit}");
+        ApiError::field(request.field, message)
+    };
     let (mut texts, mut tokens) = (Vec::with_capacity(request.inputs.len()), 0);
     for input in &request.inputs {
         check_wanted(is_wanted)?;
-        let ids = tokens_of("input", input, None, model)?;
+        // A longer text certainly has too many tokens, so they need not be made.
+        let bytes_max = limit * model.vocab.longest_token_bytes();
+        let input = match input {
+            Prompt::Text(text) if text.len() > bytes_max && request.truncate => {
+                &Prompt::Text(text[..text.floor_char_boundary(bytes_max)].to_owned())
+            }
+            Prompt::Text(text) if text.len() > bytes_max => {
+                let least = text.len() / model.vocab.longest_token_bytes();
+                return Err(too_long(&format!("at least {least}")));
+            }
+            input => input,
+        };
+        let mut ids = tokens_of(request.field, input, None, model)?;
+        if ids.len() > limit && request.truncate {
+            // The last token stays: it may be the one that the model expects at the end.
+            ids.drain(limit - 1..ids.len() - 1);
+        }
         if ids.len() > limit {
-            let message = format!("an input has {} tokens; it may have {limit}", ids.len());
-            return Err(ApiError::field("input", message));
+            return Err(too_long(&ids.len().to_string()));
         }
         tokens += ids.len();
         if tokens > EMBEDDING_REQUEST_TOKENS_MAX {
@@ -167,13 +193,13 @@ fn texts_of(
                 "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send \
                  them in several requests"
             );
-            return Err(ApiError::field("input", message));
+            return Err(ApiError::field(request.field, message));
         }
         texts.push(ids.into_boxed_slice());
     }
-    let EmbeddingsRequest { format, timeout, .. } = request;
+    let EmbeddingsRequest { push, timeout, .. } = request;
     let bytes = tokens * size_of::<TokenId>() + texts.len() * n_embd * EMBEDDING_NUMBER_BYTES;
-    Ok(Box::new(Texts { texts, vectors: Vec::new(), bytes, format, timeout }))
+    Ok(Box::new(Texts { texts, vectors: Vec::new(), bytes, push, timeout }))
 }
 
 #[cfg(test)]

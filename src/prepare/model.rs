@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::api::ollama::models as ollama;
 use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
 use crate::types::ModelInfo;
@@ -26,4 +27,18 @@ pub struct ServedModel {
     pub embedding_tokens: Option<usize>,
     /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,
+}
+
+impl ServedModel {
+    /// The facts that Ollama's paths show.
+    pub fn as_ollama(&self) -> ollama::Model<'_> {
+        ollama::Model {
+            name: &self.name,
+            info: &self.info,
+            template: self.chat.as_ref().map(|chat| chat.source.as_str()),
+            fills_in: self.vocab.fill_in().is_some(),
+            embeds: self.embedding_tokens.is_some(),
+            context_tokens: self.sequence_tokens,
+        }
+    }
 }

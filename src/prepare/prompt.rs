@@ -170,6 +170,7 @@ pub fn check_length(
         Length::AtMost(tokens) => (Some(tokens), tokens),
         Length::PromptOnly => (None, 0),
         Length::Fit => (None, room.max(1)),
+        Length::UpTo(tokens) => (None, tokens.min(room).max(1)),
         Length::Default(default) => {
             (None, model.n_predict.or(default).map_or(room, |default| default.min(room)).max(1))
         }

@@ -49,9 +49,9 @@ pub fn assert_valid(document: &Value, schema: &Value, value: &Value, what: &str)
     assert!(errors.is_empty(), "{what}: {value}\n{}", errors.join("\n"));
 }
 
-/// The payloads of an event stream, but for OpenAI's last.
+/// The payloads of an event stream, but for OpenAI's last, or of lines of JSON.
 pub fn payloads(stream: &str) -> Vec<Value> {
-    let lines = stream.lines().filter_map(|line| line.strip_prefix("data: "));
-    let payloads = lines.filter(|payload| *payload != "[DONE]");
+    let lines = stream.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    let payloads = lines.filter(|line| line.starts_with('{'));
     payloads.map(|payload| serde_json::from_str(payload).unwrap()).collect()
 }

@@ -136,6 +136,16 @@ fn parse_arguments(text: &str) -> Value {
 /// # Errors
 /// 400 that names what is wrong.
 pub fn read_tools(fields: &Fields<'_, '_>) -> Result<(Vec<Tool>, ToolChoice), ApiError> {
+    let tools = read_tool_list(fields)?;
+    let choice = read_tool_choice(fields, &tools)?;
+    Ok((tools, choice))
+}
+
+/// Reads `tools`.
+///
+/// # Errors
+/// 400 that names what is wrong.
+pub fn read_tool_list(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
     let tools: Vec<Tool> = match fields.get("tools")? {
         None => Vec::new(),
         Some(value) => {
@@ -147,8 +157,7 @@ pub fn read_tools(fields: &Fields<'_, '_>) -> Result<(Vec<Tool>, ToolChoice), Ap
         }
     };
     check_names(&tools)?;
-    let choice = read_tool_choice(fields, &tools)?;
-    Ok((tools, choice))
+    Ok(tools)
 }
 
 /// Refuses two tools with one name.

@@ -194,8 +194,10 @@ impl Connection {
         let chunked = incoming.head.chunks_allowed;
         let keep_alive = incoming.head.keep_alive && chunked;
         let mut head_sent = false;
-        self.timer.set(self.front.clock.now(), PING_INTERVAL);
         loop {
+            if dialect.has_comments() {
+                self.timer.set(self.front.clock.now(), PING_INTERVAL);
+            }
             let event = self.wait_for(exchange).await?;
             let outcome = exchange.borrow_mut().outcome.take();
             if let (false, Some(Err(error))) = (head_sent, &outcome) {
@@ -203,7 +205,7 @@ impl Connection {
             }
             if !head_sent {
                 head_sent = true;
-                let options = self.options(incoming, "text/event-stream", keep_alive);
+                let options = self.options(incoming, dialect.stream_type(), keep_alive);
                 self.front.counters().responses.count(&incoming.head.path, 200);
                 response::push_stream_head(&mut self.output, &options, chunked);
             }
@@ -226,7 +228,6 @@ impl Connection {
                 return Ok(keep_alive);
             }
             exchange.borrow_mut().sent();
-            self.timer.set(self.front.clock.now(), PING_INTERVAL);
         }
     }
 

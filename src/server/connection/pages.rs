@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 
 use super::Connection;
 use crate::api::error::ApiError;
+use crate::api::ollama::models as ollama;
 use crate::api::route::{Page, model_of};
 use crate::api::{OPENAPI, llama, openai};
 use crate::clock::{Micros, unix_seconds};
@@ -32,6 +33,9 @@ impl Connection {
             Page::Slots => self.slots(&head.query, key).map(Cow::from),
             Page::Props => Ok(self.props().into()),
             Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
+            Page::Tags => Ok(self.ollama(ollama::push_tags).into()),
+            Page::Running => Ok(self.ollama(ollama::push_running).into()),
+            Page::Version => Ok(self.ollama(|body, _| ollama::push_version(body)).into()),
         }
     }
 
@@ -46,6 +50,15 @@ impl Connection {
                 model.sequence_tokens,
                 &model.info,
             );
+        }
+        body
+    }
+
+    /// A page of Ollama's about the model.
+    fn ollama(&self, push: fn(&mut Vec<u8>, &ollama::Model<'_>)) -> Vec<u8> {
+        let mut body = Vec::with_capacity(1024);
+        if let Some(service) = &*self.front.service.borrow() {
+            push(&mut body, &service.model.as_ollama());
         }
         body
     }

@@ -1,0 +1,65 @@
+//! Ollama's embeddings: `/api/embed`, and `/api/embeddings` for one text.
+
+use std::io::Write;
+
+use crate::api::embeddings::{EmbeddingsRequest, PushVectors, Vectors};
+use crate::api::error::ApiError;
+use crate::api::json::{Fields, read_object};
+use crate::api::request::{Prompt, read_prompt_list, read_text, read_timeout};
+use crate::api::write::push_string;
+
+use super::models::read_model;
+use crate::limits::EMBEDDING_INPUTS_MAX;
+
+/// Reads a `/api/embed` request.
+pub fn read_embed(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
+    const NAME: &str = "input";
+    read_object(body, |fields| {
+        let inputs = read_prompt_list(NAME, EMBEDDING_INPUTS_MAX, fields)?;
+        if inputs.iter().any(|input| !matches!(input, Prompt::Text(_))) {
+            return Err(ApiError::field(NAME, "input must be a string or an array of strings"));
+        }
+        let dimensions = fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize); // in range
+        let truncate = fields.boolean("truncate")?.unwrap_or(true);
+        let request = request(NAME, inputs, push_vectors, fields)?;
+        Ok(EmbeddingsRequest { dimensions, truncate, ..request })
+    })
+}
+
+/// Reads a `/api/embeddings` request.
+pub fn read_embeddings(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
+    const NAME: &str = "prompt";
+    read_object(body, |fields| {
+        let text = fields.string(NAME)?;
+        let text =
+            text.ok_or_else(|| ApiError::field(NAME, "prompt is missing; it must be a string"))?;
+        request(NAME, vec![read_text(NAME, &text)?], push_vector, fields)
+    })
+}
+
+fn request(
+    field: &'static str,
+    inputs: Vec<Prompt>,
+    push: PushVectors,
+    fields: &Fields<'_, '_>,
+) -> Result<EmbeddingsRequest, ApiError> {
+    read_model(fields)?;
+    let timeout = read_timeout(fields)?;
+    Ok(EmbeddingsRequest { field, inputs, truncate: true, push, dimensions: None, timeout })
+}
+
+/// Writes the answer of `/api/embed`.
+fn push_vectors(out: &mut Vec<u8>, answer: &Vectors<'_>) {
+    out.extend_from_slice(b"{\"model\":");
+    push_string(out, answer.model);
+    out.extend_from_slice(b",\"embeddings\":");
+    serde_json::to_writer(&mut *out, answer.vectors).expect("memory");
+    write!(out, ",\"prompt_eval_count\":{}}}", answer.tokens).expect("memory");
+}
+
+/// Writes the answer of `/api/embeddings`.
+fn push_vector(out: &mut Vec<u8>, answer: &Vectors<'_>) {
+    out.extend_from_slice(b"{\"embedding\":");
+    serde_json::to_writer(&mut *out, &answer.vectors[0]).expect("memory");
+    out.push(b'}');
+}

@@ -1,0 +1,228 @@
+//! Ollama's paths about models: `/api/tags`, `/api/ps`, `/api/show` and `/api/version`.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::api::error::ApiError;
+use crate::api::json::{Fields, read_object};
+use crate::types::ModelInfo;
+
+/// The served model.
+#[derive(Clone, Copy, Debug)]
+pub struct Model<'a> {
+    /// Its name for clients.
+    pub name: &'a str,
+    /// Its properties.
+    pub info: &'a ModelInfo,
+    /// The source of its chat template.
+    pub template: Option<&'a str>,
+    /// Whether it fills in the middle of a text.
+    pub fills_in: bool,
+    /// Whether it makes embeddings.
+    pub embeds: bool,
+    /// Most tokens of one request.
+    pub context_tokens: u32,
+}
+
+/// A request that only loads or unloads the model, which do nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loading {
+    /// It came to `/api/chat`.
+    pub chat: bool,
+    /// It asks to unload.
+    pub unload: bool,
+}
+
+/// Reads `model`. Any name is accepted, for only one model is served.
+pub fn read_model(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
+    match fields.string("model")? {
+        Some(_) => Ok(()),
+        None => Err(ApiError::field("model", "model is missing; it must be a string")),
+    }
+}
+
+/// Reads a `/api/show` request.
+pub fn read_show(body: &mut [u8]) -> Result<(), ApiError> {
+    read_object(body, |fields| {
+        read_model(fields)?;
+        fields.boolean("verbose")?;
+        Ok(())
+    })
+}
+
+/// Writes a time, in seconds since 1970, as a JSON string of RFC 3339.
+pub fn push_time(out: &mut Vec<u8>, seconds: u64) {
+    push(out, &Value::from(time(seconds)));
+}
+
+fn time(seconds: u64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).unwrap_or(0));
+    let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).expect("a year of four digits")
+}
+
+/// Writes the answer to [`Loading`].
+pub fn push_loading(out: &mut Vec<u8>, loading: Loading, model: &Model<'_>, created: u64) {
+    let mut answer = json!({
+        "model": model.name,
+        "created_at": time(created),
+        "done": true,
+        "done_reason": if loading.unload { "unload" } else { "load" },
+    });
+    if loading.chat {
+        answer["message"] = json!({"role": "assistant", "content": ""});
+    } else {
+        answer["response"] = "".into();
+    }
+    push(out, &answer);
+}
+
+/// Writes the answer to `GET /api/tags`: the models of the server.
+pub fn push_tags(out: &mut Vec<u8>, model: &Model<'_>) {
+    let mut listed = listed(model);
+    listed["modified_at"] = time(model.info.modified).into();
+    push(out, &json!({"models": [listed]}));
+}
+
+/// Writes the answer to `GET /api/ps`: the models in memory.
+pub fn push_running(out: &mut Vec<u8>, model: &Model<'_>) {
+    let mut listed = listed(model);
+    listed["expires_at"] = "2999-12-31T23:59:59Z".into(); // it stays until the server ends
+    listed["size_vram"] = 0.into();
+    listed["context_length"] = model.context_tokens.into();
+    push(out, &json!({"models": [listed]}));
+}
+
+/// Writes the answer to `/api/show`: a model's properties.
+pub fn push_show(out: &mut Vec<u8>, model: &Model<'_>) {
+    let Model { info, template, fills_in, embeds, .. } = *model;
+    let mut facts = Map::from_iter([
+        ("general.architecture".to_owned(), info.architecture.as_str().into()),
+        ("general.basename".to_owned(), info.name.as_str().into()),
+        ("general.parameter_count".to_owned(), info.n_params.into()),
+    ]);
+    for (name, number) in [
+        ("context_length", u64::from(info.context_trained)),
+        ("embedding_length", info.n_embd as u64),
+        ("attention.head_count", u64::from(info.n_head)),
+        ("vocab_size", info.n_vocab as u64),
+    ] {
+        facts.insert(format!("{}.{name}", info.architecture), number.into());
+    }
+    let source = template.unwrap_or_default();
+    let thinks = source.contains("<think>") || source.contains("enable_thinking");
+    let can = [
+        ("completion", !info.sees_ahead),
+        ("tools", template.is_some()),
+        ("insert", fills_in),
+        ("embedding", embeds),
+        ("thinking", thinks),
+    ];
+    let capabilities: Vec<&str> =
+        can.iter().filter(|(_, can)| *can).map(|(name, _)| *name).collect();
+    let answer = json!({
+        "modelfile": format!("FROM {}\n", model.name),
+        "parameters": format!("num_ctx {}", model.context_tokens),
+        "template": source,
+        "details": details(info),
+        "model_info": facts,
+        "capabilities": capabilities,
+        "modified_at": time(info.modified),
+    });
+    push(out, &answer);
+}
+
+/// Writes the answer to `GET /api/version`.
+pub fn push_version(out: &mut Vec<u8>) {
+    push(out, &json!({"version": env!("CARGO_PKG_VERSION")}));
+}
+
+fn listed(model: &Model<'_>) -> Value {
+    json!({
+        "name": model.name,
+        "model": model.name,
+        "size": model.info.size_bytes,
+        "digest": digest(model),
+        "details": details(model.info),
+    })
+}
+
+fn details(info: &ModelInfo) -> Value {
+    json!({
+        "parent_model": "",
+        "format": "gguf",
+        "family": info.architecture,
+        "families": [info.architecture],
+        "parameter_size": parameters(info.n_params),
+        "quantization_level": info.quantization,
+    })
+}
+
+/// A number of parameters as people write it: 7.6B, 2.6M.
+fn parameters(n: u64) -> String {
+    match n as f64 {
+        n if n >= 1e9 => format!("{:.1}B", n / 1e9),
+        n if n >= 1e6 => format!("{:.1}M", n / 1e6),
+        n => format!("{:.1}K", n / 1e3),
+    }
+}
+
+/// 64 hexadecimal digits that tell one model from another. Clients show the first twelve. It is no
+/// checksum of the file, which would take seconds to read again.
+fn digest(model: &Model<'_>) -> String {
+    let part = |number: u8| {
+        let mut hasher = DefaultHasher::new();
+        let ModelInfo { n_params, size_bytes, modified, .. } = model.info;
+        (number, model.name, n_params, size_bytes, modified).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    (0..4).map(part).collect()
+}
+
+fn push(out: &mut Vec<u8>, value: &Value) {
+    serde_json::to_writer(out, value).expect("memory");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_listed_as_ollama_lists_it() {
+        let info = ModelInfo {
+            architecture: "llama".into(),
+            quantization: "Q8_0".into(),
+            n_params: 2_600_000,
+            size_bytes: 7,
+            ..ModelInfo::default()
+        };
+        let model = Model {
+            name: "m",
+            info: &info,
+            template: Some("<think>"),
+            fills_in: false,
+            embeds: true,
+            context_tokens: 9,
+        };
+        let answer = |push: fn(&mut Vec<u8>, &Model<'_>)| {
+            let mut out = Vec::new();
+            push(&mut out, &model);
+            serde_json::from_slice::<Value>(&out).unwrap()
+        };
+        let tags = &answer(push_tags)["models"][0];
+        assert_eq!(
+            (&tags["model"], &tags["modified_at"]),
+            (&"m".into(), &"1970-01-01T00:00:00Z".into())
+        );
+        assert_eq!(tags["digest"].as_str().unwrap().len(), 64);
+        assert_eq!(tags["details"]["parameter_size"], "2.6M");
+        let running = &answer(push_running)["models"][0];
+        assert_eq!((&running["context_length"], &running["size"]), (&9.into(), &7.into()));
+        let show = answer(push_show);
+        assert_eq!(show["capabilities"], json!(["completion", "tools", "embedding", "thinking"]));
+        assert_eq!(show["model_info"]["llama.context_length"], 0);
+    }
+}

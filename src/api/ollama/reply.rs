@@ -1,0 +1,265 @@
+//! Writes the replies of `/api/chat` and `/api/generate`: one JSON object, or a line for each piece.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::api::logprobs::TokenList;
+use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary};
+use crate::api::write::push_string;
+use crate::chat::output::{Parser, Part};
+use crate::clock::Micros;
+
+use super::models::push_time;
+
+/// The reply of one request.
+#[derive(Debug)]
+pub struct OllamaReply {
+    options: ReplyOptions,
+    form: Form,
+    received: Micros,
+    /// `{"model":…,"created_at":…`
+    prefix: Vec<u8>,
+    parser: Parser,
+    content: String,
+    thinking: String,
+    /// Calls that are not sent yet. Text may still be added to the last one.
+    calls: Vec<Call>,
+    /// The number of calls that the text has begun.
+    calls_begun: usize,
+    logprobs: TokenList,
+    finish: Option<FinishReason>,
+}
+
+/// The place of the text in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In a `message`.
+    Chat,
+    /// In `response`.
+    Generate,
+}
+
+#[derive(Debug)]
+struct Call {
+    index: usize,
+    name: String,
+    arguments: String,
+}
+
+impl OllamaReply {
+    /// A reply without any text yet.
+    pub fn new(form: Form, options: ReplyOptions, context: &ReplyContext) -> Self {
+        let mut prefix = b"{\"model\":".to_vec();
+        push_string(&mut prefix, &context.model);
+        prefix.extend_from_slice(b",\"created_at\":");
+        push_time(&mut prefix, context.created);
+        Self {
+            parser: Parser::new(options.parser),
+            options,
+            form,
+            received: context.received,
+            prefix,
+            content: String::new(),
+            thinking: String::new(),
+            calls: Vec::new(),
+            calls_begun: 0,
+            logprobs: TokenList::default(),
+            finish: None,
+        }
+    }
+
+    fn take(&mut self, delta: &Delta<'_>) {
+        let Self { parser, content, thinking, calls, calls_begun, .. } = self;
+        let mut take = |part: Part<'_>| match part {
+            Part::Content(text) => content.push_str(text),
+            Part::Reasoning(text) => thinking.push_str(text),
+            Part::ToolCallBegin { index, name } => {
+                *calls_begun = index + 1;
+                calls.push(Call { index, name: name.into(), arguments: String::new() });
+            }
+            Part::ToolCallArguments { delta, .. } => {
+                if let Some(call) = calls.last_mut() {
+                    call.arguments.push_str(delta);
+                }
+            }
+        };
+        parser.push(delta.text, &mut take);
+        if delta.finish.is_some() {
+            parser.finish(&mut take);
+        }
+        self.logprobs.extend(delta.logprobs, false);
+        self.finish = delta.finish;
+    }
+
+    /// Writes the text so far, with the first `calls` of the calls.
+    fn push_text(&mut self, calls: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.prefix);
+        out.extend_from_slice(match self.form {
+            Form::Chat => b",\"message\":{\"role\":\"assistant\",\"content\":",
+            Form::Generate => b",\"response\":",
+        });
+        push_string(out, &self.content);
+        if !self.thinking.is_empty() {
+            out.extend_from_slice(b",\"thinking\":");
+            push_string(out, &self.thinking);
+        }
+        // Arguments that were cut off are not JSON, and have no other place here.
+        let is_whole =
+            |call: &Call| serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok();
+        let mut begun = false;
+        for call in self.calls.drain(..calls).filter(is_whole) {
+            out.extend_from_slice(if begun { b"," } else { b",\"tool_calls\":[" });
+            begun = true;
+            write!(out, "{{\"function\":{{\"index\":{},\"name\":", call.index).expect("memory");
+            push_string(out, &call.name);
+            write!(out, ",\"arguments\":{}}}}}", call.arguments).expect("memory");
+        }
+        if begun {
+            out.push(b']');
+        }
+        if self.form == Form::Chat {
+            out.push(b'}');
+        }
+        if self.options.logprobs {
+            out.extend_from_slice(b",\"logprobs\":");
+            self.logprobs.push(out);
+        }
+        self.content.clear();
+        self.thinking.clear();
+        self.logprobs.clear();
+    }
+}
+
+impl Reply for OllamaReply {
+    fn options(&self) -> &ReplyOptions {
+        &self.options
+    }
+
+    fn push_delta(&mut self, _: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
+        self.take(&delta);
+        // A call is sent whole, as Ollama does: once the next one begins, or the text ends.
+        let open = usize::from(delta.finish.is_none());
+        let calls = self.calls.len().saturating_sub(open);
+        let is_empty = self.content.is_empty() && self.thinking.is_empty() && calls == 0;
+        if !self.options.stream || is_empty {
+            return;
+        }
+        self.push_text(calls, out);
+        out.extend_from_slice(b",\"done\":false}\n");
+    }
+
+    fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>) {
+        self.push_text(self.calls.len(), out);
+        let reason = match self.finish {
+            Some(FinishReason::Stop) | None => "stop",
+            Some(FinishReason::Length | FinishReason::Timeout) => "length",
+        };
+        let Summary { usage, timings } = summary;
+        let ns = |time: Duration| time.as_nanos();
+        write!(
+            out,
+            ",\"done\":true,\"done_reason\":\"{reason}\",\"total_duration\":{},\
+             \"load_duration\":0,\"prompt_eval_count\":{},\"prompt_eval_duration\":{},\
+             \"eval_count\":{},\"eval_duration\":{}}}",
+            1000 * now.since(self.received),
+            usage.prompt_tokens,
+            ns(timings.prefill),
+            usage.completion_tokens,
+            ns(timings.decode),
+        )
+        .expect("memory");
+        if self.options.stream {
+            out.push(b'\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::reply::Usage;
+    use crate::chat::output::{ParserOptions, ToolSyntax};
+
+    const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
+        <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 3}}\n</tool_call>\n\
+        <tool_call>\n{\"name\": \"sub\", \"arguments\": {}}\n</tool_call>";
+
+    fn reply(form: Form, stream: bool) -> OllamaReply {
+        let context = ReplyContext {
+            id: "1".into(),
+            model: "m".into(),
+            created: 1_700_000_000,
+            received: Micros(1000),
+            prompt_tokens: 7,
+        };
+        let parser = ParserOptions {
+            reasoning: true,
+            tools: Some(ToolSyntax::Hermes),
+            ..Default::default()
+        };
+        OllamaReply::new(
+            form,
+            ReplyOptions { choices: 1, stream, parser, ..Default::default() },
+            &context,
+        )
+    }
+
+    fn lines(form: Form, stream: bool, pieces: &[&str]) -> Vec<Value> {
+        let (mut reply, mut out) = (reply(form, stream), Vec::new());
+        for text in pieces {
+            reply.push_delta(0, Delta { text, ..Delta::default() }, &mut out);
+        }
+        let finish = Some(FinishReason::Stop);
+        reply.push_delta(0, Delta { finish, ..Delta::default() }, &mut out);
+        let usage = Usage { prompt_tokens: 7, cached_tokens: 4, completion_tokens: 9 };
+        reply.push_end(Summary { usage, ..Summary::default() }, Micros(3000), &mut out);
+        let out = String::from_utf8(out).unwrap();
+        assert_eq!(out.ends_with('\n'), stream);
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_whole_reply_is_one_object() {
+        let [answer] = &lines(Form::Chat, false, &[SAID])[..] else { panic!("one line") };
+        assert_eq!(answer["created_at"], "2023-11-14T22:13:20Z");
+        let call = |index, name: &str, arguments| json!({"function": {"index": index, "name": name, "arguments": arguments}});
+        let calls = json!([call(0, "add", json!({"a": 3})), call(1, "sub", json!({}))]);
+        let message = &answer["message"];
+        assert_eq!((&message["thinking"], &message["tool_calls"]), (&"Hm.".into(), &calls));
+        assert_eq!(message["content"].as_str().unwrap().trim(), "I add.");
+        assert_eq!((&answer["done"], &answer["done_reason"]), (&true.into(), &"stop".into()));
+        assert_eq!(
+            (&answer["eval_count"], &answer["total_duration"]),
+            (&9.into(), &2_000_000.into())
+        );
+    }
+
+    #[test]
+    fn a_stream_has_a_line_for_each_piece_and_whole_calls() {
+        let pieces: Vec<&str> = SAID.split_inclusive(' ').collect();
+        let lines = lines(Form::Chat, true, &pieces);
+        let text = |name: &str| {
+            lines.iter().filter_map(|line| line["message"][name].as_str()).collect::<String>()
+        };
+        assert_eq!((text("thinking").trim(), text("content").trim()), ("Hm.", "I add."));
+        let calls: Vec<&Value> = lines
+            .iter()
+            .filter_map(|line| line["message"]["tool_calls"].as_array())
+            .flatten()
+            .collect();
+        assert_eq!(calls.len(), 2);
+        assert_eq!(calls[0]["function"]["arguments"], json!({"a": 3}));
+        let done: Vec<&Value> = lines.iter().map(|line| &line["done"]).collect();
+        assert_eq!(done.iter().filter(|done| **done == true).count(), 1);
+        assert_eq!(*done[done.len() - 1], true);
+    }
+
+    #[test]
+    fn a_generated_text_is_the_response() {
+        let lines = lines(Form::Generate, true, &["Hi", " you"]);
+        let texts: Vec<&Value> = lines.iter().map(|line| &line["response"]).collect();
+        assert_eq!(texts, ["Hi", " you", ""]);
+    }
+}
