@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{TestServer, body, config, eventually, post_bytes, tokens};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
-use corelane::limits::{PING_INTERVAL, QUEUE_SEQUENCES, SWEEP_INTERVAL};
+use corelane::limits::{BODY_TIMEOUT, PING_INTERVAL, QUEUE_SEQUENCES, SWEEP_INTERVAL};
 use corelane::model::fake::{END, FakeOptions, continuation};
 use corelane::placement::Placement;
 
@@ -348,6 +348,29 @@ fn a_silent_stream_is_pinged_from_the_queue_on() {
     drop(holder);
     let first = String::from_utf8(waiting.chunk().unwrap()).unwrap();
     assert!(first.starts_with("data: {\"id\""), "{first}");
+}
+
+/// Lines of JSON have no comments.
+#[test]
+fn a_silent_stream_of_ollama_says_nothing() {
+    let step = Duration::from_millis(20);
+    let options = FakeOptions { step, ..FakeOptions::default() };
+    let (clock, ahead) = Clock::adjustable();
+    let server = TestServer::fake_with(ServeConfig { parallel: 1, clock, ..config() }, options);
+    let mut holder = server.connect();
+    holder.send(post_bytes("/generate_stream", &body("hold", 1000, "")).as_bytes());
+    holder.head().unwrap();
+    let mut waiting = server.connect();
+    let request = r#"{"model":"m","prompt":"wait","raw":true,"options":{"num_predict":5}}"#;
+    waiting.send(post_bytes("/api/generate", request).as_bytes());
+    eventually("it waits", || server.metrics.front.waiting.get() == 1);
+    ahead.fetch_add((2 * BODY_TIMEOUT).as_micros() as u64, Ordering::Relaxed);
+    assert!(!waiting.hears_within(2 * SWEEP_INTERVAL));
+    drop(holder);
+    let answer = waiting.response();
+    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
+    let lines: Vec<_> = answer.body.lines().collect();
+    assert!(lines.len() > 1 && lines.iter().all(|line| line.starts_with('{')), "{}", answer.body);
 }
 
 #[test]

@@ -195,9 +195,8 @@ impl Connection {
         let keep_alive = incoming.head.keep_alive && chunked;
         let mut head_sent = false;
         loop {
-            if dialect.has_comments() {
-                self.timer.set(self.front.clock.now(), PING_INTERVAL);
-            }
+            let ping = dialect.has_comments().then(|| self.front.clock.now() + PING_INTERVAL);
+            self.timer.set_deadline(ping);
             let event = self.wait_for(exchange).await?;
             let outcome = exchange.borrow_mut().outcome.take();
             if let (false, Some(Err(error))) = (head_sent, &outcome) {
