@@ -361,7 +361,7 @@ def ask(load: Load, connection, key: str, n: int, path: str, body: dict | None, 
     data = None if body is None else json.dumps(body)
     connection.request("POST" if body else "GET", path, data, headers)
     with connection.getresponse() as response:
-        streams = "text/event-stream" in response.getheader("content-type", "")
+        streams = response.getheader("content-type", "") in ("text/event-stream", "application/x-ndjson")
         if streams and n % 3 == 0:
             for _ in range(n % 20):
                 response.readline()
@@ -418,6 +418,13 @@ def requests(n: int) -> list[tuple]:
         ("/generate", {"prompt": story} | words | stream),
         ("/generate_stream", {"prompt": story} | words),
         ("/encode", {"text": story}, lambda answer: answer["data"]["length"] > 10),
+        ("/api/chat", {"model": "m", "messages": turns, "options": {"num_predict": 30}}),
+        ("/api/chat", {"model": "m", "messages": turns, "stream": False, "tools": [tool], "think": False}),
+        ("/api/generate", {"model": "m", "prompt": story, "format": schema, "stream": n % 2 == 0}),
+        ("/api/embed", {"model": "m", "input": [story, "a fox"]}, lambda answer: len(answer["embeddings"]) == 2),
+        ("/api/embeddings", {"model": "m", "prompt": story}, lambda answer: len(answer["embedding"]) > 10),
+        ("/api/show", {"model": "m"}, lambda answer: "tools" in answer["capabilities"]),
+        *((path, None) for path in ("/api/tags", "/api/ps", "/api/version")),
         *((path, None) for path in ("/props", "/slots", "/models", "/v1/models", "/v1/models/corelane%20built-in")),
         *((path, None) for path in ("/health", "/health?level=full", "/v1/health", "/openapi.json")),
         # Constraints that the server has not seen before.
