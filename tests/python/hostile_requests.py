@@ -10,6 +10,7 @@ import time
 
 MIB = 1 << 20
 COMPLETIONS, CHAT, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/messages"
+OLLAMA, EMBED = "/api/chat", "/api/embed"
 TURN = [{"role": "user", "content": "Hello!"}]
 PART = {"type": "text", "text": "a"}
 
@@ -37,8 +38,18 @@ def chat(**fields):
     return json.dumps({"messages": TURN, "max_tokens": 5} | fields).encode()
 
 
-def tool(number):
-    return {"type": "function", "function": {"name": f"t{number}"}}
+def tool(number, description=""):
+    return {"type": "function", "function": {"name": f"t{number}", "description": description}}
+
+
+def ollama(**fields):
+    return json.dumps({"model": "m", "messages": TURN, "stream": False} | fields).encode()
+
+
+def call(arguments):
+    """A body whose assistant calls a tool with these arguments."""
+    body = b'{"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f",'
+    return body + b'"arguments":' + arguments + b"}}]}]}"
 
 
 # Name, path, body.
@@ -75,6 +86,15 @@ REQUESTS = [
     ("a lone surrogate", COMPLETIONS, b'{"prompt":"\\ud800"}'),
     ("surrogates in the wrong order", COMPLETIONS, b'{"prompt":"\\udc00\\ud800"}'),
     ("bytes that are no UTF-8", COMPLETIONS, b'{"prompt":"\xff\xfe"}'),
+    ("tools of 7 MiB", CHAT, chat(tools=[tool(i, "x" * 57_000) for i in range(128)])),
+    ("arguments 100,000 deep", OLLAMA, call(nested(100_000))),
+    ("arguments that are text", OLLAMA, call(b'"' + b"x" * (7 * MIB) + b'"')),
+    ("100,000 messages of Ollama's", OLLAMA, ollama(messages=TURN * 100_000)),
+    ("100,000 stop strings in options", OLLAMA, ollama(options={"stop": ["x"] * 100_000})),
+    ("1e9 tokens in options", OLLAMA, ollama(options={"num_predict": 1_000_000_000})),
+    ("an image of 7 MiB", OLLAMA, ollama(messages=[TURN[0] | {"images": ["x" * (7 * MIB)]}])),
+    ("a form 100,000 deep", OLLAMA, ollama()[:-1] + b',"format":' + nested(100_000) + b"}"),
+    ("100,000 texts to embed", EMBED, json.dumps({"model": "m", "input": ["a"] * 100_000}).encode()),
     ("a NUL after the end", COMPLETIONS, b'{"prompt":"a","max_tokens":5}\0'),
 ]
 
