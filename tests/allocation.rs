@@ -5,6 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
+use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
 use corelane::decode::{self, DecodeLane};
 use corelane::engine::Engine;
@@ -16,6 +17,7 @@ use corelane::model::fake::{FakeModel, FakeOptions};
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
+use corelane::prepare::ServedModel;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::sampling::AdvancedSampling;
@@ -151,8 +153,28 @@ fn all_samplers(mirostat: Option<u8>, vocab: &Vocab) -> AdvancedSampling {
 /// The front lane's own code, without its executor: tokens in, events out.
 #[test]
 fn a_token_allocates_nothing_on_its_way_to_an_event() {
+    for (path, fields) in [
+        ("/v1/completions", r#""prompt":"p","stop":["never said"]"#),
+        ("/v1/chat/completions", MESSAGES),
+        ("/v1/messages", MESSAGES),
+        ("/completion", r#""prompt":"p""#),
+        ("/generate", r#""prompt":"p""#),
+        ("/api/chat", MESSAGES),
+        ("/api/generate", r#""prompt":"p""#),
+    ] {
+        let length = r#""model":"m","max_tokens":1500,"options":{"num_predict":1500}"#;
+        let body = format!(r#"{{{length},"stream":true,{fields}}}"#);
+        assert_eq!(allocations_in_8000_tokens(path, body.as_bytes()), 0, "{path}");
+    }
+}
+
+const MESSAGES: &str = r#""messages":[{"role":"user","content":"p"}]"#;
+
+fn allocations_in_8000_tokens(path: &str, body: &[u8]) -> u64 {
     const STREAMS: usize = 8;
-    let model = Arc::new(served_model(2048));
+    let template = "{{ messages[0].content }}";
+    let chat = Some(ChatModel::new(template, "", "").unwrap());
+    let model = Arc::new(ServedModel { chat, ..served_model(2048) });
     let capacity = Capacity {
         slots: STREAMS,
         step_rows: 64,
@@ -174,14 +196,11 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     let metrics = Arc::new(Metrics::default());
     let mut engine =
         Engine::new(model.vocab.clone(), capacity, front, mask_lane().0, metrics.clone());
-    let body = br#"{"prompt":"p","max_tokens":1500,"stream":true,"stop":["never said"]}"#;
     let exchanges: Vec<_> = (0..STREAMS)
-        .map(|_| {
-            engine
-                .submit(job("/v1/completions", body, &model, Micros(0)), hold(), Micros(0))
-                .unwrap()
-        })
+        .map(|_| engine.submit(job(path, body, &model, Micros(0)), hold(), Micros(0)).unwrap())
         .collect();
+    // Room for the events of several steps, as a stream has after a while.
+    exchanges.iter().for_each(|exchange| exchange.borrow_mut().out.reserve(4096));
     let mut pump_until = |tokens: u64| {
         while metrics.front.generation_tokens.get() < tokens {
             engine.pump(Micros(1));
@@ -194,9 +213,10 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
     pump_until(1_000);
     let before = allocations_on_this_thread();
     pump_until(9_000);
-    assert_eq!(allocations_on_this_thread() - before, 0, "in 8,000 tokens");
+    let allocations = allocations_on_this_thread() - before;
     drop(engine);
     lane.join().unwrap();
+    allocations
 }
 
 /// The whole front lane with its executor, whose sockets and timers allocate

@@ -176,8 +176,7 @@ impl Reply for ChatReply {
         out.extend_from_slice(&self.prefix);
         self.push_choice(index, out);
         push_event_end(&self.options, delta.summary.as_ref(), out);
-        let choice = &mut self.choices[index];
-        choice.said = Said::default();
+        self.choices[index].said.clear();
     }
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
@@ -229,6 +228,15 @@ impl Said {
     /// Whether there is nothing to send. Log-probabilities wait for their text.
     fn is_empty(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+    }
+
+    /// Forgets everything; it has been sent. Its memory stays for the next token.
+    fn clear(&mut self) {
+        let Self { content, reasoning, calls, tokens, logprobs } = self;
+        [content, reasoning].into_iter().for_each(String::clear);
+        calls.clear();
+        tokens.clear();
+        logprobs.clear();
     }
 }
 
