@@ -651,7 +651,7 @@ def clock_back(case: Case) -> None:
         kept = http.client.HTTPConnection(*address(server.url), timeout=5)
         kept.request("GET", "/health")
         kept.getresponse().read()
-        streams = case.send(server, 8, tokens=1000, stream=True)  # one runs, the others keep the queue full
+        streams = case.send(server, 24, tokens=1000, stream=True)  # one runs, the others keep the queue full
         streams[0].begun.wait(10)
         timed = case.send(server, 1, stream=False, timeout_ms=1000)
         with clock_set_back():
