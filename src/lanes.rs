@@ -8,6 +8,7 @@ mod size;
 mod thread;
 mod workers;
 
+use std::borrow::Cow;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::api::route;
+use crate::chat::named;
 use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane, mask_lane};
@@ -331,14 +333,32 @@ fn chat_model(
     vocab: &Vocab,
 ) -> Result<Option<ChatModel>, String> {
     let new = |source: &str| ChatModel::new(source, &vocab.bos_text(), &vocab.eos_text());
-    if let Some(source) = &config.chat_template {
-        return new(source).map(Some).map_err(|error| format!("--chat-template: {error}"));
+    if let Some(given) = &config.chat_template {
+        let source = template_source(given)?;
+        return new(&source).map(Some).map_err(|error| format!("--chat-template: {error}"));
     }
     let model = info.chat_template.as_deref().map(new).transpose();
     Ok(model.unwrap_or_else(|error| {
         tracing::warn!(%error, "the model's chat template cannot be used");
         None
     }))
+}
+
+/// The source of a template that the user gave: by its name, or whole.
+fn template_source(given: &str) -> Result<Cow<'_, str>, String> {
+    if let Some(source) = named::source(given) {
+        return Ok(source.into());
+    }
+    // Without an expression, every prompt would be this text.
+    if given.contains("{{") || given.contains("{%") {
+        return Ok(given.into());
+    }
+    let names: Vec<&str> = named::names().collect();
+    Err(format!(
+        "--chat-template {given:?} is neither a template in Jinja, which has {{{{ }}}} or {{% %}}, \
+         nor one of these names: {}",
+        names.join(", ")
+    ))
 }
 
 fn start_front(

@@ -6,6 +6,7 @@
 //! - [`conversation`]: messages and tools of any dialect.
 //! - [`prompt`]: turns a conversation into a prompt.
 //! - `generic`: writes tools as text for templates that have none.
+//! - [`named`]: llama.cpp's templates by name.
 //! - [`output`]: splits the model's text into content, reasoning and tool calls.
 //! - [`template`]: the template, compiled once and rendered for each request.
 //! - `translate`: rewrites a template's source so that minijinja reads it as Jinja2 does.
@@ -17,6 +18,7 @@
 
 pub mod conversation;
 mod generic;
+pub mod named;
 pub mod output;
 pub mod prompt;
 mod python;

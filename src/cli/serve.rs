@@ -34,7 +34,7 @@ pub struct ServeArgs {
     /// [default: from the model's metadata; most chat models set none]
     #[arg(long, value_name = "HOW", help_heading = "Model")]
     pooling: Option<Pooling>,
-    /// Chat template in Jinja [default: the model's own]
+    /// Chat template: in Jinja, or a name that llama.cpp knows, like chatml [default: the model's own]
     #[arg(
         long,
         value_name = "JINJA",

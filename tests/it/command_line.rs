@@ -127,6 +127,13 @@ fn a_bad_model_is_one_clear_line() {
 }
 
 #[test]
+fn a_text_that_is_no_template_is_refused_at_the_start() {
+    let line = refused(&["--chat-template", "chatmel"]);
+    assert!(line.contains("\"chatmel\" is neither a template in Jinja"), "{line}");
+    assert!(line.contains("chatml, phi3"), "{line}");
+}
+
+#[test]
 fn what_the_machine_does_not_have_is_one_clear_line() {
     assert!(refused(&["--front-core", "499"]).contains("--front-core 499: there is no such core"));
     assert!(refused(&["--decode-cores", "0,498"]).contains("--decode-cores 498"));

@@ -2,10 +2,13 @@
 //! transformers' own renderer made (`make.py` there), against ours.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use corelane::chat::named;
 use corelane::chat::{Chat, ChatTemplate, TemplateError, Value};
+use llama_cpp_sys_2 as sys;
 use serde::Deserialize;
 use time::{Date, Month, OffsetDateTime};
 
@@ -148,4 +151,77 @@ fn no_shape_of_messages_ends_the_process() {
             }
         }
     }
+}
+
+/// The prompt that llama.cpp's own code makes.
+fn of_llama(name: &str, turns: &[(&str, &str)], answer: bool) -> String {
+    let text = |text: &str| CString::new(text).unwrap();
+    let name = text(name);
+    let texts: Vec<_> = turns.iter().map(|(role, said)| (text(role), text(said))).collect();
+    let messages: Vec<_> = texts
+        .iter()
+        .map(|(role, said)| sys::llama_chat_message { role: role.as_ptr(), content: said.as_ptr() })
+        .collect();
+    let mut prompt = vec![0u8; 4096];
+    // SAFETY: all pointers are to NUL-terminated texts that live longer; the buffer has this size.
+    let length = unsafe {
+        sys::llama_chat_apply_template(
+            name.as_ptr(),
+            messages.as_ptr(),
+            messages.len(),
+            answer,
+            prompt.as_mut_ptr().cast(),
+            prompt.len() as i32,
+        )
+    };
+    prompt.truncate(usize::try_from(length).expect("it knows the name"));
+    String::from_utf8(prompt).unwrap()
+}
+
+#[test]
+fn named_templates_are_llama_cpps() {
+    let conversations: &[&[(&str, &str)]] = &[
+        &[("user", "Hi")],
+        &[("system", " Be brief. "), ("user", "Hi\n")],
+        &[("user", "Hi"), ("assistant", " Hello "), ("user", "And?")],
+        &[
+            ("system", "Be brief."),
+            ("user", " a "),
+            ("assistant", "b"),
+            ("user", "c"),
+            ("assistant", "d"),
+            ("user", "e"),
+        ],
+    ];
+    let (mut wrong, mut names) = (Vec::new(), 0);
+    for name in named::names() {
+        names += 1;
+        let template = ChatTemplate::new(&named::source(name).unwrap(), "", "").unwrap();
+        for turns in conversations {
+            for answer in [false, true] {
+                // Always written by llama.cpp's code after a user's last turn.
+                if name == "rwkv-world" && !answer {
+                    continue;
+                }
+                let message = |(role, said): &(&str, &str)| {
+                    Value::from_pairs([("role", Value::from(*role)), ("content", (*said).into())])
+                };
+                let ours = template.render(&Chat {
+                    messages: turns.iter().map(message).collect(),
+                    tools: Value::UNDEFINED,
+                    add_generation_prompt: answer,
+                    kwargs: BTreeMap::new(),
+                    now: now(),
+                });
+                let (ours, theirs) = (ours.unwrap(), of_llama(name, turns, answer));
+                if ours != theirs {
+                    wrong.push(format!("{name}, {answer}:\n{ours:?}\n{theirs:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // SAFETY: with no room for names, only their number is returned.
+    let all = unsafe { sys::llama_chat_builtin_templates(std::ptr::null_mut(), 0) };
+    assert_eq!(names, all, "llama.cpp knows others");
 }
