@@ -62,7 +62,9 @@ pub struct ServeConfig {
     pub request_memory: Option<usize>,
     /// The default for `max_tokens`; `None` uses the dialect's.
     pub n_predict: Option<u32>,
-    /// Seed of request ids and of default seeds.
+    /// The seed of requests without one; `None` draws one for each.
+    pub seed: Option<u64>,
+    /// The start of request ids and of drawn seeds.
     pub entropy: u64,
     /// How long running requests may take to finish after a drain started.
     pub drain: Duration,
@@ -105,6 +107,7 @@ impl Default for ServeConfig {
             connections: CONNECTIONS,
             request_memory: None,
             n_predict: None,
+            seed: None,
             entropy: 0,
             drain: Duration::from_secs(30),
             placement: Placement { front_core: 0, decode_cores: vec![0], pinned: true },

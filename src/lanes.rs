@@ -382,6 +382,7 @@ fn start_front(
         step_timeout: config.step_timeout,
         drain: config.drain,
         polls: !config.placement.is_shared(),
+        seed: config.seed,
         entropy: config.entropy,
         metrics: metrics.clone(),
     };

@@ -142,7 +142,7 @@ pub struct ServeArgs {
         help_heading = "Generation"
     )]
     n_predict: i64,
-    /// Seed from which requests without a seed get theirs; -1 draws one at random
+    /// Seed of requests without a seed of their own; -1 draws one for each
     #[arg(
         short,
         long,
@@ -197,7 +197,8 @@ impl ServeArgs {
             connections: self.max_connections,
             request_memory: self.request_memory.map(|mib| mib.saturating_mul(MIB)),
             n_predict,
-            entropy: u64::try_from(self.seed).map_or_else(|_| random(), Ok)?,
+            seed: u64::try_from(self.seed).ok(),
+            entropy: random()?,
             drain: Duration::from_secs(u64::from(self.drain_seconds)),
             ..self.engine.config()?
         };

@@ -113,8 +113,8 @@ pub(super) fn of_prompts(
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
         prompt,
         max_tokens,
-        // Each choice has a seed of its own.
-        sampling: Sampling { seed: seed.wrapping_add(choice as u64), ..request.sampling },
+        // As in llama-server: the choices of a prompt differ, and all prompts have the same seeds.
+        sampling: Sampling { seed: seed.wrapping_add((choice % n) as u64), ..request.sampling },
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
         key: envelope.key,

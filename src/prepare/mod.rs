@@ -285,6 +285,8 @@ mod tests {
         let prepared = job("/v1/completions", body).unwrap();
         assert_eq!(prompts(&prepared).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2, 2]);
         assert_eq!(prepared.prompt_tokens, 3);
+        let seeds: Vec<u64> = prepared.sequences.iter().map(|one| one.sampling.seed).collect();
+        assert_eq!(seeds, [1, 2, 1, 2], "as in llama-server");
         assert_eq!(texts(*prepared), ["a", "a", "bc", "bc"]);
         let error = job("/v1/completions", r#"{"prompt":["a","b"],"n":100}"#).err();
         let message = "2 prompts with 100 choices each are 200 texts; a request may have 128";

@@ -43,7 +43,9 @@ pub struct FrontConfig {
     pub drain: Duration,
     /// Poll the rings while there is work, instead of sleeping between events.
     pub polls: bool,
-    /// The start of request ids and default seeds.
+    /// The seed of requests without one; `None` draws one for each.
+    pub seed: Option<u64>,
+    /// The start of request ids and of drawn seeds.
     pub entropy: u64,
     /// The metrics, and the clock.
     pub metrics: Arc<Metrics>,

@@ -32,7 +32,7 @@ impl Connection {
         Envelope {
             route,
             number: self.front.random(),
-            seed: self.front.random(),
+            seed: config.seed.unwrap_or_else(|| self.front.random()),
             key,
             cache: CacheScope { key: if config.share_cache { KeyId(0) } else { key }, salt: 0 },
             // Without keys, nobody may overtake the others.
