@@ -48,6 +48,8 @@ pub struct ApiError {
     pub retry_after: Option<u64>,
     /// The methods that the path takes.
     pub allow: Option<&'static str>,
+    /// The tokens of a prompt that is too long, and the most that a request may have.
+    pub tokens: Option<(usize, u32)>,
 }
 
 impl ApiError {
@@ -55,7 +57,8 @@ impl ApiError {
         // A message may quote the request, so its length is bounded.
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(ERROR_BYTES_MAX));
-        Self { status, kind, message, param: None, code: None, retry_after: None, allow: None }
+        let (param, code) = (None, None);
+        Self { status, kind, message, param, code, retry_after: None, allow: None, tokens: None }
     }
 
     /// 400: the request cannot be served as it is.
@@ -71,6 +74,22 @@ impl ApiError {
     /// 400: a field asks for something that this server does not support.
     pub fn unsupported(param: &'static str, message: impl Into<String>) -> Self {
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
+    }
+
+    /// 400: a prompt of `prompt_tokens`, with the tokens to generate, exceeds `limit`. The kind and
+    /// the numbers are llama-server's, the code OpenAI's.
+    pub fn too_long(
+        param: &'static str,
+        prompt_tokens: usize,
+        limit: u32,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            param: Some(param),
+            code: Some("context_length_exceeded"),
+            tokens: Some((prompt_tokens, limit)),
+            ..Self::new(400, "exceed_context_size_error", message)
+        }
     }
 
     /// 401: no key, or a wrong one.
@@ -191,6 +210,9 @@ impl ApiError {
                 push_optional(out, self.param);
                 out.extend_from_slice(b",\"code\":");
                 push_optional(out, self.code);
+                if let Some((prompt, limit)) = self.tokens {
+                    write!(out, ",\"n_prompt_tokens\":{prompt},\"n_ctx\":{limit}").expect("memory");
+                }
                 out.extend_from_slice(b"}}");
             }
             Dialect::Anthropic => {

@@ -188,15 +188,11 @@ fn too_long(
     max_tokens: u32,
     limit: u32,
 ) -> ApiError {
-    ApiError {
-        code: Some("context_length_exceeded"),
-        ..ApiError::field(
-            if asked.is_some() { "max_tokens" } else { "prompt" },
-            format!(
-                "the prompt has {qualifier}{prompt_tokens} tokens and {max_tokens} are to be \
-                 generated, {} together; a request may have {limit}",
-                prompt_tokens + max_tokens as usize
-            ),
-        )
-    }
+    let message = format!(
+        "the prompt has {qualifier}{prompt_tokens} tokens and {max_tokens} are to be generated, {} \
+         together; a request may have {limit}",
+        prompt_tokens + max_tokens as usize
+    );
+    let param = if asked.is_some() { "max_tokens" } else { "prompt" };
+    ApiError::too_long(param, prompt_tokens, limit, message)
 }
