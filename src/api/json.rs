@@ -69,7 +69,7 @@ pub struct Fields<'tape, 'input> {
 
 impl<'tape, 'input> Fields<'tape, 'input> {
     /// Bounds the number of fields: every lookup scans all of them.
-    fn new(object: Object<'tape, 'input>) -> Result<Self, ApiError> {
+    pub(super) fn new(object: Object<'tape, 'input>) -> Result<Self, ApiError> {
         if object.len() > FIELDS_MAX {
             let message =
                 format!("an object has {} fields; it may have {FIELDS_MAX}", object.len());

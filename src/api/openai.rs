@@ -258,6 +258,9 @@ mod tests {
         assert_eq!(prompts(r#"{"prompt":"a"}"#), [text("a")]);
         assert_eq!(prompts(r#"{"prompt":["a","b"]}"#), [text("a"), text("b")]);
         assert_eq!(prompts(r#"{"prompt":[1,2]}"#), [Prompt::Tokens(vec![1, 2])]);
+        let object = r#"{"prompt_string":"a","multimodal_data":[]}"#;
+        assert_eq!(prompts(&format!(r#"{{"prompt":{object}}}"#)), [text("a")]);
+        assert_eq!(prompts(&format!(r#"{{"prompt":["b",{object}]}}"#)), [text("b"), text("a")]);
         assert_eq!(
             prompts(r#"{"prompt":[[1],[2,3]]}"#),
             [Prompt::Tokens(vec![1]), Prompt::Tokens(vec![2, 3])]
@@ -274,6 +277,7 @@ mod tests {
             r#"{"prompt":[""]}"#,
             r#"{"prompt":[[]]}"#,
             r#"{"prompt":{}}"#,
+            r#"{"prompt":[{"prompt_string":""}]}"#,
             r#"{"prompt":7}"#,
             r#"{"prompt":[1,{}]}"#,
             r#"{"prompt":[["a",null]]}"#,

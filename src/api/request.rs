@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use simd_json::prelude::*;
+use simd_json::tape::Value;
 
 use super::advanced::{RequestedAdvanced, read_advanced};
 use super::constrain::{RequestedConstraint, read_constraint};
@@ -234,8 +235,8 @@ pub fn read_prompt_list(
     let Some(value) = fields.get(name)? else {
         return Err(ApiError::field(name, format!("{name} is missing; it must be {FORMS}")));
     };
-    if let Some(text) = value.as_str() {
-        return Ok(vec![read_text(name, text)?]);
+    if let Some(prompt) = read_whole_text(name, &value)? {
+        return Ok(vec![prompt]);
     }
     let array = value.as_array().ok_or_else(|| wrong(name, FORMS, &value))?;
     let too_many = |count, what| {
@@ -255,20 +256,35 @@ pub fn read_prompt_list(
         return Err(too_many(array.len(), &format!("{name}s")));
     }
     let mut texts = 0;
-    let prompts = array.iter().map(|element| match (element.as_str(), element.as_array()) {
-        (Some(text), _) => read_text(name, text),
-        (None, Some(parts)) => {
-            let prompt = read_parts(name, &parts)?;
-            texts += prompt.texts();
-            if texts > most { Err(too_many(texts, "texts")) } else { Ok(prompt) }
+    let prompts = array.iter().map(|element| {
+        if let Some(prompt) = read_whole_text(name, &element)? {
+            return Ok(prompt);
         }
-        (None, None) => Err(wrong(name, FORMS, &element)),
+        let parts = element.as_array().ok_or_else(|| wrong(name, FORMS, &element))?;
+        let prompt = read_parts(name, &parts)?;
+        texts += prompt.texts();
+        if texts > most { Err(too_many(texts, "texts")) } else { Ok(prompt) }
     });
     prompts.collect()
 }
 
-const FORMS: &str =
-    "a string, an array of strings, or an array of token ids with or without strings among them";
+/// A prompt of one text: a string, or llama-server's object with a `prompt_string`. `None` for
+/// another form.
+fn read_whole_text(name: &'static str, value: &Value<'_, '_>) -> Result<Option<Prompt>, ApiError> {
+    if let Some(text) = value.as_str() {
+        return read_text(name, text).map(Some);
+    }
+    let Some(object) = value.as_object() else { return Ok(None) };
+    let object = Fields::new(object)?;
+    refuse(&object, &[("multimodal_data", "[]")])?;
+    match object.string("prompt_string")? {
+        Some(text) => read_text(name, &text).map(Some),
+        None => Err(wrong(name, FORMS, value)),
+    }
+}
+
+const FORMS: &str = "a string, an object with a string prompt_string, an array of these, or an array \
+     of token ids with or without strings among them";
 
 /// Reads a text that is not empty.
 ///

@@ -182,7 +182,8 @@ fn bodies(path: &str) -> Vec<Value> {
         "/tokenize" => vec![json!({"content": "a"})],
         "/detokenize" => vec![json!({"tokens": [1]})],
         "/encode" => vec![json!({"text": "a"})],
-        _ => with(json!({"prompt": "a"})),
+        "/generate" | "/generate_stream" => with(json!({"prompt": "a"})),
+        _ => with(json!({"prompt": ["a", {"prompt_string": "b"}]})),
     }
 }
 
