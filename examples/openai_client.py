@@ -29,6 +29,13 @@ for event in stream:
     print(event.choices[0].delta.content or "", end="", flush=True)
 print()
 
+# A conversation that the server remembers.
+first = client.responses.create(model=model, input="Hello!", temperature=0)
+second = client.responses.create(
+    model=model, input="What is 8 plus 6?", temperature=0, previous_response_id=first.id
+)
+print(second.output_text)
+
 # A completion with fields that OpenAI's API does not have.
 completion = client.completions.create(
     model=model,

@@ -374,7 +374,7 @@ def ask(load: Load, connection, key: str, n: int, path: str, body: dict | None, 
         return
     if streams:
         last = text.rstrip().rpartition(b"\n\n")[2]
-        right = any(end in last for end in (b"[DONE]", b'"stop":true', b'"done":true', b"message_stop"))
+        right = any(end in last for end in (b"[DONE]", b'"stop":true', b'"done":true', b"message_stop", b"response.completed", b"response.incomplete"))
     else:
         right = check is None or check(json.loads(text))
     if not right:
@@ -418,6 +418,11 @@ def requests(n: int) -> list[tuple]:
         ("/generate", {"prompt": story} | words | stream),
         ("/generate_stream", {"prompt": story} | words),
         ("/encode", {"text": story}, lambda answer: answer["data"]["length"] > 10),
+        ("/v1/responses", {"input": turns, "max_output_tokens": 30, "store": n % 2 == 0}),
+        ("/v1/responses", {"input": story, "max_output_tokens": 30} | stream),
+        ("/v1/responses/input_tokens", {"input": story}, lambda answer: answer["input_tokens"] > 10),
+        ("/v1/chat/completions/input_tokens", {"messages": turns}, lambda answer: answer["input_tokens"] > 10),
+        ("/chat/completions/input_tokens", {"messages": turns}, lambda answer: answer["input_tokens"] > 10),
         ("/api/chat", {"model": "m", "messages": turns, "options": {"num_predict": 30}}),
         ("/api/chat", {"model": "m", "messages": turns, "stream": False, "tools": [tool], "think": False}),
         ("/api/generate", {"model": "m", "prompt": story, "format": schema, "stream": n % 2 == 0}),

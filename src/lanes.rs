@@ -25,7 +25,7 @@ use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane, mask_lane};
 use crate::limits::{
     EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
-    RING_CAPACITY, SEQUENCE_TOKENS_MAX,
+    RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -170,7 +170,7 @@ impl Server {
         let kv_bytes = loaded.info.kv_bytes_per_token as f64 * self.config.cache.relative_size();
         let sized = ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..loaded.info.clone() };
         let asked = self.config.context_tokens;
-        let requests = self.request_bytes as u64;
+        let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
         let context_tokens = memory::choose_context(asked, slots, &sized, requests, available)?;
         let abort = self.control.abort.clone();
         let context = context_config(&self.config, loaded, context_tokens, abort);

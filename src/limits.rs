@@ -298,6 +298,10 @@ pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The memory of all requests outside the KV cache, if the user sets none: bodies, prompts and
 /// answers.
 pub const REQUEST_MEMORY_BYTES: usize = 512 * 1024 * 1024;
+/// The part of that memory which kept responses may take beside it: one in this many bytes.
+pub const RESPONSES_SHARE: usize = 8;
+/// Bytes of a response's metadata, as JSON.
+pub const METADATA_BYTES_MAX: usize = 16 * 1024;
 /// The least that the user may set: a body of any size, and the answers of two keys.
 pub const REQUEST_MEMORY_BYTES_MIN: usize = 4 * BODY_BYTES_MAX;
 /// Bytes of requests whose client has not shown a key: heads of more than a few lines.

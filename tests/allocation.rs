@@ -159,12 +159,16 @@ fn a_token_allocates_nothing_on_its_way_to_an_event() {
         ("/v1/messages", MESSAGES),
         ("/completion", r#""prompt":"p""#),
         ("/generate", r#""prompt":"p""#),
+        ("/v1/responses", r#""input":"p","max_output_tokens":1500"#),
         ("/api/chat", MESSAGES),
         ("/api/generate", r#""prompt":"p""#),
     ] {
         let length = r#""model":"m","max_tokens":1500,"options":{"num_predict":1500}"#;
         let body = format!(r#"{{{length},"stream":true,{fields}}}"#);
-        assert_eq!(allocations_in_8000_tokens(path, body.as_bytes()), 0, "{path}");
+        // A response repeats its text at the end, so the text is kept: in memory that doubles.
+        let most = if path == "/v1/responses" { 8 * 4 } else { 0 };
+        let allocations = allocations_in_8000_tokens(path, body.as_bytes());
+        assert!(allocations <= most, "{path}: {allocations}");
     }
 }
 

@@ -114,10 +114,15 @@ impl ApiError {
 
     /// 404: no such path.
     pub fn not_found(path: &str) -> Self {
-        let message = match path {
+        let message: String = match path {
             "/metrics" => "metrics are at the address that --ops-addr gives, not here".into(),
             _ => format!("there is nothing at {path}"),
         };
+        Self::no_such(message)
+    }
+
+    /// 404: there is no such thing.
+    pub fn no_such(message: impl Into<String>) -> Self {
         Self { code: Some("not_found"), ..Self::new(404, "not_found_error", message) }
     }
 

@@ -62,6 +62,14 @@ impl TokenList {
         out.push(b']');
     }
 
+    /// Moves the tokens of another list to the end of this one.
+    pub fn append(&mut self, other: &mut Self) {
+        if !other.0.is_empty() {
+            push_comma(&mut self.0);
+            self.0.append(&mut other.0);
+        }
+    }
+
     /// Forgets the tokens; they have been sent.
     pub fn clear(&mut self) {
         self.0.clear();

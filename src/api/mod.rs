@@ -22,6 +22,7 @@ pub mod ollama;
 pub mod openai;
 pub mod reply;
 pub mod request;
+pub mod responses;
 pub mod route;
 pub mod write;
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::logprobs::SpelledLogprobs;
+use super::responses::fields::ResponseFields;
+use super::responses::stored::Stored;
 use super::write::bytes_inside;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
@@ -22,6 +24,16 @@ pub trait Reply: Send {
 
     /// Takes the end of the last choice.
     fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>);
+
+    /// Whether it keeps the text until the end.
+    fn keeps_text(&self) -> bool {
+        !self.options().stream
+    }
+
+    /// Takes out the response to keep, once, after the end.
+    fn take_stored(&mut self) -> Option<Box<Stored>> {
+        None
+    }
 }
 
 /// Makes the reply of a dialect.
@@ -61,6 +73,8 @@ pub struct ReplyOptions {
     pub echo: Vec<Arc<str>>,
     /// How a chat's text is split into content, reasoning and tool calls.
     pub parser: ParserOptions,
+    /// The parts of a request to OpenAI's Responses API that its response needs.
+    pub response: Option<Box<ResponseFields>>,
 }
 
 /// New text of a choice.

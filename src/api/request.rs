@@ -138,7 +138,7 @@ pub fn read_timeout(fields: &Fields<'_, '_>) -> Result<Option<Duration>, ApiErro
 }
 
 /// Reads `cache_salt`. As in vLLM, it must not be empty.
-fn read_cache_salt(fields: &Fields<'_, '_>) -> Result<Option<String>, ApiError> {
+pub fn read_cache_salt(fields: &Fields<'_, '_>) -> Result<Option<String>, ApiError> {
     let salt = fields.string("cache_salt")?;
     match salt.as_ref().map(String::len) {
         Some(0) => Err(ApiError::field("cache_salt", "cache_salt is empty; leave it out instead")),

@@ -19,13 +19,16 @@ use super::ollama::request::Asked;
 use super::openai::CompletionReply;
 use super::reply::MakeReply;
 use super::request::GenerationRequest;
-use super::{anthropic, chat, cllm, embeddings, ollama, openai};
+use super::responses::reply::ResponsesReply;
+use super::{anthropic, chat, cllm, embeddings, ollama, openai, responses};
+use crate::chat::conversation::Message;
 use crate::http::head::Method;
+use crate::limits::MESSAGES_MAX;
 use crate::types::TokenId;
 
 /// One path, or several with the same meaning.
 pub struct Route {
-    /// The paths. `{model}` matches the rest of a path.
+    /// The paths. `{id}` matches a part of a path, and `{model}` all of its rest.
     pub paths: &'static [&'static str],
     /// The form of its errors.
     pub dialect: Dialect,
@@ -52,6 +55,21 @@ pub enum Action {
         /// Makes the reply.
         reply: MakeReply,
     },
+    /// Does something with a response that is kept.
+    Stored(OnStored),
+}
+
+/// What can be done with a response that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStored {
+    /// `GET`: shows it.
+    Show,
+    /// `GET`: shows its input.
+    Items,
+    /// `DELETE`: forgets it.
+    Delete,
+    /// `POST`: refuses to cancel it, for it has ended.
+    Cancel,
 }
 
 /// Reads a body. Fails with a 400 that names the field.
@@ -86,8 +104,8 @@ pub enum Request {
     Generate(Box<GenerationRequest>),
     /// Continue a conversation.
     Chat(Box<ChatRequest>),
-    /// Count the tokens of a conversation's prompt.
-    CountTokens(Box<ChatRequest>),
+    /// Count the tokens of a conversation's prompt. The function writes the answer.
+    CountTokens(Box<ChatRequest>, fn(&mut Vec<u8>, usize)),
     /// Show the prompt that a conversation becomes.
     ApplyTemplate(Box<ChatRequest>),
     /// Compute vectors of texts.
@@ -123,7 +141,7 @@ impl Request {
             Request::Generate(request) => request.urgency.timeout,
             Request::Chat(chat) => chat.generation.urgency.timeout,
             Request::Embed(request) => request.timeout,
-            Request::CountTokens(_)
+            Request::CountTokens(..)
             | Request::ApplyTemplate(_)
             | Request::Tokenize(_)
             | Request::Encode(_)
@@ -133,6 +151,38 @@ impl Request {
         }
     }
 
+    /// Whether it cannot be finished where it was read: it continues another response, which the
+    /// front lane has, or must be compiled.
+    pub fn goes_on(&self) -> bool {
+        self.previous().is_some() || self.compiles()
+    }
+
+    /// The response that the request continues, until [`Request::continue_from`] was called.
+    pub fn previous(&self) -> Option<&str> {
+        let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return None };
+        chat.generation.reply.response.as_ref()?.previous.as_deref()
+    }
+
+    /// Puts the messages of that response before the request's own.
+    ///
+    /// # Errors
+    /// 400 if they are too many together.
+    pub fn continue_from(&mut self, messages: &[Message]) -> Result<(), ApiError> {
+        let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return Ok(()) };
+        let Some(fields) = &mut chat.generation.reply.response else { return Ok(()) };
+        fields.previous = None;
+        let all = &mut chat.conversation.messages;
+        let count = all.len() + messages.len();
+        if count > MESSAGES_MAX {
+            let message = format!(
+                "with those before, input has {count} messages; it may have {MESSAGES_MAX}"
+            );
+            return Err(ApiError::field("previous_response_id", message));
+        }
+        all.splice(fields.instructions..fields.instructions, messages.iter().cloned());
+        Ok(())
+    }
+
     /// Whether a constraint must be compiled, or the whole vocabulary searched. Both may take long.
     pub fn compiles(&self) -> bool {
         match self {
@@ -140,7 +190,7 @@ impl Request {
             Request::Chat(chat) => {
                 chat.generation.compiles() || !chat.conversation.tools.is_empty()
             }
-            Request::CountTokens(_)
+            Request::CountTokens(..)
             | Request::ApplyTemplate(_)
             | Request::Embed(_)
             | Request::Tokenize(_)
@@ -179,9 +229,27 @@ impl Route {
     /// The methods of the route, besides `OPTIONS`.
     pub fn methods(&self) -> &'static str {
         match self.action {
-            Action::Show(_) => "GET, HEAD",
-            Action::Answer(_) | Action::Generate { .. } => "POST",
+            Action::Show(_) | Action::Stored(OnStored::Show | OnStored::Items) => "GET, HEAD",
+            Action::Answer(_) | Action::Generate { .. } | Action::Stored(OnStored::Cancel) => {
+                "POST"
+            }
+            Action::Stored(OnStored::Delete) => "DELETE",
         }
+    }
+
+    fn takes(&self, method: Method) -> bool {
+        let name = match method {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+            Method::Options | Method::Other => return false,
+        };
+        self.methods().split(", ").any(|taken| taken == name)
+    }
+
+    fn is_at(&self, path: &str) -> bool {
+        self.paths.iter().any(|pattern| *pattern == path || parameter(pattern, path).is_some())
     }
 }
 
@@ -280,10 +348,39 @@ pub static ROUTES: &[Route] = &[
     route(&["/api/tags"], Action::Show(Page::Tags)).of(Dialect::Ollama).public(),
     route(&["/api/ps"], Action::Show(Page::Running)).of(Dialect::Ollama),
     route(&["/api/version"], Action::Show(Page::Version)).of(Dialect::Ollama).public(),
+    route(
+        &["/v1/responses"],
+        Action::Generate {
+            read: |body| responses::request::read(body).map(Request::chat),
+            id_prefix: "resp_",
+            reply: |options, context| Box::new(ResponsesReply::new(options, context)),
+        },
+    ),
+    route(
+        &["/v1/responses/input_tokens"],
+        Action::Answer(|body| {
+            let chat = responses::request::read(body)?;
+            Ok(Request::CountTokens(Box::new(chat), responses::request::push_count))
+        }),
+    ),
+    route(
+        &["/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"],
+        Action::Answer(|body| {
+            let chat = chat::openai::read_chat(body)?;
+            Ok(Request::CountTokens(Box::new(chat), responses::request::push_count))
+        }),
+    ),
+    route(&[RESPONSE_PATH], Action::Stored(OnStored::Show)),
+    route(&[RESPONSE_PATH], Action::Stored(OnStored::Delete)),
+    route(&["/v1/responses/{id}/input_items"], Action::Stored(OnStored::Items)),
+    route(&["/v1/responses/{id}/cancel"], Action::Stored(OnStored::Cancel)),
     route(&["/v1/embeddings"], Action::Answer(|body| embeddings::read(body).map(Request::embed))),
     route(
         &["/v1/messages/count_tokens"],
-        Action::Answer(|body| anthropic::read_count(body).map(Box::new).map(Request::CountTokens)),
+        Action::Answer(|body| {
+            let chat = anthropic::read_count(body)?;
+            Ok(Request::CountTokens(Box::new(chat), anthropic::push_count))
+        }),
     )
     .of(Dialect::Anthropic),
     route(
@@ -304,13 +401,19 @@ pub static ROUTES: &[Route] = &[
         .of(Dialect::Cllm),
 ];
 
-/// The path of one model. The rest of the path is the model's name.
+/// The path of one model.
 const MODEL_PATH: &str = "/v1/models/{model}";
+/// The path of a response that is kept.
+const RESPONSE_PATH: &str = "/v1/responses/{id}";
 
-/// Finds the route of a path.
-fn at(path: &str) -> Option<&'static Route> {
-    let known = if model_of(path).is_some() { MODEL_PATH } else { path };
-    ROUTES.iter().find(|route| route.paths.contains(&known))
+/// The routes of a path. A path without parameters comes before one that has some.
+fn at(path: &str) -> impl Iterator<Item = &'static Route> {
+    let exact = ROUTES.iter().any(|route| route.paths.contains(&path));
+    ROUTES.iter().filter(
+        move |route| {
+            if exact { route.paths.contains(&path) } else { route.is_at(path) }
+        },
+    )
 }
 
 /// Finds the route of a path that takes a method.
@@ -318,23 +421,41 @@ fn at(path: &str) -> Option<&'static Route> {
 /// # Errors
 /// 404 for an unknown path, 405 for a method that the path does not take.
 pub fn find(method: Method, path: &str) -> Result<&'static Route, ApiError> {
-    let Some(route) = at(path) else { return Err(ApiError::not_found(path)) };
-    match (method, route.action) {
-        (Method::Get | Method::Head, Action::Show(_)) => Ok(route),
-        (Method::Post, Action::Answer(_) | Action::Generate { .. }) => Ok(route),
-        (_, Action::Show(_)) => Err(ApiError::wrong_method(path, "GET, HEAD, OPTIONS")),
-        _ => Err(ApiError::wrong_method(path, "POST, OPTIONS")),
+    if let Some(route) = at(path).find(|route| route.takes(method)) {
+        return Ok(route);
+    }
+    let methods: Vec<&str> = at(path).map(Route::methods).collect();
+    match methods[..] {
+        [] => Err(ApiError::not_found(path)),
+        ["GET, HEAD"] => Err(ApiError::wrong_method(path, "GET, HEAD, OPTIONS")),
+        ["POST"] => Err(ApiError::wrong_method(path, "POST, OPTIONS")),
+        _ => Err(ApiError::wrong_method(path, "GET, HEAD, DELETE, OPTIONS")),
     }
 }
 
 /// The dialect in which a path's errors are written: OpenAI's for an unknown path.
 pub fn dialect(path: &str) -> Dialect {
-    at(path).map_or(Dialect::OpenAi, |route| route.dialect)
+    at(path).next().map_or(Dialect::OpenAi, |route| route.dialect)
 }
 
-/// The model's name in the path of one model, still percent-encoded.
-pub fn model_of(path: &str) -> Option<&str> {
-    path.strip_prefix("/v1/models/").filter(|name| !name.is_empty())
+/// The path as the table has it, with the names of its parameters; an unknown one as it is.
+pub fn pattern(path: &str) -> &str {
+    let Some(route) = at(path).next() else { return path };
+    route.paths.iter().find(|pattern| parameter(pattern, path).is_some()).copied().unwrap_or(path)
+}
+
+/// The parameter in a path, still percent-encoded.
+pub fn parameter_of(path: &str) -> Option<&str> {
+    parameter(pattern(path), path)
+}
+
+/// The text that stands for the parameter of a pattern, if the path fits it.
+fn parameter<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
+    let (before, rest) = pattern.split_once('{')?;
+    let (name, after) = rest.split_once('}')?;
+    let text = path.strip_prefix(before)?.strip_suffix(after)?;
+    let fits = !text.is_empty() && (name == "model" || !text.contains('/'));
+    fits.then_some(text)
 }
 
 /// Every path.
@@ -355,6 +476,15 @@ mod tests {
         assert_eq!(paths(Method::Get, "/v1/models/").unwrap_err().status, 404);
         assert_eq!(paths(Method::Post, "/nope").unwrap_err().status, 404);
         let error = paths(Method::Get, "/generate").unwrap_err();
+        assert_eq!((error.status, error.allow), (405, Some("POST, OPTIONS")));
+        let paths = |method, path| find(method, path).map(|route| route.paths);
+        assert_eq!(paths(Method::Delete, "/v1/responses/a"), Ok(&[RESPONSE_PATH][..]));
+        let items = "/v1/responses/a/input_items";
+        assert_eq!(parameter_of(items), Some("a"));
+        assert_eq!((pattern(items), pattern("/x")), ("/v1/responses/{id}/input_items", "/x"));
+        let error = paths(Method::Post, "/v1/responses/a").unwrap_err();
+        assert_eq!((error.status, error.allow), (405, Some("GET, HEAD, DELETE, OPTIONS")));
+        let error = paths(Method::Get, "/v1/responses/input_tokens").unwrap_err();
         assert_eq!((error.status, error.allow), (405, Some("POST, OPTIONS")));
         let error = paths(Method::Other, "/v1/models").unwrap_err();
         assert_eq!((error.status, error.allow), (405, Some("GET, HEAD, OPTIONS")));

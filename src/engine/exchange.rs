@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::api::error::ApiError;
 use crate::api::reply::{Delta, Reply, Summary, Timings, Usage};
+use crate::api::responses::stored::Stored;
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::limits::UNREAD_BYTES_MAX;
@@ -46,6 +47,8 @@ pub struct Exchange {
     pub outcome: Option<Result<(), ApiError>>,
     /// The request ended with an error.
     pub failed: bool,
+    /// The response to keep, once the request has ended.
+    pub stored: Option<Box<Stored>>,
     /// Wakes the connection's task.
     pub waker: Option<Waker>,
 }
@@ -78,6 +81,7 @@ impl Exchange {
             unsent: 0,
             outcome: None,
             failed: false,
+            stored: None,
             waker: None,
         }
     }
@@ -102,12 +106,13 @@ impl Exchange {
         let with_summary = options.stream && options.timings_per_token || delta.finish.is_some();
         let summary = Summary { usage: self.usage, timings: self.timings(now) };
         let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
-        let kept = if options.stream { 0 } else { delta.bytes() };
+        let kept = if self.reply.keeps_text() { delta.bytes() } else { 0 };
         self.reply.push_delta(choice, delta, &mut self.out);
         if delta.finish.is_some() {
             self.live -= 1;
             if self.live == 0 {
                 self.reply.push_end(summary, now, &mut self.out);
+                self.stored = self.reply.take_stored();
                 self.outcome = Some(Ok(()));
             }
         }

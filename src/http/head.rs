@@ -46,6 +46,8 @@ pub enum Method {
     Head,
     /// POST
     Post,
+    /// DELETE
+    Delete,
     /// OPTIONS
     Options,
     /// Any other method; it is refused.
@@ -123,6 +125,7 @@ fn interpret(request: &Request<'_, '_>) -> Head {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
             "POST" => Method::Post,
+            "DELETE" => Method::Delete,
             "OPTIONS" => Method::Options,
             _ => Method::Other,
         },

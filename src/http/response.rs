@@ -39,7 +39,7 @@ pub fn push_stream_head(out: &mut Vec<u8>, options: &HeadOptions<'_>, chunked: b
 pub fn push_preflight(out: &mut Vec<u8>, options: &HeadOptions<'_>) {
     push_status_and_fields(out, 204, options);
     out.extend_from_slice(
-        b"access-control-allow-methods: GET, HEAD, POST, OPTIONS\r\n\
+        b"access-control-allow-methods: GET, HEAD, POST, DELETE, OPTIONS\r\n\
           access-control-allow-headers: *, authorization\r\n\
           access-control-max-age: 86400\r\n\r\n",
     );

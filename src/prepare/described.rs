@@ -17,6 +17,7 @@ const IGNORED: &[&str] = &[
     "metadata",
     "model",
     "name",
+    "verbosity",
     "signature",
     "strict",
     "user",
@@ -27,6 +28,17 @@ const SAMPLING: &[&str] = &[
     "frequency_penalty",
     "ignore_eos",
     "max_completion_tokens",
+    "min_p",
+    "presence_penalty",
+    "repeat_last_n",
+    "repeat_penalty",
+    "repetition_penalty",
+];
+
+/// Sampling fields of chats, which the Responses API's requests may have, too.
+const RESPONSES: &[&str] = &[
+    "frequency_penalty",
+    "ignore_eos",
     "min_p",
     "presence_penalty",
     "repeat_last_n",
@@ -89,6 +101,7 @@ fn undescribed(path: &str) -> &'static [&'static str] {
             &["echo", "logprobs", "suffix", "top_logprobs"]
         }
         "/v1/messages" => SAMPLING,
+        "/v1/responses" => RESPONSES,
         "/api/chat" | "/api/generate" => OLLAMA_OPTIONS,
         _ => &[],
     }
@@ -125,7 +138,11 @@ fn bodies(path: &str) -> Vec<Value> {
         forms.collect()
     };
     match path {
-        "/v1/chat/completions" | "/chat/completions" | "/apply-template" => {
+        "/v1/chat/completions"
+        | "/chat/completions"
+        | "/apply-template"
+        | "/v1/chat/completions/input_tokens"
+        | "/chat/completions/input_tokens" => {
             let function = json!({"name": "f", "parameters": {"type": "object"}});
             let choice = json!({"type": "function", "function": {"name": "f"}});
             let call = json!({"id": "1", "type": "function",
@@ -158,6 +175,30 @@ fn bodies(path: &str) -> Vec<Value> {
                 "output_config": {"effort": "low",
                     "format": {"type": "json_schema", "schema": {"type": "object"}}},
             })]
+        }
+        "/v1/responses" | "/v1/responses/input_tokens" => {
+            let text = json!([{"type": "input_text", "text": "a"}]);
+            let body = |choice: Value, format: Value| {
+                json!({
+                    "input": [
+                        {"role": "user", "content": text},
+                        {"role": "assistant", "content": [{"type": "refusal", "refusal": "b"}]},
+                        {"type": "reasoning", "summary": [], "content": []},
+                        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                        {"type": "function_call_output", "call_id": "1", "output": text},
+                    ],
+                    "tools": [{"type": "function", "name": "f", "parameters": {}}],
+                    "tool_choice": choice,
+                    "text": {"format": format},
+                    "reasoning": {"effort": "low"},
+                })
+            };
+            let tool = json!({"type": "function", "name": "f"});
+            let some = json!({"type": "allowed_tools", "mode": "auto", "tools": [tool]});
+            vec![
+                body(tool, json!({"type": "json_schema", "schema": {}})),
+                body(some, json!({"type": "text"})),
+            ]
         }
         "/v1/embeddings" => vec![json!({"input": "a"})],
         "/api/chat" => {
@@ -196,8 +237,10 @@ fn every_field_that_is_read_is_described_and_every_other_one_is_not() {
         .flat_map(|route| route.paths.iter().map(|path| (*path, route.methods())))
     {
         // These read all fields of a generation request, but use only the conversation.
-        let is_prompt_alone = ["/apply-template", "/v1/messages/count_tokens"].contains(&path);
-        if methods != "POST" {
+        let is_prompt_alone = path == "/apply-template"
+            || path == "/v1/messages/count_tokens"
+            || path.ends_with("/input_tokens");
+        if methods != "POST" || path.ends_with("/cancel") {
             continue;
         }
         let mut item = &document["paths"][path];

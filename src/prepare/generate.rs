@@ -54,7 +54,11 @@ pub(super) fn of_chat(
     let prompt = chat_prompt(&chat, model, now, form_field)?;
     let ChatPrompt { mut text, mut parser, grammar } = prompt;
     let begins = !chat.conversation.continue_final_message;
-    let ChatRequest { mut generation, .. } = chat;
+    let ChatRequest { mut generation, conversation, .. } = chat;
+    if let Some(response) = &mut generation.reply.response {
+        response.messages = conversation.messages;
+        response.messages.drain(..response.instructions);
+    }
     if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
         // Only the answer is constrained, so close the block of reasoning first.
         text.push_str(&format!("\n{closer}\n\n"));
@@ -123,6 +127,7 @@ pub(super) fn of_prompts(
     let sequences: Vec<NewSequence> = sequences.collect();
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());
     bytes += sequences.len() * constraint.map_or(0, |constraint| constraint.bytes());
+    bytes += request.reply.response.as_ref().map_or(0, |response| response.bytes());
     let parser = request.reply.parser;
     let options = ReplyOptions { choices: sequences.len(), echo, ..request.reply };
     let Action::Generate { id_prefix, reply, .. } = envelope.route.action else {

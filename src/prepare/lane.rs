@@ -294,9 +294,8 @@ pub fn prepare_short(
     wanted: &Wanted<'_>,
     now: OffsetDateTime,
 ) -> Result<Prepared, ApiError> {
-    let Task::Body(envelope, body) = task else { unreachable!("it has nothing to read") };
-    let request = super::read(envelope.route, body)?;
-    if request.compiles() {
+    let (envelope, request) = read(task)?;
+    if request.goes_on() {
         return Ok(Prepared::Request(Box::new(request)));
     }
     wanted.ends(envelope.deadline(request.timeout()));
@@ -315,11 +314,10 @@ pub fn prepare_long(
     wanted: &Wanted<'_>,
     now: OffsetDateTime,
 ) -> Result<Prepared, ApiError> {
-    let (envelope, request) = match task {
-        Task::Body(envelope, body) => (envelope, super::read(envelope.route, body)?),
-        Task::Request(envelope, request) => (envelope, *request),
-        Task::Embed(_) => unreachable!("this is for the embed lane"),
-    };
+    let (envelope, request) = read(task)?;
+    if request.previous().is_some() {
+        return Ok(Prepared::Request(Box::new(request)));
+    }
     wanted.ends(envelope.deadline(request.timeout()));
     if request.compiles() && compiler.is_none() {
         let made = Compiler::new(&model.vocab);
@@ -330,6 +328,14 @@ pub fn prepare_long(
     }
     let compiler = compiler.as_mut();
     super::finish(request, &envelope, model, compiler, &|| wanted.is_wanted(), now)
+}
+
+fn read(task: Task) -> Result<(Envelope, Request), ApiError> {
+    match task {
+        Task::Body(envelope, body) => Ok((envelope, super::read(envelope.route, body)?)),
+        Task::Request(envelope, request) => Ok((envelope, *request)),
+        Task::Embed(_) => unreachable!("this is for the embed lane"),
+    }
 }
 
 #[cfg(test)]

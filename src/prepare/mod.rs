@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use crate::api::cllm;
 use crate::api::embeddings::{EmbeddingsRequest, PushVectors};
 use crate::api::error::ApiError;
 use crate::api::llama::tokens;
 use crate::api::ollama::models as ollama;
 use crate::api::request::Prompt;
 use crate::api::route::{Action, Request, Route};
-use crate::api::{anthropic, cllm};
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
 use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
@@ -41,7 +41,8 @@ pub enum Prepared {
     Job(Box<Job>),
     /// Texts for the embed lane.
     Texts(Box<Texts>),
-    /// A request that was read, and has something to compile: for the second prepare lane.
+    /// A request that was read, and cannot be finished here: it continues a response that is kept,
+    /// or has something to compile, for the second prepare lane.
     Request(Box<Request>),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
@@ -77,7 +78,7 @@ impl Texts {
 pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
     match route.action {
         Action::Answer(read) | Action::Generate { read, .. } => read(&mut body),
-        Action::Show(_) => unreachable!("a page has no body"),
+        Action::Show(_) | Action::Stored(_) => unreachable!("this has no body"),
     }
 }
 
@@ -128,10 +129,10 @@ pub fn finish(
                 ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
             tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));
         }
-        Request::CountTokens(chat) => {
+        Request::CountTokens(chat, push) => {
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
             let ids = tokenize_chat(vocab, &prompt.text)?;
-            anthropic::push_count(&mut answer, ids.len());
+            push(&mut answer, ids.len());
         }
         Request::Loading(loading) => {
             let model = model.as_ollama();

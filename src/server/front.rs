@@ -9,13 +9,14 @@ use std::time::Duration;
 use super::control::Control;
 use super::origins::Origins;
 use super::places::Places;
+use super::responses::Responses;
 use super::service::{Service, ServiceParts};
 use super::timers::Timers;
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::config::ApiKey;
 use crate::engine::budget::Budget;
-use crate::limits::READ_BYTES;
+use crate::limits::{READ_BYTES, RESPONSES_SHARE};
 use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::random::SplitMix64;
 
@@ -71,6 +72,8 @@ pub(super) struct Front {
     pub places: Rc<Places>,
     /// The memory of requests.
     pub budget: Rc<Budget>,
+    /// The responses that are kept.
+    pub responses: RefCell<Responses>,
     entropy: Cell<u64>,
     /// Whether the engine's task must look at the engine.
     kicked: Cell<bool>,
@@ -95,6 +98,10 @@ impl Front {
             origins: Origins::new(&config.cors_origins, &config.allowed_hosts),
             places: Places::new(config.connections),
             budget: Budget::new(config.request_bytes, &config.weights),
+            responses: RefCell::new(Responses::new(
+                config.request_bytes / RESPONSES_SHARE,
+                &config.weights,
+            )),
             clock: config.metrics.clock,
             config,
             control,

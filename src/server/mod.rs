@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod listener;
 mod origins;
 mod places;
+mod responses;
 mod service;
 mod timers;
 mod wake;

@@ -139,6 +139,7 @@ impl Service {
         let worker = match &task {
             Task::Embed(_) => embed.as_mut().expect("texts are prepared only for it"),
             Task::Body(_, body) if body.len() <= PREPARE_SHORT_BYTES_MAX => short,
+            Task::Request(_, request) if !request.compiles() => short,
             Task::Body(..) | Task::Request(..) => long,
         };
         let abandoned_there = abandoned.clone();

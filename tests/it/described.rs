@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 fn ask(server: &TestServer, method: &str, path: &str, headers: &str, body: &str) -> Response {
     let mut client = server.connect();
     let target = path.replace("{model}", &server.served.name.replace(' ', "%20"));
+    let target = target.replace("{id}", "resp_none");
     let (upper, length) = (method.to_uppercase(), body.len());
     let length = if headers.contains("Content-Length") || headers.contains("Transfer-Encoding") {
         String::new()
@@ -116,6 +117,24 @@ fn good() -> Vec<(&'static str, Value)> {
             json!({"messages": messages, "max_tokens": 200, "tools": tools,
                 "tool_choice": "required", "stream": true}),
         ),
+        ("/v1/responses", json!({"input": "What is 3 plus 4?", "top_logprobs": 2})),
+        (
+            "/v1/responses",
+            json!({"input": messages, "stream": true, "instructions": "Be brief.",
+                "max_output_tokens": 8, "metadata": {"a": "b"}}),
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "a", "stream": true, "tool_choice": "required",
+                "tools": [{"type": "function", "name": "weather", "parameters": city}]}),
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "a", "text": {"format": {"type": "json_schema", "name": "s",
+                "schema": schema}}}),
+        ),
+        ("/v1/responses/input_tokens", json!({"input": "What is 3 plus 4?"})),
+        ("/v1/chat/completions/input_tokens", json!({"messages": messages})),
         ("/v1/embeddings", json!({"input": ["hello", "world"]})),
         ("/v1/embeddings", json!({"input": [[100, 101]], "encoding_format": "base64"})),
         ("/v1/messages", json!({"model": "any", "messages": messages, "max_tokens": 16})),
@@ -165,6 +184,7 @@ fn good_requests_are_described_and_answered_as_described() {
     let mut left: BTreeSet<&str> = operations(&document)
         .filter(|(_, method, _)| *method == "post")
         .filter(|(path, ..)| document["paths"][path].get("$ref").is_none())
+        .filter(|(path, ..)| !path.contains("{id}"))
         .map(|(path, ..)| path)
         .collect();
     for (path, body) in good() {
@@ -179,9 +199,28 @@ fn good_requests_are_described_and_answered_as_described() {
         let expected = match method {
             "post" => continue,
             "options" => 204,
+            _ if path.contains("{id}") => 404,
             _ => 200,
         };
         assert_eq!(ask(&server, method, path, "", "").status, expected, "{method} {path}");
+    }
+    let kept = server.post("/v1/responses", r#"{"input":"Hi","max_output_tokens":4}"#).json();
+    let kept = format!("/v1/responses/{}", kept["id"].as_str().unwrap());
+    for (method, path, after, status) in [
+        ("get", "/v1/responses/{id}", "", 200),
+        ("get", "/v1/responses/{id}/input_items", "/input_items?limit=1", 200),
+        ("get", "/v1/responses/{id}/input_items", "/input_items?limit=0", 400),
+        ("post", "/v1/responses/{id}/cancel", "/cancel", 400),
+        ("delete", "/v1/responses/{id}", "", 200),
+        ("delete", "/v1/responses/{id}", "", 404),
+    ] {
+        let mut client = server.connect();
+        let method_upper = method.to_uppercase();
+        let head = format!("{method_upper} {kept}{after} HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.send(head.as_bytes());
+        let response = client.response();
+        assert_eq!(response.status, status, "{method} {path}: {}", response.body);
+        hold_against(&document, method, path, &response);
     }
     for level in ["basic", "detailed", "full"] {
         let response = server.get(&format!("/health?level={level}"));
@@ -204,6 +243,12 @@ fn bad() -> Vec<(&'static str, Value)> {
         ("/v1/chat/completions", json!({"messages": [{"role": "king", "content": "a"}]})),
         ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": image}]})),
         ("/v1/chat/completions", json!({"messages": [{"role": "user"}]})),
+        ("/v1/responses", json!({"input": []})),
+        ("/v1/responses", json!({"input": [{"role": "king", "content": "a"}]})),
+        ("/v1/responses", json!({"input": "a", "tools": [{"type": "web_search"}]})),
+        ("/v1/responses", json!({"input": "a", "metadata": {"a": 1}})),
+        ("/v1/responses/input_tokens", json!({"input": 5})),
+        ("/v1/chat/completions/input_tokens", json!({"messages": "a"})),
         ("/v1/embeddings", json!({"input": ""})),
         ("/v1/embeddings", json!({"input": "a", "encoding_format": "hex"})),
         ("/v1/messages", json!({"max_tokens": 5, "messages": [{"role": "king", "content": "a"}]})),
@@ -245,7 +290,7 @@ fn bad_requests_are_refused_as_described() {
             let response = ask(&server, method, path, headers, body);
             assert_eq!(response.status, status, "{method} {path} {headers:?} {body}");
         };
-        if method == "post" {
+        if method == "post" && !path.contains("{id}") {
             for body in ["", "{", "[1]", "{}", "{\"a\":1e400}", "nul"] {
                 refused(JSON, body, 400);
             }
@@ -286,7 +331,7 @@ fn what_a_server_says_while_it_loads_is_described() {
     let document = document();
     for (path, method, _) in operations(&document).filter(|(_, method, _)| *method != "options") {
         let mut client = crate::support::Client::connect(server.address());
-        let (upper, target) = (method.to_uppercase(), path.replace("{model}", "any"));
+        let (upper, target) = (method.to_uppercase(), path.replace(['{', '}'], ""));
         client.send(format!("{upper} {target} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
         let (status, headers) = client.head().unwrap();
         let length = headers.iter().find(|(name, _)| name == "content-length").unwrap();

@@ -280,3 +280,51 @@ fn a_message_cannot_write_control_tokens() {
     // A raw prompt is the client's own, with its control tokens.
     assert_eq!(count("<|im_end|>", true), 1);
 }
+
+/// Responses that are kept belong to their key: another one cannot read, continue or delete them,
+/// and cannot push them out.
+#[test]
+fn a_key_has_responses_of_its_own() {
+    let server = TestServer::builtin(keys());
+    let ask = |secret, body: serde_json::Value| {
+        post_as(&server, secret, "/v1/responses", &body.to_string())
+    };
+    let kept = ask("alice", json!({"input": "my secret", "max_output_tokens": 2})).json();
+    let id = kept["id"].as_str().unwrap();
+    let path = format!("/v1/responses/{id}");
+    let mut client = server.connect();
+    assert_eq!(get_as(&mut client, "alice", &path).json(), kept);
+    for path in [path.clone(), format!("{path}/input_items")] {
+        assert_eq!(get_as(&mut client, "bob", &path).status, 404);
+    }
+    let next = json!({"input": "go on", "previous_response_id": id, "max_output_tokens": 2});
+    assert_eq!(ask("bob", next.clone()).status, 400);
+    for (secret, status) in [("bob", 404), ("alice", 200)] {
+        let head = format!(
+            "DELETE {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n"
+        );
+        client.send(head.as_bytes());
+        assert_eq!(client.response().status, status, "{secret}");
+    }
+    assert_eq!(ask("alice", next).status, 400, "it is deleted");
+}
+
+/// The memory of kept responses has a bound, and conversations that are continued count in full.
+#[test]
+fn kept_responses_make_room_for_newer_ones() {
+    let request_memory = Some(limits::REQUEST_MEMORY_BYTES_MIN);
+    let server = TestServer::builtin(ServeConfig { request_memory, ..config() });
+    let share = limits::REQUEST_MEMORY_BYTES_MIN / limits::RESPONSES_SHARE;
+    // Metadata costs memory and no prompt.
+    let metadata = json!({"a": "x".repeat(limits::METADATA_BYTES_MAX - 100)});
+    let body = json!({"input": "Hi", "max_output_tokens": 1, "metadata": metadata}).to_string();
+    let mut ids = Vec::new();
+    for _ in 0..share / limits::METADATA_BYTES_MAX + 10 {
+        let response = server.post("/v1/responses", &body);
+        assert_eq!(response.status, 200, "{}", response.body);
+        ids.push(response.json()["id"].as_str().unwrap().to_owned());
+    }
+    let status = |id: &String| server.get(&format!("/v1/responses/{id}")).status;
+    assert_eq!(status(&ids[0]), 404);
+    assert_eq!(ids.last().map(status), Some(200));
+}

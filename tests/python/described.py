@@ -22,10 +22,11 @@ CHECKED |= {"response_headers_conformance", "response_schema_conformance"}
 # Random values of these fields are nearly always refused, so half of the right requests leave them out.
 RARELY_RIGHT = {"grammar", "guided_grammar", "regex", "guided_regex", "json_schema", "guided_json"}
 RARELY_RIGHT |= {"guided_choice", "response_format", "output_config", "tools", "tool_choice", "suffix", "best_of"}
+RARELY_RIGHT |= {"format", "text", "previous_response_id"}
 RARELY_RIGHT |= {"logit_bias", "min_tokens", "chat_template_kwargs", "continue_final_message"}
 # Texts are short, so that there is time for many requests.
 TOKENS_MAX = 4
-TOKEN_FIELDS = ["max_tokens", "max_completion_tokens", "n_predict"]
+TOKEN_FIELDS = ["max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"]
 
 set_hypothesis_home_dir(ROOT / "target" / "hypothesis")
 load_all_checks()
@@ -78,6 +79,12 @@ def tame(case, mode, turn):
         count = body.get(name)
         if is_whole(count) and (count == -1 or TOKENS_MAX < count <= 1 << 20):
             body[name] = TOKENS_MAX
+    if case.path.startswith("/api/"):
+        options = body.get("options")
+        if options is None or (isinstance(options, dict) and options.get("num_predict") in (None, -1, -2)):
+            body["options"] = (options or {}) | {"num_predict": TOKENS_MAX}
+    if case.path == "/v1/responses" and body.get("max_output_tokens") is None:
+        body["max_output_tokens"] = TOKENS_MAX
     # Without a maximum the text would be as long as fits; in /v1/messages the field is required.
     if body.get("max_tokens") is None and case.path != "/v1/messages":
         body["max_tokens"] = TOKENS_MAX

@@ -10,7 +10,7 @@ import time
 
 MIB = 1 << 20
 COMPLETIONS, CHAT, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/messages"
-OLLAMA, EMBED = "/api/chat", "/api/embed"
+OLLAMA, EMBED, RESPONSES = "/api/chat", "/api/embed", "/v1/responses"
 TURN = [{"role": "user", "content": "Hello!"}]
 PART = {"type": "text", "text": "a"}
 
@@ -94,6 +94,10 @@ REQUESTS = [
     ("1e9 tokens in options", OLLAMA, ollama(options={"num_predict": 1_000_000_000})),
     ("an image of 7 MiB", OLLAMA, ollama(messages=[TURN[0] | {"images": ["x" * (7 * MIB)]}])),
     ("a form 100,000 deep", OLLAMA, ollama()[:-1] + b',"format":' + nested(100_000) + b"}"),
+    ("100,000 items", RESPONSES, json.dumps({"input": TURN * 100_000}).encode()),
+    ("items 100,000 deep", RESPONSES, b'{"input":[{"role":"user","content":"a","x":' + nested(100_000) + b"}]}"),
+    ("metadata of 7 MiB", RESPONSES, json.dumps({"input": "a", "metadata": {"a": "x" * (7 * MIB)}}).encode()),
+    ("a response that never was", RESPONSES, b'{"input":"a","previous_response_id":"' + b"x" * MIB + b'"}'),
     ("100,000 texts to embed", EMBED, json.dumps({"model": "m", "input": ["a"] * 100_000}).encode()),
     ("a NUL after the end", COMPLETIONS, b'{"prompt":"a","max_tokens":5}\0'),
 ]

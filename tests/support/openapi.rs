@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// The methods that a path may have.
-pub const METHODS: [&str; 4] = ["get", "head", "options", "post"];
+pub const METHODS: [&str; 5] = ["get", "head", "options", "post", "delete"];
 
 pub fn document() -> Value {
     serde_json::from_str(include_str!("../../src/api/openapi.json")).unwrap()

@@ -7,7 +7,8 @@ use futures_lite::{AsyncRead, future};
 
 use super::{Connection, Gone, Incoming};
 use crate::api::error::{ApiError, Dialect};
-use crate::api::route::Route;
+use crate::api::responses::stored::not_found;
+use crate::api::route::{Request, Route, pattern};
 use crate::clock::{Micros, unix_seconds, utc_now};
 use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
@@ -59,7 +60,10 @@ impl Connection {
         // What turns out to take long goes on to the lane for it.
         loop {
             prepared = match prepared {
-                Ok(Prepared::Request(request)) => {
+                Ok(Prepared::Request(mut request)) => {
+                    if let Err(error) = self.continue_previous(&mut request, envelope.key) {
+                        return Ok(Err(error));
+                    }
                     let deadline = envelope.deadline(request.timeout());
                     self.work(Task::Request(envelope, request), envelope.key, deadline).await?
                 }
@@ -75,6 +79,22 @@ impl Connection {
         }
     }
 
+    /// Puts the conversation of the response that a request continues before its own messages.
+    fn continue_previous(&self, request: &mut Request, key: KeyId) -> Result<(), ApiError> {
+        let Some(id) = request.previous().map(str::to_owned) else { return Ok(()) };
+        match self.front.responses.borrow().get(key, &id) {
+            Some(response) => request.continue_from(&response.messages),
+            None => Err(ApiError::field("previous_response_id", not_found(&id).message)),
+        }
+    }
+
+    /// Keeps the response of a request that has ended, if it is to be kept.
+    fn keep_response(&self, exchange: &SharedExchange, key: KeyId) {
+        if let Some(response) = exchange.borrow_mut().stored.take() {
+            self.front.responses.borrow_mut().keep(key, response);
+        }
+    }
+
     /// Prepares a short body. Returns a request that takes long as it is.
     fn prepare_here(&self, envelope: &Envelope, body: Vec<u8>) -> Result<Prepared, ApiError> {
         let service = self.front.service.borrow();
@@ -82,7 +102,7 @@ impl Connection {
             return Err(ApiError::unavailable("the model is being loaded", 2));
         };
         let request = prepare::read(envelope.route, body)?;
-        if request.compiles() {
+        if request.goes_on() {
             return Ok(Prepared::Request(Box::new(request)));
         }
         prepare::finish(request, envelope, &service.model, None, &|| true, utc_now())
@@ -157,9 +177,9 @@ impl Connection {
         self.front.kick();
         let _cancel = CancelGuard { front: self.front.clone(), exchange: exchange.clone() };
         let result = if exchange.borrow().is_stream() {
-            self.send_stream(incoming, envelope.route.dialect, &exchange).await
+            self.send_stream(incoming, envelope, &exchange).await
         } else {
-            self.send_whole(incoming, &exchange).await
+            self.send_whole(incoming, envelope, &exchange).await
         };
         self.log(incoming, envelope.key, &exchange, result.is_err());
         result
@@ -169,12 +189,14 @@ impl Connection {
     async fn send_whole(
         &mut self,
         incoming: &Incoming,
+        envelope: &Envelope,
         exchange: &SharedExchange,
     ) -> Result<bool, Gone> {
         while exchange.borrow().outcome.is_none() {
             self.wait_for(exchange).await?;
         }
         let outcome = exchange.borrow_mut().outcome.take();
+        self.keep_response(exchange, envelope.key);
         match outcome {
             Some(Err(error)) => self.answer_error(incoming, &error).await,
             _ => {
@@ -188,9 +210,10 @@ impl Connection {
     async fn send_stream(
         &mut self,
         incoming: &Incoming,
-        dialect: Dialect,
+        envelope: &Envelope,
         exchange: &SharedExchange,
     ) -> Result<bool, Gone> {
+        let dialect = envelope.route.dialect;
         let chunked = incoming.head.chunks_allowed;
         let keep_alive = incoming.head.keep_alive && chunked;
         let mut head_sent = false;
@@ -199,13 +222,15 @@ impl Connection {
             self.timer.set_deadline(ping);
             let event = self.wait_for(exchange).await?;
             let outcome = exchange.borrow_mut().outcome.take();
+            // Kept before the client hears of the end, and may ask for it.
+            self.keep_response(exchange, envelope.key);
             if let (false, Some(Err(error))) = (head_sent, &outcome) {
                 return self.answer_error(incoming, error).await;
             }
             if !head_sent {
                 head_sent = true;
                 let options = self.options(incoming, dialect.stream_type(), keep_alive);
-                self.front.counters().responses.count(&incoming.head.path, 200);
+                self.front.counters().responses.count(pattern(&incoming.head.path), 200);
                 response::push_stream_head(&mut self.output, &options, chunked);
             }
             let start = self.output.len();

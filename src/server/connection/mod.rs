@@ -209,6 +209,13 @@ impl Connection {
                 Err(error) => self.answer_error(incoming, &error).await,
             };
         }
+        if let Action::Stored(action) = route.action {
+            let answer = self.on_stored(action, head, key);
+            return match answer.and_then(|answer| hold.resize(answer.len()).map(|()| answer)) {
+                Ok(answer) => self.answer_json(incoming, answer.into()).await,
+                Err(error) => self.answer_error(incoming, &error).await,
+            };
+        }
         let envelope = self.envelope(incoming, route, key);
         match self.prepare(envelope, body, &mut hold).await? {
             Ok(Prepared::Answer(answer)) => match hold.resize(answer.len()) {
@@ -259,8 +266,12 @@ impl Connection {
             let message = format!("{max} connections are open, as many as may be");
             return Err(ApiError::unavailable(message, 1));
         }
-        if matches!(route.action, Action::Show(_)) && head.framing != Framing::Length(0) {
-            return Err(ApiError::invalid(format!("GET {} takes no body; send none", head.path)));
+        if head.method != Method::Post && head.framing != Framing::Length(0) {
+            let method = route.methods().split(',').next().unwrap_or_default();
+            return Err(ApiError::invalid(format!(
+                "{method} {} takes no body; send none",
+                head.path
+            )));
         }
         if head.method == Method::Post {
             match head.content_type.as_deref() {

@@ -7,7 +7,8 @@ use percent_encoding::percent_decode_str;
 use super::Connection;
 use crate::api::error::ApiError;
 use crate::api::ollama::models as ollama;
-use crate::api::route::{Page, model_of};
+use crate::api::responses::stored;
+use crate::api::route::{OnStored, Page, parameter_of};
 use crate::api::{OPENAPI, llama, openai};
 use crate::clock::{Micros, unix_seconds};
 use crate::http::head::Head;
@@ -39,6 +40,33 @@ impl Connection {
         }
     }
 
+    /// Does something with a response that is kept, and returns the answer.
+    ///
+    /// # Errors
+    /// 404 if this key has no such response; 400 for a wrong query, or for a request to cancel.
+    pub(super) fn on_stored(
+        &self,
+        action: OnStored,
+        head: &Head,
+        key: KeyId,
+    ) -> Result<Vec<u8>, ApiError> {
+        let id = percent_decode_str(parameter_of(&head.path).unwrap_or_default());
+        let id = id.decode_utf8_lossy();
+        let mut responses = self.front.responses.borrow_mut();
+        let response = responses.get(key, &id).ok_or_else(|| stored::not_found(&id))?;
+        let mut body = Vec::new();
+        match action {
+            OnStored::Show => body.extend_from_slice(&response.body),
+            OnStored::Items => stored::push_items(&mut body, response, &head.query)?,
+            OnStored::Cancel => return Err(stored::not_cancellable(&id)),
+            OnStored::Delete => {
+                responses.delete(key, &id);
+                stored::push_deleted(&mut body, &id);
+            }
+        }
+        Ok(body)
+    }
+
     fn models(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(512);
         if let Some(service) = &*self.front.service.borrow() {
@@ -65,7 +93,7 @@ impl Connection {
 
     /// The model, if the path names it.
     fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
-        let asked = percent_decode_str(model_of(path).unwrap_or_default());
+        let asked = percent_decode_str(parameter_of(path).unwrap_or_default());
         let asked = asked.decode_utf8_lossy();
         let mut body = Vec::with_capacity(512);
         if let Some(service) = &*self.front.service.borrow() {

@@ -26,7 +26,7 @@ impl Connection {
     ) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive;
         let options = self.options(incoming, "application/json", keep_alive);
-        self.front.counters().responses.count(&incoming.head.path, 200);
+        self.front.counters().responses.count(route::pattern(&incoming.head.path), 200);
         response::push_head(&mut self.output, 200, &options, body.len());
         if incoming.head.method == Method::Head {
             self.flush().await?;
@@ -87,7 +87,7 @@ impl Connection {
     pub(super) async fn answer_preflight(&mut self, incoming: &Incoming) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive && incoming.head.framing == Framing::Length(0);
         let options = self.options(incoming, "", keep_alive);
-        self.front.counters().responses.count(&incoming.head.path, 204);
+        self.front.counters().responses.count(route::pattern(&incoming.head.path), 204);
         response::push_preflight(&mut self.output, &options);
         self.flush().await?;
         Ok(keep_alive)
@@ -114,7 +114,7 @@ impl Connection {
         with_body: bool,
     ) {
         let Asked { path, request_id, origin } = *asked;
-        self.front.counters().responses.count(path, error.status);
+        self.front.counters().responses.count(route::pattern(path), error.status);
         let mut body = Vec::with_capacity(256);
         error.push_body(route::dialect(path), &mut body);
         let options = HeadOptions {

@@ -1,0 +1,345 @@
+//! Reads the requests of `/v1/responses` and `/v1/responses/input_tokens`.
+
+use std::io::Write;
+
+use serde_json::{Map, Value, json};
+use simd_json::prelude::*;
+
+use super::fields::ResponseFields;
+use super::items::read_input;
+use crate::api::advanced::RequestedAdvanced;
+use crate::api::chat::ChatRequest;
+use crate::api::chat::messages::{
+    any_object, check_choice, check_names, check_object, checked_name,
+};
+use crate::api::constrain::{RequestedConstraint, of_schema};
+use crate::api::error::ApiError;
+use crate::api::json::{Fields, keep, objects, read_object, wrong};
+use crate::api::reply::ReplyOptions;
+use crate::api::request::{
+    GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency, refuse,
+};
+use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
+use crate::constraint::Constraint;
+use crate::limits::{
+    METADATA_BYTES_MAX, SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
+};
+use crate::types::Sampling;
+
+/// Fields that ask for more than this server does, with the values that ask for nothing.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("background", "false"),
+    ("conversation", "null"),
+    ("prompt", "null"),
+    ("truncation", "\"disabled\""),
+    ("context_management", "[]"),
+    ("n_cmpl", "1"),
+    ("add_generation_prompt", "true"),
+];
+
+/// Reads a request for a response, or for the number of its input's tokens.
+pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
+    read_object(body, |fields| {
+        refuse(fields, UNSUPPORTED)?;
+        let instructions = fields.string("instructions")?;
+        let previous = fields.string("previous_response_id")?;
+        let (input, mut messages) = read_input(fields)?;
+        if messages.is_empty() {
+            let message = "input is missing; it must be a string or an array of items";
+            return Err(ApiError::field("input", message));
+        }
+        if let Some(text) = &instructions {
+            let content = Content::Text(text.clone());
+            messages.insert(0, Message { role: Role::System, content, ..Message::default() });
+        }
+        let tools = read_tools(fields)?;
+        let (tools, tool_choice) = read_choice(fields, tools)?;
+        let parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
+        let store = fields.boolean("store")?.unwrap_or(true);
+        let (constraint, text) = read_text(fields)?;
+        let (template_kwargs, reasoning) = read_reasoning(fields)?;
+        let top_logprobs = read_logprobs(fields)?;
+        let max_output_tokens =
+            fields.integer("max_output_tokens", 1..=SEQUENCE_TOKENS_MAX as i64)?;
+        let echo = json!({
+            "background": false,
+            "instructions": instructions,
+            "max_output_tokens": max_output_tokens,
+            "max_tool_calls": Value::Null,
+            "metadata": read_metadata(fields)?,
+            "parallel_tool_calls": parallel_tool_calls,
+            "previous_response_id": previous,
+            "prompt_cache_key": fields.string("prompt_cache_key")?,
+            "reasoning": reasoning,
+            "safety_identifier": fields.string("safety_identifier")?,
+            "service_tier": "default",
+            "store": store,
+            "temperature": fields.number("temperature", 0.0..=TEMPERATURE_MAX)?.unwrap_or(1.0),
+            "text": text,
+            "tool_choice": kept("tool_choice", fields)?.unwrap_or_else(|| "auto".into()),
+            "tools": kept("tools", fields)?.unwrap_or_else(|| json!([])),
+            "top_logprobs": top_logprobs.unwrap_or(0),
+            "top_p": fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
+            "truncation": "disabled",
+            "user": fields.string("user")?,
+        });
+        let generation = GenerationRequest {
+            length: max_output_tokens.map_or(Length::Default(None), |n| Length::AtMost(n as u32)),
+            sampling: read_sampling(fields, Sampling::default())?,
+            advanced: top_logprobs.map(|n| {
+                let mut advanced = RequestedAdvanced::default();
+                advanced.advanced.logprobs = Some(n as u8); // at most TOP_LOGPROBS_MAX
+                Box::new(advanced)
+            }),
+            seed: read_seed(fields)?,
+            urgency: read_urgency(fields)?,
+            cache_salt: read_cache_salt(fields)?,
+            constraint,
+            reply: ReplyOptions {
+                stream: fields.boolean("stream")?.unwrap_or(false),
+                logprobs: top_logprobs.is_some(),
+                response: Some(Box::new(ResponseFields {
+                    echo: members(&echo),
+                    store,
+                    input,
+                    previous,
+                    instructions: usize::from(instructions.is_some()),
+                    messages: Vec::new(),
+                })),
+                ..ReplyOptions::default()
+            },
+            ..GenerationRequest::default()
+        };
+        let conversation = Conversation {
+            messages,
+            tools,
+            tool_choice,
+            parallel_tool_calls,
+            template_kwargs,
+            ..Conversation::default()
+        };
+        Ok(ChatRequest { generation, conversation, split_reasoning: true })
+    })
+}
+
+/// Writes the answer to a request for the number of tokens.
+pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
+    write!(out, "{{\"object\":\"response.input_tokens\",\"input_tokens\":{tokens}}}")
+        .expect("memory");
+}
+
+/// The members of an object, without its braces.
+fn members(object: &Value) -> String {
+    let text = object.to_string();
+    text[1..text.len() - 1].to_owned()
+}
+
+fn kept(name: &'static str, fields: &Fields<'_, '_>) -> Result<Option<Value>, ApiError> {
+    fields.get(name)?.map(|value| keep(name, &value)).transpose()
+}
+
+/// Reads `metadata`, which the response repeats.
+fn read_metadata(fields: &Fields<'_, '_>) -> Result<Value, ApiError> {
+    const NAME: &str = "metadata";
+    let Some(value) = fields.get(NAME)? else { return Ok(json!({})) };
+    let metadata = keep(NAME, &value)?;
+    let bytes = metadata.to_string().len();
+    let texts = metadata.as_object().is_some_and(|fields| fields.values().all(Value::is_string));
+    match (texts, bytes <= METADATA_BYTES_MAX) {
+        (true, true) => Ok(metadata),
+        (false, _) => Err(wrong(NAME, "an object of strings", &value)),
+        (true, false) => {
+            let message = format!("metadata has {bytes} bytes; it may have {METADATA_BYTES_MAX}");
+            Err(ApiError::field(NAME, message))
+        }
+    }
+}
+
+/// Reads `text`: the constraint that its `format` asks for, and the member of the response.
+fn read_text(fields: &Fields<'_, '_>) -> Result<(Option<RequestedConstraint>, Value), ApiError> {
+    const NAME: &str = "text";
+    let mut shown = json!({"format": {"type": "text"}, "verbosity": "medium"});
+    let Some(text) = fields.object(NAME)? else { return Ok((None, shown)) };
+    if let Some(verbosity) = text.string("verbosity")? {
+        shown["verbosity"] = verbosity.into();
+    }
+    let Some(format) = text.object("format")? else { return Ok((None, shown)) };
+    let constraint = match format.string("type")?.as_deref() {
+        Some("text") => return Ok((None, shown)),
+        Some("json_object") => Constraint::JsonObject,
+        Some("json_schema") => match format.get("schema")? {
+            Some(schema) => of_schema(NAME, &schema)?,
+            None => {
+                let message = "text.format of the type json_schema must have a schema";
+                return Err(ApiError::field(NAME, message));
+            }
+        },
+        _ => {
+            let message = "text.format must have the type text, json_object or json_schema";
+            return Err(ApiError::field(NAME, message));
+        }
+    };
+    if let Some(format) = text.get("format")? {
+        shown["format"] = keep(NAME, &format)?;
+    }
+    Ok((Some(RequestedConstraint { field: NAME, constraint }), shown))
+}
+
+/// Reads `reasoning`: variables of chat templates, and the member of the response.
+fn read_reasoning(fields: &Fields<'_, '_>) -> Result<(Map<String, Value>, Value), ApiError> {
+    let mut kwargs = Map::new();
+    let Some(reasoning) = fields.object("reasoning")? else {
+        return Ok((kwargs, json!({"effort": null, "summary": null})));
+    };
+    let effort = reasoning.string("effort")?;
+    if let Some(effort) = &effort {
+        kwargs.insert("enable_thinking".to_owned(), (effort != "none").into());
+        kwargs.insert("reasoning_effort".to_owned(), effort.as_str().into());
+    }
+    Ok((kwargs, json!({"effort": effort, "summary": reasoning.string("summary")?})))
+}
+
+/// The number of alternatives with their log-probabilities, if the request asks for these.
+fn read_logprobs(fields: &Fields<'_, '_>) -> Result<Option<i64>, ApiError> {
+    const INCLUDE: &str = "include";
+    let top = fields.integer("top_logprobs", 0..=TOP_LOGPROBS_MAX as i64)?;
+    let Some(include) = fields.get(INCLUDE)? else { return Ok(top.filter(|top| *top > 0)) };
+    let expected = || wrong(INCLUDE, "an array of strings", &include);
+    let mut asked = top.is_some_and(|top| top > 0);
+    for element in include.as_array().ok_or_else(expected)?.iter() {
+        // The other values are about tools that only OpenAI has, and about encryption.
+        asked |= element.as_str().ok_or_else(expected)? == "message.output_text.logprobs";
+    }
+    Ok(asked.then_some(top.unwrap_or(0)))
+}
+
+fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
+    let Some(value) = fields.get("tools")? else { return Ok(Vec::new()) };
+    let read = |tool: &Fields<'_, '_>| {
+        match tool.string("type")?.as_deref() {
+            Some("function") => {}
+            other => {
+                let kind = other.unwrap_or("none");
+                let message = format!("a tool of type {kind:?} is not supported; function is");
+                return Err(ApiError::unsupported("tools", message));
+            }
+        }
+        let name = checked_name(tool.string("name")?)?;
+        let parameters = match tool.get("parameters")? {
+            Some(schema) if schema.is_object() => check_object(keep("tools", &schema)?)?,
+            Some(other) => return Err(wrong("parameters", "a JSON schema, an object", &other)),
+            None => any_object(),
+        };
+        let description = tool.string("description")?.unwrap_or_default();
+        let function = json!({"name": name, "description": description, "parameters": parameters});
+        let definition = json!({"type": "function", "function": function});
+        Ok(Tool { name, parameters, definition })
+    };
+    let tools: Vec<Tool> =
+        objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect::<Result<_, _>>()?;
+    check_names(&tools)?;
+    Ok(tools)
+}
+
+/// Reads `tool_choice`. It may also leave only some of the tools.
+fn read_choice(
+    fields: &Fields<'_, '_>,
+    mut tools: Vec<Tool>,
+) -> Result<(Vec<Tool>, ToolChoice), ApiError> {
+    const NAME: &str = "tool_choice";
+    const FORMS: &str = "none, auto, required, or an object of the type function or allowed_tools";
+    let word = |word: Option<&str>| match word {
+        None | Some("auto") => Some(ToolChoice::Auto),
+        Some("none") => Some(ToolChoice::None),
+        Some("required") => Some(ToolChoice::Required),
+        Some(_) => None,
+    };
+    let Some(value) = fields.get(NAME)? else {
+        let choice = check_choice(ToolChoice::Auto, &tools)?;
+        return Ok((tools, choice));
+    };
+    let expected = || wrong(NAME, FORMS, &value);
+    let choice = if value.is_str() {
+        word(value.as_str()).ok_or_else(expected)?
+    } else {
+        let choice = fields.object(NAME)?.ok_or_else(expected)?;
+        match (choice.string("type")?.as_deref(), choice.string("name")?) {
+            (Some("function"), Some(name)) => ToolChoice::Named(name),
+            (Some("allowed_tools"), _) => {
+                let Some(allowed) = choice.get("tools")? else { return Err(expected()) };
+                let names = objects(NAME, &allowed, TOOLS_MAX)?;
+                let names: Vec<Option<String>> =
+                    names.iter().map(|tool| tool.string("name")).collect::<Result<_, _>>()?;
+                tools.retain(|tool| names.iter().flatten().any(|name| *name == tool.name));
+                word(choice.string("mode")?.as_deref()).ok_or_else(expected)?
+            }
+            _ => return Err(expected()),
+        }
+    };
+    let choice = check_choice(choice, &tools)?;
+    Ok((tools, choice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: &str) -> Result<ChatRequest, String> {
+        read(&mut body.as_bytes().to_vec()).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn the_response_repeats_what_was_asked() {
+        let chat = parse(
+            r#"{"input":"Hi","instructions":"Be brief.","temperature":0.7,"metadata":{"a":"b"},
+            "text":{"format":{"type":"json_schema","name":"s","schema":{}}},
+            "reasoning":{"effort":"low"},"previous_response_id":"resp_1","max_output_tokens":9}"#,
+        )
+        .unwrap();
+        let fields = chat.generation.reply.response.unwrap();
+        let echo: Value = serde_json::from_str(&format!("{{{}}}", fields.echo)).unwrap();
+        assert_eq!((&echo["temperature"], &echo["top_p"]), (&0.7.into(), &1.0.into()));
+        assert_eq!((&echo["store"], &echo["tools"]), (&true.into(), &json!([])));
+        assert_eq!(echo["text"]["format"]["name"], "s");
+        assert_eq!((fields.previous.as_deref(), fields.instructions), (Some("resp_1"), 1));
+        assert_eq!(chat.conversation.messages[0].role, Role::System);
+        assert_eq!(chat.conversation.template_kwargs["reasoning_effort"], "low");
+        assert_eq!(chat.generation.length, Length::AtMost(9));
+        assert!(chat.generation.constraint.is_some());
+    }
+
+    #[test]
+    fn tools_are_flat_and_may_be_fewer() {
+        let tools = r#""tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}]"#;
+        let with = |choice: &str| {
+            let chat = parse(&format!(r#"{{"input":"a",{tools},"tool_choice":{choice}}}"#))?;
+            Ok::<_, String>((chat.conversation.tools.len(), chat.conversation.tool_choice))
+        };
+        assert_eq!(with("\"required\""), Ok((2, ToolChoice::Required)));
+        let named = r#"{"type":"function","name":"g"}"#;
+        assert_eq!(with(named), Ok((2, ToolChoice::Named("g".into()))));
+        let allowed = r#"{"type":"allowed_tools","mode":"required",
+            "tools":[{"type":"function","name":"g"}]}"#;
+        assert_eq!(with(allowed), Ok((1, ToolChoice::Required)));
+        assert!(with(r#"{"type":"mcp"}"#).unwrap_err().contains("tool_choice must be none, auto"));
+        assert!(
+            parse(r#"{"input":"a","tools":[{"type":"web_search"}]}"#).unwrap_err().contains("web")
+        );
+    }
+
+    #[test]
+    fn what_asks_for_more_is_refused() {
+        for (body, message) in [
+            ("{}", "input is missing"),
+            (r#"{"input":"a","background":true}"#, "background is not supported here"),
+            (r#"{"input":"a","truncation":"auto"}"#, "truncation is not supported here"),
+            (r#"{"input":"a","metadata":{"a":1}}"#, "metadata must be an object of strings"),
+            (r#"{"input":"a","max_output_tokens":0}"#, "max_output_tokens must be a whole number"),
+            (r#"{"input":"a","text":{"format":{"type":"xml"}}}"#, "text.format must have the type"),
+            (r#"{"input":"a","include":[1]}"#, "include must be an array of strings"),
+        ] {
+            let error = parse(body).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The responses of OpenAI's Responses API that are kept: for each key some bytes, in which the
+//! oldest one makes room for a new one.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::api::responses::stored::Stored;
+use crate::types::KeyId;
+
+/// The responses of all keys.
+#[derive(Debug)]
+pub(super) struct Responses {
+    keys: Box<[OfKey]>,
+}
+
+#[derive(Debug, Default)]
+struct OfKey {
+    bytes_max: usize,
+    bytes: usize,
+    /// By id, with the bytes of each.
+    stored: HashMap<String, (usize, Box<Stored>)>,
+    /// Ids, oldest first; some are deleted already.
+    order: VecDeque<String>,
+}
+
+impl Responses {
+    /// Divides `bytes` among the keys by their weights, which are positive.
+    pub fn new(bytes: usize, weights: &[f64]) -> Self {
+        let all: f64 = weights.iter().sum();
+        let of_key = |weight: &f64| OfKey {
+            bytes_max: (bytes as f64 * weight / all) as usize,
+            ..OfKey::default()
+        };
+        Self { keys: weights.iter().map(of_key).collect() }
+    }
+
+    /// Keeps a response, unless it has more bytes than its key may.
+    pub fn keep(&mut self, key: KeyId, response: Box<Stored>) {
+        let of_key = &mut self.keys[key.index()];
+        let bytes = response.bytes();
+        if bytes > of_key.bytes_max {
+            return;
+        }
+        while of_key.bytes + bytes > of_key.bytes_max {
+            let oldest = of_key.order.pop_front().expect("what has bytes has a place in the order");
+            of_key.forget(&oldest);
+        }
+        of_key.bytes += bytes;
+        of_key.order.push_back(response.id.clone());
+        of_key.stored.insert(response.id.clone(), (bytes, response));
+        // Deleted ids leave the order here, so that it does not grow.
+        while of_key.order.len() > 2 * of_key.stored.len() {
+            let OfKey { order, stored, .. } = of_key;
+            order.retain(|id| stored.contains_key(id));
+        }
+    }
+
+    /// A response of a key.
+    pub fn get(&self, key: KeyId, id: &str) -> Option<&Stored> {
+        self.keys[key.index()].stored.get(id).map(|(_, response)| &**response)
+    }
+
+    /// Forgets a response. Returns whether it was there.
+    pub fn delete(&mut self, key: KeyId, id: &str) -> bool {
+        self.keys[key.index()].forget(id)
+    }
+}
+
+impl OfKey {
+    fn forget(&mut self, id: &str) -> bool {
+        let forgotten = self.stored.remove(id);
+        self.bytes -= forgotten.as_ref().map_or(0, |(bytes, _)| *bytes);
+        forgotten.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(id: usize, body: usize) -> Box<Stored> {
+        let (id, body) = (format!("resp_{id}"), vec![b'x'; body]);
+        Box::new(Stored { id, body, input: Vec::new(), messages: Vec::new() })
+    }
+
+    #[test]
+    fn the_oldest_makes_room_within_its_key() {
+        let mut responses = Responses::new(40_000, &[1.0, 1.0]);
+        let (alice, bob) = (KeyId(0), KeyId(1));
+        responses.keep(bob, response(0, 9_000));
+        for id in 1..=4 {
+            responses.keep(alice, response(id, 9_000));
+        }
+        let kept = |key, id: usize| responses.get(key, &format!("resp_{id}")).is_some();
+        assert_eq!([1, 2, 3, 4].map(|id| kept(alice, id)), [false, false, true, true]);
+        assert!(kept(bob, 0) && !kept(bob, 4), "each key has its own");
+    }
+
+    #[test]
+    fn what_is_deleted_gives_its_bytes_back() {
+        let mut responses = Responses::new(20_000, &[1.0]);
+        let key = KeyId(0);
+        for id in 0..1000 {
+            responses.keep(key, response(id, 9_000));
+            assert!(responses.delete(key, &format!("resp_{id}")));
+            assert!(!responses.delete(key, &format!("resp_{id}")));
+        }
+        assert_eq!(responses.keys[0].bytes, 0);
+        assert!(responses.keys[0].order.len() <= 2);
+        responses.keep(key, response(7, 30_000));
+        assert!(responses.get(key, "resp_7").is_none(), "it has more than the key may");
+    }
+}
