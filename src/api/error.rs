@@ -49,7 +49,7 @@ pub struct ApiError {
     /// The methods that the path takes.
     pub allow: Option<&'static str>,
     /// The tokens of a prompt that is too long, and the most that a request may have.
-    pub tokens: Option<(usize, u32)>,
+    pub tokens: Option<Box<(usize, u32)>>, // boxed, for few errors have them
 }
 
 impl ApiError {
@@ -87,7 +87,7 @@ impl ApiError {
         Self {
             param: Some(param),
             code: Some("context_length_exceeded"),
-            tokens: Some((prompt_tokens, limit)),
+            tokens: Some(Box::new((prompt_tokens, limit))),
             ..Self::new(400, "exceed_context_size_error", message)
         }
     }
@@ -215,7 +215,7 @@ impl ApiError {
                 push_optional(out, self.param);
                 out.extend_from_slice(b",\"code\":");
                 push_optional(out, self.code);
-                if let Some((prompt, limit)) = self.tokens {
+                if let Some((prompt, limit)) = self.tokens.as_deref() {
                     write!(out, ",\"n_prompt_tokens\":{prompt},\"n_ctx\":{limit}").expect("memory");
                 }
                 out.extend_from_slice(b"}}");
