@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use corelane::api::route;
+use corelane::api::route::{self, Action};
 use corelane::clock::cpu_time;
 use corelane::constraint::{Compiled, Compiler, Matcher};
 use corelane::http::head::Method;
@@ -58,6 +58,9 @@ pub fn compiler() -> Compiler {
 /// Prepares a request and checks what comes of it. Paths that take no body are left out.
 pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Compiler) {
     let Ok(route) = route::find(Method::Post, path) else { return };
+    if let Action::Stored(_) = route.action {
+        return; // it takes no body
+    }
     let envelope = Envelope {
         route,
         number: 1,
