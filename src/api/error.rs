@@ -92,6 +92,11 @@ impl ApiError {
         }
     }
 
+    /// The same error, found at a place within a field: `messages[3]`.
+    pub fn within(self, param: &'static str, place: impl std::fmt::Display) -> Self {
+        Self { param: Some(param), message: format!("{place}: {}", self.message), ..self }
+    }
+
     /// 401: no key, or a wrong one.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self { code: Some("invalid_api_key"), ..Self::new(401, "authentication_error", message) }

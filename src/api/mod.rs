@@ -1,7 +1,7 @@
 //! The dialects: JSON becomes a typed request, typed results become JSON.
 //!
 //! [`route`] has the table of paths. A dialect's `read` turns a body into a
-//! [`Request`](route::Request); its [`Reply`](reply::Reply) turns text, as it comes, into bytes.
+//! [`Request`](asked::Request); its [`Reply`](reply::Reply) turns text, as it comes, into bytes.
 //!
 //! Functions that read fail with a 400. It names the field, its value and the values allowed.
 //!
@@ -9,6 +9,7 @@
 
 pub mod advanced;
 pub mod anthropic;
+pub mod asked;
 pub mod chain;
 pub mod chat;
 pub mod cllm;

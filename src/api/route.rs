@@ -3,28 +3,19 @@
 //! A new dialect needs its own file, a `mod` line in `api/mod.rs` and an entry in this table. The
 //! dialects do not use the table.
 
-use std::time::Duration;
-
 use super::anthropic::reply::MessagesReply;
-use super::chat::ChatRequest;
+use super::asked::Request;
 use super::chat::reply::ChatReply;
 use super::cllm::GenerateReply;
-use super::embeddings::EmbeddingsRequest;
 use super::error::{ApiError, Dialect};
 use super::llama::completion::{self, LlamaReply};
-use super::llama::tokens::{self, Tokenize};
-use super::ollama::models::Loading;
+use super::llama::tokens;
 use super::ollama::reply::{Form, OllamaReply};
-use super::ollama::request::Asked;
 use super::openai::CompletionReply;
 use super::reply::MakeReply;
-use super::request::GenerationRequest;
 use super::responses::reply::ResponsesReply;
 use super::{anthropic, chat, cllm, embeddings, ollama, openai, responses};
-use crate::chat::conversation::Message;
 use crate::http::head::Method;
-use crate::limits::MESSAGES_MAX;
-use crate::types::TokenId;
 
 /// One path, or several with the same meaning.
 pub struct Route {
@@ -96,120 +87,6 @@ pub enum Page {
     Running,
     /// The version, in Ollama's form.
     Version,
-}
-
-/// A request body, read and checked.
-pub enum Request {
-    /// Generate text.
-    Generate(Box<GenerationRequest>),
-    /// Continue a conversation.
-    Chat(Box<ChatRequest>),
-    /// Count the tokens of a conversation's prompt. The function writes the answer.
-    CountTokens(Box<ChatRequest>, fn(&mut Vec<u8>, usize)),
-    /// Show the prompt that a conversation becomes.
-    ApplyTemplate(Box<ChatRequest>),
-    /// Compute vectors of texts.
-    Embed(Box<EmbeddingsRequest>),
-    /// Show the tokens of a text.
-    Tokenize(Tokenize),
-    /// Show the tokens of a text in cLLM's form.
-    Encode(String),
-    /// Show the text of tokens.
-    Detokenize(Vec<TokenId>),
-    /// Load or unload the model, as Ollama's clients ask.
-    Loading(Loading),
-    /// Show the properties of the model, in Ollama's form.
-    ShowModel,
-}
-
-impl Request {
-    fn generate(request: GenerationRequest) -> Self {
-        Request::Generate(Box::new(request))
-    }
-
-    fn chat(request: ChatRequest) -> Self {
-        Request::Chat(Box::new(request))
-    }
-
-    fn embed(request: EmbeddingsRequest) -> Self {
-        Request::Embed(Box::new(request))
-    }
-
-    /// The time limit that the request sets.
-    pub fn timeout(&self) -> Option<Duration> {
-        match self {
-            Request::Generate(request) => request.urgency.timeout,
-            Request::Chat(chat) => chat.generation.urgency.timeout,
-            Request::Embed(request) => request.timeout,
-            Request::CountTokens(..)
-            | Request::ApplyTemplate(_)
-            | Request::Tokenize(_)
-            | Request::Encode(_)
-            | Request::Detokenize(_)
-            | Request::Loading(_)
-            | Request::ShowModel => None,
-        }
-    }
-
-    /// Whether it cannot be finished where it was read: it continues another response, which the
-    /// front lane has, or must be compiled.
-    pub fn goes_on(&self) -> bool {
-        self.previous().is_some() || self.compiles()
-    }
-
-    /// The response that the request continues, until [`Request::continue_from`] was called.
-    pub fn previous(&self) -> Option<&str> {
-        let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return None };
-        chat.generation.reply.response.as_ref()?.previous.as_deref()
-    }
-
-    /// Puts the messages of that response before the request's own.
-    ///
-    /// # Errors
-    /// 400 if they are too many together.
-    pub fn continue_from(&mut self, messages: &[Message]) -> Result<(), ApiError> {
-        let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return Ok(()) };
-        let Some(fields) = &mut chat.generation.reply.response else { return Ok(()) };
-        fields.previous = None;
-        let all = &mut chat.conversation.messages;
-        let count = all.len() + messages.len();
-        if count > MESSAGES_MAX {
-            let message = format!(
-                "with those before, input has {count} messages; it may have {MESSAGES_MAX}"
-            );
-            return Err(ApiError::field("previous_response_id", message));
-        }
-        all.splice(fields.instructions..fields.instructions, messages.iter().cloned());
-        Ok(())
-    }
-
-    /// Whether a constraint must be compiled, or the whole vocabulary searched. Both may take long.
-    pub fn compiles(&self) -> bool {
-        match self {
-            Request::Generate(request) => request.compiles(),
-            Request::Chat(chat) => {
-                chat.generation.compiles() || !chat.conversation.tools.is_empty()
-            }
-            Request::CountTokens(..)
-            | Request::ApplyTemplate(_)
-            | Request::Embed(_)
-            | Request::Tokenize(_)
-            | Request::Encode(_)
-            | Request::Detokenize(_)
-            | Request::Loading(_)
-            | Request::ShowModel => false,
-        }
-    }
-}
-
-impl From<Asked> for Request {
-    fn from(asked: Asked) -> Self {
-        match asked {
-            Asked::Load(loading) => Request::Loading(loading),
-            Asked::Chat(chat) => Request::Chat(chat),
-            Asked::Generate(request) => Request::Generate(request),
-        }
-    }
 }
 
 /// A route of OpenAI's dialect that needs a key.
@@ -315,7 +192,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/api/chat"],
         Action::Generate {
-            read: |body| ollama::request::read_chat(body).map(Request::from),
+            read: ollama::request::read_chat,
             id_prefix: "",
             reply: |options, context| Box::new(OllamaReply::new(Form::Chat, options, context)),
         },
@@ -324,7 +201,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/api/generate"],
         Action::Generate {
-            read: |body| ollama::request::read_generate(body).map(Request::from),
+            read: ollama::request::read_generate,
             id_prefix: "",
             reply: |options, context| Box::new(OllamaReply::new(Form::Generate, options, context)),
         },
@@ -477,7 +354,6 @@ mod tests {
         assert_eq!(paths(Method::Post, "/nope").unwrap_err().status, 404);
         let error = paths(Method::Get, "/generate").unwrap_err();
         assert_eq!((error.status, error.allow), (405, Some("POST, OPTIONS")));
-        let paths = |method, path| find(method, path).map(|route| route.paths);
         assert_eq!(paths(Method::Delete, "/v1/responses/a"), Ok(&[RESPONSE_PATH][..]));
         let items = "/v1/responses/a/input_items";
         assert_eq!(parameter_of(items), Some("a"));
@@ -486,6 +362,12 @@ mod tests {
         assert_eq!((error.status, error.allow), (405, Some("GET, HEAD, DELETE, OPTIONS")));
         let error = paths(Method::Get, "/v1/responses/input_tokens").unwrap_err();
         assert_eq!((error.status, error.allow), (405, Some("POST, OPTIONS")));
+        for path in super::paths() {
+            let mut methods: Vec<&str> = at(path).map(Route::methods).collect();
+            methods.push("OPTIONS");
+            let error = find(Method::Other, path).err().unwrap();
+            assert_eq!(error.allow, Some(&*methods.join(", ")), "{path}");
+        }
         let error = paths(Method::Other, "/v1/models").unwrap_err();
         assert_eq!((error.status, error.allow), (405, Some("GET, HEAD, OPTIONS")));
     }

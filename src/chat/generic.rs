@@ -41,8 +41,8 @@ pub fn write_calls(messages: Vec<Message>) -> Vec<Message> {
     written
 }
 
-/// Describes tools in the system turn, or in the user's first turn for a template that
-/// `has_system` says has no other place.
+/// Describes tools in the system turn. A template that shows none (`has_system` is false) has them
+/// in the user's first turn.
 pub fn describe_tools(messages: &mut Vec<Message>, tools: &[Tool], has_system: bool) {
     let definitions: String = tools.iter().map(|tool| format!("{}\n", tool.definition)).collect();
     let description = format!(

@@ -35,6 +35,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Form {
+    const fn start(self, start: &'static str) -> Self {
+        Self { start, ..self }
+    }
+
+    const fn without_system(self, without_system: &'static str) -> Self {
+        Self { without_system, ..self }
+    }
+
     fn source(&self) -> String {
         let mut source = literal(self.start);
         if !self.without_system.is_empty() {
@@ -78,16 +86,6 @@ const fn same(name: &'static str, turn: &'static str, answer: &'static str) -> F
 
 const fn form(name: &'static str, turns: [&'static str; 3], answer: &'static str) -> Form {
     Form { name, start: "", without_system: "", turns, answer }
-}
-
-impl Form {
-    const fn start(self, start: &'static str) -> Self {
-        Self { start, ..self }
-    }
-
-    const fn without_system(self, without_system: &'static str) -> Self {
-        Self { without_system, ..self }
-    }
 }
 
 const FORMS: &[Form] = &[

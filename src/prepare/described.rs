@@ -17,10 +17,10 @@ const IGNORED: &[&str] = &[
     "metadata",
     "model",
     "name",
-    "verbosity",
     "signature",
     "strict",
     "user",
+    "verbosity",
 ];
 
 /// The sampling fields of all dialects.

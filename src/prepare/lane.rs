@@ -18,8 +18,8 @@ use rustix::thread::gettid;
 use time::OffsetDateTime;
 
 use super::{Envelope, Prepared, ServedModel, Texts};
+use crate::api::asked::Request;
 use crate::api::error::ApiError;
-use crate::api::route::Request;
 use crate::clock::{Clock, Micros, cpu_time};
 use crate::constraint::Compiler;
 use crate::fair::Line;

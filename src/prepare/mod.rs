@@ -20,13 +20,14 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use crate::api::asked::Request;
 use crate::api::cllm;
 use crate::api::embeddings::{EmbeddingsRequest, PushVectors};
 use crate::api::error::ApiError;
 use crate::api::llama::tokens;
 use crate::api::ollama::models as ollama;
 use crate::api::request::Prompt;
-use crate::api::route::{Action, Request, Route};
+use crate::api::route::{Action, Route};
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
 use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};

@@ -5,11 +5,11 @@ pub mod reply;
 
 use std::io::Write;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
 use super::chat::ChatRequest;
-use super::chat::messages::{check_choice, check_names, check_object, checked_name};
+use super::chat::messages::{check_choice, check_names, check_object, checked_name, function};
 use super::constrain::{RequestedConstraint, of_schema};
 use super::error::ApiError;
 use super::json::{Fields, keep, objects, read_object, wrong};
@@ -167,11 +167,8 @@ fn read_turns(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     }
     let mut messages = Vec::with_capacity(turns.len());
     for (index, turn) in turns.iter().enumerate() {
-        read_turn(turn, &mut messages).map_err(|error| ApiError {
-            param: Some(NAME),
-            message: format!("messages.{index}: {}", error.message),
-            ..error
-        })?;
+        read_turn(turn, &mut messages)
+            .map_err(|error| error.within(NAME, format_args!("messages.{index}")))?;
     }
     Ok(messages)
 }
@@ -277,10 +274,7 @@ fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
                 ));
             }
         };
-        let description = tool.string("description")?.unwrap_or_default();
-        let function = json!({"name": name, "description": description, "parameters": parameters});
-        let definition = json!({"type": "function", "function": function});
-        Ok(Tool { name, parameters, definition })
+        Ok(function(name, tool.string("description")?, parameters))
     };
     let tools: Vec<Tool> =
         objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect::<Result<_, _>>()?;

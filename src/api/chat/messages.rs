@@ -21,14 +21,11 @@ pub fn read_messages(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> 
     if messages.is_empty() {
         return Err(ApiError::field("messages", "messages is empty; it must have at least one"));
     }
-    let read = |(index, fields)| read_message(&fields).map_err(|error| at(index, error));
+    let read = |(index, fields)| {
+        read_message(&fields)
+            .map_err(|error| error.within("messages", format_args!("messages[{index}]")))
+    };
     messages.into_iter().enumerate().map(read).collect()
-}
-
-/// Adds the message's index to an error.
-fn at(index: usize, error: ApiError) -> ApiError {
-    let message = format!("messages[{index}]: {}", error.message);
-    ApiError { param: Some("messages"), message, ..error }
 }
 
 fn read_message(fields: &Fields<'_, '_>) -> Result<Message, ApiError> {
@@ -199,6 +196,14 @@ fn read_tool(fields: &Fields<'_, '_>, definition: Value) -> Result<Tool, ApiErro
         None => any_object(),
     };
     Ok(Tool { name, parameters, definition })
+}
+
+/// A function that the model may call, defined in OpenAI's form, which templates expect.
+pub fn function(name: String, description: Option<String>, parameters: Value) -> Tool {
+    let description = description.unwrap_or_default();
+    let definition = serde_json::json!({"type": "function", "function":
+        {"name": name, "description": description, "parameters": parameters}});
+    Tool { name, parameters, definition }
 }
 
 /// The schema of a tool without `parameters`.

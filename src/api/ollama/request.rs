@@ -5,6 +5,7 @@ use simd_json::prelude::*;
 
 use super::models::{Loading, read_model};
 use crate::api::advanced::{RequestedAdvanced, read_advanced, read_logprobs};
+use crate::api::asked::Request;
 use crate::api::chat::ChatRequest;
 use crate::api::chat::messages::read_tool_list;
 use crate::api::constrain::{RequestedConstraint, of_schema};
@@ -33,29 +34,8 @@ fn sampling() -> Sampling {
     }
 }
 
-/// What a request asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Asked {
-    /// Nothing: load or unload the model.
-    Load(Loading),
-    /// Continue a conversation.
-    Chat(Box<ChatRequest>),
-    /// Continue a text.
-    Generate(Box<GenerationRequest>),
-}
-
-impl Asked {
-    fn chat(request: ChatRequest) -> Self {
-        Asked::Chat(Box::new(request))
-    }
-
-    fn generate(request: GenerationRequest) -> Self {
-        Asked::Generate(Box::new(request))
-    }
-}
-
 /// Reads a `/api/chat` request. Without messages it only loads the model.
-pub fn read_chat(body: &mut [u8]) -> Result<Asked, ApiError> {
+pub fn read_chat(body: &mut [u8]) -> Result<Request, ApiError> {
     read_object(body, |fields| {
         let generation = read_generation(fields)?;
         let messages = match fields.get("messages")? {
@@ -63,25 +43,22 @@ pub fn read_chat(body: &mut [u8]) -> Result<Asked, ApiError> {
             None => Vec::new(),
         };
         if messages.is_empty() {
-            return Ok(Asked::Load(Loading { chat: true, unload: read_unload(fields)? }));
+            return Ok(Request::Loading(Loading { chat: true, unload: read_unload(fields)? }));
         }
         let message = |(index, message)| {
-            read_message(message).map_err(|error| ApiError {
-                param: Some("messages"),
-                message: format!("messages[{index}]: {}", error.message),
-                ..error
-            })
+            read_message(message)
+                .map_err(|error| error.within("messages", format_args!("messages[{index}]")))
         };
         let messages = messages.iter().enumerate().map(message).collect::<Result<_, _>>()?;
         let tools = read_tool_list(fields)?;
         let tool_choice = if tools.is_empty() { ToolChoice::None } else { ToolChoice::Auto };
         let conversation = Conversation { messages, tools, tool_choice, ..talk(fields)? };
-        Ok(Asked::chat(ChatRequest { generation, conversation, split_reasoning: true }))
+        Ok(Request::chat(ChatRequest { generation, conversation, split_reasoning: true }))
     })
 }
 
 /// Reads a `/api/generate` request. Without a prompt it only loads the model.
-pub fn read_generate(body: &mut [u8]) -> Result<Asked, ApiError> {
+pub fn read_generate(body: &mut [u8]) -> Result<Request, ApiError> {
     read_object(body, |fields| {
         refuse(fields, &[("template", "\"\""), ("context", "[]")])?;
         refuse_images(fields)?;
@@ -91,18 +68,18 @@ pub fn read_generate(body: &mut [u8]) -> Result<Asked, ApiError> {
         let raw = fields.boolean("raw")?.unwrap_or(false);
         let system = fields.string("system")?.filter(|system| !system.is_empty());
         if prompt.is_empty() && suffix.is_none() {
-            return Ok(Asked::Load(Loading { chat: false, unload: read_unload(fields)? }));
+            return Ok(Request::Loading(Loading { chat: false, unload: read_unload(fields)? }));
         }
         if raw || suffix.is_some() {
             let prompts = vec![Prompt::Text(prompt)];
-            return Ok(Asked::generate(GenerationRequest { prompts, suffix, ..generation }));
+            return Ok(Request::generate(GenerationRequest { prompts, suffix, ..generation }));
         }
         let said =
             |role, text| Message { role, content: Content::Text(text), ..Message::default() };
         let system = system.map(|system| said(Role::System, system));
         let messages = system.into_iter().chain([said(Role::User, prompt)]).collect();
         let conversation = Conversation { messages, ..talk(fields)? };
-        Ok(Asked::chat(ChatRequest { generation, conversation, split_reasoning: true }))
+        Ok(Request::chat(ChatRequest { generation, conversation, split_reasoning: true }))
     })
 }
 
@@ -231,7 +208,7 @@ mod tests {
 
     fn chat(body: &str) -> Result<ChatRequest, String> {
         match read_chat(&mut body.as_bytes().to_vec()).map_err(|error| error.message)? {
-            Asked::Chat(chat) => Ok(*chat),
+            Request::Chat(chat) => Ok(*chat),
             _ => panic!("not a chat"),
         }
     }
@@ -260,7 +237,7 @@ mod tests {
             read_generate(&mut body.into_bytes()).unwrap()
         };
         match read(r#","system":"Be brief.","think":"low""#) {
-            Asked::Chat(chat) => {
+            Request::Chat(chat) => {
                 let roles: Vec<Role> = chat.conversation.messages.iter().map(|m| m.role).collect();
                 assert_eq!(roles, [Role::System, Role::User]);
                 assert_eq!(chat.conversation.template_kwargs["reasoning_effort"], "low");
@@ -268,7 +245,7 @@ mod tests {
             _ => panic!("not a chat"),
         }
         match read(r#","raw":true"#) {
-            Asked::Generate(request) => assert_eq!(request.prompts, [Prompt::Text("Hi".into())]),
+            Request::Generate(request) => assert_eq!(request.prompts, [Prompt::Text("Hi".into())]),
             _ => panic!("not a prompt"),
         }
     }
@@ -278,7 +255,7 @@ mod tests {
         for (more, unload) in [("", false), (r#","keep_alive":0"#, true)] {
             let body = format!(r#"{{"model":"m"{more}}}"#);
             match read_chat(&mut body.into_bytes()).unwrap() {
-                Asked::Load(loading) => assert_eq!(loading, Loading { chat: true, unload }),
+                Request::Loading(loading) => assert_eq!(loading, Loading { chat: true, unload }),
                 _ => panic!("not that"),
             }
         }

@@ -24,11 +24,8 @@ pub fn read_input(fields: &Fields<'_, '_>) -> Result<(Vec<Value>, Vec<Message>),
     let items = objects(NAME, &value, MESSAGES_MAX)?;
     let mut messages = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        read_item(item, &mut messages).map_err(|error| ApiError {
-            param: Some(NAME),
-            message: format!("input[{index}]: {}", error.message),
-            ..error
-        })?;
+        read_item(item, &mut messages)
+            .map_err(|error| error.within(NAME, format_args!("input[{index}]")))?;
     }
     match keep(NAME, &value)? {
         Value::Array(items) => Ok((items, messages)),

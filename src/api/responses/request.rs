@@ -10,7 +10,7 @@ use super::items::read_input;
 use crate::api::advanced::RequestedAdvanced;
 use crate::api::chat::ChatRequest;
 use crate::api::chat::messages::{
-    any_object, check_choice, check_names, check_object, checked_name,
+    any_object, check_choice, check_names, check_object, checked_name, function,
 };
 use crate::api::constrain::{RequestedConstraint, of_schema};
 use crate::api::error::ApiError;
@@ -230,10 +230,7 @@ fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
             Some(other) => return Err(wrong("parameters", "a JSON schema, an object", &other)),
             None => any_object(),
         };
-        let description = tool.string("description")?.unwrap_or_default();
-        let function = json!({"name": name, "description": description, "parameters": parameters});
-        let definition = json!({"type": "function", "function": function});
-        Ok(Tool { name, parameters, definition })
+        Ok(function(name, tool.string("description")?, parameters))
     };
     let tools: Vec<Tool> =
         objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect::<Result<_, _>>()?;

@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 use futures_lite::{AsyncRead, future};
 
 use super::{Connection, Gone, Incoming};
+use crate::api::asked::Request;
 use crate::api::error::{ApiError, Dialect};
 use crate::api::responses::stored::not_found;
-use crate::api::route::{Request, Route, pattern};
+use crate::api::route::{Route, pattern};
 use crate::clock::{Micros, unix_seconds, utc_now};
 use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
