@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::kernels::Choice;
 use crate::limits::{
-    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, KEYS_MAX, PRIORITY_MAX, QUEUE_SEQUENCES,
-    QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX, STEP_ROWS_MAX,
+    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, HOSTS_MAX, KEYS_MAX, PING_INTERVAL,
+    PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX,
+    STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
 use crate::types::{CacheLayout, FlashAttention, Pooling};
@@ -14,14 +15,19 @@ use crate::types::{CacheLayout, FlashAttention, Pooling};
 /// The settings of a server, except its model.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Address to listen on.
-    pub host: String,
+    /// Addresses to listen on, and paths of Unix sockets. At least one.
+    pub hosts: Vec<String>,
     /// Port to listen on; 0 chooses a free one.
     pub port: u16,
     /// Address of metrics, health and readiness; `None` turns them off.
     pub ops_addr: Option<String>,
-    /// The model's name for clients; `None` uses the model's own.
-    pub alias: Option<String>,
+    /// Whether `/metrics` is also on the port of the API.
+    pub metrics: bool,
+    /// The model's names for clients. The first one is in responses; without any, it is the
+    /// model's own.
+    pub aliases: Vec<String>,
+    /// Tags of the model, for people.
+    pub tags: Vec<String>,
     /// How the vectors of a text's tokens become one; `None` follows the model's metadata.
     pub pooling: Option<Pooling>,
     /// A chat template in Jinja; `None` uses the model's own.
@@ -55,6 +61,8 @@ pub struct ServeConfig {
     pub cors_origins: Vec<String>,
     /// Names to which a server without keys answers, besides private ones; `*` is all.
     pub allowed_hosts: Vec<String>,
+    /// Silence of a stream after which a comment is sent; `None` sends none.
+    pub ping_interval: Option<Duration>,
     /// Most open client connections.
     pub connections: usize,
     /// Bytes of memory for requests outside the KV cache; `None` takes the usual amount, or an
@@ -84,10 +92,12 @@ impl Default for ServeConfig {
     /// The defaults of the flags, except: no metrics, any free port, only the first core.
     fn default() -> Self {
         Self {
-            host: "127.0.0.1".into(),
+            hosts: vec!["127.0.0.1".into()],
             port: 0,
             ops_addr: None,
-            alias: None,
+            metrics: false,
+            aliases: Vec::new(),
+            tags: Vec::new(),
             pooling: None,
             chat_template: None,
             keys: Vec::new(),
@@ -104,6 +114,7 @@ impl Default for ServeConfig {
             share_cache: false,
             cors_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            ping_interval: Some(PING_INTERVAL),
             connections: CONNECTIONS,
             request_memory: None,
             n_predict: None,
@@ -180,6 +191,7 @@ impl ServeConfig {
             }
             Err(format!("{flag} is {value}; it must be from {low} to {high}"))
         };
+        within("--host: addresses", self.hosts.len(), 1, HOSTS_MAX)?;
         within("--parallel", self.parallel, 1, SLOTS_MAX)?;
         within("--batch-size", self.batch_rows, self.parallel, STEP_ROWS_MAX)?;
         within("--ubatch-size", self.ubatch_rows, 1, self.batch_rows)?;

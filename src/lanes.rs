@@ -9,7 +9,8 @@ mod thread;
 mod workers;
 
 use std::borrow::Cow;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -41,6 +42,7 @@ use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
 use crate::ring::{self, LaneLink};
 use crate::scheduler::Capacity;
+use crate::server::listener::{Address, Listener};
 use crate::server::{self, Control, FrontConfig, ServiceParts, kernel, listener};
 use crate::types::ModelInfo;
 pub(crate) use size::{capacity, context_config, spin};
@@ -72,7 +74,9 @@ pub fn end_on_panic() {
 
 /// A server. Its front lane runs; its model may still be loading.
 pub struct Server {
-    address: SocketAddr,
+    addresses: Vec<Address>,
+    /// The model's file; `None` for the built-in model.
+    path: Option<PathBuf>,
     control: Arc<Control>,
     config: ServeConfig,
     metrics: Arc<Metrics>,
@@ -100,8 +104,8 @@ impl Server {
         config.check()?;
         kernel::check()?;
         kernel::allow_many_descriptors();
-        let listener = listener::bind(&config.host, config.port)?;
-        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let listeners = listener::bind(&config.hosts, config.port)?;
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
         let metrics = Arc::new(Metrics::new(config.clock, route::paths()));
         let (bell, bell_socket) =
@@ -114,14 +118,15 @@ impl Server {
             request_bytes,
             &control,
             &metrics,
-            listener,
+            listeners,
             bell_socket,
             ready_rx,
         )?;
         let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
         let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
         Ok(Self {
-            address,
+            addresses,
+            path: None,
             control,
             config,
             metrics,
@@ -153,6 +158,9 @@ impl Server {
             Err(error) if !self.control.is_draining() => return Err(error.to_string()),
             _ => return Ok(None),
         };
+        if let Source::File(path) = source {
+            self.path = Some(path.clone());
+        }
         self.serve_loaded(&loaded).map(Some)
     }
 
@@ -222,7 +230,7 @@ impl Server {
         embedder: Option<(usize, MakeEmbedder)>,
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
-        let name = config.alias.clone().unwrap_or_else(|| info.name.clone());
+        let name = config.aliases.first().unwrap_or(&info.name).clone();
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let reuse = capacity.reuse && !info.is_recurrent;
         let capacity = Capacity { reuse, ..capacity };
@@ -249,6 +257,9 @@ impl Server {
             vocab,
             info,
             name,
+            aliases: config.aliases.clone(),
+            tags: config.tags.clone(),
+            path: self.path.clone(),
             chat,
             context_tokens,
             sequence_tokens,
@@ -277,9 +288,21 @@ impl Server {
         Ok(model)
     }
 
-    /// The address that it listens on.
+    /// The addresses that it listens on.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The first IP address that it listens on.
+    ///
+    /// # Panics
+    /// If it listens only on Unix sockets.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let tcp = |address: &Address| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        };
+        self.addresses.iter().find_map(tcp).expect("it listens on an IP address")
     }
 
     /// A handle to end the server from any thread.
@@ -366,13 +389,15 @@ fn start_front(
     request_bytes: usize,
     control: &Arc<Control>,
     metrics: &Arc<Metrics>,
-    listener: TcpListener,
+    listeners: Vec<Listener>,
     bell_socket: std::os::unix::net::UnixStream,
     ready: Consumer<ServiceParts>,
 ) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
         keys: config.keys.clone(),
         connections: config.connections,
+        ping_interval: config.ping_interval,
+        metrics_page: config.metrics.then_some(ops::page_of),
         cors_origins: config.cors_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
         request_bytes,
@@ -403,7 +428,7 @@ fn start_front(
             Ok(executor) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);
-                executor.run(server::run(front_config, control, listener, bell_socket, ready))
+                executor.run(server::run(front_config, control, listeners, bell_socket, ready))
             }
             Err(error) => {
                 let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));

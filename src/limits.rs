@@ -172,6 +172,12 @@ pub const CACHE_SALT_BYTES_MAX: usize = 256;
 pub const STOPS_MAX: usize = 16;
 /// Bytes of one stop string. Also bounds the text held back from a stream.
 pub const STOP_BYTES_MAX: usize = 256;
+/// Addresses to listen on.
+pub const HOSTS_MAX: usize = 16;
+/// Names in `response_fields`.
+pub const RESPONSE_FIELDS_MAX: usize = 64;
+/// Bytes of a name in `response_fields`.
+pub const RESPONSE_FIELD_BYTES_MAX: usize = 256;
 
 /// Most alternatives with log-probabilities for each generated token: OpenAI's bound.
 pub const TOP_LOGPROBS_MAX: usize = 20;
@@ -386,7 +392,8 @@ pub const SPARE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// And at least this many bytes a second after it.
 pub const WRITE_BYTES_PER_S_MIN: usize = 16 * 1024;
-/// A stream that has been silent for this long sends a comment line.
+/// A stream that has been silent for this long sends a comment line, unless `--sse-ping-interval`
+/// or the request says otherwise.
 pub const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// How often the front lane looks for passed timeouts while it has connections.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

@@ -20,6 +20,7 @@ use corelane::model::load::Source;
 use corelane::placement::format_list;
 use corelane::prepare::ServedModel;
 use corelane::server::Control;
+use corelane::server::listener::Address;
 use corelane::types::KernelsInfo;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -191,7 +192,12 @@ fn kernels(info: &KernelsInfo) -> String {
 
 /// Shows the facts that a person needs about the new server.
 fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
-    let (address, placement, info) = (server.address(), &config.placement, &served.info);
+    let (placement, info) = (&config.placement, &served.info);
+    let shown: Vec<String> = server.addresses().iter().map(Address::to_string).collect();
+    let url = match &server.addresses()[0] {
+        tcp @ Address::Tcp(_) => tcp.to_string(),
+        Address::Unix(path) => format!("--unix-socket {} http://localhost", path.display()),
+    };
     let front = match (placement.pinned, placement.is_shared()) {
         (false, _) => "not pinned",
         (true, true) => "shared",
@@ -204,7 +210,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
     };
     let text = format!(
         "corelane {version}
-  address  http://{address}
+  address  {addresses}
   metrics  {ops}
   model    {name}: {params:.1} M parameters, {size:.1} MB
   kernels  {kernels}
@@ -212,11 +218,12 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
   lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}
 
 Try it:
-  curl http://{address}/v1/completions{key} \\
+  curl {url}/v1/completions{key} \\
     -H 'content-type: application/json' \\
     -d '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 60}}'
 ",
         version = cli::Cli::command().get_version().unwrap_or_default(),
+        addresses = shown.join(", "),
         name = served.name,
         params = info.n_params as f64 / 1e6,
         size = info.size_bytes as f64 / 1e6,

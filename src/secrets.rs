@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use corelane::config::ServeConfig;
+use corelane::server::listener::is_unix;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::cli::ServeArgs;
@@ -23,11 +24,12 @@ pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig) {
 /// Warns of an open server, and of keys that others can read.
 pub fn warn(args: &ServeArgs, config: &ServeConfig) {
     if config.keys.is_empty() {
-        if is_reachable(&config.host, config.port) {
+        let reachable = config.hosts.iter().find(|host| is_reachable(host, config.port));
+        if let Some(host) = reachable {
             tracing::warn!(
                 "the server listens on {} without a key: EVERYBODY who can reach this machine may \
                  use it, and see what others do; set --api-key-file, or listen on 127.0.0.1",
-                config.host
+                host
             );
         }
         return;
@@ -50,6 +52,9 @@ pub fn warn(args: &ServeArgs, config: &ServeConfig) {
 
 /// Whether clients on other machines could reach this address.
 fn is_reachable(host: &str, port: u16) -> bool {
+    if is_unix(host) {
+        return false;
+    }
     let addresses = (host, port).to_socket_addrs();
     addresses.is_ok_and(|mut all| all.any(|address| !is_loopback(address.ip())))
 }

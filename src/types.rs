@@ -296,6 +296,8 @@ pub struct ModelInfo {
     pub n_params: u64,
     /// Bytes of its tensors.
     pub size_bytes: u64,
+    /// The kind of its vocabulary, by llama.cpp's number: 1 is SentencePiece, 2 BPE.
+    pub vocab_type: u32,
     /// Tokens in its vocabulary.
     pub n_vocab: usize,
     /// Width of its hidden state.

@@ -119,11 +119,12 @@ impl ApiError {
 
     /// 404: no such path.
     pub fn not_found(path: &str) -> Self {
-        let message: String = match path {
-            "/metrics" => "metrics are at the address that --ops-addr gives, not here".into(),
-            _ => format!("there is nothing at {path}"),
-        };
-        Self::no_such(message)
+        Self::no_such(format!("there is nothing at {path}"))
+    }
+
+    /// 501: the operator has not switched a page on. As in llama-server.
+    pub fn not_shown(message: impl Into<String>) -> Self {
+        Self::new(501, "not_supported_error", message)
     }
 
     /// 404: there is no such thing.

@@ -19,6 +19,7 @@ pub mod error;
 pub mod json;
 pub mod llama;
 pub mod logprobs;
+pub mod model;
 pub mod ollama;
 pub mod openai;
 pub mod reply;

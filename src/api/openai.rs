@@ -1,4 +1,4 @@
-//! OpenAI's dialect: `/v1/completions` and `/v1/models`.
+//! OpenAI's dialect: `/v1/completions`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::time::Duration;
 use super::error::ApiError;
 use super::json::read_object;
 use super::logprobs::TokenColumns;
-use super::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
+use super::reply::{
+    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+};
 use super::request::{
     GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
 };
 use super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
-use crate::types::{ModelInfo, Sampling, TokenId};
+use crate::types::{Sampling, TokenId};
 
 /// OpenAI's default for `max_tokens` of a completion.
 const COMPLETION_MAX_TOKENS: u32 = 16;
@@ -27,39 +29,6 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         let request = read_generation(fields, Sampling::default(), Some(COMPLETION_MAX_TOKENS))?;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
-}
-
-/// Writes the answer to `GET /v1/models`: one model.
-pub fn push_models(
-    out: &mut Vec<u8>,
-    name: &str,
-    created: u64,
-    context_tokens: u32,
-    info: &ModelInfo,
-) {
-    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
-    push_model(out, name, created, context_tokens, info);
-    out.extend_from_slice(b"]}");
-}
-
-/// Writes the answer to `GET /v1/models/{model}`.
-pub fn push_model(
-    out: &mut Vec<u8>,
-    name: &str,
-    created: u64,
-    context_tokens: u32,
-    info: &ModelInfo,
-) {
-    out.extend_from_slice(b"{\"id\":");
-    push_string(out, name);
-    write!(
-        out,
-        ",\"object\":\"model\",\"created\":{created},\"owned_by\":\"corelane\",\
-         \"max_model_len\":{context_tokens},\"meta\":{{\"n_vocab\":{},\"n_ctx_train\":{},\
-         \"n_embd\":{},\"n_params\":{},\"size\":{}}}}}",
-        info.n_vocab, info.context_trained, info.n_embd, info.n_params, info.size_bytes
-    )
-    .expect("memory");
 }
 
 /// The reply of `/v1/completions`.
@@ -127,6 +96,13 @@ impl Reply for CompletionReply {
         choice.logprobs.clear();
     }
 
+    fn push_progress(&mut self, index: usize, progress: &PromptProgress, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&self.prefix);
+        push_choice(out, index, &Choice::default(), &self.options);
+        push_progress_end(&self.options, progress, out);
+    }
+
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
         let Self { options, prefix, choices } = self;
         if options.stream {
@@ -187,6 +163,16 @@ pub fn push_event_end(options: &ReplyOptions, summary: Option<&Summary>, out: &m
     out.extend_from_slice(b"}\n\n");
 }
 
+/// Writes the end of an event about the progress of a prompt.
+pub fn push_progress_end(options: &ReplyOptions, progress: &PromptProgress, out: &mut Vec<u8>) {
+    out.push(b']');
+    if options.include_usage {
+        out.extend_from_slice(b",\"usage\":null");
+    }
+    push_progress(out, progress);
+    out.extend_from_slice(b"}\n\n");
+}
+
 /// Writes the end of a stream, with the token counts if the request asked for them.
 pub fn push_stream_end(
     options: &ReplyOptions,
@@ -217,6 +203,18 @@ pub fn push_usage(out: &mut Vec<u8>, usage: Usage) {
     .expect("memory");
 }
 
+/// Writes `prompt_progress`, with llama-server's names and in milliseconds.
+pub fn push_progress(out: &mut Vec<u8>, progress: &PromptProgress) {
+    let PromptProgress { total, cached, processed, time, .. } = progress;
+    write!(
+        out,
+        ",\"prompt_progress\":{{\"total\":{total},\"cache\":{cached},\"processed\":{processed},\
+         \"time_ms\":{:.3}}}",
+        time.as_secs_f64() * 1e3
+    )
+    .expect("memory");
+}
+
 /// Writes `timings` under llama-server's names, in milliseconds and tokens per second.
 pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
     let Summary { usage, timings } = summary;
@@ -224,19 +222,25 @@ pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
     let rate = |tokens: u64, time: Duration| {
         if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
     };
+    let each =
+        |tokens: u64, time: Duration| if tokens == 0 { 0.0 } else { ms(time) / tokens as f64 };
     let computed = usage.prompt_tokens - usage.cached_tokens;
+    let later = usage.completion_tokens.saturating_sub(1); // the first one ends the prompt's time
     write!(
         out,
         ",\"timings\":{{\"queued_ms\":{:.3},\"cache_n\":{},\"prompt_n\":{computed},\
-         \"prompt_ms\":{:.3},\"prompt_per_second\":{:.3},\"predicted_n\":{},\
-         \"predicted_ms\":{:.3},\"predicted_per_second\":{:.3}}}",
+         \"prompt_ms\":{:.3},\"prompt_per_token_ms\":{:.3},\"prompt_per_second\":{:.3},\
+         \"predicted_n\":{},\"predicted_ms\":{:.3},\"predicted_per_token_ms\":{:.3},\
+         \"predicted_per_second\":{:.3}}}",
         ms(timings.queued),
         usage.cached_tokens,
         ms(timings.prefill),
+        each(computed, timings.prefill),
         rate(computed, timings.prefill),
         usage.completion_tokens,
         ms(timings.decode),
-        rate(usage.completion_tokens.saturating_sub(1), timings.decode),
+        each(later, timings.decode),
+        rate(later, timings.decode),
     )
     .expect("memory");
 }

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::llama::settings::Repeated;
 use super::logprobs::SpelledLogprobs;
 use super::responses::fields::ResponseFields;
 use super::responses::stored::Stored;
 use super::write::bytes_inside;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
-use crate::types::TokenId;
+use crate::types::{SlotId, TokenId};
 
 /// A response being written. A stream writes each delta into the buffer at once, a whole reply
 /// writes everything at the end.
@@ -21,6 +22,9 @@ pub trait Reply: Send {
 
     /// Takes new text of a choice.
     fn push_delta(&mut self, choice: usize, delta: Delta<'_>, out: &mut Vec<u8>);
+
+    /// Takes the progress of a choice's prompt, if the request asked for it.
+    fn push_progress(&mut self, _choice: usize, _progress: &PromptProgress, _out: &mut Vec<u8>) {}
 
     /// Takes the end of the last choice.
     fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>);
@@ -54,7 +58,7 @@ pub struct ReplyContext {
     pub prompt_tokens: u64,
 }
 
-/// How a reply is written. A request sets the first five; [`crate::prepare`] fills in the rest.
+/// How a reply is written. A request sets the first seven; [`crate::prepare`] fills in the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplyOptions {
     /// As server-sent events, while the text comes.
@@ -67,6 +71,10 @@ pub struct ReplyOptions {
     pub logprobs: bool,
     /// With the ids of the tokens.
     pub return_tokens: bool,
+    /// With events about the progress of the prompt before the text of a stream.
+    pub return_progress: bool,
+    /// When a silent stream sends a comment.
+    pub ping: Ping,
     /// Choices of all prompts together.
     pub choices: usize,
     /// The text at the start of each choice: its prompt, if the request asked for `echo`.
@@ -75,6 +83,35 @@ pub struct ReplyOptions {
     pub parser: ParserOptions,
     /// The parts of a request to OpenAI's Responses API that its response needs.
     pub response: Option<Box<ResponseFields>>,
+    /// The parts of a request to llama-server's `/completion` that its answer repeats.
+    pub llama: Option<Box<Repeated>>,
+}
+
+/// When a stream that has had nothing to send for a while sends a comment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ping {
+    /// After the time that the server is configured for.
+    #[default]
+    AsConfigured,
+    /// After this time.
+    After(Duration),
+    /// Never.
+    Never,
+}
+
+/// How much of a choice's prompt is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptProgress {
+    /// Tokens of the prompt.
+    pub total: u64,
+    /// Tokens that were found in the KV cache.
+    pub cached: u64,
+    /// Tokens that are in the KV cache now, those included.
+    pub processed: u64,
+    /// The time since the choice got its slot.
+    pub time: Duration,
+    /// The slot.
+    pub slot: SlotId,
 }
 
 /// New text of a choice.
@@ -92,6 +129,8 @@ pub struct Delta<'a> {
     pub stop_word: Option<&'a str>,
     /// The choice's own tokens so far, and its prompt's.
     pub usage: Usage,
+    /// The slot of the KV cache that it has or had.
+    pub slot: SlotId,
     /// Tokens and times of the whole request so far. Set when the choice ends, or in each delta if
     /// the request asked for it.
     pub summary: Option<Summary>,

@@ -9,7 +9,7 @@ use super::advanced::{RequestedAdvanced, read_advanced};
 use super::constrain::{RequestedConstraint, read_constraint};
 use super::error::ApiError;
 use super::json::{Fields, wrong};
-use super::reply::ReplyOptions;
+use super::reply::{Ping, ReplyOptions};
 use crate::limits::{
     CACHE_SALT_BYTES_MAX, CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX, PROMPTS_MAX,
     REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
@@ -95,6 +95,7 @@ pub fn read_generation(
     default_length: Option<u32>,
 ) -> Result<GenerationRequest, ApiError> {
     let n = read_n(fields)?;
+    check_id_slot(fields)?;
     let include_usage = match fields.object("stream_options")? {
         Some(options) => options.boolean("include_usage")?.unwrap_or(false),
         None => false,
@@ -114,6 +115,8 @@ pub fn read_generation(
                 .as_ref()
                 .is_some_and(|advanced| advanced.advanced.logprobs.is_some()),
             return_tokens: flag("return_tokens", false)?,
+            return_progress: flag("return_progress", false)?,
+            ping: read_ping(fields)?,
             ..ReplyOptions::default()
         },
         advanced,
@@ -128,6 +131,27 @@ pub fn read_generation(
         cache_prompt: flag("cache_prompt", true)?,
         cache_salt: read_cache_salt(fields)?,
     })
+}
+
+/// Reads llama-server's `sse_ping_interval`, in seconds; -1 switches the comments off.
+fn read_ping(fields: &Fields<'_, '_>) -> Result<Ping, ApiError> {
+    let longest = REQUEST_TIMEOUT_MAX.as_secs() as i64; // a day
+    let Some(seconds) = fields.integer("sse_ping_interval", -1..=longest)? else {
+        return Ok(Ping::AsConfigured);
+    };
+    match u64::try_from(seconds) {
+        Ok(0) => {
+            let message = "sse_ping_interval is 0; it must be at least 1, or -1 for none";
+            Err(ApiError::field("sse_ping_interval", message))
+        }
+        Ok(seconds) => Ok(Ping::After(Duration::from_secs(seconds))),
+        Err(_) => Ok(Ping::Never),
+    }
+}
+
+/// Reads llama-server's `id_slot`, which changes nothing: a prefix is found in whatever slot has it.
+fn check_id_slot(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
+    fields.integer("id_slot", -1..=i64::from(i32::MAX)).map(drop)
 }
 
 /// Reads `timeout_ms`.
@@ -381,10 +405,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("n_indent", "0"),
     ("n_cache_reuse", "0"),
     ("t_max_predict_ms", "0"),
-    ("response_fields", "[]"),
-    ("return_progress", "false"),
     ("lora", "[]"),
-    ("id_slot", "-1"),
     ("functions", "[]"),
     ("function_call", "\"none\""),
     ("modalities", "[\"text\"]"),

@@ -87,6 +87,18 @@ pub enum Page {
     Running,
     /// The version, in Ollama's form.
     Version,
+    /// The metrics, as text.
+    Metrics,
+}
+
+impl Page {
+    /// The type of its content.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Page::Metrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            _ => "application/json",
+        }
+    }
 }
 
 /// A route of OpenAI's dialect that needs a key.
@@ -138,6 +150,7 @@ pub static ROUTES: &[Route] = &[
     route(&["/openapi.json"], Action::Show(Page::OpenApi)).public(),
     route(&["/slots"], Action::Show(Page::Slots)),
     route(&["/props"], Action::Show(Page::Props)),
+    route(&["/metrics"], Action::Show(Page::Metrics)),
     route(
         &["/v1/completions"],
         Action::Generate {

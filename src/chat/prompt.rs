@@ -82,6 +82,19 @@ impl ChatModel {
         })
     }
 
+    /// What the template itself can do, in the words of llama.cpp's `caps`. Tools work without
+    /// it, too.
+    pub fn abilities(&self) -> [(&'static str, bool); 6] {
+        [
+            ("tools", self.tools.is_some()),
+            ("tool_calls", self.tools.is_some()),
+            ("system_role", self.has_system),
+            ("string_content", !self.wants_parts),
+            ("typed_content", self.wants_parts),
+            ("reasoning_effort", self.template.mentions("reasoning_effort")),
+        ]
+    }
+
     /// Renders the prompt of a conversation.
     ///
     /// **Invariant:** only the template's own text can be a control token. Every text of the

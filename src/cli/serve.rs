@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use corelane::config::{ApiKey, ServeConfig};
-use corelane::limits::{CONNECTIONS, QUEUE_SEQUENCES, QUEUE_TOKENS};
+use corelane::limits::{CONNECTIONS, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::types::Pooling;
 
 use super::engine::EngineArgs;
@@ -26,9 +26,13 @@ Try it:
 pub struct ServeArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
-    /// Name of the model as clients see it [default: the model's own]
-    #[arg(short, long, value_name = "NAME", help_heading = "Model")]
-    alias: Option<String>,
+    /// Names of the model for clients, separated by commas; responses have the first one
+    /// [default: the model's own]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = "Model")]
+    alias: Vec<String>,
+    /// Tags of the model in /v1/models, separated by commas; they change nothing
+    #[arg(long, value_name = "TAG", value_delimiter = ',', help_heading = "Model")]
+    tags: Vec<String>,
 
     /// Serve embeddings, too, and pool the vectors of a text's tokens by mean, cls or last
     /// [default: from the model's metadata; most chat models set none]
@@ -46,15 +50,18 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     chat_template_file: Option<PathBuf>,
 
-    /// Address to listen on
-    #[arg(long, default_value = "127.0.0.1", help_heading = "HTTP")]
-    host: String,
+    /// Addresses to listen on, separated by commas; a path that ends in .sock is a Unix socket
+    #[arg(long, default_value = "127.0.0.1", value_delimiter = ',', help_heading = "HTTP")]
+    host: Vec<String>,
     /// Port to listen on; 0 takes any free one
     #[arg(long, default_value_t = 8080, help_heading = "HTTP")]
     port: u16,
     /// Address and port of /metrics, /health and /ready; none turns them off
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", help_heading = "HTTP")]
     ops_addr: String,
+    /// Show /metrics on the port of the API, too; clients need a key for it
+    #[arg(long, help_heading = "HTTP")]
+    metrics: bool,
     /// API key that clients must send; separate several keys with commas [default: no key]
     #[arg(
         long,
@@ -89,6 +96,15 @@ pub struct ServeArgs {
     /// It always answers to addresses, to private names and to the names in --cors-origins
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "HTTP")]
     allowed_hosts: Vec<String>,
+    /// Seconds of silence after which a stream sends a comment; -1 sends none
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = PING_INTERVAL.as_secs() as i64,
+        allow_negative_numbers = true,
+        help_heading = "HTTP"
+    )]
+    sse_ping_interval: i64,
     /// Most open connections; when there are more, the one that has been idle for longest is closed
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, help_heading = "HTTP")]
     max_connections: usize,
@@ -173,14 +189,23 @@ impl ServeArgs {
                 format!("--n-predict is {n}; it must be at least 1, or -1 to leave it to the API")
             })?),
         };
+        for (flag, values) in
+            [("--host", &self.host), ("--alias", &self.alias), ("--tags", &self.tags)]
+        {
+            if values.iter().any(String::is_empty) {
+                return Err(format!("{flag} has an empty entry; leave it out"));
+            }
+        }
         if self.api_key.iter().any(String::is_empty) {
             return Err("--api-key is empty; leave it out to need no key".into());
         }
         let config = ServeConfig {
-            host: self.host.clone(),
+            hosts: self.host.clone(),
             port: self.port,
             ops_addr: (self.ops_addr != "none").then(|| self.ops_addr.clone()),
-            alias: self.alias.clone(),
+            metrics: self.metrics,
+            aliases: self.alias.clone(),
+            tags: self.tags.clone(),
             pooling: self.pooling,
             chat_template: self.chat_template()?,
             keys: self.keys()?,
@@ -194,6 +219,15 @@ impl ServeArgs {
             share_cache: self.share_cache,
             cors_origins: self.cors_origins.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
+            ping_interval: match self.sse_ping_interval {
+                -1 => None,
+                s @ 1.. => Some(Duration::from_secs(s.cast_unsigned())),
+                s => {
+                    return Err(format!(
+                        "--sse-ping-interval is {s}; it must be at least 1, or -1 for none"
+                    ));
+                }
+            },
             connections: self.max_connections,
             request_memory: self.request_memory.map(|mib| mib.saturating_mul(MIB)),
             n_predict,

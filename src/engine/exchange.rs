@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
-use crate::api::reply::{Delta, Reply, Summary, Timings, Usage};
+use crate::api::reply::{Delta, Ping, PromptProgress, Reply, Summary, Timings, Usage};
 use crate::api::responses::stored::Stored;
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
@@ -117,6 +117,25 @@ impl Exchange {
             }
         }
         self.replace_bytes(0, kept);
+    }
+
+    /// Adds an event about the progress of a prompt.
+    pub fn push_progress(&mut self, choice: usize, progress: &PromptProgress) {
+        if self.outcome.is_none() {
+            self.reply.push_progress(choice, progress, &mut self.out);
+            self.replace_bytes(0, 0);
+        }
+    }
+
+    /// Whether it shows the progress of its prompts.
+    pub fn shows_progress(&self) -> bool {
+        let options = self.reply.options();
+        options.stream && options.return_progress
+    }
+
+    /// When it sends a comment into silence.
+    pub fn ping(&self) -> Ping {
+        self.reply.options().ping
     }
 
     /// Replaces `before` of its bytes by `after`. The request fails if they do not fit into the

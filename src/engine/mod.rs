@@ -37,7 +37,7 @@ use crate::scheduler::{
 };
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
-use crate::types::KeyId;
+use crate::types::{KeyId, SlotId};
 use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use job::Job;
@@ -140,6 +140,7 @@ impl Engine {
         let exchange = Exchange::new(id, reply, arrived, prompt_tokens, hold, now);
         let exchange = Rc::new(RefCell::new(exchange));
         let stops = StopStrings::new(stops);
+        let shows_progress = exchange.borrow().shows_progress();
         let streams = &mut self.streams;
         let admitted = self.scheduler.admit(sequences, |choice, id| {
             exchange.borrow_mut().sequences.push(id);
@@ -151,6 +152,8 @@ impl Engine {
                 times: Times::new(job.received, now),
                 deadline: job.deadline,
                 counts_prompt: choice % choices == 0,
+                slot: SlotId::default(),
+                shows_progress,
                 markers,
                 constraint_bytes,
             });
@@ -304,6 +307,7 @@ impl Engine {
     /// Takes a batch that came back.
     fn receive(&mut self, batch: &mut Batch, now: Micros) {
         self.nothing_to_plan = false;
+        self.push_progress(batch, now);
         let mut events = std::mem::take(&mut self.events);
         self.scheduler.complete(batch, |event| events.push(event));
         self.gathering = Gathering { expected: 0, until: self.gathered_at(now), for_masks: false };
@@ -329,6 +333,28 @@ impl Engine {
         self.wake_connections();
         if self.scheduler.is_idle() {
             self.pace.pause();
+        }
+    }
+
+    /// Tells the streams that show it how much of their prompts a step has computed.
+    fn push_progress(&mut self, batch: &Batch, now: Micros) {
+        if batch.step_failed {
+            return;
+        }
+        for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
+            let [.., last] = rows else { continue };
+            let Some(id) = self.scheduler.holder(last.owner) else { continue };
+            let Some(stream) = &mut self.streams[id.index()] else { continue };
+            if !stream.shows_progress {
+                continue;
+            }
+            let usage = stream.times.usage();
+            let processed = last.position.index() as u64 + 1;
+            let is_prompt = usage.completion_tokens == 0 && processed <= usage.prompt_tokens;
+            if is_prompt && !batch.failed.iter().any(|failed| failed.owner == last.owner) {
+                stream.push_progress(processed, now);
+                self.to_wake.push(stream.exchange.clone());
+            }
         }
     }
 
@@ -468,6 +494,7 @@ impl Engine {
             let before = stream.times.cached;
             let cached = self.scheduler.cached_tokens(id) as u64;
             stream.times.start(start.prompt_tokens, cached, metrics, now);
+            stream.slot = start.owner.slot;
             if stream.counts_prompt {
                 let usage = &mut exchange.usage;
                 usage.cached_tokens = usage.cached_tokens - before + stream.times.cached;

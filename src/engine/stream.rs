@@ -5,7 +5,7 @@ use super::exchange::SharedExchange;
 use super::times::Times;
 use crate::api::error::ApiError;
 use crate::api::logprobs::{Scored, SpelledLogprobs};
-use crate::api::reply::{Delta, FinishReason};
+use crate::api::reply::{Delta, FinishReason, PromptProgress};
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::metrics::{Counter, FrontMetrics};
@@ -13,7 +13,7 @@ use crate::model::vocab::Vocab;
 use crate::ring::message::TokenLogprobs;
 use crate::scheduler::{Finish, SequenceId};
 use crate::text::{Pushed, TextStream};
-use crate::types::TokenId;
+use crate::types::{SlotId, TokenId};
 
 /// The text side of a live sequence.
 pub(super) struct Stream {
@@ -27,6 +27,10 @@ pub(super) struct Stream {
     pub deadline: Option<Micros>,
     /// This is the first choice of its prompt. It counts the prompt's tokens.
     pub counts_prompt: bool,
+    /// The slot that it has or had.
+    pub slot: SlotId,
+    /// The reply shows the progress of the prompt.
+    pub shows_progress: bool,
     /// The parser whose control tokens belong to the text.
     pub markers: Option<ParserOptions>,
     /// About the bytes that the state of its constraint holds.
@@ -87,10 +91,24 @@ impl Stream {
             stop_word: self.text.stop_word(),
             logprobs: logprobs.as_slice(),
             usage: self.times.usage(),
+            slot: self.slot,
             summary: None,
         };
         exchange.push_delta(self.choice, delta, now);
         finish.is_some()
+    }
+
+    /// So many tokens of the prompt are in the KV cache now.
+    pub fn push_progress(&mut self, processed: u64, now: Micros) {
+        let usage = self.times.usage();
+        let progress = PromptProgress {
+            total: usage.prompt_tokens,
+            cached: usage.cached_tokens,
+            processed,
+            time: self.times.since_start(now),
+            slot: self.slot,
+        };
+        self.exchange.borrow_mut().push_progress(self.choice, &progress);
     }
 
     /// The state of its constraint holds this many bytes now. They are part of the request's memory.
@@ -141,8 +159,8 @@ impl Stream {
         text.clear();
         self.text.finish(text);
         self.times.end(metrics, counter(metrics, finish), now);
-        let (finish, usage) = (Some(finish), self.times.usage());
-        let delta = Delta { text, finish, usage, ..Delta::default() };
+        let (finish, usage, slot) = (Some(finish), self.times.usage(), self.slot);
+        let delta = Delta { text, finish, usage, slot, ..Delta::default() };
         self.exchange.borrow_mut().push_delta(self.choice, delta, now);
     }
 }

@@ -1,5 +1,7 @@
 //! The times of a sequence, and the metrics that follow from them.
 
+use std::time::Duration;
+
 use crate::api::reply::Usage;
 use crate::clock::Micros;
 use crate::metrics::{Counter, FrontMetrics};
@@ -46,6 +48,11 @@ impl Times {
         if self.last_token.is_none() {
             self.cached = cached;
         } // or else its prompt was computed long ago
+    }
+
+    /// The time since the sequence got a slot.
+    pub fn since_start(&self, now: Micros) -> Duration {
+        Duration::from_micros(now.since(self.started))
     }
 
     /// A token was written.

@@ -214,6 +214,7 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         modified: if path == file { modified(file) } else { 0 },
         n_params: model.n_params(),
         size_bytes: model.size(),
+        vocab_type: vocab_type(model),
         n_vocab: usize::try_from(model.n_vocab()).unwrap_or(0),
         n_embd,
         n_embd_out: n_embd_out(model),
@@ -233,6 +234,12 @@ fn modified(file: &Path) -> u64 {
     let modified = fs::metadata(file).and_then(|metadata| metadata.modified());
     let since = modified.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
     since.map_or(0, |since| since.as_secs())
+}
+
+/// llama.cpp's number for the kind of vocabulary.
+fn vocab_type(model: &LlamaModel) -> u32 {
+    // SAFETY: the model is live, and so is its vocabulary.
+    unsafe { sys::llama_vocab_type(sys::llama_model_get_vocab(raw(model))) }
 }
 
 /// The format of most of the model's weights, as its file's name usually has it: `Q4_K_M`.

@@ -14,11 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Thread;
 
 use may_minihttp::HttpServiceFactory;
-use prometheus_client::registry::Registry;
 use rtrb::{Consumer, Producer, RingBuffer};
 use socket2::SockRef;
 
-use super::exposition::Exposition;
 use super::service::Service;
 use super::shared::{Connection, Shared};
 use crate::limits::{OPS_CONNECTIONS_MAX, OPS_PAGE_BYTES, OPS_WATCH_INTERVAL};
@@ -40,10 +38,8 @@ pub(super) struct Watch {
 
 /// Makes both sides for an address. The calling thread must run the watch.
 pub(super) fn watched(address: SocketAddr, metrics: Arc<Metrics>) -> (ServiceFactory, Watch) {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Exposition::new(metrics.clone())));
     let open = AtomicUsize::new(0);
-    let shared = Arc::new(Shared { metrics, registry, address, open });
+    let shared = Arc::new(Shared { metrics, address, open });
     // A connection that has ended may still be in the ring.
     let (opened_tx, opened_rx) = RingBuffer::new(2 * OPS_CONNECTIONS_MAX);
     let opened = RefCell::new(opened_tx);

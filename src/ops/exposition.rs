@@ -8,21 +8,24 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 
 use super::page::{Label, MICROS, ONE, Page};
 use crate::metrics::{FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
 
-/// Writes the page from the lanes' metrics.
-pub(super) struct Exposition {
-    metrics: Arc<Metrics>,
+/// Writes the page.
+pub(super) fn write(metrics: &Arc<Metrics>, out: &mut impl fmt::Write) {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Exposition { metrics: metrics.clone() }));
+    encode(out, &registry).expect("memory takes any text");
 }
 
-impl Exposition {
-    pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics }
-    }
+/// The page of the lanes' metrics.
+struct Exposition {
+    metrics: Arc<Metrics>,
 }
 
 impl fmt::Debug for Exposition {
@@ -39,6 +42,7 @@ impl Collector for Exposition {
             // vLLM numbers its engines, and dashboards group by the number.
             page.vllm(metrics, &[("model_name", model), ("engine", "0")])?;
         }
+        page.llama(metrics)?;
         page.server(metrics)?;
         page.front(&metrics.front)?;
         page.decode(metrics)?;
@@ -156,6 +160,57 @@ impl Page<'_> {
             "Time from a slot to the end of the prompt.",
             model,
             (&front.prefill_us, MICROS),
+        )
+    }
+
+    /// llama-server's metrics, under its names.
+    fn llama(&mut self, metrics: &Metrics) -> fmt::Result {
+        let (front, decode) = (&metrics.front, &metrics.decode);
+        let seconds = |us: u64| us as f64 / MICROS;
+        let rate = |tokens: u64, s: f64| if s > 0.0 { tokens as f64 / s } else { 0.0 };
+        let (prompt, predicted) = (front.prefilled_tokens.get(), front.generation_tokens.get());
+        let (prompt_s, predicted_s) =
+            (seconds(front.prefill_us.sum()), seconds(front.itl_us.sum()));
+        self.counter("llamacpp:prompt_tokens", "Prompt tokens computed.", prompt)?;
+        self.counter("llamacpp:prompt_seconds", "Time of requests in their prompts.", prompt_s)?;
+        self.gauge(
+            "llamacpp:prompt_tokens_seconds",
+            "Prompt tokens a second of a request.",
+            &[],
+            rate(prompt, prompt_s),
+        )?;
+        self.counter("llamacpp:tokens_predicted", "Generated tokens.", predicted)?;
+        self.counter(
+            "llamacpp:tokens_predicted_seconds",
+            "Time of requests in their texts.",
+            predicted_s,
+        )?;
+        self.gauge(
+            "llamacpp:predicted_tokens_seconds",
+            "Generated tokens a second of a request.",
+            &[],
+            rate(predicted, predicted_s),
+        )?;
+        self.gauge(
+            "llamacpp:requests_processing",
+            "Requests in a slot.",
+            &[],
+            front.running.get(),
+        )?;
+        self.gauge(
+            "llamacpp:requests_deferred",
+            "Requests waiting for a slot.",
+            &[],
+            front.waiting.get(),
+        )?;
+        let steps = decode.step_us.count();
+        self.counter("llamacpp:n_decode", "Steps of the model.", steps)?;
+        let rows = decode.decode_rows.sum() as f64;
+        self.gauge(
+            "llamacpp:n_busy_slots_per_decode",
+            "Texts that a step continues, on average.",
+            &[],
+            if steps == 0 { 0.0 } else { rows / steps as f64 },
         )
     }
 

@@ -40,6 +40,13 @@ use may_minihttp::HttpServiceFactory;
 use crate::metrics::Metrics;
 use connections::Watch;
 
+/// The content of `/metrics`, in the text format of OpenMetrics.
+pub fn page_of(metrics: &Arc<Metrics>) -> String {
+    let mut text = String::new();
+    exposition::write(metrics, &mut text);
+    text
+}
+
 /// A reserved address.
 pub struct Bound {
     address: SocketAddr,

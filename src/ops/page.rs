@@ -52,7 +52,12 @@ impl Page<'_> {
     }
 
     /// Writes a counter without labels.
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl EncodeCounterValue,
+    ) -> fmt::Result {
         self.each(name, help, MetricType::Counter, |metric| {
             metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
         })

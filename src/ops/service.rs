@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use may_minihttp::{HttpService, Request, Response};
-use prometheus_client::encoding::text::encode;
 
+use super::exposition;
 use super::shared::{Connection, Shared};
 use crate::limits::{OPS_BODY_BYTES_MAX, OPS_PATH_BYTES_MAX, OPS_REQUESTS_MAX};
 use crate::metrics::State;
@@ -169,7 +169,7 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
             response.header(OPENMETRICS);
             if asked.with_body {
                 // The connection's own buffer, reused for each page.
-                encode(response.body_mut(), &shared.registry).expect("memory takes any text");
+                exposition::write(&shared.metrics, response.body_mut());
             }
         }
     }

@@ -5,8 +5,6 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use prometheus_client::registry::Registry;
-
 use crate::clock::Micros;
 use crate::limits::{OPS_IDLE_TIMEOUT, OPS_RECEIVED_BYTES_MAX};
 use crate::metrics::Metrics;
@@ -14,8 +12,6 @@ use crate::metrics::Metrics;
 /// The state that the connections share.
 pub(super) struct Shared {
     pub metrics: Arc<Metrics>,
-    /// The content of `/metrics`.
-    pub registry: Registry,
     pub address: SocketAddr,
     pub open: AtomicUsize,
 }

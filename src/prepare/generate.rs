@@ -18,16 +18,17 @@ use crate::api::error::ApiError;
 use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::{GenerationRequest, Prompt};
 use crate::api::route::Action;
-use crate::api::write::bytes_inside;
+use crate::api::write::{bytes_inside, push_string};
 use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, ToolSyntax, reasoning};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{Compiled, Compiler, Constraint};
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
+use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
-use crate::types::{CacheScope, KeyId, Sampling};
+use crate::types::{CacheScope, KeyId, Sampling, TokenId};
 
 /// The end of a prompt of gpt-oss and the start of an answer without reasoning. A constraint
 /// applies to the text after it, not to the names of channels.
@@ -80,7 +81,7 @@ pub(super) fn of_chat(
 
 /// Prepares a request with prompts.
 pub(super) fn of_prompts(
-    request: GenerationRequest,
+    mut request: GenerationRequest,
     envelope: &Envelope,
     model: &ServedModel,
     compiler: Option<&mut Compiler>,
@@ -101,6 +102,15 @@ pub(super) fn of_prompts(
             bytes += text.len() + n * bytes_inside(&text);
             echo.extend(std::iter::repeat_n(text, n));
         }
+    }
+    if let Some(repeated) = &mut request.reply.llama {
+        repeated.n = n;
+        repeated.seed = request.seed.unwrap_or(envelope.seed);
+        if repeated.shows_prompts() {
+            let json = |(ids, _): &(Arc<[TokenId]>, u32)| json_of(ids, &model.vocab);
+            repeated.prompts = prompts.iter().map(json).collect();
+        }
+        bytes += repeated.bytes(n * prompts.len());
     }
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
     let requested = request.advanced.as_deref();
@@ -152,6 +162,14 @@ pub(super) fn of_prompts(
         received: envelope.received,
         deadline: envelope.deadline(request.urgency.timeout),
     }))
+}
+
+/// The text of tokens, special ones included, as a JSON string.
+fn json_of(ids: &[TokenId], vocab: &Vocab) -> Arc<[u8]> {
+    let text: Vec<u8> = ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
+    let mut json = Vec::with_capacity(text.len() + 2);
+    push_string(&mut json, &String::from_utf8_lossy(&text));
+    json.into()
 }
 
 /// A hash of `cache_salt`: the standard library's SipHash, with fixed keys.

@@ -136,10 +136,10 @@ pub fn finish(
             push(&mut answer, ids.len());
         }
         Request::Loading(loading) => {
-            let model = model.as_ollama();
+            let model = model.facts();
             ollama::push_loading(&mut answer, loading, &model, envelope.created);
         }
-        Request::ShowModel => ollama::push_show(&mut answer, &model.as_ollama()),
+        Request::ShowModel => ollama::push_show(&mut answer, &model.facts()),
         Request::ApplyTemplate(chat) => {
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
             tokens::push_prompt(&mut answer, &vocab.unguarded(&prompt.text));
@@ -226,6 +226,9 @@ mod tests {
             vocab: Arc::new(Vocab::of_fake()),
             info: ModelInfo::default(),
             name: "fake".into(),
+            aliases: Vec::new(),
+            tags: Vec::new(),
+            path: None,
             chat: None,
             slots: 1,
             embedding_tokens: None,

@@ -1,8 +1,9 @@
 //! The served model, with everything that preparing a request needs.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::api::ollama::models as ollama;
+use crate::api::model::Model;
 use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
 use crate::types::ModelInfo;
@@ -15,6 +16,12 @@ pub struct ServedModel {
     pub info: ModelInfo,
     /// Its name for clients.
     pub name: String,
+    /// All its names that the operator gave, that one first.
+    pub aliases: Vec<String>,
+    /// The operator's tags for it.
+    pub tags: Vec<String>,
+    /// Its file; `None` for the built-in model.
+    pub path: Option<PathBuf>,
     /// Turns conversations into prompts. `None` without a chat template.
     pub chat: Option<ChatModel>,
     /// KV cells of all sequences.
@@ -30,10 +37,12 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
-    /// The facts that Ollama's paths show.
-    pub fn as_ollama(&self) -> ollama::Model<'_> {
-        ollama::Model {
+    /// The facts that lists of models show.
+    pub fn facts(&self) -> Model<'_> {
+        Model {
             name: &self.name,
+            aliases: &self.aliases,
+            tags: &self.tags,
             info: &self.info,
             template: self.chat.as_ref().map(|chat| chat.source.as_str()),
             fills_in: self.vocab.fill_in().is_some(),

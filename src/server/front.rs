@@ -26,6 +26,10 @@ pub struct FrontConfig {
     pub keys: Vec<ApiKey>,
     /// Most open connections.
     pub connections: usize,
+    /// Silence of a stream after which a comment is sent; `None` sends none.
+    pub ping_interval: Option<Duration>,
+    /// Writes the content of `/metrics`, if this port shows it.
+    pub metrics_page: Option<MetricsPage>,
     /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
     pub cors_origins: Vec<String>,
     /// Names to which a server without keys answers, besides private ones; `*` is all.
@@ -51,6 +55,9 @@ pub struct FrontConfig {
     /// The metrics, and the clock.
     pub metrics: Arc<Metrics>,
 }
+
+/// Writes the metrics in the text format of OpenMetrics.
+pub type MetricsPage = fn(&Arc<Metrics>) -> String;
 
 /// The state that the tasks of the front lane share, through `Rc`. Nothing in it is locked.
 pub(super) struct Front {

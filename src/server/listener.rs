@@ -1,27 +1,85 @@
-//! The listening socket. It is bound before the model loads, and shares its port with no other
-//! process.
+//! The listening sockets: TCP addresses and Unix sockets. They are bound before the model loads,
+//! and share their addresses with no other process.
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use glommio::Task;
 use glommio::net::{TcpListener, TcpStream};
 use glommio::timer::sleep;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::front::Front;
 use super::{connection, kernel};
 use crate::limits::{ACCEPT_AGAIN, LISTEN_BACKLOG};
 
-/// Binds the address that clients connect to.
-///
-/// glommio's own `bind` shares the port (`SO_REUSEPORT`), so a second server could start and take
-/// half of the connections. This one does not share it.
+/// A bound socket, not yet accepting.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+/// The address of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address and its port.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "http://{address}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Listener {
+    /// The address, with the port that the kernel chose for port 0.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+/// True for a `--host` that is the path of a Unix socket. As in llama-server, it ends in `.sock`.
+pub fn is_unix(host: &str) -> bool {
+    host.ends_with(".sock")
+}
+
+/// Binds the addresses that clients connect to. If `port` is 0, all share the port that the kernel
+/// chooses for the first one.
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
+pub fn bind(hosts: &[String], mut port: u16) -> Result<Vec<Listener>, String> {
+    let mut listeners: Vec<Listener> = Vec::with_capacity(hosts.len());
+    for host in hosts {
+        let listener = if is_unix(host) {
+            bind_unix(Path::new(host))?
+        } else {
+            bind_tcp(host, port, hosts.len() > 1)?
+        };
+        if let Address::Tcp(address) = listener.address {
+            port = address.port();
+        }
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// glommio's own `bind` shares the port (`SO_REUSEPORT`), so a second server could start and take
+/// half of the connections. This one does not share it.
+fn bind_tcp(host: &str, port: u16, beside_others: bool) -> Result<Listener, String> {
     let unknown = || format!("--host {host} is not an address of this machine");
     let resolved =
         (host, port).to_socket_addrs().map_err(|error| format!("{}: {error}", unknown()))?;
@@ -29,7 +87,15 @@ pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
     let mut addresses: Vec<SocketAddr> = resolved.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let address = *addresses.first().ok_or_else(unknown)?;
-    bind_socket(address).map_err(|error| match error.kind() {
+    let bound = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?; // do not wait for old connections to time out
+        if address.is_ipv6() && beside_others {
+            socket.set_only_v6(true)?; // the others may be the same addresses of IPv4
+        }
+        listen(socket, &address.into())
+    };
+    let socket = bound().map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!(
             "port {port} of {host} is in use by another program; choose another with --port, \
              or 0 for any free one"
@@ -40,30 +106,73 @@ pub fn bind(host: &str, port: u16) -> Result<std::net::TcpListener, String> {
         ),
         ErrorKind::AddrNotAvailable => unknown(),
         _ => format!("cannot listen on {host}:{port}: {error}"),
-    })
+    })?;
+    let address = socket.local_addr().map_err(|error| error.to_string())?.as_socket();
+    let address = Address::Tcp(address.expect("it is bound to an IP address"));
+    Ok(Listener { socket, address })
 }
 
-fn bind_socket(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?; // do not wait for old connections to time out
-    socket.bind(&address.into())?;
+/// Binds a Unix socket. Its file takes the place of one that a server has left behind.
+fn bind_unix(path: &Path) -> Result<Listener, String> {
+    let shown = path.display();
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(format!("--host {shown} is a file and no socket; choose another path"));
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(format!("the socket {shown} is in use by another program"));
+        }
+        std::fs::remove_file(path)
+            .map_err(|error| format!("cannot replace the socket {shown}: {error}"))?;
+    }
+    let bound = || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        listen(socket, &SockAddr::unix(path)?)
+    };
+    let socket = bound().map_err(|error| format!("cannot listen on {shown}: {error}"))?;
+    Ok(Listener { socket, address: Address::Unix(path.to_owned()) })
+}
+
+fn listen(socket: Socket, address: &SockAddr) -> io::Result<Socket> {
+    socket.bind(address)?;
     socket.listen(LISTEN_BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
-/// Starts to accept. Dropping the task stops it and closes the socket.
-pub(super) fn start(front: &Rc<Front>, listener: std::net::TcpListener) -> Task<()> {
-    let descriptor = listener.into_raw_fd();
-    // SAFETY: the descriptor is a listening socket, and its ownership moves.
+/// Starts to accept. Dropping the task stops it, closes the socket and removes its file.
+pub(super) fn start(front: &Rc<Front>, listener: Listener) -> Task<()> {
+    let Listener { socket, address } = listener;
+    let (peer, file) = match address {
+        Address::Tcp(_) => (None, None),
+        Address::Unix(path) => (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), Some(SocketFile(path))),
+    };
+    let descriptor = socket.into_raw_fd();
+    // SAFETY: the descriptor is a listening socket, and its ownership moves. glommio's TcpListener
+    // accepts on any stream socket, and its TcpStream reads and writes any.
     let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
-    glommio::spawn_local(accept(front.clone(), listener, descriptor))
+    glommio::spawn_local(accept(front.clone(), listener, descriptor, peer, file))
 }
 
-async fn accept(front: Rc<Front>, listener: TcpListener, descriptor: RawFd) {
+/// The file of a Unix socket. Dropping it removes the file.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // the next start replaces what is left
+    }
+}
+
+/// Accepts connections. `peer` is the address that stands for all clients of a Unix socket.
+async fn accept(
+    front: Rc<Front>,
+    listener: TcpListener,
+    descriptor: RawFd,
+    peer: Option<IpAddr>,
+    _file: Option<SocketFile>,
+) {
     loop {
         match listener.accept().await {
-            Ok(stream) => admit(&front, stream),
+            Ok(stream) => admit(&front, stream, peer),
             Err(error) => {
                 // Probably no descriptors are left. `accept` needs one even if no connection waits.
                 // SAFETY: `listener` holds the descriptor open. (It has no `AsFd`.)
@@ -79,11 +188,13 @@ async fn accept(front: Rc<Front>, listener: TcpListener, descriptor: RawFd) {
 }
 
 /// Serves a connection, if there is a place for it. Otherwise closes it.
-fn admit(front: &Rc<Front>, stream: TcpStream) {
-    let Ok(peer) = stream.peer_addr() else { return }; // it has left already
+fn admit(front: &Rc<Front>, stream: TcpStream, peer: Option<IpAddr>) {
+    let Some(peer) = peer.or_else(|| Some(stream.peer_addr().ok()?.ip())) else {
+        return; // it has left already
+    };
     let timer = front.timers.add();
     let is_short = kernel::are_descriptors_short(&stream);
-    match front.places.take(peer.ip(), timer.clone(), is_short, front.clock.now()) {
+    match front.places.take(peer, timer.clone(), is_short, front.clock.now()) {
         Some(place) => {
             let _ = stream.set_nodelay(true); // only latency suffers without it
             front.opened();

@@ -37,7 +37,8 @@ use crate::limits::{LOOK_UP_EVERY, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
 pub use control::Control;
 use front::Front;
-pub use front::FrontConfig;
+pub use front::{FrontConfig, MetricsPage};
+use listener::Listener;
 use service::Service;
 pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
@@ -46,7 +47,7 @@ use wake::{look_up, remember};
 pub async fn run(
     config: FrontConfig,
     control: Arc<Control>,
-    listener: std::net::TcpListener,
+    listeners: Vec<Listener>,
     bell_socket: StdUnixStream,
     ready: rtrb::Consumer<ServiceParts>,
 ) {
@@ -54,13 +55,14 @@ pub async fn run(
     // glommio makes only its TcpStream from an existing socket. For reads, any stream socket will
     // do.
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
-    let mut accepting = Some(listener::start(&front, listener));
+    let mut accepting: Vec<_> =
+        listeners.into_iter().map(|listener| listener::start(&front, listener)).collect();
     glommio::spawn_local(sweep(front.clone())).detach();
     let mut turns = Turns { front: front.clone(), ready };
     loop {
         turns.take();
         if front.is_draining() {
-            drop(accepting.take()); // closes the listening socket
+            accepting.clear(); // closes the listening sockets
             if front.is_drained(front.clock.now()) {
                 break;
             }

@@ -18,6 +18,7 @@ mod http;
 mod isolation;
 mod kernels;
 mod layering;
+mod llama;
 mod masks;
 mod metrics;
 mod openapi;

@@ -192,6 +192,8 @@ fn known_limits() -> BTreeMap<&'static str, i64> {
         ("REQUEST_TIMEOUT_MAX", i64::try_from(limits::REQUEST_TIMEOUT_MAX.as_millis()).unwrap()),
         ("RETRY_AFTER_S_MAX", i64::try_from(limits::RETRY_AFTER_S_MAX).unwrap()),
         ("SAMPLERS_MAX", size(limits::SAMPLERS_MAX)),
+        ("RESPONSE_FIELDS_MAX", size(limits::RESPONSE_FIELDS_MAX)),
+        ("RESPONSE_FIELD_BYTES_MAX", size(limits::RESPONSE_FIELD_BYTES_MAX)),
         ("SEQUENCE_TOKENS_MAX", size(limits::SEQUENCE_TOKENS_MAX)),
         ("SLOTS_MAX", size(limits::SLOTS_MAX)),
         ("STOPS_MAX", size(limits::STOPS_MAX)),

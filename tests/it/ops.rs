@@ -201,8 +201,8 @@ fn names_types_and_bounds_are_vllms() {
 
 #[test]
 fn a_name_with_quotes_is_escaped() {
-    let alias = Some("a \"b\" \\ c\nd".to_owned());
-    let server = TestServer::fake(ServeConfig { alias, ..with_ops() }, 0);
+    let aliases = vec!["a \"b\" \\ c\nd".to_owned()];
+    let server = TestServer::fake(ServeConfig { aliases, ..with_ops() }, 0);
     let page = scrape(server.ops_address());
     page.get("vllm:num_requests_running{model_name=\"a \\\"b\\\" \\\\ c\\nd\",engine=\"0\"}");
 }

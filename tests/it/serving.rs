@@ -494,6 +494,6 @@ fn no_free_slot_is_an_error_to_who_asks_so() {
     assert_eq!(client.get("/slots").status, 200);
     assert_eq!(client.get("/slots?fail_on_no_slot=yes").status, 400);
     let metrics = client.get("/metrics");
-    assert_eq!(metrics.status, 404);
+    assert_eq!(metrics.status, 501);
     assert!(metrics.body.contains("--ops-addr"));
 }

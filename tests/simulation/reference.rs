@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use corelane::api::logprobs::{Scored, SpelledLogprobs};
-use corelane::api::reply::{Delta, FinishReason, Reply, Summary, Timings, Usage};
+use corelane::api::reply::{Delta, FinishReason, PromptProgress, Reply, Summary, Timings, Usage};
 use corelane::clock::Micros;
 use corelane::limits::STEP_RETRIES_MAX;
 use corelane::model::fake::{END, FakeOptions, continuation_with};
 use corelane::ring::message::{Sample, TokenLogprobs};
-use corelane::types::TokenId;
+use corelane::types::{SlotId, TokenId};
 
 use crate::request::Ask;
 
@@ -47,7 +47,9 @@ struct Choice {
     bytes: Vec<u8>,
     /// How much of the text was shown.
     shown: usize,
-    started: bool,
+    /// When it first got a slot.
+    started: Option<Micros>,
+    slot: SlotId,
     cached: u64,
     /// Failures since its last row that was computed.
     failures: u32,
@@ -71,7 +73,8 @@ impl Reference {
                 told: 0,
                 bytes: Vec::new(),
                 shown: 0,
-                started: false,
+                started: None,
+                slot: SlotId::default(),
                 cached: 0,
                 failures: 0,
                 ended: false,
@@ -99,14 +102,34 @@ impl Reference {
     }
 
     /// A choice was given a slot, with `cached` tokens of its prompt.
-    pub fn start(&mut self, choice: usize, cached: usize, now: Micros) {
+    pub fn start(&mut self, choice: usize, slot: SlotId, cached: usize, now: Micros) {
         self.started.get_or_insert(now);
         let choice = &mut self.choices[choice];
-        choice.started = true;
+        choice.started.get_or_insert(now);
+        choice.slot = slot;
         if choice.told == 0 {
             assert!(cached < choice.prompt_tokens, "the last token of a prompt is computed");
             choice.cached = cached as u64;
         }
+    }
+
+    /// The last row of a choice in a step was computed.
+    pub fn progress(&mut self, choice: usize, position: usize, now: Micros) {
+        let options = self.reply.options();
+        let found = &self.choices[choice];
+        let is_over = self.outcome.is_some() || found.ended;
+        let is_prompt = found.told == 0 && position < found.prompt_tokens;
+        if is_over || !is_prompt || !options.stream || !options.return_progress {
+            return;
+        }
+        let progress = PromptProgress {
+            total: found.prompt_tokens as u64,
+            cached: found.cached,
+            processed: position as u64 + 1,
+            time: Duration::from_micros(now.0 - found.started.unwrap().0),
+            slot: found.slot,
+        };
+        self.reply.push_progress(choice, &progress, &mut self.out);
     }
 
     /// A row of a choice was computed. The choice may have `failed` in that step all the same.
@@ -207,10 +230,11 @@ impl Reference {
             tokens: if options.return_tokens { delta.tokens } else { &[] },
             stop_word: stop.map(|stop| self.stops[stop].as_str()),
             usage: Usage {
-                prompt_tokens: if choice.started { choice.prompt_tokens as u64 } else { 0 },
+                prompt_tokens: choice.started.map_or(0, |_| choice.prompt_tokens as u64),
                 cached_tokens: choice.cached,
                 completion_tokens: choice.told as u64,
             },
+            slot: choice.slot,
             summary: with_summary.then_some(summary),
             ..delta
         };

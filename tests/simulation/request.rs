@@ -99,6 +99,9 @@ impl Requests {
         let constrained = self.constrains && takes_patterns && random.one_in(2);
         if constrained {
             fields.insert("regex".into(), PATTERN.into());
+        } else if random.one_in(3) {
+            // (A mask that comes too late undoes a row, which the reference does not know.)
+            fields.insert("return_progress".into(), true.into());
         }
         let body = serde_json::to_vec(&Value::Object(fields)).unwrap();
         Ask { path, body, prompts, n, max_tokens, stops, logprobs, timeout, constrained, fits }

@@ -556,7 +556,7 @@ impl World {
                 let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };
                 let Some((client, choice)) = self.owners.get(&id) else { continue };
                 let cached = self.engine.scheduler().cached_tokens(id);
-                self.clients[*client].reference.start(*choice, cached, self.now);
+                self.clients[*client].reference.start(*choice, start.owner.slot, cached, self.now);
             }
             self.down.extend(last.replace(batch));
         }

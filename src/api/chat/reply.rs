@@ -3,8 +3,12 @@
 use std::io::Write;
 
 use crate::api::logprobs::TokenList;
-use crate::api::openai::{push_event_end, push_stream_end, push_timings, push_tokens, push_usage};
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary};
+use crate::api::openai::{
+    push_event_end, push_progress_end, push_stream_end, push_timings, push_tokens, push_usage,
+};
+use crate::api::reply::{
+    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
+};
 use crate::api::write::{push_string, push_string_inside};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
@@ -177,6 +181,17 @@ impl Reply for ChatReply {
         self.push_choice(index, out);
         push_event_end(&self.options, delta.summary.as_ref(), out);
         self.choices[index].said.clear();
+    }
+
+    fn push_progress(&mut self, index: usize, progress: &PromptProgress, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&self.prefix);
+        write!(
+            out,
+            "{{\"index\":{index},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":null}}"
+        )
+        .expect("memory");
+        push_progress_end(&self.options, progress, out);
     }
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {

@@ -2,11 +2,14 @@
 //! tokenise have files of their own.
 
 pub mod completion;
+pub mod settings;
 pub mod tokens;
 
 use std::io::Write;
+use std::path::Path;
 
 use super::write::push_string;
+use crate::chat::prompt::ChatModel;
 use crate::types::ModelInfo;
 
 /// The answer to `/health` of a ready server.
@@ -129,45 +132,44 @@ pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
 }
 
 /// The answer to `GET /props`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Props<'a> {
     /// The model's name for clients.
     pub model: &'a str,
     /// The model's properties.
     pub info: &'a ModelInfo,
+    /// The model's file; `None` for the built-in model.
+    pub path: Option<&'a Path>,
     /// Requests that run at once.
     pub slots: usize,
     /// Most tokens of one request.
     pub n_ctx: u32,
-    /// The source of the chat template; empty if there is none.
-    pub chat_template: &'a str,
+    /// The chat template, if there is one.
+    pub chat: Option<&'a ChatModel>,
     /// The text of the token at the start of a prompt.
     pub bos: &'a str,
     /// The text of the token at the end of a text.
     pub eos: &'a str,
+    /// Whether `/metrics` answers.
+    pub shows_metrics: bool,
 }
 
 /// Writes the answer to `GET /props`.
 pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
-    let sampling = completion::sampling();
-    write!(
-        out,
-        "{{\"default_generation_settings\":{{\"n_ctx\":{},\"params\":{{\"temperature\":{},\
-         \"top_k\":{},\"top_p\":{},\"min_p\":{},\"repeat_penalty\":{},\"repeat_last_n\":{}}}}},\
-         \"total_slots\":{},\"model_alias\":",
-        props.n_ctx,
-        sampling.temperature,
-        sampling.top_k,
-        sampling.top_p,
-        sampling.min_p,
-        sampling.repeat_penalty,
-        sampling.repeat_last_n,
-        props.slots
-    )
-    .expect("memory");
+    write!(out, "{{\"default_generation_settings\":{{\"n_ctx\":{},\"params\":", props.n_ctx)
+        .expect("memory");
+    settings::push_defaults(out);
+    write!(out, "}},\"total_slots\":{},\"model_alias\":", props.slots).expect("memory");
     push_string(out, props.model);
+    out.extend_from_slice(b",\"model_path\":");
+    push_string(out, &props.path.map_or("built-in".into(), Path::to_string_lossy));
     out.extend_from_slice(b",\"chat_template\":");
-    push_string(out, props.chat_template);
+    push_string(out, props.chat.map_or("", |chat| &chat.source));
+    out.extend_from_slice(b",\"chat_template_caps\":");
+    let abilities = props.chat.map(ChatModel::abilities).into_iter().flatten();
+    let abilities: serde_json::Map<_, _> =
+        abilities.map(|(name, able)| (format!("supports_{name}"), able.into())).collect();
+    serde_json::to_writer(&mut *out, &abilities).expect("memory");
     out.extend_from_slice(b",\"bos_token\":");
     push_string(out, props.bos);
     out.extend_from_slice(b",\"eos_token\":");
@@ -175,11 +177,14 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
     write!(
         out,
         ",\"n_vocab\":{},\"n_ctx_train\":{},\"build_info\":\"corelane {}\",\
-         \"kernels\":\"{}\",\"modalities\":{{\"vision\":false,\"audio\":false}}}}",
+         \"kernels\":\"{}\",\"modalities\":{{\"vision\":false,\"audio\":false}},\
+         \"endpoint_slots\":true,\"endpoint_props\":false,\"endpoint_metrics\":{},\
+         \"is_sleeping\":false}}",
         props.info.n_vocab,
         props.info.context_trained,
         env!("CARGO_PKG_VERSION"),
-        props.info.kernels.name
+        props.info.kernels.name,
+        props.shows_metrics
     )
     .expect("memory");
 }

@@ -1,31 +1,10 @@
 //! Ollama's paths about models: `/api/tags`, `/api/ps`, `/api/show` and `/api/version`.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use serde_json::{Map, Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, read_object};
-use crate::types::ModelInfo;
-
-/// The served model.
-#[derive(Clone, Copy, Debug)]
-pub struct Model<'a> {
-    /// Its name for clients.
-    pub name: &'a str,
-    /// Its properties.
-    pub info: &'a ModelInfo,
-    /// The source of its chat template.
-    pub template: Option<&'a str>,
-    /// Whether it fills in the middle of a text.
-    pub fills_in: bool,
-    /// Whether it makes embeddings.
-    pub embeds: bool,
-    /// Most tokens of one request.
-    pub context_tokens: u32,
-}
+use crate::api::model::{Model, capabilities, details, listed, time};
 
 /// A request that only loads or unloads the model, which do nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +35,6 @@ pub fn read_show(body: &mut [u8]) -> Result<(), ApiError> {
 /// Writes a time, in seconds since 1970, as a JSON string of RFC 3339.
 pub fn push_time(out: &mut Vec<u8>, seconds: u64) {
     push(out, &Value::from(time(seconds)));
-}
-
-fn time(seconds: u64) -> String {
-    let time = OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).unwrap_or(0));
-    let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    time.format(&Rfc3339).expect("a year of four digits")
 }
 
 /// Writes the answer to [`Loading`].
@@ -98,7 +71,7 @@ pub fn push_running(out: &mut Vec<u8>, model: &Model<'_>) {
 
 /// Writes the answer to `/api/show`: a model's properties.
 pub fn push_show(out: &mut Vec<u8>, model: &Model<'_>) {
-    let Model { info, template, fills_in, embeds, .. } = *model;
+    let Model { info, template, .. } = *model;
     let mut facts = Map::from_iter([
         ("general.architecture".to_owned(), info.architecture.as_str().into()),
         ("general.basename".to_owned(), info.name.as_str().into()),
@@ -113,23 +86,13 @@ pub fn push_show(out: &mut Vec<u8>, model: &Model<'_>) {
         facts.insert(format!("{}.{name}", info.architecture), number.into());
     }
     let source = template.unwrap_or_default();
-    let thinks = source.contains("<think>") || source.contains("enable_thinking");
-    let can = [
-        ("completion", !info.sees_ahead),
-        ("tools", template.is_some()),
-        ("insert", fills_in),
-        ("embedding", embeds),
-        ("thinking", thinks),
-    ];
-    let capabilities: Vec<&str> =
-        can.iter().filter(|(_, can)| *can).map(|(name, _)| *name).collect();
     let answer = json!({
         "modelfile": format!("FROM {}\n", model.name),
         "parameters": format!("num_ctx {}", model.context_tokens),
         "template": source,
         "details": details(info),
         "model_info": facts,
-        "capabilities": capabilities,
+        "capabilities": capabilities(model),
         "modified_at": time(info.modified),
     });
     push(out, &answer);
@@ -140,48 +103,6 @@ pub fn push_version(out: &mut Vec<u8>) {
     push(out, &json!({"version": env!("CARGO_PKG_VERSION")}));
 }
 
-fn listed(model: &Model<'_>) -> Value {
-    json!({
-        "name": model.name,
-        "model": model.name,
-        "size": model.info.size_bytes,
-        "digest": digest(model),
-        "details": details(model.info),
-    })
-}
-
-fn details(info: &ModelInfo) -> Value {
-    json!({
-        "parent_model": "",
-        "format": "gguf",
-        "family": info.architecture,
-        "families": [info.architecture],
-        "parameter_size": parameters(info.n_params),
-        "quantization_level": info.quantization,
-    })
-}
-
-/// A number of parameters as people write it: 7.6B, 2.6M.
-fn parameters(n: u64) -> String {
-    match n as f64 {
-        n if n >= 1e9 => format!("{:.1}B", n / 1e9),
-        n if n >= 1e6 => format!("{:.1}M", n / 1e6),
-        n => format!("{:.1}K", n / 1e3),
-    }
-}
-
-/// 64 hexadecimal digits that tell one model from another. Clients show the first twelve. It is no
-/// checksum of the file, which would take seconds to read again.
-fn digest(model: &Model<'_>) -> String {
-    let part = |number: u8| {
-        let mut hasher = DefaultHasher::new();
-        let ModelInfo { n_params, size_bytes, modified, .. } = model.info;
-        (number, model.name, n_params, size_bytes, modified).hash(&mut hasher);
-        format!("{:016x}", hasher.finish())
-    };
-    (0..4).map(part).collect()
-}
-
 fn push(out: &mut Vec<u8>, value: &Value) {
     serde_json::to_writer(out, value).expect("memory");
 }
@@ -189,6 +110,7 @@ fn push(out: &mut Vec<u8>, value: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::ModelInfo;
 
     #[test]
     fn a_model_is_listed_as_ollama_lists_it() {
@@ -201,6 +123,8 @@ mod tests {
         };
         let model = Model {
             name: "m",
+            aliases: &[],
+            tags: &[],
             info: &info,
             template: Some("<think>"),
             fills_in: false,

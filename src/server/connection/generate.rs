@@ -8,6 +8,7 @@ use futures_lite::{AsyncRead, future};
 use super::{Connection, Gone, Incoming};
 use crate::api::asked::Request;
 use crate::api::error::{ApiError, Dialect};
+use crate::api::reply::Ping;
 use crate::api::responses::stored::not_found;
 use crate::api::route::{Route, pattern};
 use crate::clock::{Micros, unix_seconds, utc_now};
@@ -15,7 +16,7 @@ use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::response;
-use crate::limits::{PING_INTERVAL, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
+use crate::limits::{PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
 use crate::prepare::lane::Task;
 use crate::prepare::{self, Envelope, Prepared};
 use crate::server::guards::{AbandonGuard, CancelGuard};
@@ -34,7 +35,8 @@ impl Connection {
         Envelope {
             route,
             number: self.front.random(),
-            seed: config.seed.unwrap_or_else(|| self.front.random()),
+            // As in llama-server 32 bits, which a client in JavaScript can read and send again.
+            seed: config.seed.unwrap_or_else(|| self.front.random() >> 32),
             key,
             cache: CacheScope { key: if config.share_cache { KeyId(0) } else { key }, salt: 0 },
             // Without keys, nobody may overtake the others.
@@ -217,10 +219,15 @@ impl Connection {
         let dialect = envelope.route.dialect;
         let chunked = incoming.head.chunks_allowed;
         let keep_alive = incoming.head.keep_alive && chunked;
+        let every = match exchange.borrow().ping() {
+            Ping::AsConfigured => self.front.config.ping_interval,
+            Ping::After(time) => Some(time),
+            Ping::Never => None,
+        };
+        let every = every.filter(|_| dialect.has_comments());
         let mut head_sent = false;
         loop {
-            let ping = dialect.has_comments().then(|| self.front.clock.now() + PING_INTERVAL);
-            self.timer.set_deadline(ping);
+            self.timer.set_deadline(every.map(|every| self.front.clock.now() + every));
             let event = self.wait_for(exchange).await?;
             let outcome = exchange.borrow_mut().outcome.take();
             // Kept before the client hears of the end, and may ask for it.

@@ -203,9 +203,9 @@ impl Connection {
         if let Action::Show(page) = route.action {
             // Public pages are short, or in static memory.
             let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
-            let page = self.page(page, head, key);
-            return match page.and_then(|page| hold.resize(bytes(&page)).map(|()| page)) {
-                Ok(page) => self.answer_json(incoming, page).await,
+            let body = self.page(page, head, key);
+            return match body.and_then(|body| hold.resize(bytes(&body)).map(|()| body)) {
+                Ok(body) => self.answer_with(incoming, page.content_type(), body).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             };
         }

@@ -6,13 +6,13 @@ use percent_encoding::percent_decode_str;
 
 use super::Connection;
 use crate::api::error::ApiError;
+use crate::api::model::Model;
 use crate::api::ollama::models as ollama;
 use crate::api::responses::stored;
 use crate::api::route::{OnStored, Page, parameter_of};
-use crate::api::{OPENAPI, llama, openai};
+use crate::api::{OPENAPI, llama, model};
 use crate::clock::{Micros, unix_seconds};
 use crate::http::head::Head;
-use crate::prepare::ServedModel;
 use crate::types::KeyId;
 
 impl Connection {
@@ -33,6 +33,7 @@ impl Connection {
             Page::Model => self.model(&head.path).map(Cow::from),
             Page::Slots => self.slots(&head.query, key).map(Cow::from),
             Page::Props => Ok(self.props().into()),
+            Page::Metrics => self.metrics().map(Cow::from),
             Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
             Page::Tags => Ok(self.ollama(ollama::push_tags).into()),
             Page::Running => Ok(self.ollama(ollama::push_running).into()),
@@ -68,42 +69,45 @@ impl Connection {
     }
 
     fn models(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(512);
-        if let Some(service) = &*self.front.service.borrow() {
-            let model = &service.model;
-            openai::push_models(
-                &mut body,
-                &model.name,
-                unix_seconds(),
-                model.sequence_tokens,
-                &model.info,
-            );
+        match &*self.front.service.borrow() {
+            Some(service) => model::list(&service.model.facts(), unix_seconds()).to_string().into(),
+            None => Vec::new(),
         }
-        body
     }
 
     /// A page of Ollama's about the model.
-    fn ollama(&self, push: fn(&mut Vec<u8>, &ollama::Model<'_>)) -> Vec<u8> {
+    fn ollama(&self, push: fn(&mut Vec<u8>, &Model<'_>)) -> Vec<u8> {
         let mut body = Vec::with_capacity(1024);
         if let Some(service) = &*self.front.service.borrow() {
-            push(&mut body, &service.model.as_ollama());
+            push(&mut body, &service.model.facts());
         }
         body
     }
 
-    /// The model, if the path names it.
+    /// The model, if the path has one of its names.
     fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
         let asked = percent_decode_str(parameter_of(path).unwrap_or_default());
         let asked = asked.decode_utf8_lossy();
-        let mut body = Vec::with_capacity(512);
-        if let Some(service) = &*self.front.service.borrow() {
-            let ServedModel { name, sequence_tokens, info, .. } = &*service.model;
-            if asked != name.as_str() {
-                return Err(ApiError::no_such_model(&asked, name));
-            }
-            openai::push_model(&mut body, name, unix_seconds(), *sequence_tokens, info);
+        let service = self.front.service.borrow();
+        let Some(service) = &*service else { return Ok(Vec::new()) };
+        let facts = service.model.facts();
+        if asked != facts.name && facts.aliases.iter().all(|alias| *alias != asked) {
+            return Err(ApiError::no_such_model(&asked, facts.name));
         }
-        Ok(body)
+        Ok(model::object(&facts, unix_seconds()).to_string().into())
+    }
+
+    /// The metrics, if this port shows them.
+    fn metrics(&self) -> Result<Vec<u8>, ApiError> {
+        let config = &self.front.config;
+        match config.metrics_page {
+            Some(page) => Ok(page(&config.metrics).into()),
+            None => {
+                let message = "this port shows no metrics; start the server with --metrics, or \
+                               ask at the address of --ops-addr";
+                Err(ApiError::not_shown(message))
+            }
+        }
     }
 
     /// Whether the server is ready, in the detail that `level` in the query asks for.
@@ -146,7 +150,9 @@ impl Connection {
                 info: &model.info,
                 slots: model.slots,
                 n_ctx: model.sequence_tokens,
-                chat_template: model.chat.as_ref().map_or("", |chat| &chat.source),
+                path: model.path.as_deref(),
+                chat: model.chat.as_ref(),
+                shows_metrics: self.front.config.metrics_page.is_some(),
                 bos: &model.vocab.bos_text(),
                 eos: &model.vocab.eos_text(),
             };

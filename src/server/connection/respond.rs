@@ -24,8 +24,18 @@ impl Connection {
         incoming: &Incoming,
         body: Cow<'static, [u8]>,
     ) -> Result<bool, Gone> {
+        self.answer_with(incoming, "application/json", body).await
+    }
+
+    /// Answers with a body of any type.
+    pub(super) async fn answer_with(
+        &mut self,
+        incoming: &Incoming,
+        content_type: &str,
+        body: Cow<'static, [u8]>,
+    ) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive;
-        let options = self.options(incoming, "application/json", keep_alive);
+        let options = self.options(incoming, content_type, keep_alive);
         self.front.counters().responses.count(route::pattern(&incoming.head.path), 200);
         response::push_head(&mut self.output, 200, &options, body.len());
         if incoming.head.method == Method::Head {

@@ -29,6 +29,14 @@ impl World {
     pub(super) fn tell_references(&mut self) {
         for answers in std::mem::take(&mut self.answers) {
             let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
+            for rows in answers.rows.chunk_by(|a, b| a.0 == b.0) {
+                let [.., (owner, position)] = rows else { continue };
+                if let Some((client, choice)) =
+                    self.holder(*owner).filter(|_| !failed.contains(owner))
+                {
+                    self.clients[client].reference.progress(choice, *position, self.now);
+                }
+            }
             for (owner, position) in &answers.rows {
                 if let Some((client, choice)) = self.holder(*owner) {
                     let failed = failed.contains(owner);

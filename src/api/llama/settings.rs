@@ -1,0 +1,241 @@
+//! The settings of a `/completion` request, as its answer and `/props` repeat them.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::sync::Arc;
+
+use simd_json::prelude::*;
+
+use super::super::error::ApiError;
+use super::super::json::{Fields, wrong};
+use crate::limits::{RESPONSE_FIELD_BYTES_MAX, RESPONSE_FIELDS_MAX};
+
+/// Each setting except the seed, with its default in JSON, in llama-server's order.
+const SETTINGS: &[(&str, &str)] = &[
+    ("temperature", "0.8"),
+    ("dynatemp_range", "0.0"),
+    ("dynatemp_exponent", "1.0"),
+    ("top_k", "40"),
+    ("top_p", "0.95"),
+    ("min_p", "0.05"),
+    ("top_n_sigma", "-1.0"),
+    ("xtc_probability", "0.0"),
+    ("xtc_threshold", "0.1"),
+    ("typical_p", "1.0"),
+    ("repeat_last_n", "64"),
+    ("repeat_penalty", "1.0"),
+    ("presence_penalty", "0.0"),
+    ("frequency_penalty", "0.0"),
+    ("dry_multiplier", "0.0"),
+    ("dry_base", "1.75"),
+    ("dry_allowed_length", "2"),
+    ("dry_penalty_last_n", "64"),
+    ("dry_sequence_breakers", "[\"\\n\",\":\",\"\\\"\",\"*\"]"),
+    ("mirostat", "0"),
+    ("mirostat_tau", "5.0"),
+    ("mirostat_eta", "0.1"),
+    ("stop", "[]"),
+    ("max_tokens", "-1"),
+    ("n_predict", "-1"),
+    ("n_keep", "0"),
+    ("n_discard", "0"),
+    ("ignore_eos", "false"),
+    ("stream", "false"),
+    ("logit_bias", "[]"),
+    ("n_probs", "0"),
+    ("min_keep", "0"),
+    ("grammar", "\"\""),
+    (
+        "samplers",
+        "[\"penalties\",\"dry\",\"top_n_sigma\",\"top_k\",\"typ_p\",\"top_p\",\"min_p\",\"xtc\",\
+         \"temperature\"]",
+    ),
+    ("timings_per_token", "false"),
+    ("post_sampling_probs", "false"),
+    ("lora", "[]"),
+];
+
+/// The names under which a request may give its length. The first one counts.
+const LENGTHS: [&str; 3] = ["n_predict", "max_completion_tokens", "max_tokens"];
+
+/// Parts of a request that its answer repeats.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Repeated {
+    /// The settings in JSON, from the second one on: `,"temperature":0.8,…}`.
+    settings: String,
+    /// The fields that the last object of a choice shall have; all if there are none.
+    pub response_fields: Vec<String>,
+    /// The seed of the first choice of each prompt. [`crate::prepare`] fills it in.
+    pub seed: u64,
+    /// Choices of each prompt. As above.
+    pub n: usize,
+    /// The prompts as JSON strings, if the answer shows them. As above.
+    pub prompts: Vec<Arc<[u8]>>,
+}
+
+impl Repeated {
+    /// Reads them.
+    pub fn read(fields: &Fields<'_, '_>) -> Result<Self, ApiError> {
+        let mut settings = String::new();
+        for (name, default) in SETTINGS {
+            let names: &[&'static str] =
+                if LENGTHS.contains(name) { &LENGTHS } else { std::slice::from_ref(name) };
+            let mut given = None;
+            for name in names {
+                given = given.or(fields.find(name)?);
+            }
+            let value = given.map_or(Cow::from(*default), |value| value.encode().into());
+            settings.push_str(&format!(",\"{name}\":{value}"));
+        }
+        settings.push('}');
+        let response_fields = read_response_fields(fields)?;
+        Ok(Self { settings, response_fields, ..Self::default() })
+    }
+
+    /// Whether the answer shows the prompts.
+    pub fn shows_prompts(&self) -> bool {
+        let mut fields = self.response_fields.iter();
+        self.response_fields.is_empty() || fields.any(|field| field == "prompt")
+    }
+
+    /// Bytes that it takes in the memory for requests, for so many choices: itself, and as part of
+    /// the answer.
+    pub fn bytes(&self, choices: usize) -> usize {
+        let prompts = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len()).sum::<usize>();
+        prompts + (1 + choices) * self.settings.len()
+    }
+
+    /// Writes the settings of a choice.
+    pub fn push_settings(&self, choice: usize, out: &mut Vec<u8>) {
+        let seed = self.seed.wrapping_add((choice % self.n.max(1)) as u64);
+        write!(out, "{{\"seed\":{seed}{}", self.settings).expect("memory");
+    }
+
+    /// Writes the prompt of a choice.
+    pub fn push_prompt(&self, choice: usize, out: &mut Vec<u8>) {
+        let prompt = self.prompts.get(choice / self.n.max(1));
+        out.extend_from_slice(prompt.map_or(b"\"\"", |prompt| prompt));
+    }
+}
+
+/// Reads `response_fields`.
+fn read_response_fields(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
+    const NAME: &str = "response_fields";
+    const FORM: &str = "an array of field names such as content and timings/prompt_ms";
+    let Some(value) = fields.get(NAME)? else { return Ok(Vec::new()) };
+    let names = value.as_array().ok_or_else(|| wrong(NAME, FORM, &value))?;
+    if names.len() > RESPONSE_FIELDS_MAX {
+        let message =
+            format!("{NAME} has {} names; it may have {RESPONSE_FIELDS_MAX}", names.len());
+        return Err(ApiError::field(NAME, message));
+    }
+    let name = |name: simd_json::tape::Value<'_, '_>| match name.as_str() {
+        Some(text) if text.len() <= RESPONSE_FIELD_BYTES_MAX => Ok(text.to_owned()),
+        Some(text) => {
+            let message = format!(
+                "a name in {NAME} has {} bytes; it may have {RESPONSE_FIELD_BYTES_MAX}",
+                text.len()
+            );
+            Err(ApiError::field(NAME, message))
+        }
+        None => Err(wrong(NAME, FORM, &name)),
+    };
+    names.iter().map(name).collect()
+}
+
+/// Writes the settings of a request that has none.
+pub fn push_defaults(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"seed\":-1");
+    for (name, default) in SETTINGS {
+        write!(out, ",\"{name}\":{default}").expect("memory");
+    }
+    out.push(b'}');
+}
+
+/// Writes the fields that a request asked for from `object`, a JSON object. As in llama-server, a
+/// slash leads into an object, the value gets the whole path as its name, and a field that does
+/// not exist is left out.
+pub fn push_selected(names: &[String], object: &[u8], out: &mut Vec<u8>) {
+    let object: serde_json::Value = serde_json::from_slice(object).expect("we wrote it");
+    let found = names.iter().filter_map(|name| {
+        let value = name.split('/').try_fold(&object, |value, key| value.as_object()?.get(key))?;
+        Some((name.clone(), value.clone()))
+    });
+    let selected: serde_json::Map<String, serde_json::Value> = found.collect();
+    serde_json::to_writer(out, &selected).expect("memory");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::completion::{read_completion, sampling};
+    use super::*;
+    use crate::api::json::read_object;
+    use crate::api::request::GenerationRequest;
+
+    fn read(body: &Value) -> GenerationRequest {
+        read_completion(&mut body.to_string().into_bytes()).unwrap()
+    }
+
+    fn settings(body: &Value) -> Value {
+        let repeated = *read(body).reply.llama.unwrap();
+        let mut out = Vec::new();
+        repeated.push_settings(0, &mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_request_that_says_nothing() {
+        let mut out = Vec::new();
+        push_defaults(&mut out);
+        let mut body: Value = serde_json::from_slice(&out).unwrap();
+        body["prompt"] = "a".into();
+        body.as_object_mut().unwrap().remove("max_tokens"); // -1 only under llama-server's name
+        let said = read(&body);
+        let silent = read(&json!({"prompt": "a"}));
+        assert_eq!(said.sampling, sampling());
+        assert_eq!((said.advanced, silent.advanced), (None, None));
+        assert_eq!((said.stops, said.seed), (silent.stops, silent.seed));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_repeated_and_the_rest_has_its_default() {
+        let asked = settings(&json!({"prompt": "a", "top_k": 5, "stop": ["b\n"],
+            "max_tokens": 7, "grammar": "root ::= \"é\""}));
+        assert_eq!((&asked["top_k"], &asked["stop"]), (&json!(5), &json!(["b\n"])));
+        assert_eq!((&asked["n_predict"], &asked["max_tokens"]), (&json!(7), &json!(7)));
+        assert_eq!((&asked["grammar"], &asked["min_p"]), (&json!("root ::= \"é\""), &json!(0.05)));
+        assert_eq!(asked["seed"], json!(0));
+        assert_eq!(asked.as_object().unwrap().len(), SETTINGS.len() + 1);
+    }
+
+    #[test]
+    fn a_slash_leads_into_an_object() {
+        let object = br#"{"content":"a","timings":{"prompt_ms":1.5},"tokens":[1]}"#;
+        let names = ["tokens", "timings/prompt_ms", "timings/none", "content/x", "none"];
+        let mut out = Vec::new();
+        push_selected(&names.map(str::to_owned), object, &mut out);
+        let selected: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(selected, json!({"tokens": [1], "timings/prompt_ms": 1.5}));
+    }
+
+    #[test]
+    fn wrong_response_fields_are_refused() {
+        let read = |value: Value| {
+            let mut body = json!({"response_fields": value}).to_string().into_bytes();
+            read_object(&mut body, read_response_fields)
+        };
+        for (value, says) in [
+            (json!("content"), "an array of field names"),
+            (json!([1]), "an array of field names"),
+            (json!(vec!["a"; 65]), "has 65 names; it may have 64"),
+            (json!(["a".repeat(257)]), "has 257 bytes; it may have 256"),
+        ] {
+            let error = read(value).unwrap_err();
+            assert_eq!((error.status, error.param), (400, Some("response_fields")));
+            assert!(error.message.contains(says), "{}", error.message);
+        }
+        assert_eq!(read(json!(["a"])).unwrap(), ["a"]);
+    }
+}
