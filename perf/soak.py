@@ -77,7 +77,7 @@ def main() -> None:
 def soak(options, folder: pathlib.Path) -> dict:
     flags = [f"--key={name}:{name}:{weight}" for name, weight in KEYS.items()]
     flags += [f"--chat-template-file={TEMPLATE}", "--pooling=mean", "--ctx-size=16384"]
-    flags += ["--queue-requests=64"]  # so that it can be filled
+    flags += ["--metrics", "--queue-requests=64"]  # so that it can be filled
     with contextlib.ExitStack() as stack:
         with standard_error_in(folder / "log"):
             server = stack.enter_context(Server(*flags, ops=True, binary=options.binary))
@@ -411,6 +411,8 @@ def requests(n: int) -> list[tuple]:
         ("/completion", {"prompt": story, "n_predict": 20, "n_probs": 5, "mirostat": 2}),
         ("/completion", {"prompt": story, "n_predict": 20, "dry_multiplier": 1, "n_cmpl": 3}),
         ("/completions", {"prompt": story, "n_predict": 40, "xtc_probability": 0.5} | stream),
+        ("/completion", {"prompt": story, "n_predict": 20, "return_progress": True} | stream),
+        ("/completion", {"prompt": story, "n_predict": 20, "response_fields": ["content"]}),
         ("/tokenize", {"content": story, "with_pieces": n % 2 == 0}),
         ("/detokenize", {"tokens": [743, 394]}, lambda answer: answer["content"] == "Once"),
         ("/apply-template", {"messages": turns}, lambda answer: story in answer["prompt"]),
@@ -430,7 +432,8 @@ def requests(n: int) -> list[tuple]:
         ("/api/embeddings", {"model": "m", "prompt": story}, lambda answer: len(answer["embedding"]) > 10),
         ("/api/show", {"model": "m"}, lambda answer: "tools" in answer["capabilities"]),
         *((path, None) for path in ("/api/tags", "/api/ps", "/api/version")),
-        *((path, None) for path in ("/props", "/slots", "/models", "/v1/models", "/v1/models/corelane%20built-in")),
+        *((path, None) for path in ("/props", "/slots", "/metrics", "/models", "/v1/models")),
+        ("/v1/models/corelane%20built-in", None),
         *((path, None) for path in ("/health", "/health?level=full", "/v1/health", "/openapi.json")),
         # Constraints that the server has not seen before.
         ("/v1/chat/completions", chat | {"response_format": form}, is_animal),

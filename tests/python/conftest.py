@@ -17,7 +17,7 @@ KEY = "secret"
 @contextlib.contextmanager
 def running(*flags):
     """What a server, which needs a key, says at its start; it ends with the `with` block."""
-    command = [BINARY, "serve", "--port=0", "--ops-addr=127.0.0.1:0", f"--api-key={KEY}"]
+    command = [BINARY, "serve", "--port=0", "--ops-addr=127.0.0.1:0", "--metrics", f"--api-key={KEY}"]
     process = subprocess.Popen([*command, "--log=warn", *flags], stdout=subprocess.PIPE, text=True)
     try:
         text = ""

@@ -8,7 +8,7 @@ import pytest
 from conftest import KEY, ROOT
 
 
-@pytest.mark.parametrize("name", ["openai_client.py", "anthropic_client.py", "ollama_client.py"])
+@pytest.mark.parametrize("name", ["openai_client.py", "anthropic_client.py", "ollama_client.py", "agents_client.py"])
 def test_an_example_runs(server, name):
     environment = os.environ | {"BASE_URL": server, "API_KEY": KEY}
     command = [sys.executable, ROOT / "examples" / name]
