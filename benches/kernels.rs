@@ -10,13 +10,10 @@
 //! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N]
 //! ```
 
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use corelane::kernels::InstructionSet;
-use corelane::kernels::simd::Simd;
-use corelane::kernels::simd::avx2::{Avx2, AvxVnni};
-use corelane::kernels::simd::avx512::Avx512;
+use corelane::kernels::machine::{Rates, rates};
 use corelane::model::ggml::{Pool, quantise};
 use corelane::model::products::{COPIES_MAX, ProductGraph, Sizes};
 
@@ -36,9 +33,8 @@ fn main() {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     // `cargo test --benches` runs each product once, in the cache.
     let bytes = if options.is_test { 1 << 20 } else { WEIGHTS_BYTES };
-    let limits = Limits { set };
-    let bandwidth = together(threads, || limits.bytes_per_s(bytes));
-    let rate = together(threads, || limits.multiply_adds_per_s());
+    let cores: Vec<usize> = (0..threads).collect();
+    let Rates { bytes_per_s: bandwidth, multiply_adds_per_s: rate } = rates(set, &cores, bytes);
     println!(
         "{} threads, {}: {:.1} GB/s are read, {:.0} G multiply-adds/s\n",
         threads,
@@ -148,117 +144,4 @@ fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
 
 fn median(sorted: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
-}
-
-/// The sum of the rates of all threads, each on a core of its own.
-fn together(threads: usize, per_s: impl Fn() -> f64 + Sync) -> f64 {
-    std::thread::scope(|scope| {
-        let on_core = |core: usize| {
-            let mut cores = rustix::thread::CpuSet::new();
-            cores.set(core);
-            let _ = rustix::thread::sched_setaffinity(None, &cores); // a failure leaves it unpinned
-            per_s()
-        };
-        let started: Vec<_> = (0..threads).map(|core| scope.spawn(move || on_core(core))).collect();
-        started.into_iter().map(|thread| thread.join().expect("no panic")).sum()
-    })
-}
-
-/// The two loops that give the machine's limits.
-struct Limits {
-    set: InstructionSet,
-}
-
-/// A loop for each instruction set.
-macro_rules! for_each_set {
-    ($name:ident($($arg:ident: $type:ty),*), $body:ident) => {
-        unsafe fn $name(&self, $($arg: $type),*) {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-            unsafe fn avx512($($arg: $type),*) {
-                // SAFETY: enabled above.
-                unsafe { $body::<Avx512>($($arg),*) }
-            }
-            #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-            unsafe fn avx_vnni($($arg: $type),*) {
-                // SAFETY: enabled above.
-                unsafe { $body::<AvxVnni>($($arg),*) }
-            }
-            #[target_feature(enable = "avx2,fma,f16c")]
-            unsafe fn avx2($($arg: $type),*) {
-                // SAFETY: enabled above.
-                unsafe { $body::<Avx2>($($arg),*) }
-            }
-            // SAFETY: `set` is one that this processor has.
-            unsafe {
-                match self.set {
-                    InstructionSet::Avx512Vnni => avx512($($arg),*),
-                    InstructionSet::AvxVnni => avx_vnni($($arg),*),
-                    InstructionSet::Avx2 => avx2($($arg),*),
-                }
-            }
-        }
-    };
-}
-
-const DOTS: usize = 12; // independent sums, which hide their latency
-
-#[inline(always)]
-unsafe fn dots<S: Simd>(loops: usize) {
-    // SAFETY: the caller has the instruction set.
-    unsafe {
-        let mut sums = [S::zero(); DOTS];
-        let (a, b) = (S::splat_byte(black_box(1)), S::splat_byte(black_box(1)));
-        for _ in 0..loops {
-            for sum in &mut sums {
-                *sum = S::dot8(*sum, a, b);
-            }
-            // Keeps the compiler from replacing the loop by a product.
-            std::hint::black_box(loops);
-        }
-        for sum in sums {
-            black_box(S::total(sum));
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn reads<S: Simd>(memory: &[u8]) {
-    // SAFETY: the caller has the instruction set; all reads lie in the slice.
-    unsafe {
-        let mut sums = [S::zero(); 4];
-        for part in memory.chunks_exact(4 * 64) {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                for half in 0..16 / S::LANES {
-                    *sum = S::or(*sum, S::load(part.as_ptr().add(64 * i + 32 * half)));
-                }
-            }
-        }
-        for sum in sums {
-            black_box(S::total(sum));
-        }
-    }
-}
-
-impl Limits {
-    for_each_set!(dots(loops: usize), dots);
-    for_each_set!(reads(memory: &[u8]), reads);
-
-    /// Multiply-adds per second of one thread, with all operands in registers.
-    fn multiply_adds_per_s(&self) -> f64 {
-        const LOOPS: usize = 1_000_000;
-        let lanes = if self.set == InstructionSet::Avx512Vnni { 16 } else { 8 };
-        // SAFETY: `set` is one that this processor has.
-        let pass = || time(|| unsafe { self.dots(LOOPS) }).as_secs_f64();
-        let times = sorted((0..9).map(|_| pass()).collect());
-        (LOOPS * DOTS * lanes * 4) as f64 / median(&times)
-    }
-
-    /// Bytes per second that one thread reads.
-    fn bytes_per_s(&self, bytes: usize) -> f64 {
-        let memory = vec![1; bytes];
-        // SAFETY: as above.
-        let pass = || time(|| unsafe { self.reads(&memory) }).as_secs_f64();
-        let times = sorted((0..15).map(|_| pass()).collect());
-        bytes as f64 / median(&times)
-    }
 }

@@ -434,6 +434,8 @@ def requests(n: int) -> list[tuple]:
         *((path, None) for path in ("/api/tags", "/api/ps", "/api/version")),
         *((path, None) for path in ("/props", "/slots", "/metrics", "/models", "/v1/models")),
         ("/v1/models/corelane%20built-in", None),
+        *((path, None) for path in ("/server_info", "/model_info", "/get_load")),
+        *((path, None) for path in ("/get_server_info", "/get_model_info")),
         *((path, None) for path in ("/health", "/health?level=full", "/v1/health", "/openapi.json")),
         # Constraints that the server has not seen before.
         ("/v1/chat/completions", chat | {"response_format": form}, is_animal),

@@ -44,6 +44,7 @@ use crate::ring::{self, LaneLink};
 use crate::scheduler::Capacity;
 use crate::server::listener::{Address, Listener};
 use crate::server::{self, Control, FrontConfig, ServiceParts, kernel, listener};
+use crate::systemd::{self, Watchdog};
 use crate::types::ModelInfo;
 pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
@@ -104,18 +105,27 @@ impl Server {
         config.check()?;
         kernel::check()?;
         kernel::allow_many_descriptors();
-        let listeners = listener::bind(&config.hosts, config.port)?;
+        let inherited = systemd::take_sockets()?;
+        let hands_over = !inherited.is_empty();
+        let listeners = if hands_over {
+            tracing::info!(
+                "the service manager gives the sockets: --host and --port have no effect"
+            );
+            listener::inherit(inherited)?
+        } else {
+            listener::bind(&config.hosts, config.port)?
+        };
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
         let metrics = Arc::new(Metrics::new(config.clock, route::paths()));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
-        let control = Arc::new(Control::new(Arc::new(bell)));
+        let control = Arc::new(Control::new(Arc::new(bell), config.keys.clone()));
         let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
         let (ready, ready_rx) = RingBuffer::new(1);
         let front = start_front(
             &config,
-            request_bytes,
+            (request_bytes, hands_over),
             &control,
             &metrics,
             listeners,
@@ -386,7 +396,7 @@ fn template_source(given: &str) -> Result<Cow<'_, str>, String> {
 
 fn start_front(
     config: &ServeConfig,
-    request_bytes: usize,
+    (request_bytes, hands_over): (usize, bool),
     control: &Arc<Control>,
     metrics: &Arc<Metrics>,
     listeners: Vec<Listener>,
@@ -394,7 +404,6 @@ fn start_front(
     ready: Consumer<ServiceParts>,
 ) -> Result<JoinHandle<()>, String> {
     let front_config = FrontConfig {
-        keys: config.keys.clone(),
         connections: config.connections,
         ping_interval: config.ping_interval,
         metrics_page: config.metrics.then_some(ops::page_of),
@@ -406,6 +415,8 @@ fn start_front(
         request_timeout: config.request_timeout,
         step_timeout: config.step_timeout,
         drain: config.drain,
+        hands_over,
+        watchdog: Watchdog::of_environment(),
         polls: !config.placement.is_shared(),
         seed: config.seed,
         entropy: config.entropy,

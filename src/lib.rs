@@ -28,7 +28,8 @@
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
 //! [`random`],
 //! [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows metrics. [`mod@bench`]
-//! measures this server and others. [`config`], [`placement`] and [`lanes`] start everything.
+//! measures this server and others. [`systemd`] talks to the
+//! service manager. [`config`], [`placement`] and [`lanes`] start everything.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod abort;
@@ -57,5 +58,6 @@ pub mod ring;
 pub mod sampling;
 pub mod scheduler;
 pub mod server;
+pub mod systemd;
 pub mod text;
 pub mod types;

@@ -392,6 +392,9 @@ pub const SPARE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// And at least this many bytes a second after it.
 pub const WRITE_BYTES_PER_S_MIN: usize = 16 * 1024;
+/// Where the next server takes over the listening sockets, a drain takes at least this long, for
+/// requests that are on their way.
+pub const HAND_OVER_TIME: Duration = Duration::from_millis(500);
 /// A stream that has been silent for this long sends a comment line, unless `--sse-ping-interval`
 /// or the request says otherwise.
 pub const PING_INTERVAL: Duration = Duration::from_secs(15);

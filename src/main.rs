@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod cli;
+mod doctor;
 mod secrets;
 
 use std::io::{IsTerminal, Write};
@@ -15,12 +16,13 @@ use corelane::config::ServeConfig;
 use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::memory;
-use corelane::metrics::Metrics;
+use corelane::metrics::{Metrics, State};
 use corelane::model::load::Source;
 use corelane::placement::format_list;
 use corelane::prepare::ServedModel;
 use corelane::server::Control;
 use corelane::server::listener::Address;
+use corelane::systemd;
 use corelane::types::KernelsInfo;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -37,8 +39,14 @@ fn main() -> ExitCode {
     lanes::end_on_panic();
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),
+        cli::Command::Doctor(args) => cli::doctor::run(&args),
         cli::Command::Model(args) => cli::model::run(&args),
         cli::Command::Bench(args) => cli::bench::run(&args),
+        cli::Command::Completions(args) => {
+            cli::complete::completions(&args, cli::Cli::command());
+            Ok(())
+        }
+        cli::Command::Man(args) => cli::complete::man(&args, cli::Cli::command()),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,7 +64,7 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let mut server = Server::start(config.clone())?;
     let metrics = server.metrics();
     metrics.set_log_lines_lost(lines_lost);
-    drain_on_signal(server.control())?;
+    handle_signals(server.control(), metrics.clone(), args.clone())?;
     let source = args.engine.source();
     if let Some(served) = server.load(&source, progress_bar(&source))? {
         secrets::warn(args, &config);
@@ -66,7 +74,16 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
                  group allows less time than they have; --decode-cores pins them"
             );
         }
+        for finding in doctor::worst() {
+            let advice = finding.advice.unwrap_or_default();
+            tracing::warn!(
+                "{}: {}: {advice}; corelane doctor says more",
+                finding.name,
+                finding.found
+            );
+        }
         announce(&server, &config, &served);
+        systemd::tell_ready(&format!("serving {}", served.name));
     }
     let ended = server.join();
     log_end(&metrics);
@@ -136,21 +153,48 @@ impl<W: Write> Write for CountingWriter<W> {
     }
 }
 
-/// The first SIGTERM, SIGINT or SIGHUP drains; the second ends the process at once.
-fn drain_on_signal(control: Arc<Control>) -> Result<(), String> {
+/// The first SIGTERM or SIGINT drains; the second ends the process at once. SIGHUP reads the file of
+/// keys again. In a terminal it drains, because the terminal has gone.
+fn handle_signals(
+    control: Arc<Control>,
+    metrics: Arc<Metrics>,
+    args: cli::ServeArgs,
+) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let in_terminal = std::io::stdin().is_terminal();
     let wait = move || {
         for signal in signals.forever() {
+            if signal == SIGHUP && !in_terminal && !control.is_draining() {
+                reload(&control, &metrics, &args);
+                continue;
+            }
             if control.is_draining() {
                 // Skip the destructors, which would wait for the running step.
                 signal_hook::low_level::exit(128 + signal);
             }
+            systemd::tell_stopping();
             control.drain();
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
     Ok(())
+}
+
+/// Reads the keys again.
+fn reload(control: &Control, metrics: &Metrics, args: &cli::ServeArgs) {
+    // While the model loads, the service manager waits for the first word.
+    let is_ready = metrics.front.state() == State::Ready;
+    if is_ready {
+        systemd::tell_reloading();
+    }
+    match args.keys().and_then(|keys| control.set_keys(keys)) {
+        Ok(()) => tracing::info!(keys = control.keys().len(), "the keys were read again"),
+        Err(error) => tracing::error!(error, "the keys stay as they were"),
+    }
+    if is_ready {
+        systemd::tell_ready("the keys were read again");
+    }
 }
 
 /// A progress bar for models that load slowly.

@@ -101,6 +101,16 @@ impl Topology {
         Self { cores }
     }
 
+    /// The first usable processor of each physical core.
+    pub fn cores(&self) -> Vec<usize> {
+        self.cores.iter().map(|threads| threads[0]).collect()
+    }
+
+    /// Most hardware threads of a physical core.
+    pub fn threads_per_core(&self) -> usize {
+        self.cores.iter().map(Vec::len).max().unwrap_or(1)
+    }
+
     /// Every processor.
     pub fn processors(&self) -> Vec<usize> {
         self.all()

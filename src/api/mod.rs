@@ -26,6 +26,7 @@ pub mod reply;
 pub mod request;
 pub mod responses;
 pub mod route;
+pub mod sglang;
 pub mod write;
 
 /// The description of the API in OpenAPI 3.1.

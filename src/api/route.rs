@@ -89,6 +89,12 @@ pub enum Page {
     Version,
     /// The metrics, as text.
     Metrics,
+    /// What SGLang's gateway asks about the server.
+    ServerInfo,
+    /// What it asks about the model.
+    ModelInfo,
+    /// How busy the server is, for that gateway.
+    Load,
 }
 
 impl Page {
@@ -151,6 +157,9 @@ pub static ROUTES: &[Route] = &[
     route(&["/slots"], Action::Show(Page::Slots)),
     route(&["/props"], Action::Show(Page::Props)),
     route(&["/metrics"], Action::Show(Page::Metrics)),
+    route(&["/server_info", "/get_server_info"], Action::Show(Page::ServerInfo)),
+    route(&["/model_info", "/get_model_info"], Action::Show(Page::ModelInfo)),
+    route(&["/get_load"], Action::Show(Page::Load)),
     route(
         &["/v1/completions"],
         Action::Generate {

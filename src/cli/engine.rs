@@ -11,7 +11,7 @@ use corelane::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
 use corelane::types::{CacheLayout, CacheType, FlashAttention};
 
 /// Model, step sizes, KV cache and lanes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct EngineArgs {
     /// GGUF file of the model [default: the small model inside the binary]
     #[arg(short, long, value_name = "FILE", help_heading = "Model")]

@@ -4,6 +4,8 @@
 //! Errors are sentences for the user that say what was wrong and what would be right.
 
 pub mod bench;
+pub mod complete;
+pub mod doctor;
 mod engine;
 mod ladder;
 pub mod model;
@@ -30,10 +32,17 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model over HTTP.
     Serve(Box<ServeArgs>),
+    /// Say what this machine is, and what to change for a server.
+    Doctor(Box<doctor::DoctorArgs>),
     /// Make model files.
     Model(model::ModelArgs),
     /// Measure the speed of a server, or of a part of this one.
     Bench(bench::BenchArgs),
+    /// Print completions for a shell.
+    Completions(complete::CompletionsArgs),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(complete::ManArgs),
 }
 
 /// Reads the process's arguments. Does not return for `--help`, `--version` and usage errors.
@@ -69,7 +78,7 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// Gives each flag of `serve` an environment variable: `CORELANE_CTX_SIZE` for `--ctx-size`. The
-/// ladder shares those of the engine.
+/// doctor shares all of them, and the ladder those of the engine.
 fn with_variables(command: clap::Command) -> clap::Command {
     let with_variable = |arg: Arg| {
         let name = format!("CORELANE_{}", arg.get_id().as_str().to_uppercase());
@@ -81,14 +90,18 @@ fn with_variables(command: clap::Command) -> clap::Command {
     };
     let engine = EngineArgs::augment_args(clap::Command::new("engine"));
     let is_shared = |arg: &Arg| engine.get_arguments().any(|other| other.get_id() == arg.get_id());
-    command.mut_subcommand("serve", |serve| serve.mut_args(with_variable)).mut_subcommand(
-        "bench",
-        |bench| {
+    let serve = ServeArgs::augment_args(clap::Command::new("serve"));
+    let is_serves = |arg: &Arg| serve.get_arguments().any(|other| other.get_id() == arg.get_id());
+    command
+        .mut_subcommand("serve", |serve| serve.mut_args(with_variable))
+        .mut_subcommand("doctor", |doctor| {
+            doctor.mut_args(|arg| if is_serves(&arg) { with_variable(arg) } else { arg })
+        })
+        .mut_subcommand("bench", |bench| {
             bench.mut_subcommand("ladder", |ladder| {
                 ladder.mut_args(|arg| if is_shared(&arg) { with_variable(arg) } else { arg })
             })
-        },
-    )
+        })
 }
 
 /// Finds `--config`, which is needed before the other flags can be parsed.
@@ -141,12 +154,13 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
             flags.push((id, values));
         }
     }
-    Ok(command.mut_subcommand("serve", |mut serve| {
-        for (id, values) in flags {
+    let with_defaults = |mut serve: clap::Command| {
+        for (id, values) in &flags {
             serve = serve.mut_arg(id, |arg| arg.default_values(values));
         }
         serve
-    }))
+    };
+    Ok(command.mut_subcommand("serve", with_defaults).mut_subcommand("doctor", with_defaults))
 }
 
 fn plain(value: &toml::Value) -> Option<String> {

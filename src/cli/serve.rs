@@ -21,7 +21,7 @@ Examples:
 Try it:
   curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\"}'";
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
     #[command(flatten)]
@@ -249,7 +249,7 @@ impl ServeArgs {
     }
 
     /// All API keys. Keys without a name are named by their numbers.
-    fn keys(&self) -> Result<Vec<ApiKey>, String> {
+    pub fn keys(&self) -> Result<Vec<ApiKey>, String> {
         let mut secrets = self.api_key.clone();
         if let Some(path) = &self.api_key_file {
             let text = read(path, "the API keys")?;

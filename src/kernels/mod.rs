@@ -33,6 +33,8 @@ pub mod format;
 pub mod ggml;
 mod k_scales;
 pub mod kernel;
+#[cfg(target_arch = "x86_64")]
+pub mod machine;
 pub mod matmul;
 pub mod product;
 mod q4_0;

@@ -124,6 +124,25 @@ pub fn load(
     Ok(loaded)
 }
 
+/// Reads the properties of a model without its weights, in a moment.
+///
+/// # Errors
+/// As for [`load`].
+pub fn outline(source: &Source) -> Result<ModelInfo, LoadError> {
+    let backend = library::start();
+    let params = LlamaModelParams::default().with_use_mmap(false).with_no_alloc(true);
+    match source {
+        Source::File(path) => {
+            check_file(path, u64::MAX)?;
+            Ok(open(backend, path, path, params)?.1)
+        }
+        Source::BuiltIn => {
+            let image = builtin::Image::new().map_err(LoadError::BuiltIn)?;
+            Ok(open(backend, &image.path(), Path::new("the built-in model"), params)?.1)
+        }
+    }
+}
+
 fn load_source(
     backend: &LlamaBackend,
     source: &Source,
@@ -192,6 +211,18 @@ fn load_path(
     // from the disk in the middle of a step. Packing also copies the weights, so a mapped file
     // would hold them in memory twice.
     let params = LlamaModelParams::default().with_use_mmap(false).with_progress_callback(progress);
+    let (model, info) = open(backend, path, shown, params)?;
+    let model = Arc::new(model);
+    let vocab = Arc::new(Vocab::of_llama(model.clone()));
+    Ok(Loaded { model, vocab, info, kernels: None })
+}
+
+fn open(
+    backend: &LlamaBackend,
+    path: &Path,
+    shown: &Path,
+    params: LlamaModelParams,
+) -> Result<(LlamaModel, ModelInfo), LoadError> {
     let loaded = library::guarded(|| LlamaModel::load_from_file(backend, path, &params));
     let model = loaded
         .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: library::error() })?;
@@ -199,9 +230,7 @@ fn load_path(
         return Err(LoadError::NoVocabulary(shown.to_owned()));
     }
     let info = describe(&model, shown, path);
-    let model = Arc::new(model);
-    let vocab = Arc::new(Vocab::of_llama(model.clone()));
-    Ok(Loaded { model, vocab, info, kernels: None })
+    Ok((model, info))
 }
 
 fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {

@@ -1,5 +1,6 @@
 //! The served model, with everything that preparing a request needs.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +38,11 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
+    /// Its file, as clients see it.
+    pub fn shown_path(&self) -> Cow<'_, str> {
+        self.path.as_ref().map_or("built-in".into(), |path| path.to_string_lossy())
+    }
+
     /// The facts that lists of models show.
     pub fn facts(&self) -> Model<'_> {
         Model {

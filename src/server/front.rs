@@ -14,16 +14,14 @@ use super::service::{Service, ServiceParts};
 use super::timers::Timers;
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
-use crate::config::ApiKey;
 use crate::engine::budget::Budget;
-use crate::limits::{READ_BYTES, RESPONSES_SHARE};
+use crate::limits::{HAND_OVER_TIME, READ_BYTES, RESPONSES_SHARE};
 use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::random::SplitMix64;
+use crate::systemd::Watchdog;
 
 /// The settings of the front lane.
 pub struct FrontConfig {
-    /// API keys. Without any, every client is admitted.
-    pub keys: Vec<ApiKey>,
     /// Most open connections.
     pub connections: usize,
     /// Silence of a stream after which a comment is sent; `None` sends none.
@@ -46,6 +44,11 @@ pub struct FrontConfig {
     pub step_timeout: Duration,
     /// The time that running requests have to finish after a drain began.
     pub drain: Duration,
+    /// The service manager keeps the listening sockets, and starts the next server on them. So
+    /// requests that have been accepted are still served after a drain began.
+    pub hands_over: bool,
+    /// The service manager's watchdog.
+    pub watchdog: Option<Watchdog>,
     /// Poll the rings while there is work, instead of sleeping between events.
     pub polls: bool,
     /// The seed of requests without one; `None` draws one for each.
@@ -142,7 +145,7 @@ impl Front {
 
     /// The error for requests that cannot be served now, if there is one.
     pub fn unavailable(&self) -> Option<ApiError> {
-        if self.is_draining() {
+        if self.is_draining() && !self.config.hands_over {
             return Some(ApiError::unavailable("the server is about to end", 5));
         }
         let loading = self.service.borrow().is_none();
@@ -198,6 +201,9 @@ impl Front {
         let Stage::Draining(began) = self.stage.get() else { return false };
         let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());
         let over = elapsed >= self.config.drain.as_secs_f64();
+        if self.config.hands_over && elapsed < HAND_OVER_TIME.as_secs_f64() {
+            return over; // requests of accepted connections may be on their way
+        }
         if over && running > 0 {
             tracing::warn!("drained for {elapsed:.1} s: {running} requests are cut off");
         }

@@ -4,16 +4,17 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use glommio::Task;
 use glommio::net::{TcpListener, TcpStream};
 use glommio::timer::sleep;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use rustix::net::sockopt::socket_acceptconn;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::front::Front;
 use super::{connection, kernel};
@@ -22,8 +23,10 @@ use crate::limits::{ACCEPT_AGAIN, LISTEN_BACKLOG};
 /// A bound socket, not yet accepting.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Socket,
+    socket: OwnedFd,
     address: Address,
+    /// The service manager has opened it, and keeps it open when this server ends.
+    is_inherited: bool,
 }
 
 /// The address of a listener.
@@ -54,6 +57,34 @@ impl Listener {
 /// True for a `--host` that is the path of a Unix socket. As in llama-server, it ends in `.sock`.
 pub fn is_unix(host: &str) -> bool {
     host.ends_with(".sock")
+}
+
+/// Makes listeners of the sockets that the service manager has opened.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn inherit(sockets: Vec<OwnedFd>) -> Result<Vec<Listener>, String> {
+    let listener = |socket: OwnedFd| {
+        let wrong = |what: &str| format!("a socket of the service manager {what}");
+        let unusable = |error: io::Error| wrong(&format!("is unusable: {error}"));
+        if SockRef::from(&socket).r#type().map_err(unusable)? != Type::STREAM {
+            return Err(wrong("is not a stream socket: use ListenStream="));
+        }
+        if !socket_acceptconn(&socket).map_err(|error| unusable(error.into()))? {
+            return Err(wrong("does not listen: use Accept=no"));
+        }
+        let address = match SockRef::from(&socket).local_addr().map_err(unusable)?.as_socket() {
+            Some(address) => Address::Tcp(address),
+            None => {
+                let unix = UnixListener::from(socket.try_clone().map_err(unusable)?);
+                let address = unix.local_addr().map_err(unusable)?;
+                let path = address.as_pathname();
+                Address::Unix(path.ok_or_else(|| wrong("has no address"))?.to_owned())
+            }
+        };
+        Ok(Listener { socket, address, is_inherited: true })
+    };
+    sockets.into_iter().map(listener).collect()
 }
 
 /// Binds the addresses that clients connect to. If `port` is 0, all share the port that the kernel
@@ -107,9 +138,9 @@ fn bind_tcp(host: &str, port: u16, beside_others: bool) -> Result<Listener, Stri
         ErrorKind::AddrNotAvailable => unknown(),
         _ => format!("cannot listen on {host}:{port}: {error}"),
     })?;
-    let address = socket.local_addr().map_err(|error| error.to_string())?.as_socket();
+    let address = SockRef::from(&socket).local_addr().map_err(|e| e.to_string())?.as_socket();
     let address = Address::Tcp(address.expect("it is bound to an IP address"));
-    Ok(Listener { socket, address })
+    Ok(Listener { socket, address, is_inherited: false })
 }
 
 /// Binds a Unix socket. Its file takes the place of one that a server has left behind.
@@ -130,21 +161,24 @@ fn bind_unix(path: &Path) -> Result<Listener, String> {
         listen(socket, &SockAddr::unix(path)?)
     };
     let socket = bound().map_err(|error| format!("cannot listen on {shown}: {error}"))?;
-    Ok(Listener { socket, address: Address::Unix(path.to_owned()) })
+    Ok(Listener { socket, address: Address::Unix(path.to_owned()), is_inherited: false })
 }
 
-fn listen(socket: Socket, address: &SockAddr) -> io::Result<Socket> {
+fn listen(socket: Socket, address: &SockAddr) -> io::Result<OwnedFd> {
     socket.bind(address)?;
     socket.listen(LISTEN_BACKLOG)?;
-    Ok(socket)
+    Ok(std::net::TcpListener::from(socket).into()) // by way of a type that both libraries know
 }
 
 /// Starts to accept. Dropping the task stops it, closes the socket and removes its file.
 pub(super) fn start(front: &Rc<Front>, listener: Listener) -> Task<()> {
-    let Listener { socket, address } = listener;
+    let Listener { socket, address, is_inherited } = listener;
     let (peer, file) = match address {
         Address::Tcp(_) => (None, None),
-        Address::Unix(path) => (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), Some(SocketFile(path))),
+        Address::Unix(path) => {
+            let file = (!is_inherited).then_some(SocketFile(path));
+            (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), file)
+        }
     };
     let descriptor = socket.into_raw_fd();
     // SAFETY: the descriptor is a listening socket, and its ownership moves. glommio's TcpListener
@@ -170,7 +204,9 @@ async fn accept(
     peer: Option<IpAddr>,
     _file: Option<SocketFile>,
 ) {
-    loop {
+    // The last connection of a hand-over arrives after the drain has begun: to stop this task while
+    // it waits could lose one that the kernel has just accepted.
+    while !front.is_draining() {
         match listener.accept().await {
             Ok(stream) => admit(&front, stream, peer),
             Err(error) => {

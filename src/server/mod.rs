@@ -55,14 +55,20 @@ pub async fn run(
     // glommio makes only its TcpStream from an existing socket. For reads, any stream socket will
     // do.
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
-    let mut accepting: Vec<_> =
-        listeners.into_iter().map(|listener| listener::start(&front, listener)).collect();
+    let (mut listeners, mut accepting) = (listeners, Vec::new());
     glommio::spawn_local(sweep(front.clone())).detach();
     let mut turns = Turns { front: front.clone(), ready };
     loop {
         turns.take();
+        // Clients that the service manager's sockets have queued wait for the model.
+        if !front.config.hands_over || front.service.borrow().is_some() {
+            let start = |listener| listener::start(&front, listener);
+            accepting.extend(listeners.drain(..).map(start));
+        }
         if front.is_draining() {
-            accepting.clear(); // closes the listening sockets
+            if !front.config.hands_over {
+                accepting.clear(); // closes the listening sockets
+            }
             if front.is_drained(front.clock.now()) {
                 break;
             }
@@ -170,13 +176,20 @@ impl Turns {
 /// Looks for passed timeouts while there are connections, and for the end of a drain. Otherwise it
 /// wakes up once a second.
 async fn sweep(front: Rc<Front>) {
-    let given_up = Cell::new(None);
+    let (given_up, mut fed) = (Cell::new(None), Micros(0));
     while !front.is_closing() {
         let idle = front.connections() == 0 && !front.is_draining();
         sleep(if idle { Duration::from_secs(1) } else { SWEEP_INTERVAL }).await;
         front.timers.expire(front.clock.now());
         front.counters().request_bytes.set(front.budget.held() as u64);
         watch_step(&front, &given_up);
+        if let Some(watchdog) = &front.config.watchdog {
+            let now = front.clock.now();
+            if now.since(fed) >= watchdog.every.as_micros() as u64 {
+                watchdog.feed();
+                fed = now;
+            }
+        }
         if let Some(service) = &mut *front.service.borrow_mut() {
             service.watch_work(front.clock.now(), SWEEP_INTERVAL);
             service.engine.watch_masks(SWEEP_INTERVAL);

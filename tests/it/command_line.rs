@@ -386,10 +386,29 @@ fn sigterm_finishes_what_runs_and_ends_with_zero() {
     finish_after(rustix::process::Signal::TERM);
 }
 
-/// The terminal that started the server is closed.
+/// Keys can be changed while a server runs, if each keeps its place.
 #[test]
-fn sighup_finishes_what_runs_and_ends_with_zero() {
-    finish_after(rustix::process::Signal::HUP);
+fn sighup_reads_the_keys_again() {
+    let file = scratch("rotated-keys", b"old\nother\n");
+    let running = Running::of(
+        corelane(&["serve", "--port", "0", "--ops-addr", "none"])
+            .args(["--api-key-file", file.to_str().unwrap()]),
+    );
+    let status = |key: &str| {
+        let request = post_bytes("/v1/completions", r#"{"prompt":"a","max_tokens":1}"#);
+        let mut client = Client::connect(running.address);
+        client.send(request.replacen("Host", &format!("X-Api-Key: {key}\r\nHost"), 1).as_bytes());
+        client.response().status
+    };
+    assert_eq!((status("old"), status("new"), status("other")), (200, 401, 200));
+    std::fs::write(&file, "new\nother\n").unwrap();
+    running.signal(rustix::process::Signal::HUP);
+    eventually("the new key is let in", || status("new") == 200);
+    assert_eq!((status("old"), status("other")), (401, 200));
+    std::fs::write(&file, "newer\n").unwrap();
+    running.signal(rustix::process::Signal::HUP);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!((status("new"), status("newer")), (200, 401), "one key is missing");
 }
 
 fn finish_after(signal: rustix::process::Signal) {

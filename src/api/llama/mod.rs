@@ -6,7 +6,6 @@ pub mod settings;
 pub mod tokens;
 
 use std::io::Write;
-use std::path::Path;
 
 use super::write::push_string;
 use crate::chat::prompt::ChatModel;
@@ -138,8 +137,8 @@ pub struct Props<'a> {
     pub model: &'a str,
     /// The model's properties.
     pub info: &'a ModelInfo,
-    /// The model's file; `None` for the built-in model.
-    pub path: Option<&'a Path>,
+    /// The model's file.
+    pub path: &'a str,
     /// Requests that run at once.
     pub slots: usize,
     /// Most tokens of one request.
@@ -162,7 +161,7 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
     write!(out, "}},\"total_slots\":{},\"model_alias\":", props.slots).expect("memory");
     push_string(out, props.model);
     out.extend_from_slice(b",\"model_path\":");
-    push_string(out, &props.path.map_or("built-in".into(), Path::to_string_lossy));
+    push_string(out, props.path);
     out.extend_from_slice(b",\"chat_template\":");
     push_string(out, props.chat.map_or("", |chat| &chat.source));
     out.extend_from_slice(b",\"chat_template_caps\":");

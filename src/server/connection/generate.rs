@@ -31,7 +31,7 @@ impl Connection {
         route: &'static Route,
         key: KeyId,
     ) -> Envelope {
-        let config = &self.front.config;
+        let (config, keys) = (&self.front.config, self.front.control.keys());
         Envelope {
             route,
             number: self.front.random(),
@@ -40,7 +40,7 @@ impl Connection {
             key,
             cache: CacheScope { key: if config.share_cache { KeyId(0) } else { key }, salt: 0 },
             // Without keys, nobody may overtake the others.
-            priority_min: config.keys.get(key.index()).map_or(0, |key| key.priority_min),
+            priority_min: keys.get(key.index()).map_or(0, |key| key.priority_min),
             timeout: config.request_timeout,
             received: incoming.received,
             created: unix_seconds(),
@@ -298,7 +298,8 @@ impl Connection {
 
     fn log(&self, incoming: &Incoming, key: KeyId, exchange: &SharedExchange, gone: bool) {
         let exchange = exchange.borrow();
-        let key = self.front.config.keys.get(key.index()).map(|key| key.name.as_str());
+        let keys = self.front.control.keys();
+        let key = keys.get(key.index()).map(|key| key.name.as_str());
         let now = self.front.clock.now();
         let first_token = exchange.first_token.unwrap_or(now);
         let timings = exchange.timings(now);

@@ -35,7 +35,8 @@ use crate::types::KeyId;
 pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {
     let (input, output) = (Vec::new(), Vec::new());
     // The error means that the client disconnected, which is not logged.
-    let _ = Connection { front, stream, place, timer, input, output }.run().await;
+    let _ =
+        Connection { front, stream, place, timer, input, output, has_answered: false }.run().await;
 }
 
 struct Connection {
@@ -47,6 +48,8 @@ struct Connection {
     input: Vec<u8>,
     /// Bytes to write.
     output: Vec<u8>,
+    /// It has answered a request.
+    has_answered: bool,
 }
 
 /// The client has disconnected, or counts as disconnected.
@@ -119,6 +122,7 @@ impl Connection {
                 let _guard = ExchangeGuard::new(&self.front);
                 self.answer(&incoming).await?
             };
+            self.has_answered = true;
             // A client that sends many requests early waits between them, so that other clients do
             // not: glommio reads and writes without a pause while the socket is ready.
             look_up().await;
@@ -145,6 +149,8 @@ impl Connection {
         let idle = if self.place.is_spare { SPARE_TIMEOUT } else { IDLE_TIMEOUT };
         self.timer.set(now, if fresh { idle } else { HEAD_TIMEOUT.min(idle) });
         let mut begun = !fresh;
+        // The next server gets its connections anew, but this one was accepted here.
+        let ends_at_drain = self.has_answered || !self.front.config.hands_over;
         let mut hold = self.front.budget.hold(None);
         loop {
             match head::parse(&self.input) {
@@ -158,7 +164,7 @@ impl Connection {
             // Every connection may have the few lines of a usual head.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
-            match self.read(true).await? {
+            match self.read(ends_at_drain).await? {
                 Read::Some if !begun => {
                     begun = true;
                     self.timer.set(self.front.clock.now(), HEAD_TIMEOUT.min(idle));
@@ -241,7 +247,7 @@ impl Connection {
             )));
         }
         match &head.host {
-            Some(host) if self.front.config.keys.is_empty() => {
+            Some(host) if self.front.control.keys().is_empty() => {
                 if self.front.origins.answers_to(host) {
                     return Ok(());
                 }
@@ -290,7 +296,7 @@ impl Connection {
 
     /// Finds the API key that the request was sent with.
     fn check_key(&self, head: &Head) -> Result<KeyId, ApiError> {
-        let keys = &self.front.config.keys;
+        let keys = self.front.control.keys();
         if keys.is_empty() {
             return Ok(KeyId(0));
         }

@@ -10,7 +10,7 @@ use crate::api::model::Model;
 use crate::api::ollama::models as ollama;
 use crate::api::responses::stored;
 use crate::api::route::{OnStored, Page, parameter_of};
-use crate::api::{OPENAPI, llama, model};
+use crate::api::{OPENAPI, llama, model, sglang};
 use crate::clock::{Micros, unix_seconds};
 use crate::http::head::Head;
 use crate::types::KeyId;
@@ -34,6 +34,7 @@ impl Connection {
             Page::Slots => self.slots(&head.query, key).map(Cow::from),
             Page::Props => Ok(self.props().into()),
             Page::Metrics => self.metrics().map(Cow::from),
+            Page::ServerInfo | Page::ModelInfo | Page::Load => Ok(self.sglang(page).into()),
             Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
             Page::Tags => Ok(self.ollama(ollama::push_tags).into()),
             Page::Running => Ok(self.ollama(ollama::push_running).into()),
@@ -97,6 +98,28 @@ impl Connection {
         Ok(model::object(&facts, unix_seconds()).to_string().into())
     }
 
+    /// A page for SGLang's gateway.
+    fn sglang(&self, page: Page) -> Vec<u8> {
+        let service = self.front.service.borrow();
+        let Some(service) = &*service else { return Vec::new() };
+        let (model, facts) = (&service.model, service.model.facts());
+        let path = model.shown_path();
+        let counters = self.front.counters();
+        let used = counters.kv_tokens_used.get();
+        let answer = match page {
+            Page::ServerInfo => {
+                sglang::server_info(&facts, &path, model.slots, model.context_tokens)
+            }
+            Page::ModelInfo => sglang::model_info(&facts, &path),
+            _ => sglang::load(sglang::Load {
+                running: counters.running.get(),
+                waiting: counters.waiting.get(),
+                tokens: used.saturating_sub(counters.kv_tokens_kept.get()),
+            }),
+        };
+        answer.to_string().into()
+    }
+
     /// The metrics, if this port shows them.
     fn metrics(&self) -> Result<Vec<u8>, ApiError> {
         let config = &self.front.config;
@@ -150,7 +173,7 @@ impl Connection {
                 info: &model.info,
                 slots: model.slots,
                 n_ctx: model.sequence_tokens,
-                path: model.path.as_deref(),
+                path: &model.shown_path(),
                 chat: model.chat.as_ref(),
                 shows_metrics: self.front.config.metrics_page.is_some(),
                 bos: &model.vocab.bos_text(),

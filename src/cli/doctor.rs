@@ -1,0 +1,74 @@
+//! `corelane doctor`: what this machine is, and what to change for a server.
+
+use std::io::Write;
+
+use clap::Args;
+use corelane::config::ServeConfig;
+use corelane::placement::{Topology, cpu_quota};
+
+use super::serve::ServeArgs;
+use crate::doctor::{self, Finding, Kernel, State};
+
+const EXAMPLES: &str = "\
+Examples:
+  corelane doctor                               this machine, and the built-in model
+  corelane doctor -m qwen3-8b-q4_k_m.gguf -np 16
+  corelane doctor --config /etc/corelane/corelane.toml --json
+
+It takes the flags of serve, and a moment to measure the memory and the arithmetic. Exit status 1 means that a
+server would not run, or much slower than it could.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    serve: ServeArgs,
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+    /// Do not measure memory and arithmetic
+    #[arg(long)]
+    no_measure: bool,
+}
+
+/// Prints the findings.
+pub fn run(args: &DoctorArgs) -> Result<(), String> {
+    let config = args.serve.config()?;
+    let findings = examine(args, &config)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&findings).expect("strings") + "\n"
+    } else {
+        findings.iter().map(shown).collect()
+    };
+    let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
+    match findings.iter().filter(|finding| finding.state == State::Bad).count() {
+        0 => Ok(()),
+        bad => Err(format!("{bad} of {} findings are bad", findings.len())),
+    }
+}
+
+fn examine(args: &DoctorArgs, config: &ServeConfig) -> Result<Vec<Finding>, String> {
+    let topology = Topology::read()?;
+    let mut findings = Kernel::default().examine(&topology, cpu_quota());
+    let (speed, rate) = doctor::speed(&topology, config.kernels, !args.no_measure);
+    findings.extend(speed);
+    findings.push(doctor::model(&args.serve.engine.source(), config, rate));
+    findings.extend(doctor::ports(config));
+    Ok(findings)
+}
+
+/// A finding as a person reads it.
+fn shown(finding: &Finding) -> String {
+    let mark = match finding.state {
+        State::Good => "good",
+        State::Advice => "hint",
+        State::Bad => "BAD ",
+    };
+    let mut text = format!("{mark}  {:<20} {}\n", finding.name, finding.found);
+    for (word, line) in [("", &finding.advice), ("$ ", &finding.command)] {
+        if let Some(line) = line {
+            text.push_str(&format!("{:27}{word}{line}\n", ""));
+        }
+    }
+    text
+}

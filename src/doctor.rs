@@ -1,0 +1,433 @@
+//! What this machine is, and what to change: one finding for each thing that matters to a server.
+//!
+//! Files of the kernel are read below a root, so that tests can have machines of their own.
+
+use std::fs;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
+
+use corelane::config::ServeConfig;
+use corelane::kernels::{Choice, InstructionSet};
+use corelane::memory::{self, gib};
+use corelane::model::load::{self, Source};
+use corelane::placement::{Topology, cpu_quota, format_list};
+use corelane::server::kernel;
+use corelane::server::listener::is_unix;
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+/// Connections that a server should be able to hold.
+const FILES_WANTED: u64 = 4096;
+
+/// How a finding is to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Nothing to do.
+    Good,
+    /// The server runs, and could run better.
+    Advice,
+    /// The server does not run, or runs much slower than it could.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub name: &'static str,
+    pub state: State,
+    /// What is the case.
+    pub found: String,
+    /// What would be better, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// A command that changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Finding {
+    fn good(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, state: State::Good, found: found.into(), advice: None, command: None }
+    }
+
+    fn but(self, state: State, advice: impl Into<String>) -> Self {
+        Self { state, advice: Some(advice.into()), ..self }
+    }
+
+    fn command(self, command: impl Into<String>) -> Self {
+        Self { command: Some(command.into()), ..self }
+    }
+}
+
+/// The files of the kernel.
+pub struct Kernel {
+    root: PathBuf,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self { root: "/".into() }
+    }
+}
+
+impl Kernel {
+    fn read(&self, path: &str) -> Option<String> {
+        Some(fs::read_to_string(self.root.join(path)).ok()?.trim().to_owned())
+    }
+
+    /// The processors that the kernel has, ascending.
+    fn processors(&self) -> Vec<PathBuf> {
+        let folder = self.root.join("sys/devices/system/cpu");
+        let mut found: Vec<(usize, PathBuf)> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                Some((name.strip_prefix("cpu")?.parse().ok()?, entry.path()))
+            })
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, path)| path).collect()
+    }
+
+    /// The processor's name.
+    fn model(&self) -> String {
+        let text = self.read("proc/cpuinfo").unwrap_or_default();
+        let name = text.lines().find_map(|line| line.strip_prefix("model name"));
+        name.map_or("unknown", |name| name.trim_start_matches([' ', '\t', ':'])).to_owned()
+    }
+
+    /// Everything about the machine that does not depend on the model.
+    pub fn examine(&self, topology: &Topology, quota: Option<f64>) -> Vec<Finding> {
+        let mut findings = vec![self.cores(topology)];
+        findings.push(self.isolation(topology));
+        findings.push(quota_finding(topology, quota));
+        findings.extend(self.governor());
+        findings.extend(self.turbo());
+        findings.extend(self.memory_limits());
+        findings.push(self.io_uring());
+        findings
+    }
+
+    fn cores(&self, topology: &Topology) -> Finding {
+        let usable = topology.processors();
+        let all = self.processors().len();
+        let nodes = self.read("sys/devices/system/node/online").unwrap_or("0".into());
+        let siblings = match topology.threads_per_core() {
+            1 => String::new(),
+            n => format!(", each with {n} hardware threads, of which one computes"),
+        };
+        let found = format!(
+            "{}: {} physical cores{siblings}; processors {} of {all} may be used; NUMA nodes {nodes}",
+            self.model(),
+            topology.cores().len(),
+            format_list(&usable),
+        );
+        let finding = Finding::good("cores", found);
+        if nodes.contains(['-', ',']) {
+            let advice = "one server on all nodes reads half of its weights from the other node's \
+                          memory; start one on each node";
+            return finding
+                .but(State::Advice, advice)
+                .command("systemctl enable --now corelane@0 corelane@1");
+        }
+        finding
+    }
+
+    /// Cores that the kernel gives to nobody by itself.
+    fn isolation(&self, topology: &Topology) -> Finding {
+        let isolated = self.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty());
+        if let Some(list) = isolated {
+            return Finding::good(
+                "isolated cores",
+                format!(
+                    "{list}; start the server with taskset \
+                                                             or CPUAffinity= to use them"
+                ),
+            );
+        }
+        let finding = Finding::good("isolated cores", "none");
+        let cores = topology.cores();
+        if cores.len() < 4 {
+            return finding;
+        }
+        let list = format_list(&cores[1..]);
+        finding
+            .but(
+                State::Advice,
+                "other programs and interrupts may run on the lanes' cores; for the steadiest \
+                 tokens keep them away on the kernel's command line, and start the server with \
+                 CPUAffinity=",
+            )
+            .command(format!("isolcpus=managed_irq,domain,{list} nohz_full={list}"))
+    }
+
+    fn governor(&self) -> Option<Finding> {
+        let of = |path: &PathBuf| {
+            let text = fs::read_to_string(path.join("cpufreq/scaling_governor")).ok()?;
+            Some(text.trim().to_owned())
+        };
+        let mut governors: Vec<String> = self.processors().iter().filter_map(of).collect();
+        governors.sort_unstable();
+        governors.dedup();
+        if governors.is_empty() {
+            return None; // a virtual machine does not see it
+        }
+        let finding = Finding::good("frequency governor", governors.join(", "));
+        if governors == ["performance"] {
+            return Some(finding);
+        }
+        let advice = "cores slow down while a request waits for the next one, and take \
+                      milliseconds to speed up again";
+        Some(finding.but(State::Advice, advice).command("cpupower frequency-set -g performance"))
+    }
+
+    fn turbo(&self) -> Option<Finding> {
+        let (path, on) = [
+            ("sys/devices/system/cpu/cpufreq/boost", "1"),
+            ("sys/devices/system/cpu/intel_pstate/no_turbo", "0"),
+        ]
+        .into_iter()
+        .find(|(path, _)| self.root.join(path).exists())?;
+        if self.read(path)? == on {
+            return Some(Finding::good("turbo", "on"));
+        }
+        let finding = Finding::good("turbo", "off").but(
+            State::Advice,
+            "products of large batches are slower without it; keep it off only where times must \
+             not vary with the temperature",
+        );
+        Some(finding.command(format!("echo {on} > /{path}")))
+    }
+
+    fn memory_limits(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        let finding = Finding::good("open files", format!("at most {files}"));
+        findings.push(if files < FILES_WANTED {
+            finding
+                .but(State::Advice, "each connection is a file")
+                .command("ulimit -Hn 65536, or LimitNOFILE=65536 in the unit")
+        } else {
+            finding
+        });
+        if let Some(text) = self.read("sys/kernel/mm/transparent_hugepage/enabled") {
+            let chosen = text.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
+            // Advice would be a guess: on our machines the speed is the same either way.
+            findings.push(Finding::good("huge pages", chosen));
+        }
+        findings
+    }
+
+    fn io_uring(&self) -> Finding {
+        let release = self.read("proc/sys/kernel/osrelease").unwrap_or("unknown".into());
+        let finding = Finding::good("io_uring", format!("works on Linux {release}"));
+        match kernel::check() {
+            Ok(()) => finding,
+            Err(error) => {
+                Finding { found: format!("Linux {release}"), ..finding }.but(State::Bad, error)
+            }
+        }
+    }
+}
+
+fn quota_finding(topology: &Topology, quota: Option<f64>) -> Finding {
+    let cores = topology.cores().len();
+    let Some(quota) = quota else { return Finding::good("processor time", "no limit") };
+    let finding = Finding::good("processor time", format!("{quota:.1} of {cores} cores"));
+    if quota >= cores as f64 {
+        return finding;
+    }
+    let advice = "the control group stops the server in the middle of steps when its time is used \
+                  up; give it whole cores instead of a share of all";
+    finding.but(State::Bad, advice).command("AllowedCPUs= in place of CPUQuota=, or --cpuset-cpus")
+}
+
+/// The kernels that would run, and what the machine can do at most. Also returns the bytes of
+/// memory that it reads in a second, if that was measured.
+pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding>, Option<f64>) {
+    let set = match choice {
+        Choice::Auto => InstructionSet::best(),
+        choice => choice.instruction_set(),
+    };
+    let Some(set) = set else {
+        let advice = "this processor has none of AVX2, AVX-VNNI and AVX-512 VNNI, so llama.cpp's \
+                      code computes";
+        return (vec![Finding::good("kernels", "llama.cpp's").but(State::Advice, advice)], None);
+    };
+    let mut findings = vec![Finding::good("kernels", set.name())];
+    let mut bytes_per_s = None;
+    #[cfg(target_arch = "x86_64")]
+    if measure {
+        /// More than the share of the last-level cache of one core.
+        const BYTES: usize = 64 << 20;
+        let rates = corelane::kernels::machine::rates(set, &topology.cores(), BYTES);
+        bytes_per_s = Some(rates.bytes_per_s);
+        findings.push(Finding::good(
+            "memory bandwidth",
+            format!("{:.1} GB/s, by all cores together", rates.bytes_per_s / 1e9),
+        ));
+        findings.push(Finding::good(
+            "int8 rate",
+            format!("{:.2} T multiply-adds/s", rates.multiply_adds_per_s / 1e12),
+        ));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (topology, measure);
+    (findings, bytes_per_s)
+}
+
+/// Whether the model fits, and its speed at the most.
+pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) -> Finding {
+    let info = match load::outline(source) {
+        Ok(info) => info,
+        Err(error) => {
+            let name = match source {
+                Source::File(path) => path.display().to_string(),
+                Source::BuiltIn => "the built-in model".into(),
+            };
+            return Finding::good("model", name).but(State::Bad, error.to_string());
+        }
+    };
+    let available = memory::available_bytes();
+    let requests = memory::request_bytes(config.request_memory, available) as u64;
+    let after_weights = available.saturating_sub(info.size_bytes);
+    let slots = config.parallel as u32; // at most SLOTS_MAX
+    let context =
+        memory::choose_context(config.context_tokens, slots, &info, requests, after_weights);
+    let weights = gib(info.size_bytes);
+    let most = bytes_per_s.map_or(String::new(), |rate| {
+        format!("; one stream gets at most {:.0} tokens/s", rate / info.size_bytes as f64)
+    });
+    let found = |cache: String| {
+        format!(
+            "{}: {weights:.2} GiB of weights{cache}, {:.2} GiB for requests; {:.1} GiB are \
+             available{most}",
+            info.name,
+            gib(requests),
+            gib(available)
+        )
+    };
+    match context {
+        Ok(tokens) => {
+            let cache = gib(u64::from(tokens) * info.kv_bytes_per_token);
+            Finding::good("model", found(format!(", {cache:.2} GiB of KV cache ({tokens} tokens)")))
+        }
+        Err(error) => Finding::good("model", found(String::new())).but(State::Bad, error),
+    }
+}
+
+/// Whether the addresses are free.
+pub fn ports(config: &ServeConfig) -> Vec<Finding> {
+    let hosts = config.hosts.iter().filter(|host| !is_unix(host));
+    let mut addresses: Vec<String> = hosts.map(|host| format!("{host}:{}", config.port)).collect();
+    addresses.extend(config.ops_addr.clone());
+    let finding = |address: String| {
+        let bound =
+            address.to_socket_addrs().and_then(|all| TcpListener::bind(&*all.collect::<Vec<_>>()));
+        let finding = Finding::good("address", format!("{address} is free"));
+        match bound {
+            Ok(_) => finding,
+            Err(error) => Finding { found: address, ..finding }
+                .but(State::Bad, format!("cannot listen there: {error}"))
+                .command("ss -ltnp shows who does; --port and --ops-addr choose another"),
+        }
+    };
+    addresses.into_iter().map(finding).collect()
+}
+
+/// The findings that a server should tell at its start, if they are bad.
+pub fn worst() -> Vec<Finding> {
+    let Ok(topology) = Topology::read() else { return Vec::new() };
+    let mut findings = Kernel::default().examine(&topology, cpu_quota());
+    findings.retain(|finding| finding.state == State::Bad);
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A machine made of files.
+    fn machine(name: &str, files: &[(&str, &str)]) -> Kernel {
+        let root =
+            std::env::temp_dir().join(format!("corelane-doctor-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Kernel { root }
+    }
+
+    fn topology(cores: usize) -> Topology {
+        let none = Path::new("/nonexistent");
+        Topology::group(&(0..cores).collect::<Vec<_>>(), none)
+    }
+
+    fn finding<'a>(findings: &'a [Finding], name: &str) -> &'a Finding {
+        findings.iter().find(|finding| finding.name == name).expect(name)
+    }
+
+    #[test]
+    fn a_server_with_two_sockets_and_a_slow_governor() {
+        let kernel = machine(
+            "two",
+            &[
+                ("proc/cpuinfo", "processor\t: 0\nmodel name\t: Test 9000\n"),
+                ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"),
+                ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n"),
+                ("sys/devices/system/cpu/isolated", "\n"),
+                ("sys/devices/system/cpu/cpufreq/boost", "0\n"),
+                ("sys/devices/system/node/online", "0-1\n"),
+                ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ],
+        );
+        let findings = kernel.examine(&topology(8), Some(1.5));
+        let cores = finding(&findings, "cores");
+        assert!(cores.found.contains("Test 9000") && cores.found.contains("of 2"), "{cores:?}");
+        assert_eq!(cores.state, State::Advice, "two nodes");
+        let governor = finding(&findings, "frequency governor");
+        assert_eq!((&*governor.found, governor.state), ("performance, powersave", State::Advice));
+        let isolated = finding(&findings, "isolated cores").command.as_deref();
+        assert_eq!(isolated, Some("isolcpus=managed_irq,domain,1-7 nohz_full=1-7"));
+        let turbo = finding(&findings, "turbo").command.as_deref();
+        assert_eq!(turbo, Some("echo 1 > /sys/devices/system/cpu/cpufreq/boost"));
+        assert_eq!(finding(&findings, "huge pages").found, "madvise");
+        let time = finding(&findings, "processor time");
+        assert_eq!((&*time.found, time.state), ("1.5 of 8 cores", State::Bad));
+        fs::remove_dir_all(kernel.root).unwrap();
+    }
+
+    #[test]
+    fn a_machine_that_tells_little_is_not_blamed() {
+        let findings = machine("bare", &[]).examine(&topology(2), None);
+        let of_machine = |finding: &&Finding| !matches!(finding.name, "io_uring" | "open files");
+        assert!(findings.iter().filter(of_machine).all(|finding| finding.state == State::Good));
+    }
+
+    #[test]
+    fn a_model_that_does_not_fit_and_a_port_that_is_taken_are_bad() {
+        let config =
+            ServeConfig { context_tokens: Some(64 << 20), parallel: 8, ..ServeConfig::default() };
+        let found = model(&Source::BuiltIn, &config, Some(1e9));
+        assert_eq!(found.state, State::Bad);
+        assert!(found.advice.unwrap().contains("--ctx-size 67108864 needs"));
+        let fits = model(&Source::BuiltIn, &ServeConfig::default(), Some(1e9));
+        assert_eq!(fits.state, State::Good, "{fits:?}");
+        assert!(
+            fits.found.contains("8192 tokens") && fits.found.contains("at most 360"),
+            "{fits:?}"
+        );
+        let missing = model(&Source::File("/nonexistent".into()), &config, None);
+        assert_eq!(missing.state, State::Bad);
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = ServeConfig { port: taken.local_addr().unwrap().port(), ..config };
+        assert_eq!(ports(&config)[0].state, State::Bad);
+    }
+}
