@@ -8,7 +8,7 @@ ARGS ?=
 .PHONY: run test build setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
-	target/release/corelane serve $(ARGS)
+	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
 
 build: setup
 	$(CARGO) build --release

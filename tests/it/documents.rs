@@ -101,7 +101,8 @@ fn every_flag_has_its_line() {
         let known = ["--help", "--predict"].contains(&flag.as_str());
         assert!(known || page.contains(flag), "docs/flags.md does not have {flag}");
     }
-    let others = [&["bench", "serve"][..], &["bench", "ladder"], &["model", "synth"], &[]];
+    let others =
+        [&["doctor"][..], &["bench", "serve"], &["bench", "ladder"], &["model", "synth"], &[]];
     let others: Vec<String> = others.iter().flat_map(|command| longs(&help(command))).collect();
     for flag in page.iter().chain(&longs(&read("README.md"))) {
         let known = serve.contains(flag) || others.contains(flag);
