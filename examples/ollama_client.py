@@ -27,4 +27,5 @@ print()
 
 # An answer that fits a schema.
 schema = {"type": "object", "properties": {"sum": {"enum": [6, 7, 8]}}, "required": ["sum"]}
+schema["additionalProperties"] = False
 print(client.generate(model=MODEL, prompt="What is 3 plus 4?", format=schema).response)
