@@ -5,7 +5,9 @@
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: run test build setup setup-test fmt clippy doc unit e2e loom fuzz clean
+# make dist   a program for every x86-64 processor with AVX2, in target/dist
+# make deb    a Debian package of it
+.PHONY: run test build dist deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
@@ -40,6 +42,15 @@ e2e: setup-test
 	test -x target/venv/bin/python || python3 -m venv target/venv
 	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	target/venv/bin/python -m pytest -q tests/python
+
+# For every x86-64-v3 processor, stripped, with its symbols, manual pages and bill of materials beside it.
+dist: setup
+	@.ci/setup binutils python3
+	packaging/dist.sh
+
+deb: dist
+	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb
+	$(CARGO) deb --no-build --output target/dist/
 
 # All interleavings of the lanes at their links.
 loom: setup

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
+    compile_baseline();
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/kernels/ggml.cpp");
     println!("cargo:rerun-if-changed=src/model/guard.cpp");
@@ -20,6 +21,21 @@ fn main() {
         // Headers of ggml define functions that not every file uses.
         .flag_if_supported("-Wno-unused-function")
         .compile("corelane_cpp");
+}
+
+/// A program for a newer processor than the oldest one says so where it does not run.
+fn compile_baseline() {
+    println!("cargo:rerun-if-changed=src/baseline.c");
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    let is_x86 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    if !is_x86 || !features.split(',').any(|feature| feature == "avx2") {
+        return;
+    }
+    cc::Build::new()
+        .file("src/baseline.c")
+        .flag("-march=x86-64")
+        .link_lib_modifier("+whole-archive") // nothing calls it
+        .compile("corelane_baseline");
 }
 
 /// llama.cpp's sources. `llama-cpp-sys-2` publishes only cmake's install folder; the cache in

@@ -25,8 +25,8 @@ use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane, mask_lane};
 use crate::limits::{
-    EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
-    RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX,
+    EMBEDDING_TOKENS_MAX, IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX,
+    PREEMPT_EVERY, RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -433,6 +433,7 @@ fn start_front(
         let place = if pinned { GlommioPlacement::Fixed(core) } else { GlommioPlacement::Unbound };
         let executor = LocalExecutorBuilder::new(place)
             .preempt_timer(PREEMPT_EVERY)
+            .io_memory(IO_MEMORY_BYTES)
             .spin_before_park(spin)
             .make();
         match executor {

@@ -19,6 +19,7 @@ use crate::prepare::lane::ThreadView;
 /// A sentence that says what is missing and what to change.
 pub fn check() -> Result<(), String> {
     check_memlock()?;
+    check_sysfs()?;
     check_io_uring()
 }
 
@@ -73,6 +74,13 @@ fn check_memlock() -> Result<(), String> {
         )),
         _ => Ok(()),
     }
+}
+
+fn check_sysfs() -> Result<(), String> {
+    const FOLDER: &str = "/sys/devices/system/cpu"; // glommio reads which processors there are
+    std::fs::read_dir(FOLDER).map(drop).map_err(|error| {
+        format!("cannot read {FOLDER}: {error}; mount /sys (mount -t sysfs sysfs /sys)")
+    })
 }
 
 fn check_io_uring() -> Result<(), String> {
