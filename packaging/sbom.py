@@ -72,7 +72,8 @@ def reference(crate: dict) -> str:
 
 def package(crate: dict, known: dict) -> dict:
     name, version = crate["name"], crate["version"]
-    licence = (crate["license"] or "NOASSERTION").replace("/", " OR ")
+    # Some crates write "/" for OR, and one MPL-2.0+, which SPDX has no longer.
+    licence = (crate["license"] or "NOASSERTION").replace("/", " OR ").replace("MPL-2.0+", "MPL-2.0")
     found = {
         "SPDXID": reference(crate),
         "name": name,
