@@ -76,6 +76,10 @@ pub struct Repeated {
 impl Repeated {
     /// Reads them.
     pub fn read(fields: &Fields<'_, '_>) -> Result<Self, ApiError> {
+        // Nothing else reads these two, and whatever is repeated must have its type.
+        for name in ["n_keep", "n_discard"] {
+            fields.integer(name, -1..=i64::from(i32::MAX))?;
+        }
         let mut settings = String::new();
         for (name, default) in SETTINGS {
             let names: &[&'static str] =
@@ -102,7 +106,8 @@ impl Repeated {
     /// the answer.
     pub fn bytes(&self, choices: usize) -> usize {
         let prompts = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len()).sum::<usize>();
-        prompts + (1 + choices) * self.settings.len()
+        let names = self.response_fields.iter().map(|name| size_of::<String>() + name.len());
+        prompts + (1 + choices) * self.settings.len() + names.sum::<usize>()
     }
 
     /// Writes the settings of a choice.
@@ -208,6 +213,18 @@ mod tests {
         assert_eq!((&asked["grammar"], &asked["min_p"]), (&json!("root ::= \"é\""), &json!(0.05)));
         assert_eq!(asked["seed"], json!(0));
         assert_eq!(asked.as_object().unwrap().len(), SETTINGS.len() + 1);
+    }
+
+    /// What is repeated is parsed again for `response_fields`, whose parser has a limit of depth.
+    #[test]
+    fn nothing_of_another_type_is_repeated() {
+        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        for (name, _) in SETTINGS {
+            let body =
+                format!("{{\"prompt\":\"a\",\"{name}\":{deep},\"response_fields\":[\"x\"]}}");
+            let error = read_completion(&mut body.into_bytes()).expect_err(name);
+            assert_eq!((error.status, error.param), (400, Some(*name)));
+        }
     }
 
     #[test]
