@@ -15,8 +15,8 @@ Examples:
   corelane doctor -m qwen3-8b-q4_k_m.gguf -np 16
   corelane doctor --config /etc/corelane/corelane.toml --json
 
-It takes the flags of serve, and a moment to measure the memory and the arithmetic. Exit status 1 means that a
-server would not run, or much slower than it could.";
+It takes the flags of serve, and a moment to measure the memory and the arithmetic.
+Exit status 1 means that a server would not run, or much slower than it could.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
