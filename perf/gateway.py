@@ -14,6 +14,7 @@ It needs haproxy, and sglang-router in target/venv (`make e2e` installs both).
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -91,7 +92,8 @@ def running(command: list, port: int):
 
 def worker(options, core: int):
     flags = [f"--port={WORKERS[core]}", f"--ops-addr=127.0.0.1:{WORKERS[core] + 1000}", "--alias=tale", "--log=warn"]
-    flags += [f"--front-core={core}", f"--decode-cores={core}"]
+    own = sorted(os.sched_getaffinity(0))[core]
+    flags += [f"--front-core={own}", f"--decode-cores={own}"]
     flags += [f"--model={options.model}"] if options.model else []
     return running([options.binary, "serve", *flags], WORKERS[core])
 

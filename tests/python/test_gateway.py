@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -77,7 +78,8 @@ class Worker:
 def workers():
     started = []
     try:
-        for core in (0, 1):
+        cores = sorted(os.sched_getaffinity(0))
+        for core in (cores[0], cores[-1]):
             started.append(Worker(core))
         yield started
     finally:
