@@ -18,6 +18,7 @@ mod pace;
 pub mod pipeline;
 mod stream;
 mod times;
+mod view;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,19 +26,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
-use crate::api::llama::SlotStatus;
 use crate::clock::Micros;
 use crate::limits::{BATCHES, MASK_LANE_TIMEOUT, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
 use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
 use crate::ring::message::{Batch, MaskTask};
-use crate::scheduler::{
-    Capacity, Event, NewSequence, Phase, Refusal, Scheduler, SequenceId, SlotView,
-};
+use crate::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
-use crate::types::{KeyId, SlotId};
+use crate::types::SlotId;
 use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use job::Job;
@@ -273,37 +271,6 @@ impl Engine {
         assert!(rested < MASK_LANE_TIMEOUT, "the mask lane has done nothing for {rested:.0?}");
     }
 
-    /// The state of each slot, for requests of `key`: of another key's slots only whether they are
-    /// busy.
-    pub fn slots(&self, now: Micros, key: KeyId) -> Vec<SlotStatus> {
-        let status = |view: SlotView| {
-            let is_own = view.key == Some(key);
-            let n_past = if is_own { view.position } else { 0 };
-            let idle = SlotStatus { state: "idle", n_past, ..SlotStatus::default() };
-            let Some((id, state)) = view.held else { return idle };
-            let Some(stream) = &self.streams[id.index()] else { return idle };
-            if !is_own {
-                return SlotStatus { state: "busy", ..idle };
-            }
-            let exchange = stream.exchange.borrow();
-            SlotStatus {
-                state: match state {
-                    Phase::Following => "following",
-                    Phase::Prefill => "prefill",
-                    Phase::Decode => "decode",
-                },
-                id_task: exchange.id.clone(),
-                prompt_tokens: exchange.usage.prompt_tokens,
-                cached_tokens: exchange.usage.cached_tokens,
-                decoded_tokens: exchange.usage.completion_tokens,
-                elapsed_ms: now.seconds_since(exchange.admitted) * 1e3,
-                queued_ms: exchange.timings(now).queued.as_secs_f64() * 1e3,
-                ..idle
-            }
-        };
-        self.scheduler.slots().map(status).collect()
-    }
-
     /// Takes a batch that came back.
     fn receive(&mut self, batch: &mut Batch, now: Micros) {
         self.nothing_to_plan = false;
@@ -333,28 +300,6 @@ impl Engine {
         self.wake_connections();
         if self.scheduler.is_idle() {
             self.pace.pause();
-        }
-    }
-
-    /// Tells the streams that show it how much of their prompts a step has computed.
-    fn push_progress(&mut self, batch: &Batch, now: Micros) {
-        if batch.step_failed {
-            return;
-        }
-        for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
-            let [.., last] = rows else { continue };
-            let Some(id) = self.scheduler.holder(last.owner) else { continue };
-            let Some(stream) = &mut self.streams[id.index()] else { continue };
-            if !stream.shows_progress {
-                continue;
-            }
-            let usage = stream.times.usage();
-            let processed = last.position.index() as u64 + 1;
-            let is_prompt = usage.completion_tokens == 0 && processed <= usage.prompt_tokens;
-            if is_prompt && !batch.failed.iter().any(|failed| failed.owner == last.owner) {
-                stream.push_progress(processed, now);
-                self.to_wake.push(stream.exchange.clone());
-            }
         }
     }
 
@@ -455,30 +400,6 @@ impl Engine {
     fn is_gathering(&self, now: Micros) -> bool {
         let Gathering { expected, until, .. } = self.gathering;
         expected > 0 && now < until && !self.is_busy()
-    }
-
-    fn explain(&self, refusal: Refusal) -> ApiError {
-        match refusal {
-            Refusal::TooManyTokens { tokens, limit } => ApiError::field(
-                "prompt",
-                format!(
-                    "the prompts of this request that would wait for slots have {tokens} tokens; the \
-                     queue holds {limit}"
-                ),
-            ),
-            Refusal::TooMany { sequences, limit } => ApiError::field(
-                "prompt",
-                format!("{sequences} prompts in one request; this server takes {limit} at once"),
-            ),
-            Refusal::QueueFull { waiting, limit } => ApiError::busy(
-                format!("the queue is full: {waiting} prompts are waiting, {limit} may"),
-                self.pace.seconds_until_free(waiting),
-            ),
-            Refusal::TokensFull { waiting, limit } => ApiError::busy(
-                format!("the queue is full: prompts of {waiting} tokens are waiting, {limit} may"),
-                self.pace.seconds_until_free(self.scheduler.waiting_count()),
-            ),
-        }
     }
 
     fn count_plan(&mut self, batch: &Batch, now: Micros) {

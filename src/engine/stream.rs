@@ -98,7 +98,7 @@ impl Stream {
         finish.is_some()
     }
 
-    /// So many tokens of the prompt are in the KV cache now.
+    /// Tells the reply that `processed` tokens of the prompt are in the KV cache.
     pub fn push_progress(&mut self, processed: u64, now: Micros) {
         let usage = self.times.usage();
         let progress = PromptProgress {

@@ -1,0 +1,92 @@
+//! What clients see of the engine, besides texts: the slots, the progress of prompts, and why a
+//! request is refused.
+
+use super::Engine;
+use crate::api::error::ApiError;
+use crate::api::llama::SlotStatus;
+use crate::clock::Micros;
+use crate::ring::message::Batch;
+use crate::scheduler::{Phase, Refusal, SlotView};
+use crate::types::KeyId;
+
+impl Engine {
+    /// The state of each slot, for requests of `key`: of another key's slots only whether they are
+    /// busy.
+    pub fn slots(&self, now: Micros, key: KeyId) -> Vec<SlotStatus> {
+        let status = |view: SlotView| {
+            let is_own = view.key == Some(key);
+            let n_past = if is_own { view.position } else { 0 };
+            let idle = SlotStatus { state: "idle", n_past, ..SlotStatus::default() };
+            let Some((id, state)) = view.held else { return idle };
+            let Some(stream) = &self.streams[id.index()] else { return idle };
+            if !is_own {
+                return SlotStatus { state: "busy", ..idle };
+            }
+            let exchange = stream.exchange.borrow();
+            SlotStatus {
+                state: match state {
+                    Phase::Following => "following",
+                    Phase::Prefill => "prefill",
+                    Phase::Decode => "decode",
+                },
+                id_task: exchange.id.clone(),
+                prompt_tokens: exchange.usage.prompt_tokens,
+                cached_tokens: exchange.usage.cached_tokens,
+                decoded_tokens: exchange.usage.completion_tokens,
+                elapsed_ms: now.seconds_since(exchange.admitted) * 1e3,
+                queued_ms: exchange.timings(now).queued.as_secs_f64() * 1e3,
+                ..idle
+            }
+        };
+        self.scheduler.slots().map(status).collect()
+    }
+
+    /// Tells the streams that show it how much of their prompts a step has computed.
+    pub(super) fn push_progress(&mut self, batch: &Batch, now: Micros) {
+        if batch.step_failed {
+            return;
+        }
+        for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
+            let [.., last] = rows else { continue };
+            let Some(id) = self.scheduler.holder(last.owner) else { continue };
+            let Some(stream) = &self.streams[id.index()] else { continue };
+            if !stream.shows_progress {
+                continue;
+            }
+            let usage = stream.times.usage();
+            let processed = last.position.index() as u64 + 1;
+            let is_prompt = usage.completion_tokens == 0 && processed <= usage.prompt_tokens;
+            if is_prompt && !batch.failed.iter().any(|failed| failed.owner == last.owner) {
+                self.update(id, now, |stream, context| {
+                    stream.push_progress(processed, context.now);
+                    false
+                });
+            }
+        }
+    }
+
+    /// The answer to a refused request.
+    pub(super) fn explain(&self, refusal: Refusal) -> ApiError {
+        match refusal {
+            Refusal::TooManyTokens { tokens, limit } => ApiError::field(
+                "prompt",
+                format!(
+                    "the prompts of this request that would wait for slots have {tokens} tokens; the \
+                     queue holds {limit}"
+                ),
+            ),
+            Refusal::TooMany { sequences, limit } => ApiError::field(
+                "prompt",
+                format!("{sequences} prompts in one request; this server takes {limit} at once"),
+            ),
+            Refusal::QueueFull { waiting, limit } => ApiError::busy(
+                format!("the queue is full: {waiting} prompts are waiting, {limit} may"),
+                self.pace.seconds_until_free(waiting),
+            ),
+            Refusal::TokensFull { waiting, limit } => ApiError::busy(
+                format!("the queue is full: prompts of {waiting} tokens are waiting, {limit} may"),
+                self.pace.seconds_until_free(self.scheduler.waiting_count()),
+            ),
+        }
+    }
+}
