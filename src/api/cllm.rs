@@ -5,8 +5,10 @@ use std::io::Write;
 
 use super::error::ApiError;
 use super::json::read_object;
+use super::json::refuse;
+use super::prompts::read_text;
 use super::reply::{Delta, Reply, ReplyContext, ReplyOptions, Summary};
-use super::request::{GenerationRequest, read_generation, read_text, refuse, refuse_unsupported};
+use super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};

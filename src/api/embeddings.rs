@@ -7,8 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::error::ApiError;
+use super::json::refuse;
 use super::json::{Fields, read_object};
-use super::request::{Prompt, read_prompt_list, read_timeout, refuse};
+use super::prompts::{Prompt, read_prompt_list};
+use super::request::read_timeout;
 use super::write::push_string;
 use crate::limits::EMBEDDING_INPUTS_MAX;
 

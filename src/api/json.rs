@@ -161,6 +161,24 @@ impl<'tape, 'input> Fields<'tape, 'input> {
     }
 }
 
+/// Refuses these fields, unless they have their harmless value.
+pub fn refuse(
+    fields: &Fields<'_, '_>,
+    unsupported: &[(&'static str, &str)],
+) -> Result<(), ApiError> {
+    for (name, harmless) in unsupported {
+        let Some(value) = fields.find(name)? else { continue };
+        let given = value.encode();
+        // Compare numbers by value: 1.0 equals 1.
+        let same_number = value.cast_f64().is_some_and(|n| harmless.parse() == Ok(n));
+        if given != *harmless && !same_number {
+            let message = format!("{name} is not supported here");
+            return Err(ApiError::unsupported(name, message));
+        }
+    }
+    Ok(())
+}
+
 /// The objects of an array.
 ///
 /// # Errors

@@ -22,6 +22,7 @@ pub mod logprobs;
 pub mod model;
 pub mod ollama;
 pub mod openai;
+pub mod prompts;
 pub mod reply;
 pub mod request;
 pub mod responses;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::error::ApiError;
 use super::json::read_object;
+use super::json::refuse;
 use super::logprobs::TokenColumns;
+use super::prompts::read_prompts;
 use super::reply::{
     Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
 };
-use super::request::{
-    GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
-};
+use super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::write::{push_string, push_string_inside};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
@@ -215,8 +215,14 @@ pub fn push_progress(out: &mut Vec<u8>, progress: &PromptProgress) {
     .expect("memory");
 }
 
-/// Writes `timings` under llama-server's names, in milliseconds and tokens per second.
+/// Writes `timings`, after another field.
 pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
+    out.extend_from_slice(b",\"timings\":");
+    push_timings_object(out, summary);
+}
+
+/// Writes the times of a request under llama-server's names, in milliseconds and tokens per second.
+pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
     let Summary { usage, timings } = summary;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let rate = |tokens: u64, time: Duration| {
@@ -228,7 +234,7 @@ pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
     let later = usage.completion_tokens.saturating_sub(1); // the first one ends the prompt's time
     write!(
         out,
-        ",\"timings\":{{\"queued_ms\":{:.3},\"cache_n\":{},\"prompt_n\":{computed},\
+        "{{\"queued_ms\":{:.3},\"cache_n\":{},\"prompt_n\":{computed},\
          \"prompt_ms\":{:.3},\"prompt_per_token_ms\":{:.3},\"prompt_per_second\":{:.3},\
          \"predicted_n\":{},\"predicted_ms\":{:.3},\"predicted_per_token_ms\":{:.3},\
          \"predicted_per_second\":{:.3}}}",
@@ -248,8 +254,9 @@ pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::prompts::Prompt;
     use crate::api::reply::Timings;
-    use crate::api::request::{Length, Prompt};
+    use crate::api::request::Length;
 
     fn read(body: &str) -> Result<GenerationRequest, ApiError> {
         read_completion(&mut body.as_bytes().to_vec())

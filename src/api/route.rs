@@ -89,11 +89,11 @@ pub enum Page {
     Version,
     /// The metrics, as text.
     Metrics,
-    /// What SGLang's gateway asks about the server.
+    /// The server, for SGLang's gateway.
     ServerInfo,
-    /// What it asks about the model.
+    /// The model, for SGLang's gateway.
     ModelInfo,
-    /// How busy the server is, for that gateway.
+    /// How busy the server is, for SGLang's gateway.
     Load,
 }
 

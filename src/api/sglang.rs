@@ -1,5 +1,5 @@
-//! What SGLang's model gateway asks its workers: `/server_info`, `/model_info` and `/get_load`. It
-//! sends texts through OpenAI's paths.
+//! The pages for SGLang's model gateway: `/server_info`, `/model_info` and `/get_load`. The gateway
+//! sends requests for text to OpenAI's paths.
 
 use serde_json::{Value, json};
 

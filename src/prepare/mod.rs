@@ -26,7 +26,7 @@ use crate::api::embeddings::{EmbeddingsRequest, PushVectors};
 use crate::api::error::ApiError;
 use crate::api::llama::tokens;
 use crate::api::ollama::models as ollama;
-use crate::api::request::Prompt;
+use crate::api::prompts::Prompt;
 use crate::api::route::{Action, Route};
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
@@ -212,8 +212,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::api::prompts::Prompt;
     use crate::api::reply::Summary;
-    use crate::api::request::Prompt;
     use crate::api::route;
     use crate::chat::prompt::ChatModel;
     use crate::clock::Micros;

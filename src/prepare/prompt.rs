@@ -2,7 +2,8 @@
 
 use super::model::ServedModel;
 use crate::api::error::ApiError;
-use crate::api::request::{Length, Prompt};
+use crate::api::prompts::Prompt;
+use crate::api::request::Length;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;

@@ -12,11 +12,12 @@ use super::chat::ChatRequest;
 use super::chat::messages::{check_choice, check_names, check_object, checked_name, function};
 use super::constrain::{RequestedConstraint, of_schema};
 use super::error::ApiError;
+use super::json::refuse;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::reply::ReplyOptions;
 use super::request::{
     GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
-    refuse, refuse_unsupported,
+    refuse_unsupported,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};

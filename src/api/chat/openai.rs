@@ -3,8 +3,9 @@
 use super::ChatRequest;
 use super::messages::{read_messages, read_tools};
 use crate::api::error::ApiError;
+use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, read_object};
-use crate::api::request::{read_generation, refuse, refuse_unsupported};
+use crate::api::request::{read_generation, refuse_unsupported};
 use crate::chat::conversation::Conversation;
 use crate::types::Sampling;
 

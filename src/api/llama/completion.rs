@@ -4,16 +4,16 @@ use std::io::Write;
 
 use super::super::error::ApiError;
 use super::super::json::read_object;
+use super::super::json::refuse;
 use super::super::logprobs::TokenList;
-use super::super::openai::{push_progress, push_timings};
+use super::super::openai::{push_progress, push_timings_object};
+use super::super::prompts::read_prompts;
 use super::super::reply::{
     Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
 };
-use super::super::request::{
-    GenerationRequest, read_generation, read_prompts, refuse, refuse_unsupported,
-};
-use super::super::write::{push_string, push_string_inside};
-use super::settings::{Repeated, push_selected};
+use super::super::request::{GenerationRequest, read_generation, refuse_unsupported};
+use super::super::write::push_string;
+use super::settings::Repeated;
 use crate::clock::Micros;
 use crate::types::{Sampling, SlotId, TokenId};
 
@@ -57,24 +57,40 @@ struct Choice {
     usage: Usage,
 }
 
-impl Choice {
-    /// Writes the start of an object: what an event of a stream has, too.
-    fn push_start(&self, index: usize, out: &mut Vec<u8>) {
-        write!(out, "{{\"index\":{index},\"content\":\"").expect("memory");
-        push_string_inside(out, &self.content);
-        out.extend_from_slice(b"\",\"tokens\":");
-        serde_json::to_writer(&mut *out, &self.tokens).expect("memory");
-        let Usage { prompt_tokens, completion_tokens, .. } = self.usage;
-        write!(
-            out,
-            ",\"stop\":{},\"id_slot\":{},\"tokens_predicted\":{completion_tokens},\
-             \"tokens_evaluated\":{prompt_tokens}",
-            self.finish.is_some(),
-            self.slot.0
-        )
-        .expect("memory");
-    }
-}
+/// The fields of the last object of a choice, in llama-server's order.
+const FIELDS: [&str; 17] = [
+    "index",
+    "content",
+    "tokens",
+    "stop",
+    "id_slot",
+    "tokens_predicted",
+    "tokens_evaluated",
+    "model",
+    "generation_settings",
+    "prompt",
+    "has_new_line",
+    "truncated",
+    "stop_type",
+    "stopping_word",
+    "tokens_cached",
+    "completion_probabilities",
+    "timings",
+];
+
+/// Those of an event of a stream. Log-probabilities and timings are left out if nobody asked for
+/// them.
+const EVENT_FIELDS: [&str; 9] = [
+    "index",
+    "content",
+    "tokens",
+    "stop",
+    "id_slot",
+    "tokens_predicted",
+    "tokens_evaluated",
+    "completion_probabilities",
+    "timings",
+];
 
 impl LlamaReply {
     /// A reply without any text yet.
@@ -84,46 +100,108 @@ impl LlamaReply {
         Self { options, repeated, model: context.model.clone(), choices }
     }
 
-    fn push_logprobs(&self, choice: &Choice, out: &mut Vec<u8>) {
-        if self.options.logprobs {
-            out.extend_from_slice(b",\"completion_probabilities\":");
-            choice.logprobs.push(out);
+    /// Writes the value of a field. Returns false if there is no such field.
+    fn push_value(
+        &self,
+        index: usize,
+        name: &str,
+        summary: Option<&Summary>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let choice = &self.choices[index];
+        let Usage { prompt_tokens, cached_tokens, completion_tokens } = choice.usage;
+        let push = |out: &mut Vec<u8>, value: &dyn std::fmt::Display| {
+            write!(out, "{value}").expect("memory");
+        };
+        match name {
+            "index" => push(out, &index),
+            "content" => push_string(out, &choice.content),
+            "tokens" => serde_json::to_writer(out, &choice.tokens).expect("memory"),
+            "stop" => push(out, &choice.finish.is_some()),
+            "id_slot" => push(out, &choice.slot.0),
+            "tokens_predicted" => push(out, &completion_tokens),
+            "tokens_evaluated" => push(out, &prompt_tokens),
+            "model" => push_string(out, &self.model),
+            "generation_settings" => self.repeated.push_settings(index, out),
+            "prompt" => self.repeated.push_prompt(index, out),
+            "has_new_line" => push(out, &choice.has_new_line),
+            "truncated" => push(out, &false),
+            "stop_type" => push_string(out, choice.stop_type()),
+            "stopping_word" => push_string(out, &choice.stop_word),
+            "tokens_cached" => push(out, &cached_tokens),
+            "completion_probabilities" if self.options.logprobs => choice.logprobs.push(out),
+            "timings" => match summary {
+                Some(summary) => push_timings_object(out, summary),
+                None => return false,
+            },
+            _ => return self.push_inner_value(index, name, summary, out),
+        }
+        true
+    }
+
+    /// Writes the value of a field of an object, which a slash leads into.
+    fn push_inner_value(
+        &self,
+        index: usize,
+        name: &str,
+        summary: Option<&Summary>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        match name.split_once('/') {
+            Some(("generation_settings", name)) => self.repeated.push_setting(index, name, out),
+            Some(("timings", name)) => summary.is_some_and(|summary| {
+                let mut timings = Vec::new();
+                push_timings_object(&mut timings, summary);
+                let timings: serde_json::Value =
+                    serde_json::from_slice(&timings).expect("it is our own, and flat");
+                let value = timings.get(name);
+                value.inspect(|value| serde_json::to_writer(out, value).expect("memory")).is_some()
+            }),
+            _ => false,
         }
     }
 
-    /// Writes the last object of a choice, or the fields of it that were asked for.
-    fn push_last(&self, index: usize, finish: FinishReason, summary: &Summary, out: &mut Vec<u8>) {
-        let choice = &self.choices[index];
-        let mut whole = Vec::new();
-        let names = &self.repeated.response_fields;
-        let to = if names.is_empty() { &mut *out } else { &mut whole };
-        choice.push_start(index, to);
-        to.extend_from_slice(b",\"model\":");
-        push_string(to, &self.model);
-        to.extend_from_slice(b",\"generation_settings\":");
-        self.repeated.push_settings(index, to);
-        to.extend_from_slice(b",\"prompt\":");
-        self.repeated.push_prompt(index, to);
-        let stop_type = match finish {
-            FinishReason::Length => "limit",
-            FinishReason::Timeout => "timeout",
-            FinishReason::Stop if choice.stop_word.is_empty() => "eos",
-            FinishReason::Stop => "word",
-        };
-        write!(
-            to,
-            ",\"has_new_line\":{},\"truncated\":false,\"stop_type\":\"{stop_type}\",\
-             \"stopping_word\":",
-            choice.has_new_line
-        )
-        .expect("memory");
-        push_string(to, &choice.stop_word);
-        write!(to, ",\"tokens_cached\":{}", choice.usage.cached_tokens).expect("memory");
-        self.push_logprobs(choice, to);
-        push_timings(to, summary);
-        to.push(b'}');
-        if !names.is_empty() {
-            push_selected(names, &whole, out);
+    /// Writes an object with those of these fields that there are.
+    fn push_object<'a>(
+        &self,
+        index: usize,
+        names: impl Iterator<Item = &'a str>,
+        summary: Option<&Summary>,
+        out: &mut Vec<u8>,
+    ) {
+        out.push(b'{');
+        let mut separator = "";
+        for name in names {
+            let start = out.len();
+            out.extend_from_slice(separator.as_bytes());
+            push_string(out, name);
+            out.push(b':');
+            if self.push_value(index, name, summary, out) {
+                separator = ",";
+            } else {
+                out.truncate(start);
+            }
+        }
+        out.push(b'}');
+    }
+
+    /// Writes the last object of a choice: all fields, or those that the request asked for.
+    fn push_last(&self, index: usize, summary: Option<&Summary>, out: &mut Vec<u8>) {
+        match self.repeated.response_fields.as_slice() {
+            [] => self.push_object(index, FIELDS.into_iter(), summary, out),
+            names => self.push_object(index, names.iter().map(String::as_str), summary, out),
+        }
+    }
+}
+
+impl Choice {
+    fn stop_type(&self) -> &'static str {
+        match self.finish {
+            None => "none",
+            Some(FinishReason::Length) => "limit",
+            Some(FinishReason::Timeout) => "timeout",
+            Some(FinishReason::Stop) if self.stop_word.is_empty() => "eos",
+            Some(FinishReason::Stop) => "word",
         }
     }
 }
@@ -147,17 +225,10 @@ impl Reply for LlamaReply {
             return;
         }
         out.extend_from_slice(b"data: ");
-        match (delta.finish, &delta.summary) {
-            (Some(finish), Some(summary)) => self.push_last(index, finish, summary, out),
-            (_, summary) => {
-                let choice = &self.choices[index];
-                choice.push_start(index, out);
-                self.push_logprobs(choice, out);
-                if let Some(summary) = summary {
-                    push_timings(out, summary);
-                }
-                out.push(b'}');
-            }
+        let summary = delta.summary.as_ref();
+        match delta.finish {
+            Some(_) => self.push_last(index, summary, out),
+            None => self.push_object(index, EVENT_FIELDS.into_iter(), summary, out),
         }
         out.extend_from_slice(b"\n\n");
         let choice = &mut self.choices[index];
@@ -167,10 +238,12 @@ impl Reply for LlamaReply {
     }
 
     fn push_progress(&mut self, index: usize, progress: &PromptProgress, out: &mut Vec<u8>) {
-        let usage = Usage { prompt_tokens: progress.total, ..Usage::default() };
-        let start = Choice { slot: progress.slot, usage, ..Choice::default() };
+        let choice = &mut self.choices[index];
+        choice.slot = progress.slot;
+        choice.usage.prompt_tokens = progress.total;
         out.extend_from_slice(b"data: ");
-        start.push_start(index, out);
+        self.push_object(index, EVENT_FIELDS.into_iter(), None, out);
+        out.pop(); // the brace, for one field more
         push_progress(out, progress);
         out.extend_from_slice(b"}\n\n");
     }
@@ -185,8 +258,7 @@ impl Reply for LlamaReply {
             if index > 0 {
                 out.push(b',');
             }
-            let finish = self.choices[index].finish.unwrap_or(FinishReason::Stop);
-            self.push_last(index, finish, &summary, out);
+            self.push_last(index, Some(&summary), out);
         }
         out.extend_from_slice(if several { b"]" } else { b"" });
     }

@@ -61,8 +61,8 @@ const LENGTHS: [&str; 3] = ["n_predict", "max_completion_tokens", "max_tokens"];
 /// Parts of a request that its answer repeats.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Repeated {
-    /// The settings in JSON, from the second one on: `,"temperature":0.8,…}`.
-    settings: String,
+    /// The value of each of [`SETTINGS`], in JSON.
+    settings: Vec<Cow<'static, str>>,
     /// The fields that the last object of a choice shall have; all if there are none.
     pub response_fields: Vec<String>,
     /// The seed of the first choice of each prompt. [`crate::prepare`] fills it in.
@@ -80,7 +80,7 @@ impl Repeated {
         for name in ["n_keep", "n_discard"] {
             fields.integer(name, -1..=i64::from(i32::MAX))?;
         }
-        let mut settings = String::new();
+        let mut settings = Vec::with_capacity(SETTINGS.len());
         for (name, default) in SETTINGS {
             let names: &[&'static str] =
                 if LENGTHS.contains(name) { &LENGTHS } else { std::slice::from_ref(name) };
@@ -88,32 +88,50 @@ impl Repeated {
             for name in names {
                 given = given.or(fields.find(name)?);
             }
-            let value = given.map_or(Cow::from(*default), |value| value.encode().into());
-            settings.push_str(&format!(",\"{name}\":{value}"));
+            settings.push(given.map_or(Cow::from(*default), |value| value.encode().into()));
         }
-        settings.push('}');
         let response_fields = read_response_fields(fields)?;
         Ok(Self { settings, response_fields, ..Self::default() })
     }
 
     /// Whether the answer shows the prompts.
     pub fn shows_prompts(&self) -> bool {
-        let mut fields = self.response_fields.iter();
-        self.response_fields.is_empty() || fields.any(|field| field == "prompt")
+        self.response_fields.is_empty() || self.response_fields.iter().any(|name| name == "prompt")
     }
 
-    /// Bytes that it takes in the memory for requests, for so many choices: itself, and as part of
-    /// the answer.
+    /// Bytes of the settings and prompts, and of their copies in an answer with `choices` choices.
+    /// An answer may have the settings twice: as an object, and by their names.
     pub fn bytes(&self, choices: usize) -> usize {
-        let prompts = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len()).sum::<usize>();
-        let names = self.response_fields.iter().map(|name| size_of::<String>() + name.len());
-        prompts + (1 + choices) * self.settings.len() + names.sum::<usize>()
+        let prompts: usize = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len()).sum();
+        let settings: usize = self.settings.iter().map(|value| value.len()).sum();
+        let names: usize = self.response_fields.iter().map(String::len).sum();
+        prompts + (1 + 2 * choices) * settings + (1 + choices) * names
+    }
+
+    /// The seed of a choice.
+    fn seed_of(&self, choice: usize) -> u64 {
+        self.seed.wrapping_add((choice % self.n.max(1)) as u64)
     }
 
     /// Writes the settings of a choice.
     pub fn push_settings(&self, choice: usize, out: &mut Vec<u8>) {
-        let seed = self.seed.wrapping_add((choice % self.n.max(1)) as u64);
-        write!(out, "{{\"seed\":{seed}{}", self.settings).expect("memory");
+        write!(out, "{{\"seed\":{}", self.seed_of(choice)).expect("memory");
+        for ((name, _), value) in SETTINGS.iter().zip(&self.settings) {
+            write!(out, ",\"{name}\":{value}").expect("memory");
+        }
+        out.push(b'}');
+    }
+
+    /// Writes one setting of a choice. Returns false if there is none of this name.
+    pub fn push_setting(&self, choice: usize, name: &str, out: &mut Vec<u8>) -> bool {
+        if name == "seed" {
+            write!(out, "{}", self.seed_of(choice)).expect("memory");
+            return true;
+        }
+        let place = SETTINGS.iter().position(|(known, _)| *known == name);
+        let value = place.and_then(|place| self.settings.get(place));
+        out.extend_from_slice(value.map_or(b"", |value| value.as_bytes()));
+        value.is_some()
     }
 
     /// Writes the prompt of a choice.
@@ -145,7 +163,10 @@ fn read_response_fields(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError
         }
         None => Err(wrong(NAME, FORM, &name)),
     };
-    names.iter().map(name).collect()
+    let mut found: Vec<String> = names.iter().map(name).collect::<Result<_, _>>()?;
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
 /// Writes the settings of a request that has none.
@@ -155,19 +176,6 @@ pub fn push_defaults(out: &mut Vec<u8>) {
         write!(out, ",\"{name}\":{default}").expect("memory");
     }
     out.push(b'}');
-}
-
-/// Writes the fields that a request asked for from `object`, a JSON object. As in llama-server, a
-/// slash leads into an object, the value gets the whole path as its name, and a field that does
-/// not exist is left out.
-pub fn push_selected(names: &[String], object: &[u8], out: &mut Vec<u8>) {
-    let object: serde_json::Value = serde_json::from_slice(object).expect("we wrote it");
-    let found = names.iter().filter_map(|name| {
-        let value = name.split('/').try_fold(&object, |value, key| value.as_object()?.get(key))?;
-        Some((name.clone(), value.clone()))
-    });
-    let selected: serde_json::Map<String, serde_json::Value> = found.collect();
-    serde_json::to_writer(out, &selected).expect("memory");
 }
 
 #[cfg(test)]
@@ -215,7 +223,7 @@ mod tests {
         assert_eq!(asked.as_object().unwrap().len(), SETTINGS.len() + 1);
     }
 
-    /// What is repeated is parsed again for `response_fields`, whose parser has a limit of depth.
+    /// The answer must be JSON that clients can read: their parsers have limits of depth.
     #[test]
     fn nothing_of_another_type_is_repeated() {
         let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
@@ -225,16 +233,6 @@ mod tests {
             let error = read_completion(&mut body.into_bytes()).expect_err(name);
             assert_eq!((error.status, error.param), (400, Some(*name)));
         }
-    }
-
-    #[test]
-    fn a_slash_leads_into_an_object() {
-        let object = br#"{"content":"a","timings":{"prompt_ms":1.5},"tokens":[1]}"#;
-        let names = ["tokens", "timings/prompt_ms", "timings/none", "content/x", "none"];
-        let mut out = Vec::new();
-        push_selected(&names.map(str::to_owned), object, &mut out);
-        let selected: Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(selected, json!({"tokens": [1], "timings/prompt_ms": 1.5}));
     }
 
     #[test]

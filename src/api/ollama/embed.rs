@@ -5,7 +5,8 @@ use std::io::Write;
 use crate::api::embeddings::{EmbeddingsRequest, PushVectors, Vectors};
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, read_object};
-use crate::api::request::{Prompt, read_prompt_list, read_text, read_timeout};
+use crate::api::prompts::{Prompt, read_prompt_list, read_text};
+use crate::api::request::read_timeout;
 use crate::api::write::push_string;
 
 use super::models::read_model;

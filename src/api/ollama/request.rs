@@ -10,11 +10,12 @@ use crate::api::chat::ChatRequest;
 use crate::api::chat::messages::read_tool_list;
 use crate::api::constrain::{RequestedConstraint, of_schema};
 use crate::api::error::ApiError;
+use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, objects, read_object, wrong};
+use crate::api::prompts::Prompt;
 use crate::api::reply::ReplyOptions;
 use crate::api::request::{
-    GenerationRequest, Length, Prompt, read_sampling, read_seed, read_stop_list, read_urgency,
-    refuse,
+    GenerationRequest, Length, read_sampling, read_seed, read_stop_list, read_urgency,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
 use crate::constraint::Constraint;

@@ -14,10 +14,11 @@ use crate::api::chat::messages::{
 };
 use crate::api::constrain::{RequestedConstraint, of_schema};
 use crate::api::error::ApiError;
+use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::reply::ReplyOptions;
 use crate::api::request::{
-    GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency, refuse,
+    GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
