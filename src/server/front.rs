@@ -74,6 +74,10 @@ pub(super) struct Front {
     pub read_buffer: RefCell<Box<[u8]>>,
     stage: Cell<Stage>,
     connections: Cell<usize>,
+    /// When the newest connection was accepted.
+    accepted: Cell<Micros>,
+    /// Listening sockets on which connections are accepted.
+    pub listening: Cell<usize>,
     /// Requests between their head and the last byte of their response.
     exchanges: Cell<usize>,
     /// The web pages that may use the server.
@@ -120,6 +124,8 @@ impl Front {
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             stage: Cell::new(Stage::Open),
             connections: Cell::new(0),
+            accepted: Cell::new(Micros(0)),
+            listening: Cell::new(0),
             exchanges: Cell::new(0),
             kicked: Cell::new(false),
             engine_waker: RefCell::new(None),
@@ -201,8 +207,11 @@ impl Front {
         let Stage::Draining(began) = self.stage.get() else { return false };
         let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());
         let over = elapsed >= self.config.drain.as_secs_f64();
-        if self.config.hands_over && elapsed < HAND_OVER_TIME.as_secs_f64() {
-            return over; // requests of accepted connections may be on their way
+        let since_last = now.seconds_since(self.accepted.get().max(began));
+        if self.config.hands_over
+            && (self.listening.get() > 0 || since_last < HAND_OVER_TIME.as_secs_f64())
+        {
+            return over; // requests may be on their way
         }
         if over && running > 0 {
             tracing::warn!("drained for {elapsed:.1} s: {running} requests are cut off");
@@ -224,6 +233,7 @@ impl Front {
     /// Counts a new connection.
     pub fn opened(&self) {
         self.connections.set(self.connections.get() + 1);
+        self.accepted.set(self.clock.now());
         self.counters().connections.set(self.connections.get() as u64);
     }
 

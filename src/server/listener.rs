@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -94,11 +94,12 @@ pub fn inherit(sockets: Vec<OwnedFd>) -> Result<Vec<Listener>, String> {
 /// A sentence for the user.
 pub fn bind(hosts: &[String], mut port: u16) -> Result<Vec<Listener>, String> {
     let mut listeners: Vec<Listener> = Vec::with_capacity(hosts.len());
+    let several = hosts.iter().filter(|host| !is_unix(host)).count() > 1;
     for host in hosts {
         let listener = if is_unix(host) {
             bind_unix(Path::new(host))?
         } else {
-            bind_tcp(host, port, hosts.len() > 1)?
+            bind_tcp(host, port, several)?
         };
         if let Address::Tcp(address) = listener.address {
             port = address.port();
@@ -146,11 +147,16 @@ fn bind_tcp(host: &str, port: u16, beside_others: bool) -> Result<Listener, Stri
 /// Binds a Unix socket. Its file takes the place of one that a server has left behind.
 fn bind_unix(path: &Path) -> Result<Listener, String> {
     let shown = path.display();
+    let unusable = |error: io::Error| format!("cannot listen on {shown}: {error}");
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(format!("--host {shown} is a file and no socket; choose another path"));
         }
-        if UnixStream::connect(path).is_ok() {
+        // Only a socket that nobody listens on refuses. One whose queue is full, or that belongs to
+        // another user, is in use.
+        let refused = knock(&SockAddr::unix(path).map_err(unusable)?)
+            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        if !refused {
             return Err(format!("the socket {shown} is in use by another program"));
         }
         std::fs::remove_file(path)
@@ -160,8 +166,15 @@ fn bind_unix(path: &Path) -> Result<Listener, String> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         listen(socket, &SockAddr::unix(path)?)
     };
-    let socket = bound().map_err(|error| format!("cannot listen on {shown}: {error}"))?;
+    let socket = bound().map_err(unusable)?;
     Ok(Listener { socket, address: Address::Unix(path.to_owned()), is_inherited: false })
+}
+
+/// Connects to a listening socket without waiting for it, and leaves at once.
+fn knock(address: &SockAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(address)
 }
 
 fn listen(socket: Socket, address: &SockAddr) -> io::Result<OwnedFd> {
@@ -170,21 +183,68 @@ fn listen(socket: Socket, address: &SockAddr) -> io::Result<OwnedFd> {
     Ok(std::net::TcpListener::from(socket).into()) // by way of a type that both libraries know
 }
 
-/// Starts to accept. Dropping the task stops it, closes the socket and removes its file.
-pub(super) fn start(front: &Rc<Front>, listener: Listener) -> Task<()> {
-    let Listener { socket, address, is_inherited } = listener;
-    let (peer, file) = match address {
-        Address::Tcp(_) => (None, None),
-        Address::Unix(path) => {
-            let file = (!is_inherited).then_some(SocketFile(path));
-            (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), file)
+/// The tasks that accept connections.
+#[derive(Default)]
+pub(super) struct Accepting {
+    tasks: Vec<Task<()>>,
+    /// The addresses of their sockets.
+    addresses: Vec<SockAddr>,
+}
+
+impl Accepting {
+    /// Starts to accept.
+    pub fn start(&mut self, front: &Rc<Front>, listener: Listener) {
+        let Listener { socket, address, is_inherited } = listener;
+        self.addresses.extend(SockRef::from(&socket).local_addr());
+        let (peer, file) = match address {
+            Address::Tcp(_) => (None, None),
+            Address::Unix(path) => {
+                let file = (!is_inherited).then_some(SocketFile(path));
+                (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), file)
+            }
+        };
+        let descriptor = socket.into_raw_fd();
+        // SAFETY: the descriptor is a listening socket, and its ownership moves. glommio's
+        // TcpListener accepts on any stream socket, and its TcpStream reads and writes any.
+        let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
+        let listening = Listening::new(front.clone(), file);
+        self.tasks.push(glommio::spawn_local(accept(listening, listener, descriptor, peer)));
+    }
+
+    /// Stops to accept, because a drain has begun.
+    ///
+    /// The sockets close, unless the next server takes them over. Then a task that waits must not
+    /// be cancelled, for the kernel could just have given it a connection. A connection of our own
+    /// ends its wait, and it accepts no other one.
+    pub fn stop(&mut self, front: &Front) {
+        let addresses = std::mem::take(&mut self.addresses);
+        if !front.config.hands_over {
+            return self.tasks.clear();
         }
-    };
-    let descriptor = socket.into_raw_fd();
-    // SAFETY: the descriptor is a listening socket, and its ownership moves. glommio's TcpListener
-    // accepts on any stream socket, and its TcpStream reads and writes any.
-    let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
-    glommio::spawn_local(accept(front.clone(), listener, descriptor, peer, file))
+        for address in &addresses {
+            let _ = knock(address); // it is under way, or clients wait, who do the same
+        }
+    }
+}
+
+/// A listening socket in use: it counts, and the file of a Unix socket is removed with it.
+struct Listening {
+    front: Rc<Front>,
+    _file: Option<SocketFile>,
+}
+
+impl Listening {
+    fn new(front: Rc<Front>, file: Option<SocketFile>) -> Self {
+        front.listening.set(front.listening.get() + 1);
+        Self { front, _file: file }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.front.listening.set(self.front.listening.get() - 1);
+        self.front.kick(); // a drain may be over
+    }
 }
 
 /// The file of a Unix socket. Dropping it removes the file.
@@ -196,19 +256,18 @@ impl Drop for SocketFile {
     }
 }
 
-/// Accepts connections. `peer` is the address that stands for all clients of a Unix socket.
+/// Accepts connections until a drain begins. `peer` is the address that stands for all clients of a
+/// Unix socket.
 async fn accept(
-    front: Rc<Front>,
+    listening: Listening,
     listener: TcpListener,
     descriptor: RawFd,
     peer: Option<IpAddr>,
-    _file: Option<SocketFile>,
 ) {
-    // The last connection of a hand-over arrives after the drain has begun: to stop this task while
-    // it waits could lose one that the kernel has just accepted.
+    let front = &listening.front;
     while !front.is_draining() {
         match listener.accept().await {
-            Ok(stream) => admit(&front, stream, peer),
+            Ok(stream) => admit(front, stream, peer),
             Err(error) => {
                 // Probably no descriptors are left. `accept` needs one even if no connection waits.
                 // SAFETY: `listener` holds the descriptor open. (It has no `AsFd`.)

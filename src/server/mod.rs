@@ -38,7 +38,7 @@ use crate::memory::allocations_on_this_thread;
 pub use control::Control;
 use front::Front;
 pub use front::{FrontConfig, MetricsPage};
-use listener::Listener;
+use listener::{Accepting, Listener};
 use service::Service;
 pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
@@ -55,20 +55,17 @@ pub async fn run(
     // glommio makes only its TcpStream from an existing socket. For reads, any stream socket will
     // do.
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
-    let (mut listeners, mut accepting) = (listeners, Vec::new());
+    let (mut listeners, mut accepting) = (listeners, Accepting::default());
     glommio::spawn_local(sweep(front.clone())).detach();
     let mut turns = Turns { front: front.clone(), ready };
     loop {
         turns.take();
         // Clients that the service manager's sockets have queued wait for the model.
         if !front.config.hands_over || front.service.borrow().is_some() {
-            let start = |listener| listener::start(&front, listener);
-            accepting.extend(listeners.drain(..).map(start));
+            listeners.drain(..).for_each(|listener| accepting.start(&front, listener));
         }
         if front.is_draining() {
-            if !front.config.hands_over {
-                accepting.clear(); // closes the listening sockets
-            }
+            accepting.stop(&front);
             if front.is_drained(front.clock.now()) {
                 break;
             }

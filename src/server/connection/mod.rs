@@ -4,6 +4,7 @@ mod generate;
 mod pages;
 mod respond;
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -35,8 +36,9 @@ use crate::types::KeyId;
 pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {
     let (input, output) = (Vec::new(), Vec::new());
     // The error means that the client disconnected, which is not logged.
-    let _ =
-        Connection { front, stream, place, timer, input, output, has_answered: false }.run().await;
+    let _ = Connection { front, stream, place, timer, input, output, closes: Cell::new(false) }
+        .run()
+        .await;
 }
 
 struct Connection {
@@ -48,8 +50,8 @@ struct Connection {
     input: Vec<u8>,
     /// Bytes to write.
     output: Vec<u8>,
-    /// It has answered a request.
-    has_answered: bool,
+    /// The last response said that the connection closes.
+    closes: Cell<bool>,
 }
 
 /// The client has disconnected, or counts as disconnected.
@@ -122,11 +124,11 @@ impl Connection {
                 let _guard = ExchangeGuard::new(&self.front);
                 self.answer(&incoming).await?
             };
-            self.has_answered = true;
             // A client that sends many requests early waits between them, so that other clients do
             // not: glommio reads and writes without a pause while the socket is ready.
             look_up().await;
-            if !keep_alive || self.place.is_spare || self.front.is_draining() {
+            let ends = self.front.is_draining() && !self.front.config.hands_over;
+            if !keep_alive || self.closes.get() || ends {
                 return self.close().await;
             }
             self.input.shrink_to(IDLE_BUFFER_BYTES_MAX);
@@ -149,8 +151,6 @@ impl Connection {
         let idle = if self.place.is_spare { SPARE_TIMEOUT } else { IDLE_TIMEOUT };
         self.timer.set(now, if fresh { idle } else { HEAD_TIMEOUT.min(idle) });
         let mut begun = !fresh;
-        // The next server gets its connections anew, but this one was accepted here.
-        let ends_at_drain = self.has_answered || !self.front.config.hands_over;
         let mut hold = self.front.budget.hold(None);
         loop {
             match head::parse(&self.input) {
@@ -164,7 +164,9 @@ impl Connection {
             // Every connection may have the few lines of a usual head.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
-            match self.read(ends_at_drain).await? {
+            // Where another server takes over, idle connections may still bring a request. It is
+            // served, and its response says that the connection closes.
+            match self.read(!self.front.config.hands_over).await? {
                 Read::Some if !begun => {
                     begun = true;
                     self.timer.set(self.front.clock.now(), HEAD_TIMEOUT.min(idle));

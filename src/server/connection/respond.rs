@@ -130,7 +130,7 @@ impl Connection {
         let options = HeadOptions {
             content_type: "application/json",
             request_id,
-            keep_alive: keep_alive && !self.front.is_draining() && !self.place.is_spare,
+            keep_alive: self.keeps_alive(keep_alive),
             retry_after: error.retry_after,
             allow: error.allow,
             origin,
@@ -150,11 +150,18 @@ impl Connection {
         HeadOptions {
             content_type,
             request_id: &incoming.request_id,
-            keep_alive: keep_alive && !self.front.is_draining() && !self.place.is_spare,
+            keep_alive: self.keeps_alive(keep_alive),
             retry_after: None,
             allow: None,
             origin: incoming.origin.as_deref(),
         }
+    }
+
+    /// Whether a response that is about to be written keeps the connection open.
+    fn keeps_alive(&self, asked: bool) -> bool {
+        let keeps = asked && !self.front.is_draining() && !self.place.is_spare;
+        self.closes.set(!keeps);
+        keeps
     }
 
     /// Writes all output.
