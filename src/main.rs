@@ -165,8 +165,10 @@ fn handle_signals(
     let in_terminal = std::io::stdin().is_terminal();
     let wait = move || {
         for signal in signals.forever() {
-            if signal == SIGHUP && !in_terminal && !control.is_draining() {
-                reload(&control, &metrics, &args);
+            if signal == SIGHUP && !in_terminal {
+                if !control.is_draining() {
+                    reload(&control, &metrics, &args);
+                }
                 continue;
             }
             if control.is_draining() {
@@ -188,12 +190,18 @@ fn reload(control: &Control, metrics: &Metrics, args: &cli::ServeArgs) {
     if is_ready {
         systemd::tell_reloading();
     }
-    match args.keys().and_then(|keys| control.set_keys(keys)) {
-        Ok(()) => tracing::info!(keys = control.keys().len(), "the keys were read again"),
-        Err(error) => tracing::error!(error, "the keys stay as they were"),
-    }
+    let status = match args.keys().and_then(|keys| control.set_keys(keys)) {
+        Ok(()) => {
+            tracing::info!(keys = control.keys().len(), "the keys were read again");
+            "serving; the keys were read again".to_owned()
+        }
+        Err(error) => {
+            tracing::error!(error, "the keys stay as they were");
+            format!("serving; the keys stay as they were: {error}")
+        }
+    };
     if is_ready {
-        systemd::tell_ready("the keys were read again");
+        systemd::tell_ready(&status);
     }
 }
 

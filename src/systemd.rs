@@ -51,7 +51,7 @@ fn tell(state: &[NotifyState<'_>]) {
 #[derive(Debug)]
 pub struct Watchdog {
     socket: UnixDatagram,
-    /// The longest time between two meals.
+    /// The longest time between two messages to it.
     pub every: Duration,
 }
 

@@ -169,6 +169,8 @@ impl Page<'_> {
         let seconds = |us: u64| us as f64 / MICROS;
         let rate = |tokens: u64, s: f64| if s > 0.0 { tokens as f64 / s } else { 0.0 };
         let (prompt, predicted) = (front.prefilled_tokens.get(), front.generation_tokens.get());
+        // Times are those between tokens, which the first token of a text does not have.
+        let later = front.itl_us.count();
         let (prompt_s, predicted_s) =
             (seconds(front.prefill_us.sum()), seconds(front.itl_us.sum()));
         self.counter("llamacpp:prompt_tokens", "Prompt tokens computed.", prompt)?;
@@ -189,7 +191,7 @@ impl Page<'_> {
             "llamacpp:predicted_tokens_seconds",
             "Generated tokens a second of a request.",
             &[],
-            rate(predicted, predicted_s),
+            rate(later, predicted_s),
         )?;
         self.gauge(
             "llamacpp:requests_processing",

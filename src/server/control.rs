@@ -39,12 +39,18 @@ impl Control {
     pub fn set_keys(&self, keys: Vec<ApiKey>) -> Result<(), String> {
         let before = self.keys();
         let share = |key: &ApiKey| (key.name.clone(), key.weight.to_bits(), key.priority_min);
-        if !before.iter().map(share).eq(keys.iter().map(share)) {
+        if before.len() != keys.len() {
             return Err(format!(
-                "there were {} keys and now there are {}; their number, names, weights and \
-                 priorities can only change with a restart",
+                "there were {} keys and now there are {}; the number only changes with a restart",
                 before.len(),
                 keys.len()
+            ));
+        }
+        if let Some((old, _)) = before.iter().zip(&keys).find(|(a, b)| share(a) != share(b)) {
+            return Err(format!(
+                "the key {:?} has another name, weight or priority now; these only change with a \
+                 restart",
+                old.name
             ));
         }
         self.keys.store(Arc::new(keys));
@@ -76,7 +82,7 @@ mod tests {
         assert_eq!(control.keys()[0].secret, "new");
         for wrong in [vec![], vec![key("a:1"), key("b:2:4")], vec![key("a:1"), key("c:2:3")]] {
             let error = control.set_keys(wrong).unwrap_err();
-            assert!(error.starts_with("there were 2 keys"), "{error}");
+            assert!(error.contains("with a restart"), "{error}");
         }
         assert_eq!(control.keys()[0].secret, "new");
     }
