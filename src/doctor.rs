@@ -3,23 +3,29 @@
 //! Files of the kernel are read below a root, so that tests can have machines of their own.
 
 use std::fs;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use corelane::config::ServeConfig;
 use corelane::kernels::{Choice, InstructionSet};
 use corelane::memory::{self, gib};
 use corelane::model::load::{self, Source};
+use corelane::ops;
 use corelane::placement::{Topology, cpu_quota, format_list};
 use corelane::server::kernel;
-use corelane::server::listener::is_unix;
+use corelane::server::listener::{self, is_unix};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 /// Connections that a server should be able to hold.
 const FILES_WANTED: u64 = 4096;
+/// How long the program on an address has to say what it is, and in how many bytes.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// How a finding is to be taken.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -248,22 +254,31 @@ fn quota_finding(topology: &Topology, quota: Option<f64>) -> Finding {
 /// The kernels that would run, and what the machine can do at most. Also returns the bytes of
 /// memory that it reads in a second, if that was measured.
 pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding>, Option<f64>) {
+    let llama = Finding::good("kernels", "llama.cpp's");
     let set = match choice {
         Choice::Auto => InstructionSet::best(),
         choice => choice.instruction_set(),
     };
     let Some(set) = set else {
-        let advice = "this processor has none of AVX2, AVX-VNNI and AVX-512 VNNI, so llama.cpp's \
-                      code computes";
-        return (vec![Finding::good("kernels", "llama.cpp's").but(State::Advice, advice)], None);
+        let finding = match choice {
+            Choice::Auto => llama.but(
+                State::Advice,
+                "this processor has none of AVX2, AVX-VNNI and AVX-512 VNNI, for which there are \
+                 faster kernels",
+            ),
+            _ => llama, // as asked for
+        };
+        return (vec![finding], None);
     };
     let mut findings = vec![Finding::good("kernels", set.name())];
     let mut bytes_per_s = None;
     #[cfg(target_arch = "x86_64")]
     if measure {
         /// More than the share of the last-level cache of one core.
-        const BYTES: usize = 64 << 20;
-        let rates = corelane::kernels::machine::rates(set, &topology.cores(), BYTES);
+        const BYTES: u64 = 64 << 20;
+        let cores = topology.cores();
+        let room = memory::available_bytes() / 4 / cores.len() as u64;
+        let rates = corelane::kernels::machine::rates(set, &cores, BYTES.min(room) as usize);
         bytes_per_s = Some(rates.bytes_per_s);
         findings.push(Finding::good(
             "memory bandwidth",
@@ -299,7 +314,10 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
         memory::choose_context(config.context_tokens, slots, &info, requests, after_weights);
     let weights = gib(info.size_bytes);
     let most = bytes_per_s.map_or(String::new(), |rate| {
-        format!("; one stream gets at most {:.0} tokens/s", rate / info.size_bytes as f64)
+        format!(
+            "; one stream gets at most {:.0} tokens/s if each token needs all weights",
+            rate / info.size_bytes as f64
+        )
     });
     let found = |cache: String| {
         format!(
@@ -319,23 +337,38 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
     }
 }
 
-/// Whether the addresses are free.
+/// Whether the addresses are free, or this server's own.
 pub fn ports(config: &ServeConfig) -> Vec<Finding> {
-    let hosts = config.hosts.iter().filter(|host| !is_unix(host));
-    let mut addresses: Vec<String> = hosts.map(|host| format!("{host}:{}", config.port)).collect();
-    addresses.extend(config.ops_addr.clone());
-    let finding = |address: String| {
-        let bound =
-            address.to_socket_addrs().and_then(|all| TcpListener::bind(&*all.collect::<Vec<_>>()));
-        let finding = Finding::good("address", format!("{address} is free"));
-        match bound {
-            Ok(_) => finding,
-            Err(error) => Finding { found: address, ..finding }
-                .but(State::Bad, format!("cannot listen there: {error}"))
-                .command("ss -ltnp shows who does; --port and --ops-addr choose another"),
+    let free = |address: &str, bound: Result<(), String>| match bound {
+        Ok(()) => Finding::good("address", format!("{address} is free")),
+        Err(_) if is_corelane(address) => {
+            Finding::good("address", format!("{address} is that of a running corelane"))
         }
+        Err(error) => Finding::good("address", address)
+            .but(State::Bad, error)
+            .command("ss -ltnp shows who listens; --port and --ops-addr choose another"),
     };
-    addresses.into_iter().map(finding).collect()
+    let hosts = config.hosts.iter().filter(|host| !is_unix(host)).map(|host| {
+        let bound = listener::bind(std::slice::from_ref(host), config.port).map(drop);
+        free(&format!("{host}:{}", config.port), bound)
+    });
+    let ops = config.ops_addr.iter().map(|address| free(address, ops::bind(address).map(drop)));
+    hosts.chain(ops).collect()
+}
+
+/// Whether the program that listens there names itself: on the API's port in `/v1/models`, and on
+/// the ops port in `/metrics`.
+fn is_corelane(address: &str) -> bool {
+    let asked = |path: &str| -> io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(ASK_TIMEOUT))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let names_itself = |path| asked(path).is_ok_and(|answer| answer.contains("corelane"));
+    names_itself("/v1/models") || names_itself("/metrics")
 }
 
 /// The findings that a server should tell at its start, if they are bad.
@@ -348,7 +381,11 @@ pub fn worst() -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::path::Path;
+
+    use corelane::lanes::Server;
+    use corelane::placement::Wishes;
 
     use super::*;
 
@@ -429,5 +466,22 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let config = ServeConfig { port: taken.local_addr().unwrap().port(), ..config };
         assert_eq!(ports(&config)[0].state, State::Bad);
+    }
+
+    /// `corelane doctor` on a machine where the service runs.
+    #[test]
+    fn the_address_of_a_running_server_is_no_fault() {
+        let placement = Topology::read().unwrap().place(&Wishes::default()).unwrap();
+        let ops_addr = Some("127.0.0.1:0".into());
+        let config = ServeConfig { placement, ops_addr, ..ServeConfig::default() };
+        let mut server = Server::start(config.clone()).unwrap();
+        server.load(&Source::BuiltIn, |_| ()).unwrap();
+        let port = server.address().port();
+        let ops_addr = server.ops_address().map(|address| address.to_string());
+        let found = ports(&ServeConfig { port, ops_addr, ..config });
+        assert!(found.iter().all(|finding| finding.state == State::Good), "{found:?}");
+        assert_eq!(found.len(), 2);
+        server.control().drain();
+        server.join().unwrap();
     }
 }

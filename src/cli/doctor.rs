@@ -33,7 +33,9 @@ pub struct DoctorArgs {
 
 /// Prints the findings.
 pub fn run(args: &DoctorArgs) -> Result<(), String> {
-    let config = args.serve.config()?;
+    // It claims no cores: a server that starts meanwhile needs them.
+    let engine = args.serve.engine.config_on(ServeConfig::default().placement);
+    let config = args.serve.config_with(engine)?;
     let findings = examine(args, &config)?;
     let text = if args.json {
         serde_json::to_string_pretty(&findings).expect("strings") + "\n"

@@ -112,13 +112,18 @@ impl EngineArgs {
             decode_cores: self.decode_cores.as_ref().map(|cores| cores.0.clone()),
             threads: self.threads,
         };
-        Ok(ServeConfig {
+        Ok(self.config_on(place(&wishes)?))
+    }
+
+    /// The same on these cores, of which none is claimed.
+    pub fn config_on(&self, placement: Placement) -> ServeConfig {
+        ServeConfig {
             batch_rows: self.batch_size,
             ubatch_rows: self.ubatch_size.min(self.batch_size),
             itl_target: (self.itl_target_ms > 0)
                 .then(|| Duration::from_millis(self.itl_target_ms.into())),
             step_timeout: Duration::from_secs(self.step_timeout_s.into()),
-            placement: place(&wishes)?,
+            placement,
             kernels: self.kernels,
             cache: CacheLayout {
                 unified: self.kv_unified || !self.no_kv_unified,
@@ -128,7 +133,7 @@ impl EngineArgs {
             },
             poll: self.poll,
             ..ServeConfig::default()
-        })
+        }
     }
 }
 
