@@ -71,7 +71,7 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     api_key: Vec<String>,
-    /// File with API keys, one per line
+    /// File with API keys, one per line; lines that begin with # are comments
     #[arg(long, value_name = "FILE", help_heading = "HTTP")]
     pub api_key_file: Option<PathBuf>,
     /// API key with a name for the logs, a share of the server relative to other keys [1], and the
@@ -181,8 +181,13 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The configuration, checked against this machine.
+    /// The configuration, checked against this machine. Claims the cores of the lanes.
     pub fn config(&self) -> Result<ServeConfig, String> {
+        self.config_with(self.engine.config()?)
+    }
+
+    /// The configuration with these settings of the engine.
+    pub fn config_with(&self, engine: ServeConfig) -> Result<ServeConfig, String> {
         let n_predict = match self.n_predict {
             -1 => None,
             n => Some(u32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
@@ -234,7 +239,7 @@ impl ServeArgs {
             seed: u64::try_from(self.seed).ok(),
             entropy: random()?,
             drain: Duration::from_secs(u64::from(self.drain_seconds)),
-            ..self.engine.config()?
+            ..engine
         };
         config.check()?;
         Ok(config)
@@ -253,7 +258,8 @@ impl ServeArgs {
         let mut secrets = self.api_key.clone();
         if let Some(path) = &self.api_key_file {
             let text = read(path, "the API keys")?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
+            let lines = text.lines().map(str::trim).filter(is_key);
             let before = secrets.len();
             secrets.extend(lines.map(str::to_owned));
             // An empty file must not let everybody in.
