@@ -9,6 +9,8 @@ fn main() {
     println!("cargo:rerun-if-changed=src/kernels/ggml.cpp");
     println!("cargo:rerun-if-changed=src/model/guard.cpp");
     let llama = llama_sources();
+    // A test compares the page of the API with llama-server's README.
+    println!("cargo:rustc-env=LLAMA_SOURCES={}", llama.display());
     let ggml = llama.join("ggml");
     cc::Build::new()
         .cpp(true)

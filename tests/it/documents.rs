@@ -110,6 +110,70 @@ fn every_flag_has_its_line() {
     }
 }
 
+/// The words in backticks of the comparison with llama-server.
+fn compared() -> Vec<String> {
+    let page = read("docs/api.md");
+    let section = page.split("## Compared with llama-server").nth(1).expect("it is there");
+    let quoted = section.split('`').skip(1).step_by(2);
+    quoted.flat_map(str::split_whitespace).map(|word| word.trim_matches(',').to_owned()).collect()
+}
+
+/// Every flag, path and field in llama-server's README has its place in our comparison.
+#[test]
+fn all_of_llama_servers_readme_is_compared() {
+    let readme = Path::new(env!("LLAMA_SOURCES")).join("tools/server/README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let compared = compared();
+    let is_compared = |name: &str| {
+        compared.iter().any(|word| match word.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => word == name,
+        })
+    };
+    let mut flags = 0;
+    for line in readme.lines() {
+        // | `-t, --threads N` | …
+        let Some(cell) = line.strip_prefix("| `-").and_then(|rest| rest.split('`').next()) else {
+            continue;
+        };
+        let cell = format!("-{cell}");
+        let words = cell.split([' ', ',']).filter(|word| word.starts_with('-'));
+        assert!(words.clone().any(is_compared), "{cell}");
+        flags += 1;
+    }
+    assert!(flags > 200, "{flags} flags");
+    let start = readme.find("### POST `/completion`").expect("its fields");
+    let completion = &readme[start..start + readme[start..].find("### POST `/tokenize`").unwrap()];
+    let fields = completion.lines().filter_map(|line| line.strip_prefix('`')?.split_once("`: "));
+    let fields: Vec<&str> = fields.map(|(field, _)| field).collect();
+    assert!(fields.len() > 40, "{fields:?}");
+    for field in fields {
+        assert!(is_compared(field), "the field {field}");
+    }
+    for line in readme.lines().filter(|line| line.starts_with("### ")) {
+        let Some(path) = line.split('`').nth(1).filter(|path| path.starts_with('/')) else {
+            continue;
+        };
+        let path = path.split('?').next().unwrap();
+        let is_compared = compared.iter().any(|word| word.split('?').next() == Some(path));
+        assert!(is_compared, "the path {path}");
+    }
+}
+
+/// A server on a NUMA node is as confined as the one server of a machine.
+#[test]
+fn both_units_are_hardened_alike() {
+    let settings = |unit: &str| {
+        let text = read(unit);
+        let lines = text.lines().skip_while(|line| *line != "NoNewPrivileges=yes");
+        let lines = lines.take_while(|line| *line != "[Install]");
+        lines.filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let one = settings("packaging/corelane.service");
+    assert!(one.len() > 25, "{one:?}");
+    assert_eq!(one, settings("packaging/corelane@.service"));
+}
+
 /// Every metric that is shown has its line.
 #[test]
 fn every_metric_has_its_line() {
