@@ -392,8 +392,8 @@ pub const SPARE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// And at least this many bytes a second after it.
 pub const WRITE_BYTES_PER_S_MIN: usize = 16 * 1024;
-/// Where the next server takes over the listening sockets, a connection has this long to bring its
-/// first request after it was accepted, and an idle one after the drain began.
+/// Where the next server takes over the listening sockets, a connection has this long to bring a
+/// request: from its last response, and at least from the beginning of the drain.
 pub const HAND_OVER_TIME: Duration = Duration::from_millis(500);
 /// Memory of the front lane's ring for buffers of files, which the lane does not use: glommio's
 /// least. Its own choice, 10 MiB, exceeds the 8 MiB that users may usually lock.

@@ -74,8 +74,8 @@ pub(super) struct Front {
     pub read_buffer: RefCell<Box<[u8]>>,
     stage: Cell<Stage>,
     connections: Cell<usize>,
-    /// When the newest connection was accepted.
-    accepted: Cell<Micros>,
+    /// When a connection last began to wait for a request.
+    rested: Cell<Micros>,
     /// Listening sockets on which connections are accepted.
     pub listening: Cell<usize>,
     /// Requests between their head and the last byte of their response.
@@ -124,7 +124,7 @@ impl Front {
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             stage: Cell::new(Stage::Open),
             connections: Cell::new(0),
-            accepted: Cell::new(Micros(0)),
+            rested: Cell::new(Micros(0)),
             listening: Cell::new(0),
             exchanges: Cell::new(0),
             kicked: Cell::new(false),
@@ -207,7 +207,7 @@ impl Front {
         let Stage::Draining(began) = self.stage.get() else { return false };
         let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());
         let over = elapsed >= self.config.drain.as_secs_f64();
-        let since_last = now.seconds_since(self.accepted.get().max(began));
+        let since_last = now.seconds_since(self.rested.get().max(began));
         if self.config.hands_over
             && (self.listening.get() > 0 || since_last < HAND_OVER_TIME.as_secs_f64())
         {
@@ -230,10 +230,15 @@ impl Front {
         self.connections.get()
     }
 
+    /// A connection begins to wait for a request.
+    pub fn rests(&self, now: Micros) {
+        self.rested.set(now);
+    }
+
     /// Counts a new connection.
     pub fn opened(&self) {
         self.connections.set(self.connections.get() + 1);
-        self.accepted.set(self.clock.now());
+        self.rests(self.clock.now());
         self.counters().connections.set(self.connections.get() as u64);
     }
 

@@ -62,24 +62,28 @@ class Manager:
 
 @contextlib.contextmanager
 def streams(port, results):
-    """Clients that ask for one stream after another, each on a connection of its own."""
+    """Clients that ask for one stream after another: half of them on a new connection each time, the others on one for
+    as long as the server keeps it open."""
     over = threading.Event()
 
-    def ask():
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    def ask(connection):
         connection.request("POST", "/v1/completions", json.dumps(BODY), {"content-type": "application/json"})
         response = connection.getresponse()
         body = response.read()
         return "whole" if body.endswith(b"data: [DONE]\n\n") else f"{response.status}: {body[-200:]!r}"
 
-    def run():
+    def run(reuses):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         while not over.is_set():
             try:
-                results[ask()] += 1
-            except OSError as error:
+                results[ask(connection)] += 1
+            except (OSError, http.client.HTTPException) as error:
                 results[repr(error)] += 1
+                connection.close()
+            if not reuses:
+                connection.close()
 
-    threads = [threading.Thread(target=run) for _ in range(CLIENTS)]
+    threads = [threading.Thread(target=run, args=[n % 2 == 0]) for n in range(CLIENTS)]
     for thread in threads:
         thread.start()
     try:

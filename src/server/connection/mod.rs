@@ -109,7 +109,9 @@ impl Drop for Connection {
 impl Connection {
     async fn run(&mut self) -> Result<(), Gone> {
         loop {
-            self.place.rest(self.front.clock.now());
+            let now = self.front.clock.now();
+            self.place.rest(now);
+            self.front.rests(now);
             let head = self.read_head().await;
             let incoming = match head {
                 Ok(Some(head)) => self.receive(head),
