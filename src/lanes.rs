@@ -123,15 +123,8 @@ impl Server {
         let control = Arc::new(Control::new(Arc::new(bell), config.keys.clone()));
         let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
         let (ready, ready_rx) = RingBuffer::new(1);
-        let front = start_front(
-            &config,
-            (request_bytes, hands_over),
-            &control,
-            &metrics,
-            listeners,
-            bell_socket,
-            ready_rx,
-        )?;
+        let front_config = front_config(&config, request_bytes, hands_over, &metrics);
+        let front = start_front(&config, front_config, &control, listeners, bell_socket, ready_rx)?;
         let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
         let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
         Ok(Self {
@@ -394,16 +387,13 @@ fn template_source(given: &str) -> Result<Cow<'_, str>, String> {
     ))
 }
 
-fn start_front(
+fn front_config(
     config: &ServeConfig,
-    (request_bytes, hands_over): (usize, bool),
-    control: &Arc<Control>,
+    request_bytes: usize,
+    hands_over: bool,
     metrics: &Arc<Metrics>,
-    listeners: Vec<Listener>,
-    bell_socket: std::os::unix::net::UnixStream,
-    ready: Consumer<ServiceParts>,
-) -> Result<JoinHandle<()>, String> {
-    let front_config = FrontConfig {
+) -> FrontConfig {
+    FrontConfig {
         connections: config.connections,
         ping_interval: config.ping_interval,
         metrics_page: config.metrics.then_some(ops::page_of),
@@ -421,7 +411,17 @@ fn start_front(
         seed: config.seed,
         entropy: config.entropy,
         metrics: metrics.clone(),
-    };
+    }
+}
+
+fn start_front(
+    config: &ServeConfig,
+    front_config: FrontConfig,
+    control: &Arc<Control>,
+    listeners: Vec<Listener>,
+    bell_socket: std::os::unix::net::UnixStream,
+    ready: Consumer<ServiceParts>,
+) -> Result<JoinHandle<()>, String> {
     let (core, pinned) = (config.placement.front_core, config.placement.pinned);
     // A polling lane yields its core to look at its sockets. If it slept for that, glommio would
     // interrupt all other cores of the process each time (`membarrier`), also those of the model.
