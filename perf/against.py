@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compares this build with another one under the ladder's load, in turns.
+"""Compares this build with another one, in turns.
 
-    perf/against.py BINARY [--model FILE] [--flags FLAGS] [--rounds N] [--json FILE]
+    perf/against.py BINARY [--load LOAD] [--model FILE] [--flags FLAGS] [--rounds N] [--json FILE]
 
-BINARY is a `corelane` of another commit. Both get the same FLAGS, such as "--flash-attn on", so that they differ only
-by their commits. Both stay loaded; while one is measured, the other idles.
+BINARY is a `corelane` of another commit, or built in another way. Both get the same FLAGS, such as "--flash-attn on".
+Both stay loaded; while one is measured, the other idles. LOAD is `eight` streams at once as in the ladder (the
+default), `one` stream at a time, or `prompts` of 800 tokens, whose answers are one token long.
 """
 
 import argparse
@@ -14,12 +15,20 @@ import shlex
 
 from server import Server, bench, machine, pinned
 
-LOAD = ["--num-prompts=40", "--max-concurrency=8", "--random-input-len=32", "--random-output-len=50"]
+LOADS = {
+    "eight": ["--num-prompts=40", "--max-concurrency=8", "--random-input-len=32", "--random-output-len=50"],
+    "one": ["--num-prompts=8", "--max-concurrency=1", "--random-input-len=32", "--random-output-len=50"],
+    "prompts": [
+        *["--num-prompts=8", "--max-concurrency=1", "--random-input-len=800", "--random-output-len=1"],
+        '--extra-body={"cache_prompt": false}',
+    ],
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("--load", choices=LOADS, default="eight")
     parser.add_argument("--model")
     parser.add_argument("--flags", default="", type=shlex.split)
     parser.add_argument("--rounds", type=int, default=6)
@@ -27,7 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     flags, model = [*pinned(), *options.flags], options.model
     with Server(*flags, model=model) as ours, Server(*flags, model=model, binary=options.binary) as other:
-        load = [*LOAD, f"--vs={other.url}", f"--rounds={options.rounds}", "--num-warmups=8", "--no-progress"]
+        load = [*LOADS[options.load], f"--vs={other.url}", f"--rounds={options.rounds}", "--num-warmups=8"]
+        load += ["--no-progress"]
         bench(ours.url, *load, result=options.json)
     saved = json.loads(options.json.read_text())
     ratio = saved["ratios"]["output_throughput"]
