@@ -3,8 +3,7 @@
 use std::io::Write;
 
 use super::super::error::ApiError;
-use super::super::json::read_object;
-use super::super::json::refuse;
+use super::super::json::{read_object, refuse};
 use super::super::logprobs::TokenList;
 use super::super::openai::{push_progress, push_timings_object};
 use super::super::prompts::read_prompts;
