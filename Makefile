@@ -6,8 +6,8 @@ CARGO ?= cargo
 ARGS ?=
 
 # make dist   a program for every x86-64 processor with AVX2, in target/dist
-# make deb    a Debian package of it
-.PHONY: run test build dist deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
+# make deb    a Debian package of it; make test-deb tries it in a fresh Debian, which it fetches
+.PHONY: run test build dist deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
@@ -49,8 +49,13 @@ dist: setup
 	packaging/dist.sh
 
 deb: dist
-	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb
+	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb@3.8.0
 	$(CARGO) deb --no-build --output target/dist/
+
+# Not a part of `test`, which needs no network.
+test-deb: deb
+	@.ci/setup curl debootstrap
+	packaging/test-deb.sh target/dist/corelane_*_amd64.deb
 
 # All interleavings of the lanes at their links.
 loom: setup
