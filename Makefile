@@ -6,8 +6,9 @@ CARGO ?= cargo
 ARGS ?=
 
 # make dist   a program for every x86-64 processor with AVX2, in target/dist
+#             (make dist-aarch64: for ARM processors, in target/dist-aarch64)
 # make deb    a Debian package of it; make test-deb tries it in a fresh Debian, which it fetches
-.PHONY: run test build dist deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
+.PHONY: run test build dist dist-aarch64 deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
@@ -47,6 +48,12 @@ e2e: setup-test
 dist: setup
 	@.ci/setup binutils python3
 	packaging/dist.sh
+
+# The same for ARM, by Debian's cross compiler if this machine is none.
+dist-aarch64: setup
+	@.ci/setup binutils python3 g++-aarch64-linux-gnu qemu-user-static
+	rustup target add aarch64-unknown-linux-gnu
+	packaging/dist.sh aarch64
 
 deb: dist
 	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb@3.8.0

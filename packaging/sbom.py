@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the bill of materials of the program: SPDX 2.3, as JSON.
+"""Prints the bill of materials of the program for a target, such as x86_64-unknown-linux-gnu: SPDX 2.3, as JSON.
+
+    packaging/sbom.py TARGET
 
 It has every crate that is linked, with its licence and its checksum from Cargo.lock, and llama.cpp, which a crate
 carries. The same sources give the same bytes: the time is SOURCE_DATE_EPOCH, and the namespace a hash of the contents.
@@ -11,15 +13,15 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).parents[1]
-TARGET = "x86_64-unknown-linux-gnu"
 LLAMA = "llama-cpp-sys-2"  # the crate that carries llama.cpp
 
 
 def main() -> None:
-    command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={TARGET}"]
+    command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={sys.argv[1]}"]
     metadata = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
     crates = {crate["id"]: crate for crate in metadata["packages"]}
     links = {node["id"]: linked(node) for node in metadata["resolve"]["nodes"]}

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::iter;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -261,7 +262,7 @@ pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding
     };
     let Some(set) = set else {
         let finding = match choice {
-            Choice::Auto => llama.but(
+            Choice::Auto if cfg!(target_arch = "x86_64") => llama.but(
                 State::Advice,
                 "this processor has none of AVX2, AVX-VNNI and AVX-512 VNNI, for which there are \
                  faster kernels",
@@ -270,28 +271,33 @@ pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding
         };
         return (vec![finding], None);
     };
-    let mut findings = vec![Finding::good("kernels", set.name())];
-    let mut bytes_per_s = None;
-    #[cfg(target_arch = "x86_64")]
-    if measure {
-        /// More than the share of the last-level cache of one core.
-        const BYTES: u64 = 64 << 20;
-        let cores = topology.cores();
-        let room = memory::available_bytes() / 4 / cores.len() as u64;
-        let rates = corelane::kernels::machine::rates(set, &cores, BYTES.min(room) as usize);
-        bytes_per_s = Some(rates.bytes_per_s);
-        findings.push(Finding::good(
-            "memory bandwidth",
-            format!("{:.1} GB/s, by all cores together", rates.bytes_per_s / 1e9),
-        ));
-        findings.push(Finding::good(
-            "int8 rate",
-            format!("{:.2} T multiply-adds/s", rates.multiply_adds_per_s / 1e12),
-        ));
+    let kernels = Finding::good("kernels", set.name());
+    if !measure {
+        return (vec![kernels], None);
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (topology, measure);
-    (findings, bytes_per_s)
+    let (rates, bytes_per_s) = measured(topology, set);
+    (iter::once(kernels).chain(rates).collect(), bytes_per_s)
+}
+
+/// The rates of memory and of arithmetic. They are measured with corelane's own kernels, which are
+/// for x86-64.
+#[cfg(target_arch = "x86_64")]
+fn measured(topology: &Topology, set: InstructionSet) -> (Vec<Finding>, Option<f64>) {
+    /// More than the share of the last-level cache of one core.
+    const BYTES: u64 = 64 << 20;
+    let cores = topology.cores();
+    let room = memory::available_bytes() / 4 / cores.len() as u64;
+    let rates = corelane::kernels::machine::rates(set, &cores, BYTES.min(room) as usize);
+    let memory = format!("{:.1} GB/s, by all cores together", rates.bytes_per_s / 1e9);
+    let arithmetic = format!("{:.2} T multiply-adds/s", rates.multiply_adds_per_s / 1e12);
+    let findings =
+        vec![Finding::good("memory bandwidth", memory), Finding::good("int8 rate", arithmetic)];
+    (findings, Some(rates.bytes_per_s))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn measured(_: &Topology, _: InstructionSet) -> (Vec<Finding>, Option<f64>) {
+    (Vec::new(), None)
 }
 
 /// Whether the model fits, and its speed at the most.

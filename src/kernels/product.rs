@@ -13,7 +13,7 @@
 //! block, times the activations' scale. Nothing is added across lanes.
 
 use super::activations::{RowLayout, chunk_sums_bytes};
-use super::format::{CHUNK, Format, LINE, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
+use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
 use super::simd::Simd;
 
 /// Distance of the prefetch in bytes. The processor's own prefetcher leaves a core waiting for
@@ -124,7 +124,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
 #[inline(always)]
 pub fn prefetch(from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in (0..bytes).step_by(LINE) {
+    for line in (0..bytes).step_by(super::format::LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 processor has the instruction, and a prefetch of an address
         // without memory does nothing.
