@@ -29,13 +29,15 @@ fn main() {
 fn compile_baseline() {
     println!("cargo:rerun-if-changed=src/baseline.c");
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
-    let is_x86 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
-    if !is_x86 || !features.split(',').any(|feature| feature == "avx2") {
-        return;
-    }
+    let oldest = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") if features.split(',').any(|feature| feature == "avx2") => "x86-64",
+        // packaging/dist.sh names the file that makes llama.cpp need more.
+        Ok("aarch64") if env::var_os("CMAKE_PROJECT_INCLUDE").is_some() => "armv8-a",
+        _ => return,
+    };
     cc::Build::new()
         .file("src/baseline.c")
-        .flag("-march=x86-64")
+        .flag(format!("-march={oldest}"))
         .link_lib_modifier("+whole-archive") // nothing calls it
         .compile("corelane_baseline");
 }
