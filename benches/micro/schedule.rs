@@ -54,16 +54,7 @@ impl Steady {
         assert!(self.scheduler.schedule(&mut self.batch));
         self.answers.clear();
         for row in self.batch.rows.iter().filter(|row| row.sample) {
-            let owner = row.owner;
-            let sample = Sample {
-                mask: None,
-                owner,
-                token: 7,
-                end: false,
-                broken: false,
-                logprobs: None,
-                mu: 0.0,
-            };
+            let sample = Sample::plain(row.owner, 7);
             self.answers.samples.push(sample).expect("one for each slot");
         }
         assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");

@@ -168,6 +168,13 @@ pub struct Sample {
     pub mask: Option<MaskCost>,
 }
 
+impl Sample {
+    /// A token of a text that goes on, without a constraint, log-probabilities or mirostat.
+    pub fn plain(owner: Owner, token: TokenId) -> Self {
+        Self { owner, token, end: false, broken: false, logprobs: None, mu: 0.0, mask: None }
+    }
+}
+
 /// The cost of a mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaskCost {

@@ -142,15 +142,7 @@ pub fn executor(
                 let token = largest(model.logits(index), end_tokens);
                 let owner = row.owner;
                 last[owner.slot.index()] = token;
-                let sample = Sample {
-                    mask: None,
-                    owner,
-                    token,
-                    end: false,
-                    broken: false,
-                    logprobs: None,
-                    mu: 0.0,
-                };
+                let sample = Sample::plain(owner, token);
                 batch.samples.push(sample).expect("one sample for each slot");
             }
         }

@@ -81,15 +81,7 @@ impl Workload {
 fn answer(batch: &Batch) -> Batch {
     let mut answered = Batch::default();
     for row in batch.rows.iter().filter(|row| row.sample) {
-        let sample = Sample {
-            owner: row.owner,
-            token: 0,
-            end: false,
-            broken: false,
-            logprobs: None,
-            mu: 0.0,
-            mask: None,
-        };
+        let sample = Sample::plain(row.owner, 0);
         answered.samples.push(sample).expect("one sample for each slot");
     }
     answered
