@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::time::Duration;
 
 use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::ring::message::{Batch, Sample};
@@ -89,7 +88,8 @@ pub struct Fleet {
 struct Server {
     scheduler: Scheduler,
     batch: Box<Batch>,
-    is_busy: bool,
+    /// The time that the running step takes, in microseconds; `None` while the server is idle.
+    running_us: Option<u32>,
     /// The number of the request of each sequence.
     requests: HashMap<SequenceId, usize>,
     /// Tokens of the longest prompt that it got of each text.
@@ -193,7 +193,7 @@ impl Server {
         Self {
             scheduler: Scheduler::new(capacity),
             batch: Box::default(),
-            is_busy: false,
+            running_us: None,
             requests: HashMap::new(),
             texts: HashMap::new(),
             known_tokens: 0,
@@ -225,31 +225,24 @@ impl Server {
     /// Begins the next step, if none runs and there is one. Returns the time that it takes, in
     /// microseconds.
     fn begin_step(&mut self) -> Option<u64> {
-        if self.is_busy || !self.scheduler.schedule(&mut self.batch) {
+        if self.running_us.is_some() || !self.scheduler.schedule(&mut self.batch) {
             return None;
         }
-        self.is_busy = true;
         let Batch { decode_rows, prefill_rows, .. } = *self.batch;
-        Some(if self.batch.rows.is_empty() { 1 } else { step_us(decode_rows, prefill_rows) })
+        // A step that only clears slots does not run the model.
+        let is_empty = self.batch.rows.is_empty();
+        self.running_us = Some(if is_empty { 0 } else { step_us(decode_rows, prefill_rows) });
+        self.running_us.map(u64::from)
     }
 
     /// Ends the running step. Calls `generated` with the number of each request that got a token.
     fn end_step(&mut self, mut generated: impl FnMut(usize)) {
         let batch = &mut *self.batch;
         for row in batch.rows.iter().filter(|row| row.sample) {
-            let sample = Sample {
-                owner: row.owner,
-                token: 0,
-                end: false,
-                broken: false,
-                logprobs: None,
-                mu: 0.0,
-                mask: None,
-            };
+            let sample = Sample::plain(row.owner, 0);
             batch.samples.push(sample).expect("one for each slot");
         }
-        let took = Duration::from_micros(step_us(batch.decode_rows, batch.prefill_rows));
-        batch.decode_us = took.as_micros() as u32;
+        batch.decode_us = self.running_us.take().expect("a step runs");
         let requests = &mut self.requests;
         self.scheduler.complete(batch, |event| {
             let Event::Token { id, is_last, .. } = event else { panic!("{event:?}") };
@@ -259,6 +252,5 @@ impl Server {
             }
         });
         batch.clear();
-        self.is_busy = false;
     }
 }

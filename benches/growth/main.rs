@@ -103,16 +103,16 @@ fn recorded() -> Vec<Arrival> {
 /// of Qwen3-0.6B in Q4_K_M: 52.6 and 225.7 tokens/s with one and eight streams, and 528 tokens/s
 /// for prompts (`perf/runs/2026-11-25-intel-xeon-a3bad4d/portable.txt`). Rows far into a text take
 /// longer, which is left out.
-fn step_us(decode_rows: u32, prefill_rows: u32) -> u64 {
-    16_700 + 2_340 * u64::from(decode_rows) + 1_830 * u64::from(prefill_rows)
+fn step_us(decode_rows: u32, prefill_rows: u32) -> u32 {
+    16_700 + 2_340 * decode_rows + 1_830 * prefill_rows
 }
 
 /// Requests a second that one server computes if all its slots decode and all steps have as many
 /// prompt rows as it takes at once.
 fn capacity(trace: &[Arrival]) -> f64 {
     let slots = fleet::SLOTS as f64;
-    let token_s = step_us(fleet::SLOTS as u32, 0) as f64 / 1e6 / slots;
-    let prompt_s = step_us(0, fleet::STEP_ROWS as u32) as f64 / 1e6 / fleet::STEP_ROWS as f64;
+    let token_s = f64::from(step_us(fleet::SLOTS as u32, 0)) / 1e6 / slots;
+    let prompt_s = f64::from(step_us(0, fleet::STEP_ROWS as u32)) / 1e6 / fleet::STEP_ROWS as f64;
     let of = |arrival: &Arrival| {
         prompt_s * arrival.prompt_tokens as f64 + token_s * f64::from(arrival.output_tokens)
     };
@@ -170,7 +170,7 @@ impl Outcome {
 }
 
 /// The highest load at which enough requests get their first token in time, as a part of what one
-/// server can compute. It is found by halving the interval so many times.
+/// server can compute. Bisection: each of `halvings` runs halves the interval that it lies in.
 fn highest_load(halvings: u32, run: &impl Fn(f64) -> Outcome) -> f64 {
     let (mut low, mut high) = (0.0, 4.0);
     for _ in 0..halvings {
