@@ -56,15 +56,12 @@ struct Choice {
     usage: Usage,
 }
 
-/// The fields of the last object of a choice, in llama-server's order.
-const FIELDS: [&str; 17] = [
-    "index",
-    "content",
-    "tokens",
-    "stop",
-    "id_slot",
-    "tokens_predicted",
-    "tokens_evaluated",
+/// The fields of each event of a stream, and of the last object of a choice.
+const FIELDS: [&str; 7] =
+    ["index", "content", "tokens", "stop", "id_slot", "tokens_predicted", "tokens_evaluated"];
+
+/// Those that the last object has besides.
+const LAST_FIELDS: [&str; 8] = [
     "model",
     "generation_settings",
     "prompt",
@@ -73,23 +70,10 @@ const FIELDS: [&str; 17] = [
     "stop_type",
     "stopping_word",
     "tokens_cached",
-    "completion_probabilities",
-    "timings",
 ];
 
-/// Those of an event of a stream. Log-probabilities and timings are left out if nobody asked for
-/// them.
-const EVENT_FIELDS: [&str; 9] = [
-    "index",
-    "content",
-    "tokens",
-    "stop",
-    "id_slot",
-    "tokens_predicted",
-    "tokens_evaluated",
-    "completion_probabilities",
-    "timings",
-];
+/// Those that both have if the request asked for them; timings are always in the last object.
+const EXTRA_FIELDS: [&str; 2] = ["completion_probabilities", "timings"];
 
 impl LlamaReply {
     /// A reply without any text yet.
@@ -138,7 +122,7 @@ impl LlamaReply {
         true
     }
 
-    /// Writes the value of a field of an object, which a slash leads into.
+    /// Writes the value of `object/field`: one field of the settings or of the timings.
     fn push_inner_value(
         &self,
         index: usize,
@@ -187,7 +171,10 @@ impl LlamaReply {
     /// Writes the last object of a choice: all fields, or those that the request asked for.
     fn push_last(&self, index: usize, summary: Option<&Summary>, out: &mut Vec<u8>) {
         match self.repeated.response_fields.as_slice() {
-            [] => self.push_object(index, FIELDS.into_iter(), summary, out),
+            [] => {
+                let names = FIELDS.into_iter().chain(LAST_FIELDS).chain(EXTRA_FIELDS);
+                self.push_object(index, names, summary, out);
+            }
             names => self.push_object(index, names.iter().map(String::as_str), summary, out),
         }
     }
@@ -227,7 +214,9 @@ impl Reply for LlamaReply {
         let summary = delta.summary.as_ref();
         match delta.finish {
             Some(_) => self.push_last(index, summary, out),
-            None => self.push_object(index, EVENT_FIELDS.into_iter(), summary, out),
+            None => {
+                self.push_object(index, FIELDS.into_iter().chain(EXTRA_FIELDS), summary, out);
+            }
         }
         out.extend_from_slice(b"\n\n");
         let choice = &mut self.choices[index];
@@ -241,7 +230,7 @@ impl Reply for LlamaReply {
         choice.slot = progress.slot;
         choice.usage.prompt_tokens = progress.total;
         out.extend_from_slice(b"data: ");
-        self.push_object(index, EVENT_FIELDS.into_iter(), None, out);
+        self.push_object(index, FIELDS.into_iter().chain(EXTRA_FIELDS), None, out);
         out.pop(); // the brace, for one field more
         push_progress(out, progress);
         out.extend_from_slice(b"}\n\n");
