@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    compile_baseline();
+    let (llama, settings) = llama_sources();
+    compile_baseline(&settings);
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/kernels/ggml.cpp");
     println!("cargo:rerun-if-changed=src/model/guard.cpp");
-    let llama = llama_sources();
     // A test compares the page of the API with llama-server's README.
     println!("cargo:rustc-env=LLAMA_SOURCES={}", llama.display());
     let ggml = llama.join("ggml");
@@ -26,13 +26,13 @@ fn main() {
 }
 
 /// A program for a newer processor than the oldest one says so where it does not run.
-fn compile_baseline() {
+fn compile_baseline(settings: &str) {
     println!("cargo:rerun-if-changed=src/baseline.c");
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     let oldest = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") if features.split(',').any(|feature| feature == "avx2") => "x86-64",
-        // packaging/dist.sh names the file that makes llama.cpp need more.
-        Ok("aarch64") if env::var_os("CMAKE_PROJECT_INCLUDE").is_some() => "armv8-a",
+        // As packaging/aarch64.cmake has it.
+        Ok("aarch64") if settings.contains("GGML_CPU_ARM_ARCH:STRING=armv8.2-a") => "armv8-a",
         _ => return,
     };
     cc::Build::new()
@@ -42,9 +42,9 @@ fn compile_baseline() {
         .compile("corelane_baseline");
 }
 
-/// llama.cpp's sources. `llama-cpp-sys-2` publishes only cmake's install folder; the cache in
-/// the build folder beside it names the source folder.
-fn llama_sources() -> PathBuf {
+/// llama.cpp's sources, and the settings that cmake had for them. `llama-cpp-sys-2` publishes only
+/// cmake's install folder; the cache in the build folder beside it names the source folder.
+fn llama_sources() -> (PathBuf, String) {
     let installed = env::var("DEP_LLAMA_GGML_CMAKE_DIR").expect(
         "llama-cpp-sys-2 tells where it installed ggml's cmake files (its `links` metadata)",
     );
@@ -53,5 +53,6 @@ fn llama_sources() -> PathBuf {
     let text = fs::read_to_string(&cache)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", cache.display()));
     let home = text.lines().find_map(|line| line.strip_prefix("CMAKE_HOME_DIRECTORY:INTERNAL="));
-    PathBuf::from(home.unwrap_or_else(|| panic!("no home directory in {}", cache.display())))
+    let home = home.unwrap_or_else(|| panic!("no home directory in {}", cache.display()));
+    (PathBuf::from(home), text)
 }
