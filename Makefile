@@ -7,8 +7,9 @@ ARGS ?=
 
 # make dist   a program for every x86-64 processor with AVX2, in target/dist
 #             (make dist-aarch64: for ARM processors, in target/dist-aarch64)
-# make deb    a Debian package of it; make test-deb tries it in a fresh Debian, which it fetches
-.PHONY: run test build dist dist-aarch64 deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
+# make deb    a Debian package of it (make deb-aarch64: for ARM)
+#             make test-deb tries it in a fresh Debian, which it fetches
+.PHONY: run test build dist dist-aarch64 deb deb-aarch64 cargo-deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
@@ -55,9 +56,17 @@ dist-aarch64: setup
 	rustup target add aarch64-unknown-linux-gnu
 	packaging/dist.sh aarch64
 
-deb: dist
-	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb@3.8.0
+# target/package is the folder that the list of the package's files in Cargo.toml names.
+deb: dist cargo-deb
+	ln -sfn dist target/package
 	$(CARGO) deb --no-build --output target/dist/
+
+deb-aarch64: dist-aarch64 cargo-deb
+	ln -sfn dist-aarch64 target/package
+	$(CARGO) deb --no-build --target aarch64-unknown-linux-gnu --output target/dist-aarch64/
+
+cargo-deb:
+	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb@3.8.0
 
 # Not a part of `test`, which needs no network.
 test-deb: deb
