@@ -57,6 +57,10 @@ pub struct ServeConfig {
     pub cache_prompt: bool,
     /// Whether requests of all keys share prefixes in the KV cache.
     pub share_cache: bool,
+    /// Whether the ops port takes profiles.
+    pub profiling: bool,
+    /// Whether there is a web page at `/`.
+    pub ui: bool,
     /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
     pub cors_origins: Vec<String>,
     /// Names to which a server without keys answers, besides private ones; `*` is all.
@@ -112,6 +116,8 @@ impl Default for ServeConfig {
             step_timeout: Duration::from_secs(60),
             cache_prompt: true,
             share_cache: false,
+            profiling: false,
+            ui: true,
             cors_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             ping_interval: Some(PING_INTERVAL),

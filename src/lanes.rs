@@ -36,6 +36,7 @@ use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::ops;
+use crate::page;
 use crate::placement::{BESIDE_STREAMS, LAST, Topology, pin_this_thread, yield_to_others};
 use crate::prepare::ServedModel;
 use crate::ring::bell::SocketBell;
@@ -117,7 +118,7 @@ impl Server {
         };
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
-        let metrics = Arc::new(Metrics::new(config.clock, route::paths()));
+        let metrics = Arc::new(Metrics::new(config.clock, route::paths().chain(page::paths())));
         let (bell, bell_socket) =
             SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
         let control = Arc::new(Control::new(Arc::new(bell), config.keys.clone()));
@@ -397,6 +398,7 @@ fn front_config(
         connections: config.connections,
         ping_interval: config.ping_interval,
         metrics_page: config.metrics.then_some(ops::page_of),
+        page: if config.ui { page::files() } else { &[] },
         cors_origins: config.cors_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
         request_bytes,
@@ -458,7 +460,7 @@ fn start_ops(
 ) -> Result<OpsLane, String> {
     let cores = Topology::read()?.housekeeping(&config.placement);
     let (address, metrics) = (bound.address(), metrics.clone());
-    let pinned = config.placement.pinned;
+    let (pinned, profiling) = (config.placement.pinned, config.profiling);
     let stop = Arc::new(AtomicBool::new(false));
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let thread = spawn("ops", LANE_STACK_BYTES, {
@@ -467,7 +469,7 @@ fn start_ops(
             // Threads that this one starts inherit the cores and the priority.
             let started = (if pinned { pin_this_thread(&cores) } else { Ok(()) }).and_then(|()| {
                 yield_to_others(LAST);
-                ops::start(bound, metrics)
+                ops::start(bound, metrics, profiling)
             });
             match started {
                 Ok(lane) => {

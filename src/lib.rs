@@ -26,10 +26,11 @@
 //!
 //! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
-//! [`random`],
-//! [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows metrics. [`mod@bench`]
-//! measures this server and others. [`systemd`] talks to the
-//! service manager. [`config`], [`placement`] and [`lanes`] start everything.
+//! [`random`], [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows
+//! metrics, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
+//! web page. [`mod@bench`] measures this server and
+//! others. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
+//! everything.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod abort;
@@ -51,8 +52,10 @@ pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod ops;
+pub mod page;
 pub mod placement;
 pub mod prepare;
+pub mod profile;
 pub mod random;
 pub mod ring;
 pub mod sampling;

@@ -88,6 +88,40 @@ pub const MASKS_TO_PROVE: u32 = 64;
 /// many fast masks there.
 pub const MASKS_OF_DISTRUST: u32 = 1024;
 
+/// Steps that the page about the lanes shows at most: 4 s of steps of 4 ms.
+pub const HISTORY_STEPS: usize = 1024;
+
+/// Turns of the front lane's engine that this page shows at most: about two for each step.
+pub const HISTORY_TICKS: usize = 2 * HISTORY_STEPS;
+
+/// Samples a second of a profiled thread. Not a whole number of milliseconds apart, so that they do not
+/// fall into step with timers.
+pub const PROFILE_HZ: u64 = 997;
+
+/// Longest profile.
+pub const PROFILE_SECONDS_MAX: u32 = 60;
+
+/// Threads of one profile: those of the largest decode lane, and all others.
+pub const PROFILE_THREADS_MAX: usize = 512;
+
+/// Different stacks of one profile; further ones count as lost. Each may have 127 frames.
+pub const PROFILE_STACKS_MAX: usize = 64 * 1024;
+
+/// The kernel's buffer of samples for each thread: what an unprivileged process may lock.
+pub const PROFILE_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Time after which the buffers are emptied. They hold about a second of deep stacks.
+pub const PROFILE_DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time after which a connection that waits for a profile looks whether it is done.
+pub const PROFILE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time for a profile's names and its picture, after the recording.
+pub const PROFILE_DRAW_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Longest profile that `corelane profile` takes.
+pub const PROFILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// Constrained texts that the mask lane may hold: those with slots, and as many that have ended and
 /// wait for their memory to be freed.
 pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;

@@ -17,6 +17,7 @@ pub mod constrain;
 pub mod embeddings;
 pub mod error;
 pub mod json;
+pub mod lanes;
 pub mod llama;
 pub mod logprobs;
 pub mod model;

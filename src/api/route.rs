@@ -89,6 +89,8 @@ pub enum Page {
     Version,
     /// The metrics, as text.
     Metrics,
+    /// The lanes at work.
+    Lanes,
     /// The server, for SGLang's gateway.
     ServerInfo,
     /// The model, for SGLang's gateway.
@@ -157,6 +159,7 @@ pub static ROUTES: &[Route] = &[
     route(&["/slots"], Action::Show(Page::Slots)),
     route(&["/props"], Action::Show(Page::Props)),
     route(&["/metrics"], Action::Show(Page::Metrics)),
+    route(&["/lanes"], Action::Show(Page::Lanes)),
     route(&["/server_info", "/get_server_info"], Action::Show(Page::ServerInfo)),
     route(&["/model_info", "/get_model_info"], Action::Show(Page::ModelInfo)),
     route(&["/get_load"], Action::Show(Page::Load)),

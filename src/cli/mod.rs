@@ -9,6 +9,7 @@ pub mod doctor;
 mod engine;
 mod ladder;
 pub mod model;
+pub mod profile;
 mod serve;
 
 use std::ffi::OsString;
@@ -34,6 +35,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Say what this machine is, and what to change for a server.
     Doctor(Box<doctor::DoctorArgs>),
+    /// Draw a flamegraph of a running server's lane.
+    Profile(profile::ProfileArgs),
     /// Make model files.
     Model(model::ModelArgs),
     /// Measure the speed of a server, or of a part of this one.

@@ -62,6 +62,12 @@ pub struct ServeArgs {
     /// Show /metrics on the port of the API, too; clients need a key for it
     #[arg(long, help_heading = "HTTP")]
     metrics: bool,
+    /// Let the address of --ops-addr take profiles of the lanes (corelane profile)
+    #[arg(long, help_heading = "HTTP")]
+    profiling: bool,
+    /// Serve no web page at / (also --no-webui)
+    #[arg(long, alias = "no-webui", help_heading = "HTTP")]
+    no_ui: bool,
     /// API key that clients must send; separate several keys with commas [default: no key]
     #[arg(
         long,
@@ -222,6 +228,8 @@ impl ServeArgs {
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             cache_prompt: !self.no_cache_prompt,
             share_cache: self.share_cache,
+            profiling: self.profiling,
+            ui: !self.no_ui,
             cors_origins: self.cors_origins.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             ping_interval: match self.sse_ping_interval {

@@ -223,14 +223,15 @@ impl<B: Backend> DecodeLane<B> {
         self.backend.begin_step(batch.step);
         let began = self.metrics.clock.now();
         let work_existed = if continues { self.ended } else { batch.sent };
-        let bubble_us = began.since(work_existed.max(self.ended));
+        batch.began = began;
+        batch.bubble_us = saturating(began.since(work_existed.max(self.ended)));
         self.ended = began;
         for part in [0..self.first, self.first..self.rows.len()] {
             if !part.is_empty() && !batch.step_failed {
                 self.run(part, batch);
             }
         }
-        self.count(batch, bubble_us);
+        self.count(batch);
     }
 
     /// Runs one call. After a failure the rows of the second call do not run.
@@ -248,9 +249,9 @@ impl<B: Backend> DecodeLane<B> {
     }
 
     /// Counts a step.
-    fn count(&self, batch: &Batch, bubble_us: u64) {
+    fn count(&self, batch: &Batch) {
         let metrics = &self.metrics.decode;
-        metrics.bubble_us.observe(bubble_us);
+        metrics.bubble_us.observe(batch.bubble_us.into());
         metrics.step_us.observe(batch.decode_us.into());
         metrics.sample_us.observe(batch.sample_us.into());
         metrics.decode_rows.observe(batch.decode_rows.into());

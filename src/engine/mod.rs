@@ -13,6 +13,7 @@
 
 pub mod budget;
 pub mod exchange;
+mod history;
 pub mod job;
 mod pace;
 pub mod pipeline;
@@ -38,6 +39,7 @@ use crate::text::stop::StopStrings;
 use crate::types::SlotId;
 use budget::Hold;
 use exchange::{Exchange, SharedExchange};
+use history::{History, Step, Tick};
 use job::Job;
 use pace::Pace;
 use pipeline::{Pipeline, gather_time};
@@ -67,6 +69,7 @@ pub struct Engine {
     gathering: Gathering,
     /// The earliest deadline of all streams.
     next_deadline: Option<Micros>,
+    history: History,
     metrics: Arc<Metrics>,
 }
 
@@ -110,6 +113,7 @@ impl Engine {
             pace: Pace::default(),
             gathering: Gathering::default(),
             next_deadline: None,
+            history: History::default(),
             metrics,
         }
     }
@@ -175,6 +179,11 @@ impl Engine {
         while let Some(mut batch) = self.link.receive() {
             self.pipeline.received(now);
             self.receive(&mut batch, now);
+            if batch.rows.len() > batch.rows_dropped as usize {
+                let (running, waiting) =
+                    (self.scheduler.running_count(), self.scheduler.waiting_count());
+                self.history.push_step(Step::new(&batch, now, running, waiting));
+            }
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
         }
@@ -196,6 +205,13 @@ impl Engine {
             assert!(self.masks.send(task).is_ok(), "the link holds every task");
         }
         self.publish();
+    }
+
+    /// Takes note that a turn of the front lane has ended: the call of [`Engine::pump`] and the work
+    /// around it.
+    pub fn ticked(&mut self, began: Micros, took_us: u64) {
+        let took_us = u32::try_from(took_us).unwrap_or(u32::MAX);
+        self.history.push_tick(Tick { began, took_us });
     }
 
     /// The next time at which [`Engine::pump`] must be called even if nothing happens: to plan a

@@ -2,7 +2,9 @@
 //! request is refused.
 
 use super::Engine;
+use super::history::{Step, Tick};
 use crate::api::error::ApiError;
+use crate::api::lanes::{Histograms, Kv, Lanes, Slot, Table};
 use crate::api::llama::SlotStatus;
 use crate::clock::Micros;
 use crate::ring::message::Batch;
@@ -39,6 +41,45 @@ impl Engine {
             }
         };
         self.scheduler.slots().map(status).collect()
+    }
+
+    /// The lanes at work, for requests of `key`: the steps and turns since a time.
+    pub fn lanes<'a>(
+        &self,
+        now: Micros,
+        since: Micros,
+        key: KeyId,
+        model: &'a str,
+        kernels: &'a str,
+    ) -> Lanes<'a> {
+        let (front, decode) = (&self.metrics.front, &self.metrics.decode);
+        let (held, kept) = self.scheduler.cells();
+        let slots = self.slots(now, key);
+        let slots = slots.iter().enumerate().map(|(id, status)| Slot::new(id, status)).collect();
+        Lanes {
+            now_us: now.0,
+            model,
+            kernels,
+            running: self.scheduler.running_count(),
+            waiting: self.scheduler.waiting_count(),
+            queue_limit: self.scheduler.queue_limit(),
+            kv: Kv { used: held + kept, kept, capacity: front.kv_tokens_capacity.get() },
+            slots,
+            steps: Table {
+                fields: Step::FIELDS,
+                values: self.history.steps_since(since).map(Step::values).collect(),
+            },
+            ticks: Table {
+                fields: Tick::FIELDS,
+                values: self.history.ticks_since(since).map(Tick::values).collect(),
+            },
+            histograms: Histograms {
+                ttft_us: front.ttft_us.snapshot().into(),
+                itl_us: front.itl_us.snapshot().into(),
+                queue_us: front.queue_us.snapshot().into(),
+                step_us: decode.step_us.snapshot().into(),
+            },
+        }
     }
 
     /// Tells the streams that show it how much of their prompts a step has computed.

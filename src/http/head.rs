@@ -32,6 +32,10 @@ pub struct Head {
     pub host: Option<String>,
     /// The web page on whose behalf a browser sent the request.
     pub origin: Option<String>,
+    /// Whether the client reads bodies compressed by gzip.
+    pub takes_gzip: bool,
+    /// The names of the contents that the client has already, for `ETag`.
+    pub if_none_match: Option<String>,
     /// Why a well-formed head cannot be served. The other fields tell how to answer; the bytes
     /// after this head cannot be trusted.
     pub fault: Option<HttpError>,
@@ -144,6 +148,8 @@ fn interpret(request: &Request<'_, '_>) -> Head {
         request_id: fields.request_id,
         host: fields.host,
         origin: fields.origin,
+        takes_gzip: fields.takes_gzip,
+        if_none_match: fields.if_none_match,
         fault,
     }
 }
@@ -178,6 +184,8 @@ struct Fields {
     request_id: Option<String>,
     host: Option<String>,
     origin: Option<String>,
+    takes_gzip: bool,
+    if_none_match: Option<String>,
 }
 
 impl Fields {
@@ -232,6 +240,10 @@ impl Fields {
         } else if is("origin") {
             let origin = printable(value, "Origin")?;
             once(&mut self.origin, origin, "Origin")?;
+        } else if is("accept-encoding") {
+            self.takes_gzip |= value.split(|byte| *byte == b',').any(takes_gzip);
+        } else if is("if-none-match") {
+            self.if_none_match = Some(String::from_utf8_lossy(value).into_owned());
         } else if is("content-type") {
             let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
             let media = String::from_utf8_lossy(media.trim_ascii()).to_ascii_lowercase();
@@ -254,6 +266,17 @@ impl Fields {
         }
         Ok(())
     }
+}
+
+/// Whether an entry of `Accept-Encoding` allows gzip: `gzip`, `*` or `gzip;q=0.5`, but not `gzip;q=0`.
+fn takes_gzip(entry: &[u8]) -> bool {
+    let mut parts = entry.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let coding = parts.next().unwrap_or_default();
+    let is_zero = |weight: &[u8]| {
+        let digits = weight.strip_prefix(b"q=").or_else(|| weight.strip_prefix(b"Q="));
+        digits.is_some_and(|digits| digits.iter().all(|digit| b"0.".contains(digit)))
+    };
+    (coding.eq_ignore_ascii_case(b"gzip") || coding == b"*") && !parts.any(is_zero)
 }
 
 /// A field that will be written into the response, where only printable characters may stand.

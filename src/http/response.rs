@@ -17,6 +17,8 @@ pub struct HeadOptions<'a> {
     pub allow: Option<&'a str>,
     /// The origin of the web page that may read the response. It has printable characters only.
     pub origin: Option<&'a str>,
+    /// Further lines, each with its CR LF.
+    pub further: &'a str,
 }
 
 /// Writes the head of a response whose body length is known. For HEAD, `body_length` is the length
@@ -75,6 +77,7 @@ fn push_status_and_fields(out: &mut Vec<u8>, status: u16, options: &HeadOptions<
     if let Some(methods) = options.allow {
         push(out, format_args!("allow: {methods}\r\n"));
     }
+    out.extend_from_slice(options.further.as_bytes());
     if status == 401 {
         out.extend_from_slice(b"www-authenticate: Bearer\r\n");
     }
@@ -113,6 +116,7 @@ fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         204 => "No Content",
+        304 => "Not Modified",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",
@@ -162,6 +166,7 @@ mod tests {
             retry_after: Some(3),
             allow: None,
             origin: Some("http://localhost"),
+            further: "",
         };
         push_head(&mut out, 429, &options, 2);
         assert_eq!(

@@ -37,9 +37,13 @@ pub(super) struct Watch {
 }
 
 /// Makes both sides for an address. The calling thread must run the watch.
-pub(super) fn watched(address: SocketAddr, metrics: Arc<Metrics>) -> (ServiceFactory, Watch) {
-    let open = AtomicUsize::new(0);
-    let shared = Arc::new(Shared { metrics, address, open });
+pub(super) fn watched(
+    address: SocketAddr,
+    metrics: Arc<Metrics>,
+    profiling: bool,
+) -> (ServiceFactory, Watch) {
+    let (open, is_profiling) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let shared = Arc::new(Shared { metrics, address, open, profiling, is_profiling });
     // A connection that has ended may still be in the ring.
     let (opened_tx, opened_rx) = RingBuffer::new(2 * OPS_CONNECTIONS_MAX);
     let opened = RefCell::new(opened_tx);

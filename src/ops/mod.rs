@@ -1,7 +1,7 @@
 //! The ops lane serves the metrics of all lanes, on its own port.
 //!
-//! In: `GET /metrics`, `/health`, `/ready`. Out: OpenMetrics text and short sentences. The lane
-//! reads atomics. It runs on a core without the model, or with low priority if the model uses all
+//! In: `GET /metrics`, `/health`, `/ready`, `POST /debug/flamegraph`. Out: OpenMetrics text, short
+//! sentences and flamegraphs. The lane reads atomics. It runs on a core without the model, or with low priority if the model uses all
 //! cores.
 //!
 //! The HTTP server is `may_minihttp`: a coroutine for each connection, all on one thread. It was
@@ -23,6 +23,7 @@
 
 mod connections;
 mod exposition;
+mod flamegraph;
 mod page;
 mod runtime;
 mod service;
@@ -106,14 +107,14 @@ pub struct OpsLane {
     watch: Watch,
 }
 
-/// Starts to serve. The calling thread must then call [`OpsLane::run`]. The coroutines' threads
+/// Starts to serve, with profiles if `profiling` is set. The calling thread must then call [`OpsLane::run`]. The coroutines' threads
 /// inherit its cores and priority.
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn start(bound: Bound, metrics: Arc<Metrics>) -> Result<OpsLane, String> {
+pub fn start(bound: Bound, metrics: Arc<Metrics>, profiling: bool) -> Result<OpsLane, String> {
     runtime::start();
-    let (services, watch) = connections::watched(bound.address, metrics);
+    let (services, watch) = connections::watched(bound.address, metrics, profiling);
     let failed = |error| format!("cannot listen on {} (--ops-addr): {error}", bound.address);
     let accepting = services.start(bound.address).map_err(failed)?;
     drop(bound.listener);

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use may_minihttp::{HttpService, Request, Response};
 
-use super::exposition;
-use super::shared::{Connection, Shared};
+use super::shared::{Connection, Shared, TEXT};
+use super::{exposition, flamegraph};
 use crate::limits::{OPS_BODY_BYTES_MAX, OPS_PATH_BYTES_MAX, OPS_REQUESTS_MAX};
 use crate::metrics::State;
 
 const OPENMETRICS: &str =
     "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
-const TEXT: &str = "Content-Type: text/plain; charset=utf-8";
 
 /// Answers the requests of one connection.
 pub(super) struct Service {
@@ -29,9 +28,10 @@ enum Page {
     Metrics,
     Health,
     Ready,
+    Flamegraph,
     Unknown,
-    /// A method other than GET and HEAD.
-    Method,
+    /// Another method than this path has.
+    Method(&'static str),
     /// The request is unreadable, or the connection has sent too much.
     Refused(u16),
 }
@@ -65,11 +65,20 @@ impl HttpService for Service {
         let headers = request.headers().iter().map(|header| (header.name, header.value));
         let mut asked = read(request.method(), request.path(), headers, self.requests);
         asked.last |= request.version() == 0; // HTTP/1.0
+        let query = request.path().split_once('?').map_or("", |(_, query)| query).to_owned();
         if asked.body_bytes > 0 {
             drop(request.body()); // skips the body
         }
         if asked.last {
             response.header("Connection: close");
+        }
+        if asked.page == Page::Flamegraph {
+            flamegraph::answer(&query, &self.shared, connection, response);
+            // The client closes, or this lane once the client is silent: a picture may be longer than
+            // the socket's buffer, and `may_minihttp` drops unsent bytes when reading ends.
+            return Ok(());
+        }
+        if asked.last {
             connection.stop_reading();
         }
         answer(asked, &self.shared, response);
@@ -98,8 +107,10 @@ fn read<'a>(
         ("GET" | "HEAD", "/metrics") => Page::Metrics,
         ("GET" | "HEAD", "/health") => Page::Health,
         ("GET" | "HEAD", "/ready") => Page::Ready,
+        ("POST", "/debug/flamegraph") => Page::Flamegraph,
+        (_, "/debug/flamegraph") => Page::Method("Allow: POST"),
         ("GET" | "HEAD", _) => Page::Unknown,
-        _ => Page::Method,
+        _ => Page::Method("Allow: GET, HEAD"),
     };
     let mut asked =
         Asked { page, with_body: method != "HEAD", body_bytes: 0, last: nth == OPS_REQUESTS_MAX };
@@ -156,10 +167,14 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
                 text(503, "Service Unavailable", "not ready: the server is about to end\n");
             }
         },
-        Page::Unknown => text(404, "Not Found", "there are /metrics, /health and /ready\n"),
-        Page::Method => {
-            text(405, "Method Not Allowed", "there are GET and HEAD\n");
-            response.header("Allow: GET, HEAD");
+        Page::Flamegraph => unreachable!("it is answered elsewhere"),
+        Page::Unknown => {
+            let paths = "there are /metrics, /health, /ready and POST /debug/flamegraph\n";
+            text(404, "Not Found", paths);
+        }
+        Page::Method(allow) => {
+            text(405, "Method Not Allowed", "this path has another method, see Allow\n");
+            response.header(allow);
         }
         Page::Refused(413) => text(413, "Content Too Large", "no body is needed\n"),
         Page::Refused(414) => text(414, "URI Too Long", "there are no such paths\n"),
@@ -192,7 +207,12 @@ mod tests {
         assert_eq!(asked("HEAD", "/metrics", &[]), Asked { with_body: false, ..whole });
         assert_eq!(asked("GET", "/", &[]).page, Page::Unknown);
         let post = asked("POST", "/metrics", &[("Content-Length", "10")]);
-        assert_eq!((post.page, post.body_bytes, post.last), (Page::Method, 10, false));
+        assert_eq!(
+            (post.page, post.body_bytes, post.last),
+            (Page::Method("Allow: GET, HEAD"), 10, false)
+        );
+        assert_eq!(asked("POST", "/debug/flamegraph?lane=front", &[]).page, Page::Flamegraph);
+        assert_eq!(asked("GET", "/debug/flamegraph", &[]).page, Page::Method("Allow: POST"));
         assert!(asked("GET", "/ready", &[("connection", "Close")]).last);
     }
 

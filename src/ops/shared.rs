@@ -9,11 +9,18 @@ use crate::clock::Micros;
 use crate::limits::{OPS_IDLE_TIMEOUT, OPS_RECEIVED_BYTES_MAX};
 use crate::metrics::Metrics;
 
+/// The header of a sentence.
+pub(super) const TEXT: &str = "Content-Type: text/plain; charset=utf-8";
+
 /// The state that the connections share.
 pub(super) struct Shared {
     pub metrics: Arc<Metrics>,
     pub address: SocketAddr,
     pub open: AtomicUsize,
+    /// Whether profiles may be taken.
+    pub profiling: bool,
+    /// Whether one is being taken.
+    pub is_profiling: AtomicBool,
 }
 
 /// An open connection, shared by its service and the watching thread.

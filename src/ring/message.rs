@@ -50,6 +50,11 @@ pub struct Batch {
     pub aborted: bool,
     /// Answer: rows that did not run because their sequence had ended in an earlier step.
     pub rows_dropped: u32,
+    /// Answer: the time at which the decode lane began.
+    pub began: Micros,
+    /// Answer: time before that in which there was work and the decode lane did none, in
+    /// microseconds.
+    pub bubble_us: u32,
     /// Answer: time inside the model, in microseconds.
     pub decode_us: u32,
     /// Answer: time in the sampler, in microseconds, masks included.
@@ -76,6 +81,8 @@ impl Batch {
         self.step_failed = false;
         self.aborted = false;
         self.rows_dropped = 0;
+        self.began = Micros(0);
+        self.bubble_us = 0;
         self.decode_us = 0;
         self.sample_us = 0;
         self.masks_max = None;

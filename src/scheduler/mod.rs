@@ -448,6 +448,11 @@ impl Scheduler {
         self.waiting.len()
     }
 
+    /// Most sequences that may wait.
+    pub fn queue_limit(&self) -> usize {
+        self.capacity.queue_sequences
+    }
+
     /// Sequences that hold a slot.
     pub fn running_count(&self) -> usize {
         self.held.len()

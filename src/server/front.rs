@@ -17,6 +17,7 @@ use crate::clock::{Clock, Micros};
 use crate::engine::budget::Budget;
 use crate::limits::{HAND_OVER_TIME, READ_BYTES, RESPONSES_SHARE};
 use crate::metrics::{FrontMetrics, Metrics, State};
+use crate::page::File;
 use crate::random::SplitMix64;
 use crate::systemd::Watchdog;
 
@@ -28,6 +29,8 @@ pub struct FrontConfig {
     pub ping_interval: Option<Duration>,
     /// Writes the content of `/metrics`, if this port shows it.
     pub metrics_page: Option<MetricsPage>,
+    /// The files of the web page; none if it is off.
+    pub page: &'static [File],
     /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
     pub cors_origins: Vec<String>,
     /// Names to which a server without keys answers, besides private ones; `*` is all.

@@ -112,7 +112,11 @@ impl Turns {
             front.begin_drain(now);
         }
         front.counters().request_bytes.set(front.budget.held() as u64);
-        front.counters().tick_us.observe(front.clock.now().since(now));
+        let took_us = front.clock.now().since(now);
+        front.counters().tick_us.observe(took_us);
+        if let Some(service) = &mut *front.service.borrow_mut() {
+            service.engine.ticked(now, took_us);
+        }
         front.counters().allocations.advance_to(allocations_on_this_thread());
     }
 

@@ -16,21 +16,21 @@ fn corelane(args: &[&str]) -> Command {
     command
 }
 
-fn run(args: &[&str]) -> Output {
+pub fn run(args: &[&str]) -> Output {
     corelane(args).output().unwrap()
 }
 
 /// A running server, ended when it is dropped.
-struct Running {
+pub struct Running {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
     /// Of the ops lane.
-    ops: Option<SocketAddr>,
+    pub ops: Option<SocketAddr>,
     banner: String,
 }
 
 impl Running {
-    fn start(args: &[&str]) -> Self {
+    pub fn start(args: &[&str]) -> Self {
         Self::of(&mut corelane(&with_free_ports(args, "127.0.0.1:0")))
     }
 

@@ -101,8 +101,14 @@ fn every_flag_has_its_line() {
         let known = ["--help", "--predict"].contains(&flag.as_str());
         assert!(known || page.contains(flag), "docs/flags.md does not have {flag}");
     }
-    let others =
-        [&["doctor"][..], &["bench", "serve"], &["bench", "ladder"], &["model", "synth"], &[]];
+    let others = [
+        &["doctor"][..],
+        &["profile"],
+        &["bench", "serve"],
+        &["bench", "ladder"],
+        &["model", "synth"],
+        &[],
+    ];
     let others: Vec<String> = others.iter().flat_map(|command| longs(&help(command))).collect();
     for flag in page.iter().chain(&longs(&read("README.md"))) {
         let known = serve.contains(flag) || others.contains(flag);

@@ -105,6 +105,7 @@ impl Interface {
             Interface::Handler(_) => {
                 let options = HeadOptions {
                     origin: None,
+                    further: "",
                     content_type: "application/json",
                     request_id: "ladder",
                     keep_alive: true,

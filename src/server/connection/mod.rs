@@ -1,5 +1,6 @@
 //! One client connection: requests in, responses out, one after another.
 
+mod files;
 mod generate;
 mod pages;
 mod respond;
@@ -196,6 +197,10 @@ impl Connection {
         if head.method == Method::Options {
             return self.answer_preflight(incoming).await;
         }
+        let file = self.front.config.page.iter().find(|file| file.path == head.path);
+        if let Some(file) = file {
+            return self.answer_file(incoming, file).await;
+        }
         let (route, key) = match self.check(head) {
             Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
@@ -276,12 +281,9 @@ impl Connection {
             let message = format!("{max} connections are open, as many as may be");
             return Err(ApiError::unavailable(message, 1));
         }
-        if head.method != Method::Post && head.framing != Framing::Length(0) {
+        if head.method != Method::Post {
             let method = route.methods().split(',').next().unwrap_or_default();
-            return Err(ApiError::invalid(format!(
-                "{method} {} takes no body; send none",
-                head.path
-            )));
+            takes_no_body(head, method)?;
         }
         if head.method == Method::Post {
             match head.content_type.as_deref() {
@@ -381,4 +383,12 @@ impl Connection {
         })
         .await
     }
+}
+
+/// Refuses a body where there may be none.
+fn takes_no_body(head: &Head, method: &str) -> Result<(), ApiError> {
+    if head.framing == Framing::Length(0) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!("{method} {} takes no body; send none", head.path)))
 }

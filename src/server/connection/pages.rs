@@ -10,7 +10,7 @@ use crate::api::model::Model;
 use crate::api::ollama::models as ollama;
 use crate::api::responses::stored;
 use crate::api::route::{OnStored, Page, parameter_of};
-use crate::api::{OPENAPI, llama, model, sglang};
+use crate::api::{OPENAPI, lanes, llama, model, sglang};
 use crate::clock::{Micros, unix_seconds};
 use crate::http::head::Head;
 use crate::types::KeyId;
@@ -35,6 +35,7 @@ impl Connection {
             Page::Props => Ok(self.props().into()),
             Page::Metrics => self.metrics().map(Cow::from),
             Page::ServerInfo | Page::ModelInfo | Page::Load => Ok(self.sglang(page).into()),
+            Page::Lanes => self.lanes(&head.query, key).map(Cow::from),
             Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
             Page::Tags => Ok(self.ollama(ollama::push_tags).into()),
             Page::Running => Ok(self.ollama(ollama::push_running).into()),
@@ -131,6 +132,24 @@ impl Connection {
                 Err(ApiError::not_shown(message))
             }
         }
+    }
+
+    /// The lanes at work, if this key may see them.
+    fn lanes(&self, query: &str, key: KeyId) -> Result<Vec<u8>, ApiError> {
+        let keys = self.front.control.keys().len();
+        if keys > 1 && !self.front.config.share_cache {
+            return Err(ApiError::forbidden(format!(
+                "this server has {keys} keys, and the steps show when each of them is used; only a \
+                 server with one key, or with --share-cache, shows its lanes"
+            )));
+        }
+        let since = lanes::read_since(query)?;
+        let service = self.front.service.borrow();
+        let Some(service) = &*service else { return Ok(Vec::new()) };
+        let (model, now) = (&service.model, self.front.clock.now());
+        let lanes = service.engine.lanes(now, since, key, &model.name, model.info.kernels.name);
+        Ok(serde_json::to_vec(&lanes)
+            .expect("there are no maps, and writing to memory cannot fail"))
     }
 
     /// Whether the server is ready, in the detail that `level` in the query asks for.

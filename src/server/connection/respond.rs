@@ -134,6 +134,7 @@ impl Connection {
             retry_after: error.retry_after,
             allow: error.allow,
             origin,
+            further: "",
         };
         response::push_head(&mut self.output, error.status, &options, body.len());
         if with_body {
@@ -154,6 +155,7 @@ impl Connection {
             retry_after: None,
             allow: None,
             origin: incoming.origin.as_deref(),
+            further: "",
         }
     }
 

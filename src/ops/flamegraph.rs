@@ -1,0 +1,68 @@
+//! `POST /debug/flamegraph`: profiles a lane while the connection waits.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use may_minihttp::Response;
+
+use super::shared::{Connection, Shared, TEXT};
+use crate::limits::PROFILE_LOOK_INTERVAL;
+use crate::profile::{Form, Plan};
+
+/// Answers with a profile, or with a sentence that says why there is none.
+pub(super) fn answer(
+    query: &str,
+    shared: &Shared,
+    connection: &Connection,
+    response: &mut Response,
+) {
+    let (status, reason, text) = match profile(query, shared, connection) {
+        Ok((Form::Svg, text)) => {
+            response.header("Content-Type: image/svg+xml").body_vec(text.into_bytes());
+            return;
+        }
+        Ok((Form::Folded, text)) => (200, "OK", text),
+        Err((status, reason, message)) => (status, reason, message + "\n"),
+    };
+    response.status_code(status, reason).header(TEXT);
+    if status == 429 {
+        response.header("Retry-After: 10");
+    }
+    response.body_vec(text.into_bytes());
+}
+
+/// A status with its words, and a sentence.
+type Refused = (usize, &'static str, String);
+
+fn profile(
+    query: &str,
+    shared: &Shared,
+    connection: &Connection,
+) -> Result<(Form, String), Refused> {
+    if !shared.profiling {
+        let message = "profiles are off; start the server with --profiling";
+        return Err((403, "Forbidden", message.into()));
+    }
+    let plan = Plan::read(query).map_err(|message| (400, "Bad Request", message))?;
+    if shared.is_profiling.swap(true, Ordering::Relaxed) {
+        let message = "another profile is being taken, and there is one at a time; try again later";
+        return Err((429, "Too Many Requests", message.into()));
+    }
+    let profile = wait_for(plan, shared, connection);
+    shared.is_profiling.store(false, Ordering::Relaxed);
+    let profile = profile.map_err(|message| (503, "Service Unavailable", message))?;
+    Ok((plan.form, profile))
+}
+
+/// Runs a profile on a thread of its own: a coroutine that does not wait would hold up all others.
+fn wait_for(plan: Plan, shared: &Shared, connection: &Connection) -> Result<String, String> {
+    let failed = |error: io::Error| format!("cannot start a thread for the profile: {error}");
+    let thread = thread::Builder::new().name("profile".into());
+    let thread = thread.spawn(move || plan.run()).map_err(failed)?;
+    while !thread.is_finished() {
+        may::coroutine::sleep(PROFILE_LOOK_INTERVAL);
+        shared.touch(connection); // it is silent because it waits
+    }
+    thread.join().expect("a thread that panics ends the process")
+}

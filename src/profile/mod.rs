@@ -1,0 +1,121 @@
+//! Profiles the running server: samples of a lane's threads become folded stacks and a flamegraph.
+//!
+//! In: the name of a lane and a time. Out: text. The kernel takes the samples, so a lane does not
+//! know that it is watched; it is interrupted [`PROFILE_HZ`] times a second while it runs.
+//!
+//! **Invariant:** bounded. A profile has an end, few threads and a limited number of stacks.
+
+mod plan;
+mod record;
+mod stack;
+mod symbols;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use inferno::flamegraph::{self, Options};
+
+pub use plan::{Form, LANES, Lane, Plan};
+use stack::Stack;
+
+use crate::limits::PROFILE_HZ;
+
+impl Plan {
+    /// Records and draws. Takes as long as the plan says, and a moment more.
+    ///
+    /// # Errors
+    /// A sentence for the user, if the kernel does not allow it, or nothing ran.
+    pub fn run(self) -> Result<String, String> {
+        let symbols = symbols::Symbols::find()?;
+        let time = Duration::from_secs(self.seconds.into());
+        let recording = record::record(self.lane, time)?;
+        let folded = fold(&recording.stacks, &symbols);
+        if self.form == Form::Folded {
+            return Ok(folded);
+        }
+        let mut options = Options::default();
+        options.title = format!("corelane: {} lane", self.lane.name());
+        options.subtitle = Some(self.subtitle(&recording));
+        options.count_name = "samples".into();
+        options.hash = true;
+        options.deterministic = true;
+        options.image_width = Some(1400);
+        let mut svg = Vec::new();
+        flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
+            .map_err(|error| format!("cannot draw the flamegraph: {error}"))?;
+        String::from_utf8(svg).map_err(|error| format!("cannot draw the flamegraph: {error}"))
+    }
+
+    fn subtitle(self, recording: &record::Recording) -> String {
+        let mut text = format!(
+            "{} samples of {} at {PROFILE_HZ} Hz in {} s",
+            recording.samples, recording.event, self.seconds
+        );
+        if !recording.has_kernel {
+            text.push_str(", without the kernel");
+        }
+        if recording.lost > 0 {
+            let _ = write!(text, ", {} lost", recording.lost);
+        }
+        text
+    }
+}
+
+/// One line for each different stack of functions: `thread;outermost;…;innermost samples`. Sorted, so
+/// that equal recordings give equal text.
+fn fold(stacks: &HashMap<Stack, u64>, symbols: &symbols::Symbols) -> String {
+    let names = symbols.names(stacks.keys().flat_map(|stack| stack.frames.iter().copied()));
+    let mut lines: HashMap<String, u64> = HashMap::new();
+    for (stack, samples) in stacks {
+        let mut line = stack.thread.clone();
+        for frame in stack.frames.iter().rev() {
+            line.push(';');
+            line.push_str(&names[frame]);
+        }
+        *lines.entry(line).or_default() += samples;
+    }
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_unstable();
+    lines.iter().fold(String::new(), |mut text, (line, samples)| {
+        let _ = writeln!(text, "{line} {samples}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The function that burns the time, by its own name.
+    #[inline(never)]
+    fn burn_for_the_profile(time: Duration) -> u64 {
+        let began = std::time::Instant::now();
+        let mut number = 1u64;
+        while began.elapsed() < time {
+            for _ in 0..10_000 {
+                number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005));
+            }
+        }
+        number
+    }
+
+    #[test]
+    fn the_function_that_burns_the_time_is_found() {
+        let busy = std::thread::Builder::new().name("masks".into());
+        let busy = busy.spawn(|| burn_for_the_profile(Duration::from_millis(1500))).unwrap();
+        let folded = Plan { lane: Lane::Masks, seconds: 1, form: Form::Folded }.run();
+        busy.join().unwrap();
+        let folded = match folded {
+            Ok(folded) => folded,
+            // Where the kernel does not allow it, the sentence is all that can be tested.
+            Err(error) => return assert!(error.contains("perf_event_paranoid"), "{error}"),
+        };
+        let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+        let all: u64 = folded.lines().map(count).sum();
+        let found = folded.lines().filter(|line| line.contains("burn_for_the_profile"));
+        let found: u64 = found.map(count).sum();
+        assert!(all > 100 && found * 10 > all * 9, "{found} of {all}:\n{folded}");
+        assert!(folded.lines().all(|line| line.starts_with("masks;")), "{folded}");
+    }
+}

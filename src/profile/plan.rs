@@ -1,0 +1,137 @@
+//! What to profile: a lane, a time, and the form of the result.
+
+use crate::limits::PROFILE_SECONDS_MAX;
+
+/// What to profile, and how to show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The lane.
+    pub lane: Lane,
+    /// How long.
+    pub seconds: u32,
+    /// The form of the result.
+    pub form: Form,
+}
+
+/// A lane, or all of them. Threads that a lane starts, such as those of the model, are part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Lane {
+    Front,
+    Decode,
+    Prepare,
+    Masks,
+    Ops,
+    All,
+}
+
+/// The form of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A flamegraph.
+    Svg,
+    /// A line for each stack: functions from the outermost to the innermost, and the samples.
+    Folded,
+}
+
+/// The names of the lanes.
+pub const LANES: [(&str, Lane); 6] = [
+    ("front", Lane::Front),
+    ("decode", Lane::Decode),
+    ("prepare", Lane::Prepare),
+    ("masks", Lane::Masks),
+    ("ops", Lane::Ops),
+    ("all", Lane::All),
+];
+
+impl Lane {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        LANES.iter().find(|(_, lane)| *lane == self).expect("every lane has a name").0
+    }
+
+    /// Whether a thread of this name is part of it.
+    pub(super) fn has(self, thread: &str) -> bool {
+        match self {
+            Lane::All => true,
+            // There are several: `prepare`, `prepare-long`.
+            Lane::Prepare => thread.starts_with("prepare"),
+            _ => thread == self.name(),
+        }
+    }
+}
+
+impl Plan {
+    /// Reads the query of a request: `lane=decode&seconds=10&format=svg`. Each has a default.
+    ///
+    /// # Errors
+    /// A sentence that says which values there are.
+    pub fn read(query: &str) -> Result<Self, String> {
+        let mut plan = Self { lane: Lane::Decode, seconds: 10, form: Form::Svg };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "lane" => plan.lane = lane(value)?,
+                "seconds" => plan.seconds = seconds(value)?,
+                "format" => {
+                    plan.form = match value {
+                        "svg" => Form::Svg,
+                        "folded" => Form::Folded,
+                        _ => return Err(format!("format is svg or folded, not {value:?}")),
+                    }
+                }
+                _ => return Err(format!("there are lane, seconds and format, and no {name:?}")),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// The lane with this name.
+///
+/// # Errors
+/// A sentence with all names.
+fn lane(name: &str) -> Result<Lane, String> {
+    let found = LANES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, lane)| *lane).ok_or_else(|| {
+        let names: Vec<&str> = LANES.iter().map(|(name, _)| *name).collect();
+        format!("lane is one of {}, not {name:?}", names.join(", "))
+    })
+}
+
+/// A number of seconds.
+///
+/// # Errors
+/// A sentence with the bounds.
+fn seconds(text: &str) -> Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=PROFILE_SECONDS_MAX).contains(seconds));
+    seconds.ok_or_else(|| format!("seconds is 1 to {PROFILE_SECONDS_MAX}, not {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_defaults_and_bounds() {
+        let plan = Plan::read("").unwrap();
+        assert_eq!(plan, Plan { lane: Lane::Decode, seconds: 10, form: Form::Svg });
+        let plan = Plan::read("lane=front&seconds=3&format=folded").unwrap();
+        assert_eq!(plan, Plan { lane: Lane::Front, seconds: 3, form: Form::Folded });
+        for (wrong, message) in [
+            ("lane=x", "lane is one of front, decode, prepare, masks, ops, all, not \"x\""),
+            ("seconds=0", "seconds is 1 to 60, not \"0\""),
+            ("seconds=61", "seconds is 1 to 60, not \"61\""),
+            ("format=png", "format is svg or folded, not \"png\""),
+            ("hz=10", "there are lane, seconds and format, and no \"hz\""),
+        ] {
+            assert_eq!(Plan::read(wrong).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn lanes_are_told_apart_by_the_names_of_their_threads() {
+        assert!(Lane::Prepare.has("prepare-long") && Lane::All.has("front"));
+        assert!(Lane::Decode.has("decode") && !Lane::Decode.has("front"));
+    }
+}
