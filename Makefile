@@ -23,7 +23,7 @@ setup:
 	@.ci/setup cmake clang libclang-dev pkg-config
 
 setup-test: setup
-	@.ci/setup curl haproxy python3 python3-venv
+	@.ci/setup chromium-headless-shell curl haproxy python3 python3-venv
 
 fmt: setup
 	$(CARGO) fmt --all --check
