@@ -10,6 +10,7 @@ use crate::limits::{
     STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
+use crate::traces::Endpoint;
 use crate::types::{CacheLayout, FlashAttention, Pooling};
 
 /// The settings of a server, except its model.
@@ -57,6 +58,8 @@ pub struct ServeConfig {
     pub cache_prompt: bool,
     /// Whether requests of all keys share prefixes in the KV cache.
     pub share_cache: bool,
+    /// Where spans of requests go; `None` makes none.
+    pub otlp: Option<Endpoint>,
     /// Whether the ops port takes profiles.
     pub profiling: bool,
     /// Whether there is a web page at `/`.
@@ -116,6 +119,7 @@ impl Default for ServeConfig {
             step_timeout: Duration::from_secs(60),
             cache_prompt: true,
             share_cache: false,
+            otlp: None,
             profiling: false,
             ui: true,
             cors_origins: Vec::new(),

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
-use rtrb::{Consumer, Producer, RingBuffer};
+use rtrb::{Producer, RingBuffer};
 
 use crate::api::route;
 use crate::chat::named;
@@ -26,7 +26,7 @@ use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane, mask_lane};
 use crate::limits::{
     EMBEDDING_TOKENS_MAX, IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX,
-    PREEMPT_EVERY, RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX,
+    PREEMPT_EVERY, RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX, SPANS_QUEUED_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -43,9 +43,10 @@ use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
 use crate::ring::{self, LaneLink};
 use crate::scheduler::Capacity;
-use crate::server::listener::{Address, Listener};
-use crate::server::{self, Control, FrontConfig, ServiceParts, kernel, listener};
+use crate::server::listener::Address;
+use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel, listener};
 use crate::systemd::{self, Watchdog};
+use crate::traces::{self, Collector, Span};
 use crate::types::ModelInfo;
 pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
@@ -125,7 +126,13 @@ impl Server {
         let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
         let (ready, ready_rx) = RingBuffer::new(1);
         let front_config = front_config(&config, request_bytes, hands_over, &metrics);
-        let front = start_front(&config, front_config, &control, listeners, bell_socket, ready_rx)?;
+        let (spans, mut others) = (start_spans(&config, &metrics)?, Vec::new());
+        let spans = spans.map(|(spans, lane)| {
+            others.push(lane);
+            spans
+        });
+        let links = FrontLinks { listeners, bell_socket, ready: ready_rx, spans };
+        let front = start_front(&config, front_config, &control, links)?;
         let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
         let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
         Ok(Self {
@@ -136,7 +143,7 @@ impl Server {
             metrics,
             ready,
             front,
-            others: Vec::new(),
+            others,
             ops,
             request_bytes,
         })
@@ -420,9 +427,7 @@ fn start_front(
     config: &ServeConfig,
     front_config: FrontConfig,
     control: &Arc<Control>,
-    listeners: Vec<Listener>,
-    bell_socket: std::os::unix::net::UnixStream,
-    ready: Consumer<ServiceParts>,
+    links: FrontLinks,
 ) -> Result<JoinHandle<()>, String> {
     let (core, pinned) = (config.placement.front_core, config.placement.pinned);
     // A polling lane yields its core to look at its sockets. If it slept for that, glommio would
@@ -442,7 +447,7 @@ fn start_front(
             Ok(executor) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);
-                executor.run(server::run(front_config, control, listeners, bell_socket, ready))
+                executor.run(server::run(front_config, control, links))
             }
             Err(error) => {
                 let _ = outcome_tx.push(Err(format!("cannot start the front lane: {error}")));
@@ -451,6 +456,25 @@ fn start_front(
     })?;
     wait_for(&mut outcome, "the front lane")?;
     Ok(handle)
+}
+
+/// Starts the lane that sends spans, if there is a collector for them.
+fn start_spans(
+    config: &ServeConfig,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<(Producer<Span>, JoinHandle<()>)>, String> {
+    let Some(endpoint) = &config.otlp else { return Ok(None) };
+    let cores = Topology::read()?.housekeeping(&config.placement);
+    let pinned = config.placement.pinned;
+    let collector = Collector::new(endpoint.clone(), metrics.clone());
+    let (spans, ended) = RingBuffer::new(SPANS_QUEUED_MAX);
+    let lane = spawn("spans", LANE_STACK_BYTES, move || {
+        // On other cores, it would only be sooner.
+        let _ = if pinned { pin_this_thread(&cores) } else { Ok(()) };
+        yield_to_others(LAST);
+        traces::run(ended, collector);
+    })?;
+    Ok(Some((spans, lane)))
 }
 
 fn start_ops(

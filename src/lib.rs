@@ -27,7 +27,7 @@
 //! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
 //! [`random`], [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows
-//! metrics, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
+//! metrics, [`traces`] the lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
 //! web page. [`mod@bench`] measures this server and
 //! others. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
 //! everything.
@@ -63,4 +63,5 @@ pub mod scheduler;
 pub mod server;
 pub mod systemd;
 pub mod text;
+pub mod traces;
 pub mod types;

@@ -122,6 +122,25 @@ pub const PROFILE_DRAW_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest profile that `corelane profile` takes.
 pub const PROFILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Spans of ended requests that wait for the lane that sends them. Further ones are dropped.
+pub const SPANS_QUEUED_MAX: usize = 2048;
+
+/// Spans sent at once.
+pub const SPANS_BATCH_MAX: usize = 512;
+
+/// Time between two batches, unless there are more spans than fit into one.
+pub const SPANS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time that a collector has to take a batch.
+pub const SPANS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for the last spans after the front lane has ended. A batch that is being sent may take its own
+/// time after it.
+pub const SPANS_END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time between two lines in the log about a collector that takes no spans.
+pub const SPANS_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Constrained texts that the mask lane may hold: those with slots, and as many that have ended and
 /// wait for their memory to be freed.
 pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;
@@ -559,4 +578,9 @@ const _: () = assert!(
 const _: () = assert!(BENCH_EVENT_BYTES_MAX <= BENCH_RESPONSE_BYTES_MAX);
 const _: () = assert!(TOP_LOGPROBS_MAX <= u8::MAX as usize, "their number is 8 bits wide");
 const _: () = assert!(DRY_BREAKERS_MAX * DRY_BREAKER_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(
+    2 * SPANS_TIMEOUT.as_secs() < LANES_END_TIMEOUT.as_secs()
+        && SPANS_END_TIMEOUT.as_secs() + SPANS_TIMEOUT.as_secs() < LANES_END_TIMEOUT.as_secs(),
+    "the lane that sends spans ends in time"
+);
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

@@ -134,6 +134,18 @@ impl Route {
         }
     }
 
+    /// What a request does, in the words of OpenTelemetry's conventions for generative models.
+    pub fn operation(&self) -> &'static str {
+        match self.paths {
+            [
+                "/v1/completions" | "/completion" | "/generate" | "/generate_stream"
+                | "/api/generate",
+                ..,
+            ] => "text_completion",
+            _ => "chat",
+        }
+    }
+
     fn takes(&self, method: Method) -> bool {
         let name = match method {
             Method::Get => "GET",

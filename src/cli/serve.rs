@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use corelane::config::{ApiKey, ServeConfig};
 use corelane::limits::{CONNECTIONS, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS};
+use corelane::traces::Endpoint;
 use corelane::types::Pooling;
 
 use super::engine::EngineArgs;
@@ -62,6 +63,19 @@ pub struct ServeArgs {
     /// Show /metrics on the port of the API, too; clients need a key for it
     #[arg(long, help_heading = "HTTP")]
     metrics: bool,
+    /// OpenTelemetry collector that gets a span for each request, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", visible_alias = "otlp-traces-endpoint", help_heading = "HTTP")]
+    otlp_endpoint: Option<String>,
+    /// Header fields for the collector: NAME=VALUE, separated by commas
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        value_delimiter = ',',
+        hide_env_values = true,
+        requires = "otlp_endpoint",
+        help_heading = "HTTP"
+    )]
+    otlp_headers: Vec<String>,
     /// Let the address of --ops-addr take profiles of the lanes (corelane profile)
     #[arg(long, help_heading = "HTTP")]
     profiling: bool,
@@ -228,6 +242,7 @@ impl ServeArgs {
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             cache_prompt: !self.no_cache_prompt,
             share_cache: self.share_cache,
+            otlp: self.otlp()?,
             profiling: self.profiling,
             ui: !self.no_ui,
             cors_origins: self.cors_origins.clone(),
@@ -251,6 +266,12 @@ impl ServeArgs {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// The collector of spans, if any.
+    fn otlp(&self) -> Result<Option<Endpoint>, String> {
+        let url = self.otlp_endpoint.as_deref();
+        url.map(|url| Endpoint::new(url, &self.otlp_headers)).transpose()
     }
 
     /// The chat template from the flags, if any.

@@ -7,7 +7,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
-use crate::api::reply::{Delta, Ping, PromptProgress, Reply, Summary, Timings, Usage};
+use crate::api::reply::{
+    Delta, FinishReason, Ping, PromptProgress, Reply, Summary, Timings, Usage,
+};
 use crate::api::responses::stored::Stored;
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
@@ -45,8 +47,10 @@ pub struct Exchange {
     unsent: usize,
     /// The outcome, once the request has ended.
     pub outcome: Option<Result<(), ApiError>>,
-    /// The request ended with an error.
-    pub failed: bool,
+    /// The status of the error that the request ended with.
+    pub failed: Option<u16>,
+    /// Why its choices ended, in the order of their ends.
+    pub finishes: Vec<FinishReason>,
     /// The response to keep, once the request has ended.
     pub stored: Option<Box<Stored>>,
     /// Wakes the connection's task.
@@ -80,7 +84,8 @@ impl Exchange {
             out: Vec::new(),
             unsent: 0,
             outcome: None,
-            failed: false,
+            failed: None,
+            finishes: Vec::with_capacity(sequences),
             stored: None,
             waker: None,
         }
@@ -108,7 +113,8 @@ impl Exchange {
         let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
         let kept = if self.reply.keeps_text() { delta.bytes() } else { 0 };
         self.reply.push_delta(choice, delta, &mut self.out);
-        if delta.finish.is_some() {
+        if let Some(finish) = delta.finish {
+            self.finishes.push(finish);
             self.live -= 1;
             if self.live == 0 {
                 self.reply.push_end(summary, now, &mut self.out);
@@ -176,7 +182,7 @@ impl Exchange {
 
     /// Ends the request with an error.
     pub fn fail(&mut self, error: ApiError) {
-        self.failed = true;
+        self.failed.get_or_insert(error.status);
         self.outcome.get_or_insert(Err(error));
     }
 

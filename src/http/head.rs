@@ -3,6 +3,7 @@
 use httparse::{Header, Request, Status};
 
 use super::HttpError;
+use super::trace_context::TraceContext;
 use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, REQUEST_ID_BYTES_MAX};
 
 /// The fields of a request's head that the server uses. Other headers are dropped.
@@ -36,6 +37,8 @@ pub struct Head {
     pub takes_gzip: bool,
     /// The names of the contents that the client has already, for `ETag`.
     pub if_none_match: Option<String>,
+    /// The trace that the client's request belongs to.
+    pub trace_context: Option<TraceContext>,
     /// Why a well-formed head cannot be served. The other fields tell how to answer; the bytes
     /// after this head cannot be trusted.
     pub fault: Option<HttpError>,
@@ -150,6 +153,7 @@ fn interpret(request: &Request<'_, '_>) -> Head {
         origin: fields.origin,
         takes_gzip: fields.takes_gzip,
         if_none_match: fields.if_none_match,
+        trace_context: fields.trace_context,
         fault,
     }
 }
@@ -186,6 +190,7 @@ struct Fields {
     origin: Option<String>,
     takes_gzip: bool,
     if_none_match: Option<String>,
+    trace_context: Option<TraceContext>,
 }
 
 impl Fields {
@@ -242,6 +247,8 @@ impl Fields {
             once(&mut self.origin, origin, "Origin")?;
         } else if is("accept-encoding") {
             self.takes_gzip |= value.split(|byte| *byte == b',').any(takes_gzip);
+        } else if is("traceparent") {
+            self.trace_context = TraceContext::read(value);
         } else if is("if-none-match") {
             self.if_none_match = Some(String::from_utf8_lossy(value).into_owned());
         } else if is("content-type") {

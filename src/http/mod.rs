@@ -8,6 +8,7 @@
 pub mod body;
 pub mod head;
 pub mod response;
+pub mod trace_context;
 
 /// Why a request cannot be read. Each error has a status. The connection is closed after it, for
 /// the bytes that follow cannot be trusted to be a request.

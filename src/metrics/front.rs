@@ -18,6 +18,8 @@ pub struct FrontMetrics {
     pub connections_dropped: Counter,
     /// Bytes that requests hold outside the KV cache.
     pub request_bytes: Gauge,
+    /// Spans dropped because the collector of traces was too slow.
+    pub spans_dropped: Counter,
     /// HTTP responses.
     pub responses: Responses,
 
@@ -112,6 +114,7 @@ impl FrontMetrics {
             connections: Gauge::default(),
             connections_dropped: Counter::default(),
             request_bytes: Gauge::default(),
+            spans_dropped: Counter::default(),
             responses: Responses::new(paths),
             running: Gauge::default(),
             waiting: Gauge::default(),

@@ -51,6 +51,8 @@ pub struct Metrics {
     pub prepare_long: WorkerMetrics,
     /// Written by the mask lane.
     pub masks: WorkerMetrics,
+    /// Written by the lane that sends spans.
+    pub spans: SpanMetrics,
     /// Pieces of work that the mask lane has done: masks, and parts of long ones.
     pub mask_pieces: Counter,
     model: OnceLock<(String, &'static str)>,
@@ -63,6 +65,16 @@ pub struct Metrics {
 pub struct WorkerMetrics {
     /// One task, in microseconds.
     pub time_us: Histogram<{ bounds::PREPARE_US.len() }>,
+}
+
+/// The metrics of the lane that sends spans.
+#[derive(Debug, Default)]
+#[repr(align(128))] // two cache lines: processors fetch them in pairs
+pub struct SpanMetrics {
+    /// Spans that the collector has taken.
+    pub sent: Counter,
+    /// Spans that it has not.
+    pub failed: Counter,
 }
 
 impl Default for WorkerMetrics {
@@ -81,6 +93,7 @@ impl Metrics {
             prepare: WorkerMetrics::default(),
             prepare_long: WorkerMetrics::default(),
             masks: WorkerMetrics::default(),
+            spans: SpanMetrics::default(),
             mask_pieces: Counter::default(),
             model: OnceLock::new(),
             log_lines_lost: OnceLock::new(),
@@ -136,6 +149,7 @@ mod tests {
         assert_eq!(align_of::<FrontMetrics>(), 128);
         assert_eq!(align_of::<DecodeMetrics>(), 128);
         assert_eq!(align_of::<WorkerMetrics>(), 128);
+        assert_eq!(align_of::<SpanMetrics>(), 128);
         assert_eq!(size_of::<DecodeMetrics>() % 128, 0);
     }
 

@@ -64,6 +64,16 @@ impl Collector for Exposition {
             &[],
             (&metrics.masks.time_us, MICROS),
         )?;
+        let spans = [
+            ("sent", metrics.spans.sent.get()),
+            ("failed", metrics.spans.failed.get()),
+            ("dropped", metrics.front.spans_dropped.get()),
+        ];
+        page.counters(
+            "corelane_spans",
+            "Spans of requests: taken by the collector, not taken, and dropped before that.",
+            spans.map(|(outcome, count)| ([("outcome", outcome)], count)).into_iter(),
+        )?;
         let lanes =
             [("front", &metrics.front.allocations), ("decode", &metrics.decode.allocations)];
         page.counters(

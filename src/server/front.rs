@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use rtrb::Producer;
+
 use super::control::Control;
 use super::origins::Origins;
 use super::places::Places;
@@ -20,6 +22,7 @@ use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::page::File;
 use crate::random::SplitMix64;
 use crate::systemd::Watchdog;
+use crate::traces::Span;
 
 /// The settings of the front lane.
 pub struct FrontConfig {
@@ -91,6 +94,8 @@ pub(super) struct Front {
     pub budget: Rc<Budget>,
     /// The responses that are kept.
     pub responses: RefCell<Responses>,
+    /// To the lane that sends spans to a collector, if there is one.
+    pub spans: RefCell<Option<Producer<Span>>>,
     entropy: Cell<u64>,
     /// Whether the engine's task must look at the engine.
     kicked: Cell<bool>,
@@ -109,7 +114,11 @@ enum Stage {
 }
 
 impl Front {
-    pub fn new(config: FrontConfig, control: Arc<Control>) -> Rc<Self> {
+    pub fn new(
+        config: FrontConfig,
+        control: Arc<Control>,
+        spans: Option<Producer<Span>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             entropy: Cell::new(config.entropy),
             origins: Origins::new(&config.cors_origins, &config.allowed_hosts),
@@ -119,6 +128,7 @@ impl Front {
                 config.request_bytes / RESPONSES_SHARE,
                 &config.weights,
             )),
+            spans: RefCell::new(spans),
             clock: config.metrics.clock,
             config,
             control,

@@ -35,6 +35,7 @@ use crate::clock::Micros;
 use crate::constraint::stop_long_work;
 use crate::limits::{LOOK_UP_EVERY, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
+use crate::traces::Span;
 pub use control::Control;
 use front::Front;
 pub use front::{FrontConfig, MetricsPage};
@@ -43,15 +44,22 @@ use service::Service;
 pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
 
+/// What connects the front lane to clients and to other lanes.
+pub struct FrontLinks {
+    /// The sockets that it listens on.
+    pub listeners: Vec<Listener>,
+    /// The other lanes' bell.
+    pub bell_socket: StdUnixStream,
+    /// Receives the loaded model.
+    pub ready: rtrb::Consumer<ServiceParts>,
+    /// To the lane that sends spans, if there is one.
+    pub spans: Option<rtrb::Producer<Span>>,
+}
+
 /// Runs the front lane on the calling thread's executor, until drained.
-pub async fn run(
-    config: FrontConfig,
-    control: Arc<Control>,
-    listeners: Vec<Listener>,
-    bell_socket: StdUnixStream,
-    ready: rtrb::Consumer<ServiceParts>,
-) {
-    let front = Front::new(config, control);
+pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) {
+    let FrontLinks { listeners, bell_socket, ready, spans } = links;
+    let front = Front::new(config, control, spans);
     // glommio makes only its TcpStream from an existing socket. For reads, any stream socket will
     // do.
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
@@ -84,6 +92,7 @@ async fn end(front: &Front) {
         sleep(Duration::from_millis(1)).await;
     }
     front.service.take();
+    front.spans.take();
     front.counters().allocations.advance_to(allocations_on_this_thread());
 }
 

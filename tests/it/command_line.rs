@@ -201,6 +201,8 @@ fn impossible_values_say_what_would_be_right() {
     assert!(refused(&["-c", "3"]).contains("--ctx-size is 3; it must be from 16"));
     assert!(refused(&["-n", "0"]).contains("--n-predict is 0"));
     assert!(refused(&["--log", "a=b=c"]).contains("not a log filter"));
+    let refused_otlp = refused(&["--otlp-endpoint", "127.0.0.1:4317"]);
+    assert!(refused_otlp.contains("such as http://127.0.0.1:4318"), "{refused_otlp}");
     // Usage errors are clap's, with its exit code.
     for args in [&["serve", "--port", "x"][..], &["serve", "--nope"], &["nope"], &[]] {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");

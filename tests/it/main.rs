@@ -32,4 +32,5 @@ mod schemas;
 mod serving;
 mod synth;
 mod templates;
+mod traces;
 mod unicode;

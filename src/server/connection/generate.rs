@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, future};
 
+use super::trace::Asked;
 use super::{Connection, Gone, Incoming};
 use crate::api::asked::Request;
 use crate::api::error::{ApiError, Dialect};
@@ -169,13 +170,17 @@ impl Connection {
         job: Job,
         hold: Hold,
     ) -> Result<bool, Gone> {
+        let asked = Asked::of(&job);
         let submitted = match &mut *self.front.service.borrow_mut() {
             Some(service) => service.engine.submit(job, hold, self.front.clock.now()),
             None => unreachable!("a request was prepared, so a model is loaded"),
         };
         let exchange = match submitted {
             Ok(exchange) => exchange,
-            Err(error) => return self.answer_error(incoming, &error).await,
+            Err(error) => {
+                self.trace_refused(incoming, envelope.route, error.status);
+                return self.answer_error(incoming, &error).await;
+            }
         };
         self.front.kick();
         let _cancel = CancelGuard { front: self.front.clone(), exchange: exchange.clone() };
@@ -185,6 +190,7 @@ impl Connection {
             self.send_whole(incoming, envelope, &exchange).await
         };
         self.log(incoming, envelope.key, &exchange, result.is_err());
+        self.trace_ended(incoming, envelope.route, asked, &exchange, result.is_err());
         result
     }
 
@@ -305,7 +311,7 @@ impl Connection {
         let timings = exchange.timings(now);
         // Divided here, so that no float noise follows the microseconds.
         let ms = |us: u64| us as f64 / 1e3;
-        let outcome = match (gone, exchange.failed) {
+        let outcome = match (gone, exchange.failed.is_some()) {
             (true, _) => "client left",
             (false, true) => "failed",
             (false, false) => "served",

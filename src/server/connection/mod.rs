@@ -4,6 +4,7 @@ mod files;
 mod generate;
 mod pages;
 mod respond;
+mod trace;
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -241,7 +242,12 @@ impl Connection {
                 unreachable!("the worker lanes answer those")
             }
             Ok(Prepared::Job(job)) => self.generate(incoming, &envelope, *job, hold).await,
-            Err(error) => self.answer_error(incoming, &error).await,
+            Err(error) => {
+                if matches!(route.action, Action::Generate { .. }) {
+                    self.trace_refused(incoming, route, error.status);
+                }
+                self.answer_error(incoming, &error).await
+            }
         }
     }
 
