@@ -48,13 +48,13 @@ def page(server: Server):
 
 @contextlib.contextmanager
 def profile(server: Server):
-    """Profiles all lanes, again and again."""
+    """Draws profiles of all lanes, one after another."""
     stop, profiles = threading.Event(), []
 
     def look() -> None:
         while not stop.is_set():
             connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.ops_url).netloc)
-            connection.request("POST", "/debug/flamegraph?lane=all&seconds=3&format=folded")
+            connection.request("POST", "/debug/flamegraph?lane=all&seconds=10")
             response = connection.getresponse()
             profiles.append((response.status, response.read()))
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use corelane::limits::{PROFILE_BYTES_MAX, PROFILE_DRAW_TIMEOUT, PROFILE_SECONDS_MAX};
+use corelane::limits::{
+    PROFILE_BYTES_MAX, PROFILE_DRAW_TIMEOUT, PROFILE_HZ, PROFILE_HZ_MAX, PROFILE_SECONDS_MAX,
+};
 use corelane::profile::LANES;
 
 const EXAMPLES: &str = "\
@@ -34,6 +36,14 @@ pub struct ProfileArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PROFILE_SECONDS_MAX))
     )]
     seconds: u32,
+    /// Samples a second of each thread; more cost more
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = PROFILE_HZ,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(PROFILE_HZ_MAX))
+    )]
+    hz: u32,
     /// A picture, or a line for each stack with its samples
     #[arg(long, value_enum, default_value_t = Format::Svg)]
     format: Format,
@@ -71,11 +81,12 @@ pub fn run(args: &ProfileArgs) -> Result<(), String> {
 }
 
 fn fetch(args: &ProfileArgs) -> Result<Vec<u8>, String> {
-    let ProfileArgs { lane, seconds, ops_addr, .. } = args;
+    let ProfileArgs { lane, seconds, hz, ops_addr, .. } = args;
     let format = args.format.to_possible_value().expect("none is skipped");
     let format = format.get_name();
-    let url =
-        format!("http://{ops_addr}/debug/flamegraph?lane={lane}&seconds={seconds}&format={format}");
+    let url = format!(
+        "http://{ops_addr}/debug/flamegraph?lane={lane}&seconds={seconds}&hz={hz}&format={format}"
+    );
     let agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .proxy(None) // the server is near

@@ -1,7 +1,7 @@
 //! Profiles the running server: samples of a lane's threads become folded stacks and a flamegraph.
 //!
 //! In: the name of a lane and a time. Out: text. The kernel takes the samples, so a lane does not
-//! know that it is watched; it is interrupted [`PROFILE_HZ`] times a second while it runs.
+//! know that it is watched; it is interrupted 199 times a second while it runs, unless the client asks for another number.
 //!
 //! **Invariant:** bounded. A profile has an end, few threads and a limited number of stacks.
 
@@ -19,8 +19,6 @@ use inferno::flamegraph::{self, Options};
 pub use plan::{Form, LANES, Lane, Plan};
 use stack::Stack;
 
-use crate::limits::PROFILE_HZ;
-
 impl Plan {
     /// Records and draws. Takes as long as the plan says, and a moment more.
     ///
@@ -29,7 +27,7 @@ impl Plan {
     pub fn run(self) -> Result<String, String> {
         let symbols = symbols::Symbols::find()?;
         let time = Duration::from_secs(self.seconds.into());
-        let recording = record::record(self.lane, time)?;
+        let recording = record::record(self.lane, self.hz, time)?;
         let folded = fold(&recording.stacks, &symbols);
         if self.form == Form::Folded {
             return Ok(folded);
@@ -49,8 +47,8 @@ impl Plan {
 
     fn subtitle(self, recording: &record::Recording) -> String {
         let mut text = format!(
-            "{} samples of {} at {PROFILE_HZ} Hz in {} s",
-            recording.samples, recording.event, self.seconds
+            "{} samples of {} at {} Hz in {} s",
+            recording.samples, recording.event, self.hz, self.seconds
         );
         if !recording.has_kernel {
             text.push_str(", without the kernel");
@@ -104,7 +102,8 @@ mod tests {
     fn the_function_that_burns_the_time_is_found() {
         let busy = std::thread::Builder::new().name("masks".into());
         let busy = busy.spawn(|| burn_for_the_profile(Duration::from_millis(1500))).unwrap();
-        let folded = Plan { lane: Lane::Masks, seconds: 1, form: Form::Folded }.run();
+        let plan = Plan { lane: Lane::Masks, seconds: 1, hz: 997, form: Form::Folded };
+        let folded = plan.run();
         busy.join().unwrap();
         let folded = match folded {
             Ok(folded) => folded,

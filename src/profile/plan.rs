@@ -1,6 +1,6 @@
 //! What to profile: a lane, a time, and the form of the result.
 
-use crate::limits::PROFILE_SECONDS_MAX;
+use crate::limits::{PROFILE_HZ, PROFILE_HZ_MAX, PROFILE_SECONDS_MAX};
 
 /// What to profile, and how to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Plan {
     pub lane: Lane,
     /// How long.
     pub seconds: u32,
+    /// Samples a second of each thread.
+    pub hz: u32,
     /// The form of the result.
     pub form: Form,
 }
@@ -62,17 +64,18 @@ impl Lane {
 }
 
 impl Plan {
-    /// Reads the query of a request: `lane=decode&seconds=10&format=svg`. Each has a default.
+    /// Reads the query of a request: `lane=decode&seconds=10&hz=199&format=svg`. Each has a default.
     ///
     /// # Errors
     /// A sentence that says which values there are.
     pub fn read(query: &str) -> Result<Self, String> {
-        let mut plan = Self { lane: Lane::Decode, seconds: 10, form: Form::Svg };
+        let mut plan = Self { lane: Lane::Decode, seconds: 10, hz: PROFILE_HZ, form: Form::Svg };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "lane" => plan.lane = lane(value)?,
-                "seconds" => plan.seconds = seconds(value)?,
+                "seconds" => plan.seconds = number(name, value, PROFILE_SECONDS_MAX)?,
+                "hz" => plan.hz = number(name, value, PROFILE_HZ_MAX)?,
                 "format" => {
                     plan.form = match value {
                         "svg" => Form::Svg,
@@ -80,7 +83,9 @@ impl Plan {
                         _ => return Err(format!("format is svg or folded, not {value:?}")),
                     }
                 }
-                _ => return Err(format!("there are lane, seconds and format, and no {name:?}")),
+                _ => {
+                    return Err(format!("there are lane, seconds, hz and format, and no {name:?}"));
+                }
             }
         }
         Ok(plan)
@@ -99,13 +104,13 @@ fn lane(name: &str) -> Result<Lane, String> {
     })
 }
 
-/// A number of seconds.
+/// A number from 1 to `max`.
 ///
 /// # Errors
 /// A sentence with the bounds.
-fn seconds(text: &str) -> Result<u32, String> {
-    let seconds = text.parse().ok().filter(|seconds| (1..=PROFILE_SECONDS_MAX).contains(seconds));
-    seconds.ok_or_else(|| format!("seconds is 1 to {PROFILE_SECONDS_MAX}, not {text:?}"))
+fn number(name: &str, text: &str, max: u32) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+    number.ok_or_else(|| format!("{name} is 1 to {max}, not {text:?}"))
 }
 
 #[cfg(test)]
@@ -115,15 +120,16 @@ mod tests {
     #[test]
     fn a_query_has_defaults_and_bounds() {
         let plan = Plan::read("").unwrap();
-        assert_eq!(plan, Plan { lane: Lane::Decode, seconds: 10, form: Form::Svg });
-        let plan = Plan::read("lane=front&seconds=3&format=folded").unwrap();
-        assert_eq!(plan, Plan { lane: Lane::Front, seconds: 3, form: Form::Folded });
+        assert_eq!(plan, Plan { lane: Lane::Decode, seconds: 10, hz: 199, form: Form::Svg });
+        let plan = Plan::read("lane=front&seconds=3&hz=999&format=folded").unwrap();
+        assert_eq!(plan, Plan { lane: Lane::Front, seconds: 3, hz: 999, form: Form::Folded });
         for (wrong, message) in [
             ("lane=x", "lane is one of front, decode, prepare, masks, ops, all, not \"x\""),
             ("seconds=0", "seconds is 1 to 60, not \"0\""),
             ("seconds=61", "seconds is 1 to 60, not \"61\""),
             ("format=png", "format is svg or folded, not \"png\""),
-            ("hz=10", "there are lane, seconds and format, and no \"hz\""),
+            ("hz=1000", "hz is 1 to 999, not \"1000\""),
+            ("time=10", "there are lane, seconds, hz and format, and no \"time\""),
         ] {
             assert_eq!(Plan::read(wrong).unwrap_err(), message);
         }

@@ -11,8 +11,7 @@ use perf_event::{Builder, SampleFlag, Sampler};
 use super::plan::Lane;
 use super::stack::{Frame, Stack};
 use crate::limits::{
-    PROFILE_BUFFER_BYTES, PROFILE_DRAIN_INTERVAL, PROFILE_HZ, PROFILE_STACKS_MAX,
-    PROFILE_THREADS_MAX,
+    PROFILE_BUFFER_BYTES, PROFILE_DRAIN_INTERVAL, PROFILE_STACKS_MAX, PROFILE_THREADS_MAX,
 };
 
 /// Samples, counted by stack.
@@ -49,13 +48,13 @@ struct Watched {
     sampler: Sampler,
 }
 
-/// Samples the threads of a lane for some time.
+/// Samples the threads of a lane, this number of times a second, for some time.
 ///
 /// # Errors
 /// A sentence, if the kernel does not allow it.
-pub fn record(lane: Lane, time: Duration) -> Result<Recording, String> {
+pub fn record(lane: Lane, hz: u32, time: Duration) -> Result<Recording, String> {
     let threads = threads_of(lane)?;
-    let (mut watched, method) = watch(&threads)?;
+    let (mut watched, method) = watch(&threads, hz)?;
     let mut recording = Recording {
         stacks: HashMap::new(),
         samples: 0,
@@ -106,11 +105,11 @@ fn threads_of(lane: Lane) -> Result<Vec<(i32, String)>, String> {
 }
 
 /// Starts to sample, by the best method that the kernel allows.
-fn watch(threads: &[(i32, String)]) -> Result<(Vec<Watched>, Method), String> {
+fn watch(threads: &[(i32, String)], hz: u32) -> Result<(Vec<Watched>, Method), String> {
     let mut refused = None;
     for method in METHODS {
         let watched = threads.iter().map(|(id, name)| {
-            let sampler = method.start(*id)?;
+            let sampler = method.start(*id, hz)?;
             Ok(Watched { name: name.clone(), sampler })
         });
         match watched.collect::<io::Result<Vec<_>>>() {
@@ -130,7 +129,7 @@ fn watch(threads: &[(i32, String)]) -> Result<(Vec<Watched>, Method), String> {
 }
 
 impl Method {
-    fn start(self, thread: i32) -> io::Result<Sampler> {
+    fn start(self, thread: i32, hz: u32) -> io::Result<Sampler> {
         let mut builder = if self.cycles {
             Builder::new(Hardware::CPU_CYCLES)
         } else {
@@ -140,7 +139,7 @@ impl Method {
             .observe_pid(thread)
             .any_cpu()
             .sample(SampleFlag::CALLCHAIN)
-            .sample_frequency(PROFILE_HZ)
+            .sample_frequency(hz.into())
             .exclude_kernel(!self.kernel)
             .exclude_callchain_kernel(!self.kernel)
             .exclude_hv(true)

@@ -9,7 +9,7 @@ use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 use flate2::Crc;
-use object::{Object, ObjectSegment};
+use object::{Object, ObjectSegment, ReadCache, ReadRef};
 
 use super::stack::Frame;
 
@@ -41,8 +41,9 @@ impl Symbols {
     /// A sentence, if there are none.
     pub fn find() -> Result<Self, String> {
         let unreadable = |error: &dyn std::fmt::Display| format!("cannot read {PROGRAM}: {error}");
-        let data = fs::read(PROGRAM).map_err(|error| unreadable(&error))?;
-        let program = object::File::parse(&*data).map_err(|error| unreadable(&error))?;
+        // Reads only the parts that are asked for: the program is large.
+        let data = ReadCache::new(fs::File::open(PROGRAM).map_err(|error| unreadable(&error))?);
+        let program = object::File::parse(&data).map_err(|error| unreadable(&error))?;
         let path = fs::read_link(PROGRAM).map_err(|error| unreadable(&error))?;
         let file = match program.symbols().next() {
             Some(_) => PathBuf::from(PROGRAM),
@@ -81,6 +82,9 @@ impl Symbols {
         let running = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
         let mut names = HashMap::new();
         let mut add = |places: &[(Frame, u64)], source: Source, in_file| {
+            if places.is_empty() {
+                return; // to read the kernel's symbols takes 40 ms
+            }
             let addresses: Vec<u64> = places.iter().map(|(_, address)| *address).collect();
             let input = match in_file {
                 true => Input::VirtOffset(&*addresses),
@@ -117,7 +121,10 @@ impl Symbols {
 }
 
 /// The file that the symbols of a stripped program were moved to.
-fn moved(program: &object::File<'_>, path: &Path) -> Result<PathBuf, String> {
+fn moved<'data>(
+    program: &object::File<'data, impl ReadRef<'data>>,
+    path: &Path,
+) -> Result<PathBuf, String> {
     let stripped =
         || format!("{} has no symbols, so a profile could name no function", path.display());
     let Ok(Some((name, sum))) = program.gnu_debuglink() else { return Err(stripped()) };

@@ -334,6 +334,10 @@ fn outside_libraries_stay_where_they_belong() {
     for name in ["may::", "may_minihttp", "prometheus_client"] {
         only_in(name, |path| path.starts_with("ops/"));
     }
+    for name in ["perf_event::", "blazesym", "inferno", "object::"] {
+        only_in(name, |path| path.starts_with("profile/"));
+    }
+    only_in("ureq", |path| path.starts_with("traces/") || path == "cli/profile.rs");
     only_in("libc::", |path| path.starts_with("ops/") || path.starts_with("memory/"));
     only_in("hyper", |path| path.starts_with("bench/"));
     only_in("tokio", |path| path.starts_with("bench/"));

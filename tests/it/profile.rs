@@ -64,7 +64,7 @@ fn a_profile_names_the_functions_of_the_model() {
     assert!(came(&svg));
     let svg = text(&svg.stdout);
     assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    assert!(svg.contains("corelane: front lane") && svg.contains("at 997 Hz in 1 s"));
+    assert!(svg.contains("corelane: front lane") && svg.contains("at 199 Hz in 1 s"));
 }
 
 #[test]
