@@ -31,8 +31,10 @@ def innermost(folded: str) -> collections.Counter:
 
 def plain(function: str) -> str:
     """The name without its type and its parameters, of which the two tools show different parts."""
-    name = function.removeprefix("void ")
-    return re.split(r"[(<]", name)[0] or name
+    name, before = function.removeprefix("void "), None
+    while name != before:  # the innermost pairs first
+        name, before = re.sub(r"<[^<>]*>|\([^()]*\)", "", name), name
+    return name
 
 
 def by_perf(server: Server, seconds: int, data: pathlib.Path) -> collections.Counter:

@@ -4,7 +4,8 @@
     perf/watched.py [--model FILE] [--rounds N]
 
 In each round, eight streams run three times: alone, while a client asks for the lanes as the page does, and while all
-lanes are profiled. The page itself, which draws in a browser on another machine, is not a part of it.
+lanes are profiled and a flamegraph is drawn. Every second round has the opposite order. The page itself, which draws in
+a browser on another machine, is not a part of it.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from server import Server, machine, measure
 from spread import shown, spread
 
 PAGE_INTERVAL_S = 0.25  # as in tools/page/src/lanes.ts
-LOAD = ["--num-prompts=16", "--max-concurrency=8", "--random-input-len=64", "--random-output-len=200", "--num-warmups=0"]
+LOAD = ["--num-prompts=16", "--max-concurrency=8", "--random-input-len=64", "--random-output-len=100", "--num-warmups=0"]
+PROFILE_S = 5  # the load takes about 9 s, and drawing beside it some seconds
 
 
 @contextlib.contextmanager
@@ -40,43 +42,45 @@ def page(server: Server):
 
     thread = threading.Thread(target=look)
     thread.start()
-    yield
-    stop.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
     assert sum(answers) > 100, "the lanes were seen at work"
 
 
 @contextlib.contextmanager
 def profile(server: Server):
-    """Draws profiles of all lanes, one after another."""
-    stop, profiles = threading.Event(), []
+    """Draws a flamegraph of all lanes."""
+    answers = []
 
     def look() -> None:
-        while not stop.is_set():
-            connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.ops_url).netloc)
-            connection.request("POST", "/debug/flamegraph?lane=all&seconds=10")
-            response = connection.getresponse()
-            profiles.append((response.status, response.read()))
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.ops_url).netloc)
+        connection.request("POST", f"/debug/flamegraph?lane=all&seconds={PROFILE_S}")
+        answers.append(connection.getresponse())
 
     thread = threading.Thread(target=look)
     thread.start()
-    yield
-    stop.set()
-    thread.join()
-    assert profiles and profiles[0][0] == 200, profiles[:1]
+    try:
+        yield
+    finally:
+        thread.join()
+    assert answers[0].status == 200, answers[0].read()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     watchers = {"alone": lambda _: contextlib.nullcontext(), "page": page, "profile": profile}
     found = {how: [] for how in watchers}
     with Server("--profiling", model=options.model, ops=True) as server:
         measure(server.url, *LOAD)
-        for _ in range(options.rounds):
-            for how, watch in watchers.items():
+        for number in range(options.rounds):
+            order = list(watchers.items())
+            for how, watch in order if number % 2 == 0 else reversed(order):
                 with watch(server):
                     found[how].append(measure(server.url, *LOAD))
     for field, unit in [("output_throughput", "tokens/s"), ("median_itl_ms", "ms"), ("p99_itl_ms", "ms")]:

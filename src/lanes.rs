@@ -39,6 +39,7 @@ use crate::ops;
 use crate::page;
 use crate::placement::{BESIDE_STREAMS, LAST, Topology, pin_this_thread, yield_to_others};
 use crate::prepare::ServedModel;
+use crate::profile;
 use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
 use crate::ring::{self, LaneLink};
@@ -64,6 +65,11 @@ pub fn end_on_panic() {
     std::panic::set_hook(Box::new(move |panic| {
         if crate::chat::is_rendering() {
             return; // it ends one request, which says so
+        }
+        if profile::is_on_its_thread() {
+            let reason = panic.payload_as_str().unwrap_or_default();
+            tracing::error!(reason, at = ?panic.location(), "a profile failed");
+            return;
         }
         if ops::is_on_a_connection() {
             let reason = panic.payload_as_str().unwrap_or_default();
@@ -126,11 +132,8 @@ impl Server {
         let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
         let (ready, ready_rx) = RingBuffer::new(1);
         let front_config = front_config(&config, request_bytes, hands_over, &metrics);
-        let (spans, mut others) = (start_spans(&config, &metrics)?, Vec::new());
-        let spans = spans.map(|(spans, lane)| {
-            others.push(lane);
-            spans
-        });
+        let mut others = Vec::new();
+        let spans = start_spans(&config, &metrics, &mut others)?;
         let links = FrontLinks { listeners, bell_socket, ready: ready_rx, spans };
         let front = start_front(&config, front_config, &control, links)?;
         let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
@@ -340,6 +343,7 @@ impl Server {
         drop(ready);
         front.join().expect("a lane that panics ends the process");
         let began = Instant::now();
+        others.iter().for_each(|lane| lane.thread().unpark()); // one waits for time to pass
         for lane in others {
             while !lane.is_finished() {
                 if began.elapsed() > LANES_END_TIMEOUT {
@@ -462,19 +466,20 @@ fn start_front(
 fn start_spans(
     config: &ServeConfig,
     metrics: &Arc<Metrics>,
-) -> Result<Option<(Producer<Span>, JoinHandle<()>)>, String> {
+    started: &mut Vec<JoinHandle<()>>,
+) -> Result<Option<Producer<Span>>, String> {
     let Some(endpoint) = &config.otlp else { return Ok(None) };
     let cores = Topology::read()?.housekeeping(&config.placement);
     let pinned = config.placement.pinned;
     let collector = Collector::new(endpoint.clone(), metrics.clone());
     let (spans, ended) = RingBuffer::new(SPANS_QUEUED_MAX);
-    let lane = spawn("spans", LANE_STACK_BYTES, move || {
+    started.push(spawn("spans", LANE_STACK_BYTES, move || {
         // On other cores, it would only be sooner.
         let _ = if pinned { pin_this_thread(&cores) } else { Ok(()) };
         yield_to_others(LAST);
         traces::run(ended, collector);
-    })?;
-    Ok(Some((spans, lane)))
+    })?);
+    Ok(Some(spans))
 }
 
 fn start_ops(

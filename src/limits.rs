@@ -94,8 +94,8 @@ pub const HISTORY_STEPS: usize = 1024;
 /// Turns of the front lane's engine that this page shows at most: about two for each step.
 pub const HISTORY_TICKS: usize = 2 * HISTORY_STEPS;
 
-/// Samples a second of a profiled thread, if the client asks for no other number. They cost about 1 % of
-/// a busy lane's time. A prime number, so that they do not fall into step with timers.
+/// Samples a second of a profiled thread, if the client asks for no other number. A prime number, so that
+/// they do not fall into step with timers.
 pub const PROFILE_HZ: u32 = 199;
 
 /// Most samples a second.
@@ -110,11 +110,21 @@ pub const PROFILE_THREADS_MAX: usize = 512;
 /// Different stacks of one profile; further ones count as lost. Each may have 127 frames.
 pub const PROFILE_STACKS_MAX: usize = 64 * 1024;
 
-/// The kernel's buffer of samples for each thread: what an unprivileged process may lock.
-pub const PROFILE_BUFFER_BYTES: usize = 256 * 1024;
+/// The kernel's buffer of samples for each thread. Without more locked memory, a user may have 516 KiB of
+/// such buffers for each processor.
+pub const PROFILE_BUFFER_BYTES: usize = 128 * 1024;
 
-/// Time after which the buffers are emptied. They hold a second of the deepest stacks at 199 Hz.
-pub const PROFILE_DRAIN_INTERVAL: Duration = Duration::from_millis(500);
+/// Bytes of the largest sample: 127 addresses and a head.
+pub const PROFILE_SAMPLE_BYTES_MAX: usize = 1040;
+
+/// Time after which the buffers are emptied.
+pub const PROFILE_DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Bytes of folded stacks. Usual profiles have 50 KB, and pictures about as much.
+pub const PROFILE_FOLDED_BYTES_MAX: usize = 1024 * 1024;
+
+/// Time that a client has to read a profile, beside [`OPS_IDLE_TIMEOUT`].
+pub const PROFILE_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time after which a connection that waits for a profile looks whether it is done.
 pub const PROFILE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -137,9 +147,11 @@ pub const SPANS_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a collector has to take a batch.
 pub const SPANS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time for the last spans after the front lane has ended. A batch that is being sent may take its own
-/// time after it.
-pub const SPANS_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the last spans after the front lane has ended.
+pub const SPANS_END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Longest answer of a collector.
+pub const SPANS_ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Time between two lines in the log about a collector that takes no spans.
 pub const SPANS_LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -578,12 +590,20 @@ const _: () = assert!(
     OPS_CONNECTIONS_MAX * OPS_REQUESTS_MAX as usize * OPS_PAGE_BYTES <= 256 * 1024 * 1024,
     "pages that clients of the ops lane leave unread"
 );
+const _: () = assert!(
+    PROFILE_HZ_MAX as u128 * PROFILE_SAMPLE_BYTES_MAX as u128 * PROFILE_DRAIN_INTERVAL.as_millis()
+        <= 1000 * PROFILE_BUFFER_BYTES as u128,
+    "no sample is lost while buffers are emptied in time"
+);
+const _: () = assert!(
+    OPS_CONNECTIONS_MAX * PROFILE_FOLDED_BYTES_MAX <= 64 * 1024 * 1024,
+    "a connection has one profile at most, so this is all that clients of the ops lane leave unread"
+);
 const _: () = assert!(BENCH_EVENT_BYTES_MAX <= BENCH_RESPONSE_BYTES_MAX);
 const _: () = assert!(TOP_LOGPROBS_MAX <= u8::MAX as usize, "their number is 8 bits wide");
 const _: () = assert!(DRY_BREAKERS_MAX * DRY_BREAKER_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(
-    2 * SPANS_TIMEOUT.as_secs() < LANES_END_TIMEOUT.as_secs()
-        && SPANS_END_TIMEOUT.as_secs() + SPANS_TIMEOUT.as_secs() < LANES_END_TIMEOUT.as_secs(),
-    "the lane that sends spans ends in time"
+    2 * SPANS_TIMEOUT.as_secs() + SPANS_END_TIMEOUT.as_secs() < LANES_END_TIMEOUT.as_secs(),
+    "one batch is under way when the front lane ends, and one when the time for the last ones has passed"
 );
 const _: () = assert!(usize::BITS == 64, "indexes are 64 bits wide");

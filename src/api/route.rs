@@ -41,6 +41,8 @@ pub enum Action {
     Generate {
         /// Reads the body.
         read: ReadBody,
+        /// What it does, in the words of OpenTelemetry's conventions for generative models.
+        operation: &'static str,
         /// Prefix of response ids.
         id_prefix: &'static str,
         /// Makes the reply.
@@ -134,18 +136,6 @@ impl Route {
         }
     }
 
-    /// What a request does, in the words of OpenTelemetry's conventions for generative models.
-    pub fn operation(&self) -> &'static str {
-        match self.paths {
-            [
-                "/v1/completions" | "/completion" | "/generate" | "/generate_stream"
-                | "/api/generate",
-                ..,
-            ] => "text_completion",
-            _ => "chat",
-        }
-    }
-
     fn takes(&self, method: Method) -> bool {
         let name = match method {
             Method::Get => "GET",
@@ -178,6 +168,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/v1/completions"],
         Action::Generate {
+            operation: "text_completion",
             read: |body| openai::read_completion(body).map(Request::generate),
             id_prefix: "cmpl-",
             reply: |options, context| Box::new(CompletionReply::new(options, context)),
@@ -186,6 +177,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/chat/completions", "/v1/chat/completions"],
         Action::Generate {
+            operation: "chat",
             read: |body| chat::openai::read_chat(body).map(Request::chat),
             id_prefix: "chatcmpl-",
             reply: |options, context| Box::new(ChatReply::new(options, context)),
@@ -194,6 +186,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/v1/messages"],
         Action::Generate {
+            operation: "chat",
             read: |body| anthropic::read_messages(body).map(Request::chat),
             id_prefix: "msg_",
             reply: |options, context| Box::new(MessagesReply::new(options, context)),
@@ -203,6 +196,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/completion", "/completions"],
         Action::Generate {
+            operation: "text_completion",
             read: |body| completion::read_completion(body).map(Request::generate),
             id_prefix: "cmpl-",
             reply: |options, context| Box::new(LlamaReply::new(options, context)),
@@ -211,6 +205,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/generate"],
         Action::Generate {
+            operation: "text_completion",
             read: |body| cllm::read_generate(body).map(Request::generate),
             id_prefix: "gen-",
             reply: |options, context| Box::new(GenerateReply::new(options, context)),
@@ -220,6 +215,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/generate_stream"],
         Action::Generate {
+            operation: "text_completion",
             read: |body| cllm::read_generate_stream(body).map(Request::generate),
             id_prefix: "gen-",
             reply: |options, context| Box::new(GenerateReply::new(options, context)),
@@ -229,6 +225,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/api/chat"],
         Action::Generate {
+            operation: "chat",
             read: ollama::request::read_chat,
             id_prefix: "",
             reply: |options, context| Box::new(OllamaReply::new(Form::Chat, options, context)),
@@ -238,6 +235,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/api/generate"],
         Action::Generate {
+            operation: "text_completion",
             read: ollama::request::read_generate,
             id_prefix: "",
             reply: |options, context| Box::new(OllamaReply::new(Form::Generate, options, context)),
@@ -265,6 +263,7 @@ pub static ROUTES: &[Route] = &[
     route(
         &["/v1/responses"],
         Action::Generate {
+            operation: "chat",
             read: |body| responses::request::read(body).map(Request::chat),
             id_prefix: "resp_",
             reply: |options, context| Box::new(ResponsesReply::new(options, context)),

@@ -1,7 +1,7 @@
 //! `corelane profile`: a flamegraph of a running server.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,10 +73,12 @@ pub fn run(args: &ProfileArgs) -> Result<(), String> {
     match &args.output {
         Some(path) => fs::write(path, profile)
             .map_err(|error| format!("cannot write {}: {error}", path.display())),
-        None => {
-            let _ = std::io::stdout().write_all(&profile); // nobody reads if it is closed
-            Ok(())
-        }
+        None => match std::io::stdout().write_all(&profile) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(format!("cannot write the profile: {error}"))
+            }
+            _ => Ok(()), // or nobody reads it
+        },
     }
 }
 

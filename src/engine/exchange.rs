@@ -45,6 +45,8 @@ pub struct Exchange {
     pub out: Vec<u8>,
     /// Bytes of a stream that the connection has taken, and not sent yet.
     unsent: usize,
+    /// The head of its response is written.
+    pub head_sent: bool,
     /// The outcome, once the request has ended.
     pub outcome: Option<Result<(), ApiError>>,
     /// The status of the error that the request ended with.
@@ -83,6 +85,7 @@ impl Exchange {
             first_token: None,
             out: Vec::new(),
             unsent: 0,
+            head_sent: false,
             outcome: None,
             failed: None,
             finishes: Vec::with_capacity(sequences),

@@ -151,7 +151,7 @@ fn interpret(request: &Request<'_, '_>) -> Head {
         request_id: fields.request_id,
         host: fields.host,
         origin: fields.origin,
-        takes_gzip: fields.takes_gzip,
+        takes_gzip: fields.gzip.or(fields.any_coding).unwrap_or(false),
         if_none_match: fields.if_none_match,
         trace_context: fields.trace_context,
         fault,
@@ -188,9 +188,12 @@ struct Fields {
     request_id: Option<String>,
     host: Option<String>,
     origin: Option<String>,
-    takes_gzip: bool,
+    /// What `Accept-Encoding` says of gzip, and of codings that it does not name.
+    gzip: Option<bool>,
+    any_coding: Option<bool>,
     if_none_match: Option<String>,
     trace_context: Option<TraceContext>,
+    traces: usize,
 }
 
 impl Fields {
@@ -212,6 +215,24 @@ impl Fields {
             (true, None) => Ok(Framing::Chunked),
             (false, Some(length)) if length > BODY_BYTES_MAX as u64 => Err(HttpError::BodyTooLarge),
             (false, length) => Ok(Framing::Length(length.unwrap_or(0) as usize)), // checked above
+        }
+    }
+
+    /// Reads a list such as `br, gzip;q=0.5, *;q=0`. A weight of 0 refuses a coding.
+    fn accept_encoding(&mut self, value: &[u8]) {
+        for entry in value.split(|byte| *byte == b',') {
+            let mut parts = entry.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            let coding = parts.next().unwrap_or_default();
+            let is_zero = |weight: &[u8]| {
+                let digits = weight.strip_prefix(b"q=").or_else(|| weight.strip_prefix(b"Q="));
+                digits.is_some_and(|digits| digits.iter().all(|digit| b"0.".contains(digit)))
+            };
+            let taken = Some(!parts.any(is_zero));
+            if coding.eq_ignore_ascii_case(b"gzip") {
+                self.gzip = taken;
+            } else if coding == b"*" {
+                self.any_coding = taken;
+            }
         }
     }
 
@@ -246,11 +267,15 @@ impl Fields {
             let origin = printable(value, "Origin")?;
             once(&mut self.origin, origin, "Origin")?;
         } else if is("accept-encoding") {
-            self.takes_gzip |= value.split(|byte| *byte == b',').any(takes_gzip);
+            self.accept_encoding(value);
         } else if is("traceparent") {
-            self.trace_context = TraceContext::read(value);
+            // Several fields count as none.
+            self.traces += 1;
+            self.trace_context = TraceContext::read(value).filter(|_| self.traces == 1);
         } else if is("if-none-match") {
-            self.if_none_match = Some(String::from_utf8_lossy(value).into_owned());
+            let more = String::from_utf8_lossy(value);
+            let before = self.if_none_match.take().map(|before| before + ",");
+            self.if_none_match = Some(before.unwrap_or_default() + &more);
         } else if is("content-type") {
             let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
             let media = String::from_utf8_lossy(media.trim_ascii()).to_ascii_lowercase();
@@ -273,17 +298,6 @@ impl Fields {
         }
         Ok(())
     }
-}
-
-/// Whether an entry of `Accept-Encoding` allows gzip: `gzip`, `*` or `gzip;q=0.5`, but not `gzip;q=0`.
-fn takes_gzip(entry: &[u8]) -> bool {
-    let mut parts = entry.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    let coding = parts.next().unwrap_or_default();
-    let is_zero = |weight: &[u8]| {
-        let digits = weight.strip_prefix(b"q=").or_else(|| weight.strip_prefix(b"Q="));
-        digits.is_some_and(|digits| digits.iter().all(|digit| b"0.".contains(digit)))
-    };
-    (coding.eq_ignore_ascii_case(b"gzip") || coding == b"*") && !parts.any(is_zero)
 }
 
 /// A field that will be written into the response, where only printable characters may stand.

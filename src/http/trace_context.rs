@@ -30,7 +30,7 @@ impl TraceContext {
     }
 }
 
-/// Digits of a number in lower case; `+` and capital letters are none.
+/// A number in lower-case hexadecimal digits. `None` for a `+` or a capital letter.
 fn number(digits: &str) -> Option<u128> {
     let good = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     good.then(|| u128::from_str_radix(digits, 16).ok())?

@@ -7,30 +7,36 @@ use std::thread;
 use may_minihttp::Response;
 
 use super::shared::{Connection, Shared, TEXT};
-use crate::limits::PROFILE_LOOK_INTERVAL;
-use crate::profile::{Form, Plan};
+use crate::limits::{PROFILE_LOOK_INTERVAL, PROFILE_READ_TIMEOUT};
+use crate::profile::{self, Form, Plan};
 
-/// Answers with a profile, or with a sentence that says why there is none.
+/// Answers with a profile, or with a sentence that says why there is none. Returns whether the answer may
+/// be longer than the socket's buffer.
 pub(super) fn answer(
     query: &str,
     shared: &Shared,
     connection: &Connection,
     response: &mut Response,
-) {
-    let (status, reason, text) = match profile(query, shared, connection) {
-        Ok((Form::Svg, text)) => {
-            response.header("Content-Type: image/svg+xml").body_vec(text.into_bytes());
-            return;
+) -> bool {
+    match profile(query, shared, connection) {
+        Ok((form, profile)) => {
+            connection.reads_until(shared.now() + PROFILE_READ_TIMEOUT);
+            let header = if form == Form::Svg { SVG } else { TEXT };
+            response.header(header).body_vec(profile.into_bytes());
+            true
         }
-        Ok((Form::Folded, text)) => (200, "OK", text),
-        Err((status, reason, message)) => (status, reason, message + "\n"),
-    };
-    response.status_code(status, reason).header(TEXT);
-    if status == 429 {
-        response.header("Retry-After: 10");
+        Err((status, reason, message)) => {
+            response.status_code(status, reason).header(TEXT);
+            if status == 429 {
+                response.header("Retry-After: 10");
+            }
+            response.body_vec((message + "\n").into_bytes());
+            false
+        }
     }
-    response.body_vec(text.into_bytes());
 }
+
+const SVG: &str = "Content-Type: image/svg+xml";
 
 /// A status with its words, and a sentence.
 type Refused = (usize, &'static str, String);
@@ -58,11 +64,11 @@ fn profile(
 /// Runs a profile on a thread of its own: a coroutine that does not wait would hold up all others.
 fn wait_for(plan: Plan, shared: &Shared, connection: &Connection) -> Result<String, String> {
     let failed = |error: io::Error| format!("cannot start a thread for the profile: {error}");
-    let thread = thread::Builder::new().name("profile".into());
+    let thread = thread::Builder::new().name(profile::THREAD.into());
     let thread = thread.spawn(move || plan.run()).map_err(failed)?;
     while !thread.is_finished() {
         may::coroutine::sleep(PROFILE_LOOK_INTERVAL);
         shared.touch(connection); // it is silent because it waits
     }
-    thread.join().expect("a thread that panics ends the process")
+    thread.join().unwrap_or_else(|_| Err("the profile failed; the log says why".into()))
 }

@@ -20,6 +20,9 @@ pub(super) struct Service {
     /// `None` if too many connections are open; then it is not served.
     connection: Option<Arc<Connection>>,
     requests: u32,
+    /// A profile may be unsent, and `may_minihttp` drops unsent bytes when reading ends. So the client
+    /// closes, or this lane once the client is silent.
+    keeps_reading: bool,
 }
 
 /// The page or error for a request.
@@ -49,7 +52,7 @@ struct Asked {
 
 impl Service {
     pub fn new(shared: Arc<Shared>, connection: Option<Arc<Connection>>) -> Self {
-        Self { shared, connection, requests: 0 }
+        Self { shared, connection, requests: 0, keeps_reading: false }
     }
 }
 
@@ -64,6 +67,9 @@ impl HttpService for Service {
         self.requests += 1;
         let headers = request.headers().iter().map(|header| (header.name, header.value));
         let mut asked = read(request.method(), request.path(), headers, self.requests);
+        if self.keeps_reading {
+            asked.page = Page::Refused(503); // the profile was the last answer
+        }
         asked.last |= request.version() == 0; // HTTP/1.0
         let query = request.path().split_once('?').map_or("", |(_, query)| query).to_owned();
         if asked.body_bytes > 0 {
@@ -73,15 +79,13 @@ impl HttpService for Service {
             response.header("Connection: close");
         }
         if asked.page == Page::Flamegraph {
-            flamegraph::answer(&query, &self.shared, connection, response);
-            // The client closes, or this lane once the client is silent: a picture may be longer than
-            // the socket's buffer, and `may_minihttp` drops unsent bytes when reading ends.
-            return Ok(());
+            self.keeps_reading |= flamegraph::answer(&query, &self.shared, connection, response);
+        } else {
+            answer(asked, &self.shared, response);
         }
-        if asked.last {
+        if asked.last && !self.keeps_reading {
             connection.stop_reading();
         }
-        answer(asked, &self.shared, response);
         Ok(())
     }
 }
@@ -114,11 +118,15 @@ fn read<'a>(
     };
     let mut asked =
         Asked { page, with_body: method != "HEAD", body_bytes: 0, last: nth == OPS_REQUESTS_MAX };
+    // Each connection has one profile at most.
+    asked.last |= page == Page::Flamegraph;
     let mut refuse = (nth > OPS_REQUESTS_MAX).then_some(503);
     let mut lengths = 0;
     for (name, value) in headers {
         if name.eq_ignore_ascii_case("connection") {
             asked.last |= value.eq_ignore_ascii_case(b"close");
+        } else if name.eq_ignore_ascii_case("origin") && page == Page::Flamegraph {
+            refuse = Some(403); // a web page in somebody's browser
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             refuse = Some(400);
         } else if name.eq_ignore_ascii_case("content-length") {
@@ -176,6 +184,7 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
             text(405, "Method Not Allowed", "this path has another method, see Allow\n");
             response.header(allow);
         }
+        Page::Refused(403) => text(403, "Forbidden", "web pages may not take profiles\n"),
         Page::Refused(413) => text(413, "Content Too Large", "no body is needed\n"),
         Page::Refused(414) => text(414, "URI Too Long", "there are no such paths\n"),
         Page::Refused(503) => text(503, "Service Unavailable", "enough requests\n"),
@@ -212,6 +221,10 @@ mod tests {
             (Page::Method("Allow: GET, HEAD"), 10, false)
         );
         assert_eq!(asked("POST", "/debug/flamegraph?lane=front", &[]).page, Page::Flamegraph);
+        assert!(asked("POST", "/debug/flamegraph", &[]).last);
+        let by_page = asked("POST", "/debug/flamegraph", &[("Origin", "http://127.0.0.1:9090")]);
+        assert_eq!(by_page.page, Page::Refused(403));
+        assert_eq!(asked("GET", "/metrics", &[("Origin", "http://a")]).page, Page::Metrics);
         assert_eq!(asked("GET", "/debug/flamegraph", &[]).page, Page::Method("Allow: POST"));
         assert!(asked("GET", "/ready", &[("connection", "Close")]).last);
     }

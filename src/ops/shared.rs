@@ -56,6 +56,11 @@ impl Connection {
             || received(&self.stream) > OPS_RECEIVED_BYTES_MAX
     }
 
+    /// Lets the client be silent until this time, and for the usual time after it.
+    pub fn reads_until(&self, time: Micros) {
+        self.active.store(time.0, Ordering::Relaxed);
+    }
+
     /// Stops reading. The connection closes after the requests already read are answered.
     pub fn stop_reading(&self) {
         let _ = self.stream.shutdown(Shutdown::Read);

@@ -1,7 +1,8 @@
 //! Profiles the running server: samples of a lane's threads become folded stacks and a flamegraph.
 //!
 //! In: the name of a lane and a time. Out: text. The kernel takes the samples, so a lane does not
-//! know that it is watched; it is interrupted 199 times a second while it runs, unless the client asks for another number.
+//! know that it is watched. While it runs, it is interrupted 199 times a second, or as often as the
+//! client asks.
 //!
 //! **Invariant:** bounded. A profile has an end, few threads and a limited number of stacks.
 
@@ -17,7 +18,10 @@ use std::time::Duration;
 use inferno::flamegraph::{self, Options};
 
 pub use plan::{Form, LANES, Lane, Plan};
-use stack::Stack;
+use record::Recording;
+use symbols::Symbols;
+
+use crate::limits::PROFILE_FOLDED_BYTES_MAX;
 
 impl Plan {
     /// Records and draws. Takes as long as the plan says, and a moment more.
@@ -25,10 +29,17 @@ impl Plan {
     /// # Errors
     /// A sentence for the user, if the kernel does not allow it, or nothing ran.
     pub fn run(self) -> Result<String, String> {
-        let symbols = symbols::Symbols::find()?;
+        let symbols = Symbols::find()?;
         let time = Duration::from_secs(self.seconds.into());
-        let recording = record::record(self.lane, self.hz, time)?;
-        let folded = fold(&recording.stacks, &symbols);
+        let mut recording = record::record(self.lane, self.hz, time)?;
+        let folded = fold(&mut recording, &symbols)?;
+        if recording.lost > 0 {
+            tracing::warn!(
+                lost = recording.lost,
+                samples = recording.samples,
+                "a profile lost samples"
+            );
+        }
         if self.form == Form::Folded {
             return Ok(folded);
         }
@@ -45,7 +56,7 @@ impl Plan {
         String::from_utf8(svg).map_err(|error| format!("cannot draw the flamegraph: {error}"))
     }
 
-    fn subtitle(self, recording: &record::Recording) -> String {
+    fn subtitle(self, recording: &Recording) -> String {
         let mut text = format!(
             "{} samples of {} at {} Hz in {} s",
             recording.samples, recording.event, self.hz, self.seconds
@@ -60,29 +71,54 @@ impl Plan {
     }
 }
 
+/// Whether this thread draws a profile. A panic there ends the profile and must not end the process.
+pub fn is_on_its_thread() -> bool {
+    std::thread::current().name() == Some(THREAD)
+}
+
+/// The name of the thread that a profile needs for itself.
+pub const THREAD: &str = "profile";
+
 /// One line for each different stack of functions: `thread;outermost;…;innermost samples`. Sorted, so
-/// that equal recordings give equal text.
-fn fold(stacks: &HashMap<Stack, u64>, symbols: &symbols::Symbols) -> String {
-    let names = symbols.names(stacks.keys().flat_map(|stack| stack.frames.iter().copied()));
+/// that equal recordings give equal text. Stacks that do not fit into [`PROFILE_FOLDED_BYTES_MAX`] are
+/// lost.
+fn fold(recording: &mut Recording, symbols: &Symbols) -> Result<String, String> {
+    let stacks = &recording.stacks;
+    let names = symbols.names(stacks.keys().flat_map(|stack| stack.frames.iter().copied()))?;
     let mut lines: HashMap<String, u64> = HashMap::new();
+    let (mut bytes, mut lost) = (0, 0);
     for (stack, samples) in stacks {
         let mut line = stack.thread.clone();
         for frame in stack.frames.iter().rev() {
             line.push(';');
             line.push_str(&names[frame]);
         }
+        let more = if lines.contains_key(&line) { 0 } else { line.len() + COUNT_BYTES };
+        if bytes + more > PROFILE_FOLDED_BYTES_MAX {
+            lost += samples;
+            continue;
+        }
+        bytes += more;
         *lines.entry(line).or_default() += samples;
     }
+    recording.lost += lost;
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_unstable();
-    lines.iter().fold(String::new(), |mut text, (line, samples)| {
+    let mut text = String::with_capacity(bytes);
+    for (line, samples) in lines {
         let _ = writeln!(text, "{line} {samples}");
-        text
-    })
+    }
+    Ok(text)
 }
+
+/// Bytes of a line after its stack: a space, the samples and the line's end.
+const COUNT_BYTES: usize = 12;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     /// The function that burns the time, by its own name.
@@ -101,7 +137,16 @@ mod tests {
     #[test]
     fn the_function_that_burns_the_time_is_found() {
         let busy = std::thread::Builder::new().name("masks".into());
-        let busy = busy.spawn(|| burn_for_the_profile(Duration::from_millis(1500))).unwrap();
+        let runs = Arc::new(AtomicBool::new(false));
+        let says = runs.clone();
+        let burn = move || {
+            says.store(true, Ordering::Relaxed); // it has its name
+            burn_for_the_profile(Duration::from_millis(1500))
+        };
+        let busy = busy.spawn(burn).unwrap();
+        while !runs.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         let plan = Plan { lane: Lane::Masks, seconds: 1, hz: 997, form: Form::Folded };
         let folded = plan.run();
         busy.join().unwrap();

@@ -6,7 +6,8 @@ use std::{fs, io, thread};
 
 use perf_event::data::Record;
 use perf_event::events::{Hardware, Software};
-use perf_event::{Builder, SampleFlag, Sampler};
+use perf_event::{Builder, Counter, SampleFlag, Sampler};
+use rustix::io::Errno;
 
 use super::plan::Lane;
 use super::stack::{Frame, Stack};
@@ -108,34 +109,71 @@ fn threads_of(lane: Lane) -> Result<Vec<(i32, String)>, String> {
 fn watch(threads: &[(i32, String)], hz: u32) -> Result<(Vec<Watched>, Method), String> {
     let mut refused = None;
     for method in METHODS {
-        let watched = threads.iter().map(|(id, name)| {
-            let sampler = method.start(*id, hz)?;
-            Ok(Watched { name: name.clone(), sampler })
-        });
-        match watched.collect::<io::Result<Vec<_>>>() {
+        match method.watch(threads, hz) {
             Ok(watched) => return Ok((watched, method)),
             Err(error) => refused = Some(error),
         }
     }
-    let error = refused.expect("there are methods");
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-    Err(format!(
-        "the kernel does not let this process take samples of itself: {error}. \
-         kernel.perf_event_paranoid is {}; it must be 2 or less (sysctl kernel.perf_event_paranoid=2), \
-         or the server needs CAP_PERFMON. A container or a systemd unit may forbid perf_event_open, \
-         too (SystemCallFilter=perf_event_open allows it)",
-        paranoid.as_deref().map_or("unknown", str::trim)
-    ))
+    Err(refused.expect("there are methods").to_string())
+}
+
+/// Why threads cannot be sampled.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(
+        "the kernel does not let this process take samples of itself: {0}. \
+         kernel.perf_event_paranoid is {paranoid}; it must be 2 or less (sysctl \
+         kernel.perf_event_paranoid=2), or the server needs CAP_PERFMON. A container or a systemd unit \
+         may forbid perf_event_open, too (SystemCallFilter=perf_event_open allows it)",
+        paranoid = paranoid()
+    )]
+    NotAllowed(io::Error),
+    #[error(
+        "the kernel locks no memory for the samples of {threads} threads, {kib} KiB for each: {error}. \
+         Profile one lane, or raise kernel.perf_event_mlock_kb or the limit on locked memory (ulimit \
+         -l, LimitMEMLOCK=)",
+        kib = PROFILE_BUFFER_BYTES / 1024
+    )]
+    Memory { threads: usize, error: io::Error },
+    #[error("cannot take samples: {0}")]
+    Other(#[from] io::Error),
+}
+
+fn paranoid() -> String {
+    let value = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    value.map_or_else(|_| "unknown".into(), |value| value.trim().to_owned())
 }
 
 impl Method {
-    fn start(self, thread: i32, hz: u32) -> io::Result<Sampler> {
-        let mut builder = if self.cycles {
-            Builder::new(Hardware::CPU_CYCLES)
-        } else {
-            Builder::new(Software::CPU_CLOCK)
+    fn watch(self, threads: &[(i32, String)], hz: u32) -> Result<Vec<Watched>, Refused> {
+        let mut watched = Vec::with_capacity(threads.len());
+        for (id, name) in threads {
+            let counter = match self.counter(*id, hz) {
+                Ok(counter) => counter,
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(Errno::SRCH) => continue, // it has ended since it was listed
+                    Some(Errno::ACCESS | Errno::PERM | Errno::NOSYS) => {
+                        return Err(Refused::NotAllowed(error));
+                    }
+                    _ => return Err(error.into()),
+                },
+            };
+            let threads = threads.len();
+            let mut sampler = counter
+                .sampled(PROFILE_BUFFER_BYTES)
+                .map_err(|error| Refused::Memory { threads, error })?;
+            sampler.enable()?;
+            watched.push(Watched { name: name.clone(), sampler });
+        }
+        Ok(watched)
+    }
+
+    fn counter(self, thread: i32, hz: u32) -> io::Result<Counter> {
+        let mut builder = match self.cycles {
+            true => Builder::new(Hardware::CPU_CYCLES),
+            false => Builder::new(Software::CPU_CLOCK),
         };
-        let mut sampler = builder
+        builder
             .observe_pid(thread)
             .any_cpu()
             .sample(SampleFlag::CALLCHAIN)
@@ -143,10 +181,7 @@ impl Method {
             .exclude_kernel(!self.kernel)
             .exclude_callchain_kernel(!self.kernel)
             .exclude_hv(true)
-            .build()?
-            .sampled(PROFILE_BUFFER_BYTES)?;
-        sampler.enable()?;
-        Ok(sampler)
+            .build()
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::{self, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
-use flate2::Crc;
+use flate2::CrcReader;
 use object::{Object, ObjectSegment, ReadCache, ReadRef};
 
 use super::stack::Frame;
@@ -61,7 +62,13 @@ impl Symbols {
     }
 
     /// The name of each frame.
-    pub fn names(&self, frames: impl Iterator<Item = Frame>) -> HashMap<Frame, String> {
+    ///
+    /// # Errors
+    /// A sentence, if the program's symbols cannot be read.
+    pub fn names(
+        &self,
+        frames: impl Iterator<Item = Frame>,
+    ) -> Result<HashMap<Frame, String>, String> {
         let frames: BTreeSet<Frame> = frames.collect();
         let symbolizer =
             Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
@@ -83,14 +90,18 @@ impl Symbols {
         let mut names = HashMap::new();
         let mut add = |places: &[(Frame, u64)], source: Source, in_file| {
             if places.is_empty() {
-                return; // to read the kernel's symbols takes 40 ms
+                return Ok(()); // the kernel's symbols are many
             }
             let addresses: Vec<u64> = places.iter().map(|(_, address)| *address).collect();
             let input = match in_file {
                 true => Input::VirtOffset(&*addresses),
                 false => Input::AbsAddr(&*addresses),
             };
-            let found = symbolizer.symbolize(&source, input).unwrap_or_default();
+            let found = symbolizer.symbolize(&source, input);
+            if let (Err(error), true) = (&found, in_file) {
+                return Err(format!("cannot read the symbols in {}: {error}", self.file.display()));
+            }
+            let found = found.unwrap_or_default(); // without the others, files are named
             for (index, (frame, _)) in places.iter().enumerate() {
                 let name = match found.get(index) {
                     Some(Symbolized::Sym(symbol)) => symbol.name.replace(';', ":"),
@@ -98,11 +109,12 @@ impl Symbols {
                 };
                 names.insert(*frame, name);
             }
+            Ok(())
         };
-        add(&own, Elf::new(&self.file).into(), true);
-        add(&library, process.into(), false);
-        add(&kernel, running.into(), false);
-        names
+        add(&own, Elf::new(&self.file).into(), true)?;
+        add(&library, process.into(), false)?;
+        add(&kernel, running.into(), false)?;
+        Ok(names)
     }
 
     /// A frame without a symbol has the name of its file, as perf shows it.
@@ -133,11 +145,9 @@ fn moved<'data>(
     let apart = Path::new("/usr/lib/debug").join(folder.strip_prefix("/").unwrap_or(folder));
     let places = [folder.join(&name), folder.join(".debug").join(&name), apart.join(&name)];
     let fits = |file: &&PathBuf| {
-        let mut crc = Crc::new();
-        fs::read(file).is_ok_and(|data| {
-            crc.update(&data);
-            crc.sum() == sum
-        })
+        let Ok(file) = fs::File::open(file) else { return false };
+        let mut reader = CrcReader::new(BufReader::new(file));
+        io::copy(&mut reader, &mut io::sink()).is_ok() && reader.crc().sum() == sum
     };
     places.iter().find(fits).cloned().ok_or_else(|| {
         format!(
@@ -184,7 +194,7 @@ mod tests {
         );
         let library = Frame::User(libc::malloc as *const () as u64);
         let nowhere = Frame::User(16);
-        let names = Symbols::find().unwrap().names([own, library, nowhere].into_iter());
+        let names = Symbols::find().unwrap().names([own, library, nowhere].into_iter()).unwrap();
         assert!(names[&own].contains("libraries_have_names"), "{names:?}");
         assert!(names[&library].contains("malloc"), "{names:?}");
         assert_eq!(names[&nowhere], "[unknown]");

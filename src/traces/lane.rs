@@ -5,13 +5,15 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use rtrb::Consumer;
-use ureq::Agent;
+use ureq::http::Response;
+use ureq::{Agent, Body};
 
 use super::endpoint::Endpoint;
 use super::otlp;
 use super::span::Span;
 use crate::limits::{
-    SPANS_BATCH_MAX, SPANS_END_TIMEOUT, SPANS_INTERVAL, SPANS_LOG_INTERVAL, SPANS_TIMEOUT,
+    SPANS_ANSWER_BYTES_MAX, SPANS_BATCH_MAX, SPANS_END_TIMEOUT, SPANS_INTERVAL, SPANS_LOG_INTERVAL,
+    SPANS_TIMEOUT,
 };
 use crate::metrics::Metrics;
 
@@ -27,7 +29,7 @@ pub struct Collector {
 impl Collector {
     /// A collector that is asked when the first span comes.
     pub fn new(endpoint: Endpoint, metrics: Arc<Metrics>) -> Self {
-        let config = Agent::config_builder().timeout_global(Some(SPANS_TIMEOUT));
+        let config = Agent::config_builder().timeout_global(Some(SPANS_TIMEOUT)).max_redirects(0);
         let user_agent = concat!("corelane/", env!("CARGO_PKG_VERSION"));
         let agent = config.user_agent(user_agent).build().new_agent();
         Self { agent, endpoint, metrics, logged: None }
@@ -43,17 +45,14 @@ impl Collector {
         for (name, value) in &self.endpoint.headers {
             request = request.header(name, value);
         }
-        match request.send(body) {
-            Ok(_) => {
-                self.metrics.spans.sent.add(spans.len() as u64);
-                true
-            }
-            Err(error) => {
-                self.metrics.spans.failed.add(spans.len() as u64);
-                self.report(&error);
-                false
-            }
-        }
+        let taken = request.send(body).and_then(|response| accepted(response, spans.len() as u64));
+        let taken = taken.unwrap_or_else(|error| {
+            self.report(&error);
+            0
+        });
+        self.metrics.spans.sent.add(taken);
+        self.metrics.spans.failed.add(spans.len() as u64 - taken);
+        taken > 0
     }
 
     /// A collector may be gone for hours.
@@ -64,6 +63,17 @@ impl Collector {
             self.logged = Some(Instant::now());
         }
     }
+}
+
+/// The number of spans, of those sent, that the collector has taken.
+fn accepted(mut response: Response<Body>, sent: u64) -> Result<u64, ureq::Error> {
+    let status = response.status();
+    // Read to its end, so that the connection is used again.
+    let body = response.body_mut().with_config().limit(SPANS_ANSWER_BYTES_MAX).read_to_vec()?;
+    if !status.is_success() {
+        return Err(ureq::Error::StatusCode(status.as_u16())); // a redirection, which is not followed
+    }
+    Ok(sent - otlp::rejected(&body).min(sent))
 }
 
 /// Sends the spans that come. Once the front lane has ended, sends the last ones while the collector
@@ -84,9 +94,10 @@ pub fn run(mut spans: Consumer<Span>, mut collector: Collector) {
         let is_last = batch.len() < SPANS_BATCH_MAX;
         batch.clear();
         match ended {
-            Some(at) if is_last || !taken || at.elapsed() >= SPANS_END_TIMEOUT => return,
-            None if is_last => thread::sleep(SPANS_INTERVAL),
-            _ => {} // there may be more
+            Some(at) if is_last || !taken || at.elapsed() >= SPANS_END_TIMEOUT => break,
+            None if is_last => thread::park_timeout(SPANS_INTERVAL), // the end unparks it
+            _ => {}                                                  // there may be more
         }
     }
+    collector.metrics.spans.failed.add(spans.slots() as u64);
 }

@@ -13,8 +13,8 @@ const KIND_SERVER: u8 = 2;
 /// The status of a span with an error.
 const STATUS_ERROR: u8 = 2;
 
-/// A request body with spans of the named model, written at a moment of the server's clock that is
-/// this time after 1970.
+/// A request body with spans of the named model. `now` and `now_since_1970` are the same moment, on
+/// the server's clock and as a date.
 pub fn body(spans: &[Span], model: &str, now: Micros, now_since_1970: Duration) -> Value {
     let time = |then| since_1970(now, now_since_1970, then).as_nanos().to_string();
     let spans: Vec<Value> = spans.iter().map(|span| one(span, model, &time)).collect();
@@ -25,6 +25,13 @@ pub fn body(spans: &[Span], model: &str, now: Micros, now_since_1970: Duration) 
         ]},
         "scopeSpans": [{"scope": {"name": "corelane"}, "spans": spans}],
     }]})
+}
+
+/// The spans that a collector says it has not taken. An answer that is no JSON rejects none.
+pub fn rejected(answer: &[u8]) -> u64 {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let count = &answer["partialSuccess"]["rejectedSpans"];
+    count.as_u64().or_else(|| count.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 fn one(span: &Span, model: &str, time: &impl Fn(Micros) -> String) -> Value {
@@ -62,12 +69,10 @@ fn attributes(span: &Span, model: &str) -> Vec<Value> {
         text("http.request.method", "POST"),
         text("http.route", span.route),
     ];
+    found.extend(span.status.map(|status| number("http.response.status_code", status.into())));
     match span.outcome {
-        Outcome::Served => found.push(number("http.response.status_code", 200)),
-        Outcome::Failed(status) => {
-            found.push(number("http.response.status_code", status.into()));
-            found.push(text("error.type", &status.to_string()));
-        }
+        Outcome::Served => {}
+        Outcome::Failed(status) => found.push(text("error.type", &status.to_string())),
         Outcome::ClientLeft => found.push(text("error.type", "client_left")),
     }
     if span.admitted.is_none() {
@@ -114,7 +119,7 @@ fn number(name: &str, value: u64) -> Value {
     attribute(name, json!({"intValue": value.to_string()}))
 }
 
-/// The time between two moments of the server's clock, as the time since 1970 of the later one.
+/// The date of an earlier moment of the server's clock, as the time since 1970.
 fn since_1970(now: Micros, now_since_1970: Duration, then: Micros) -> Duration {
     now_since_1970.saturating_sub(Duration::from_micros(now.since(then)))
 }
@@ -128,5 +133,25 @@ mod tests {
         let now = Duration::from_secs(1_700_000_000);
         let then = since_1970(Micros(5_000_000), now, Micros(2_000_000));
         assert_eq!(then, Duration::from_secs(1_699_999_997));
+    }
+
+    #[test]
+    fn rejected_spans_are_read_as_a_number_or_a_string() {
+        assert_eq!(rejected(br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}"#), 3);
+        assert_eq!(rejected(br#"{"partialSuccess":{"rejectedSpans":2}}"#), 2);
+        for none in [&b"{}"[..], br#"{"partialSuccess":{}}"#, b"", b"ok"] {
+            assert_eq!(rejected(none), 0);
+        }
+    }
+
+    /// A stream's head says 200 before the stream can fail.
+    #[test]
+    fn a_stream_that_fails_has_its_status_and_its_error() {
+        let span = Span { status: Some(200), outcome: Outcome::Failed(500), ..Span::default() };
+        let written = one(&span, "m", &|_| "0".into());
+        assert_eq!(written["status"]["code"], STATUS_ERROR);
+        let attributes = written["attributes"].as_array().unwrap();
+        let has = |attribute| attributes.contains(&attribute);
+        assert!(has(number("http.response.status_code", 200)) && has(text("error.type", "500")));
     }
 }

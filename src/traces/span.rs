@@ -26,7 +26,9 @@ pub struct Span {
     pub started: Option<Micros>,
     /// See `admitted`.
     pub first_token: Option<Micros>,
-    /// When its last byte was written.
+    /// The status of its response, if one was begun.
+    pub status: Option<u16>,
+    /// When its last byte was written, or its client left.
     pub ended: Micros,
     /// The limit of tokens of its first sequence, if it got so far.
     pub max_tokens: Option<u32>,

@@ -83,6 +83,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "model",
             "ops",
             "page",
+            "profile",
             "traces",
             "api",
             "chat",

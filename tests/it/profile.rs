@@ -9,7 +9,7 @@ use corelane::config::ServeConfig;
 use serde_json::json;
 
 use crate::command_line::{Running, run};
-use crate::support::{Client, TestServer, config};
+use crate::support::{Client, TestServer, body, config};
 
 const FORBIDDEN: &str = "kernel.perf_event_paranoid is";
 
@@ -80,6 +80,9 @@ fn there_is_one_profile_at_a_time() {
     });
     thread::sleep(std::time::Duration::from_millis(500));
     let second = ask("?seconds=1");
+    while !first.is_finished() {
+        assert_eq!(server.post("/v1/completions", &body("a", 20, "")).status, 200); // some work to see
+    }
     let first = first.join().unwrap();
     if first.status == 503 {
         return assert!(first.body.contains(FORBIDDEN), "{}", first.body);
@@ -104,9 +107,9 @@ fn a_profile_must_be_allowed_and_be_asked_for_rightly() {
         ServeConfig { ops_addr: Some("127.0.0.1:0".into()), profiling: true, ..config() },
         0,
     );
-    let mut client = Client::connect(open.ops_address());
-    let wrong = client.post("/debug/flamegraph?seconds=3600", "");
+    let wrong = Client::connect(open.ops_address()).post("/debug/flamegraph?seconds=3600", "");
     assert_eq!((wrong.status, &*wrong.body), (400, "seconds is 1 to 60, not \"3600\"\n"));
+    let mut client = Client::connect(open.ops_address());
     let read = client.get("/debug/flamegraph");
     assert_eq!((read.status, read.header("allow")), (405, Some("POST")));
     assert_eq!(client.get("/health").status, 200);

@@ -26,8 +26,8 @@ TRACER = TracerProvider().get_tracer("test")
 class Collector:
     """A collector on a free port. It takes batches after `delay` seconds, and puts their spans into a queue."""
 
-    def __init__(self, delay=0.0, status=200):
-        self.delay, self.status = delay, status
+    def __init__(self, delay=0.0, status=200, answer="{}"):
+        self.delay, self.status, self.answer = delay, status, answer
         self.spans, self.headers = queue.Queue(), []
         outer = self
 
@@ -43,9 +43,10 @@ class Collector:
                     outer.spans.put(span)
                 with contextlib.suppress(ConnectionError):  # the server may have given up
                     self.send_response(outer.status)
-                    self.send_header("content-length", "2")
+                    self.send_header("location", "/elsewhere")
+                    self.send_header("content-length", str(len(outer.answer)))
                     self.end_headers()
-                    self.wfile.write(b"{}")
+                    self.wfile.write(outer.answer.encode())
 
             def log_message(self, *_):
                 pass
@@ -217,6 +218,20 @@ def test_a_slow_or_failing_collector_delays_nobody_and_is_counted():
             time.sleep(0.1)
         assert counted(metrics_address(banner)) == {"sent": 0, "failed": 20, "dropped": 0}
     slow.close()
+
+
+@pytest.mark.parametrize(("status", "answer"), [(302, "{}"), (200, '{"partialSuccess":{"rejectedSpans":"1"}}')])
+def test_spans_that_were_not_taken_count_as_failed(status, answer):
+    choosy = Collector(status=status, answer=answer)
+    with running(f"--otlp-endpoint={choosy.url}") as banner:
+        chat(address(banner), max_tokens=1)
+        choosy.next()
+        deadline = time.monotonic() + 20
+        while counted(metrics_address(banner))["failed"] < 1:
+            assert time.monotonic() < deadline, counted(metrics_address(banner))
+            time.sleep(0.1)
+        assert counted(metrics_address(banner)) == {"sent": 0, "failed": 1, "dropped": 0}
+    choosy.close()
 
 
 def test_a_collector_that_is_gone_costs_no_request():

@@ -45,10 +45,11 @@ impl Connection {
         };
         self.front.counters().responses.count(file.path, status);
         response::push_head(&mut self.output, status, &options, body.len());
-        if status == 200 && head.method == Method::Get {
-            self.output.extend_from_slice(body);
-        }
         self.flush().await?;
+        if status == 200 && head.method == Method::Get {
+            // From static memory: a copy for each connection could take much, and needs no key.
+            self.send(body).await?;
+        }
         Ok(keep_alive)
     }
 }

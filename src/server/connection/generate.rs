@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, future};
 
-use super::trace::Asked;
+use super::trace::SpanOptions;
 use super::{Connection, Gone, Incoming};
 use crate::api::asked::Request;
 use crate::api::error::{ApiError, Dialect};
@@ -170,7 +170,7 @@ impl Connection {
         job: Job,
         hold: Hold,
     ) -> Result<bool, Gone> {
-        let asked = Asked::of(&job);
+        let options = SpanOptions::of(&job);
         let submitted = match &mut *self.front.service.borrow_mut() {
             Some(service) => service.engine.submit(job, hold, self.front.clock.now()),
             None => unreachable!("a request was prepared, so a model is loaded"),
@@ -178,8 +178,9 @@ impl Connection {
         let exchange = match submitted {
             Ok(exchange) => exchange,
             Err(error) => {
+                let answered = self.answer_error(incoming, &error).await;
                 self.trace_refused(incoming, envelope.route, error.status);
-                return self.answer_error(incoming, &error).await;
+                return answered;
             }
         };
         self.front.kick();
@@ -190,7 +191,7 @@ impl Connection {
             self.send_whole(incoming, envelope, &exchange).await
         };
         self.log(incoming, envelope.key, &exchange, result.is_err());
-        self.trace_ended(incoming, envelope.route, asked, &exchange, result.is_err());
+        self.trace_ended(incoming, envelope.route, options, &exchange, result.is_err());
         result
     }
 
@@ -243,6 +244,7 @@ impl Connection {
             }
             if !head_sent {
                 head_sent = true;
+                exchange.borrow_mut().head_sent = true;
                 let options = self.options(incoming, dialect.stream_type(), keep_alive);
                 self.front.counters().responses.count(pattern(&incoming.head.path), 200);
                 response::push_stream_head(&mut self.output, &options, chunked);

@@ -243,10 +243,9 @@ impl Connection {
             }
             Ok(Prepared::Job(job)) => self.generate(incoming, &envelope, *job, hold).await,
             Err(error) => {
-                if matches!(route.action, Action::Generate { .. }) {
-                    self.trace_refused(incoming, route, error.status);
-                }
-                self.answer_error(incoming, &error).await
+                let answered = self.answer_error(incoming, &error).await;
+                self.trace_refused(incoming, route, error.status);
+                answered
             }
         }
     }

@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Writes bytes. A client that takes them too slowly counts as disconnected.
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let Self { front, stream, place, timer, .. } = self;
         let time = |written| if place.is_spare { SPARE_TIMEOUT } else { write_time(written) };
         let mut written = 0;

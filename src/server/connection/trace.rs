@@ -1,7 +1,7 @@
 //! Makes the span of a request that has ended.
 
 use super::{Connection, Incoming};
-use crate::api::route::{Route, pattern};
+use crate::api::route::{Action, Route, pattern};
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::trace_context::TraceContext;
@@ -9,12 +9,12 @@ use crate::traces::{Outcome, Span};
 
 /// The facts of a job that its exchange does not keep.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct SpanOptions {
     max_tokens: Option<u32>,
     temperature: Option<f32>,
 }
 
-impl Asked {
+impl SpanOptions {
     pub(super) fn of(job: &Job) -> Self {
         let first = job.sequences.first();
         Self {
@@ -27,7 +27,10 @@ impl Asked {
 impl Connection {
     /// Traces a request that was refused before it was admitted.
     pub(super) fn trace_refused(&self, incoming: &Incoming, route: &Route, status: u16) {
-        self.trace(incoming, route, |span| span.outcome = Outcome::Failed(status));
+        self.trace(incoming, route, |span| {
+            span.status = Some(status);
+            span.outcome = Outcome::Failed(status);
+        });
     }
 
     /// Traces a request whose response is written, or whose client has left.
@@ -35,7 +38,7 @@ impl Connection {
         &self,
         incoming: &Incoming,
         route: &Route,
-        asked: Asked,
+        options: SpanOptions,
         exchange: &SharedExchange,
         gone: bool,
     ) {
@@ -45,12 +48,17 @@ impl Connection {
             span.admitted = Some(exchange.admitted);
             span.started = exchange.started;
             span.first_token = exchange.first_token;
-            span.max_tokens = asked.max_tokens;
-            span.temperature = asked.temperature;
+            span.max_tokens = options.max_tokens;
+            span.temperature = options.temperature;
             span.prompt_tokens = exchange.usage.prompt_tokens;
             span.cached_tokens = exchange.usage.cached_tokens;
             span.completion_tokens = exchange.usage.completion_tokens;
             span.finish_reasons = exchange.finishes.iter().map(|finish| finish.as_str()).collect();
+            span.status = match (exchange.head_sent, exchange.failed) {
+                (false, Some(status)) => Some(status),
+                (false, None) if gone => None,
+                _ => Some(200),
+            };
             span.outcome = match (gone, exchange.failed) {
                 (true, _) => Outcome::ClientLeft,
                 (false, Some(status)) => Outcome::Failed(status),
@@ -62,7 +70,9 @@ impl Connection {
     /// Sends a span, if there is a collector and the client's trace is recorded.
     fn trace(&self, incoming: &Incoming, route: &Route, fill: impl FnOnce(&mut Span)) {
         let mut spans = self.front.spans.borrow_mut();
-        let Some(spans) = &mut *spans else { return };
+        let (Some(spans), Action::Generate { operation, .. }) = (&mut *spans, route.action) else {
+            return;
+        };
         let client = incoming.head.trace_context;
         if client.is_some_and(|context| !context.is_sampled) {
             return;
@@ -78,7 +88,7 @@ impl Connection {
                 .iter()
                 .find(|path| **path == pattern(&incoming.head.path))
                 .unwrap_or(&""),
-            operation: route.operation(),
+            operation,
             request_id: incoming.request_id.clone(),
             received: incoming.received,
             ended: self.front.clock.now(),
