@@ -17,7 +17,7 @@ Examples:
   corelane serve --profiling                    the server must allow it
   corelane profile > decode.svg                 10 seconds of the decode lane; open it in a browser
   corelane profile --lane front --seconds 30 -o front.svg
-  corelane profile --format folded | sort -k2 -n -r | head
+  corelane profile --format folded              a line for each stack, with its samples
 
 The server must be busy meanwhile. The kernel must allow it, too: kernel.perf_event_paranoid is 2 or
 less. Without --profiling, perf record works as for any program.";

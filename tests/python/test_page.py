@@ -19,7 +19,8 @@ QUESTION = "Tell me a story about a robot."
 CHAT = "**/v1/chat/completions"
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while Playwright runs, no test can use asyncio.
+@pytest.fixture(scope="module")
 def browser():
     path = shutil.which("chromium-headless-shell")
     assert path, "install the browser of these tests: apt-get install chromium-headless-shell"
