@@ -25,7 +25,8 @@ fn pages() -> Vec<PathBuf> {
         ["perf", "flamegraphs", "examples"].map(|folder| Path::new(folder).join("README.md")),
     );
     for entry in std::fs::read_dir(root().join("docs")).unwrap() {
-        pages.push(Path::new("docs").join(entry.unwrap().file_name()));
+        let page = Path::new("docs").join(entry.unwrap().file_name());
+        pages.extend((page.extension() == Some("md".as_ref())).then_some(page));
     }
     pages
 }
