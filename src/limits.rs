@@ -94,9 +94,9 @@ pub const HISTORY_STEPS: usize = 1024;
 /// Turns of the front lane's engine that this page shows at most: about two for each step.
 pub const HISTORY_TICKS: usize = 2 * HISTORY_STEPS;
 
-/// Samples a second of a profiled thread, if the client asks for no other number. A prime number, so that
+/// Samples a second of a profiled thread, if the client asks for no other number. Not 100, so that
 /// they do not fall into step with timers.
-pub const PROFILE_HZ: u32 = 199;
+pub const PROFILE_HZ: u32 = 99;
 
 /// Most samples a second.
 pub const PROFILE_HZ_MAX: u32 = 999;

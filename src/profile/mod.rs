@@ -1,7 +1,7 @@
 //! Profiles the running server: samples of a lane's threads become folded stacks and a flamegraph.
 //!
 //! In: the name of a lane and a time. Out: text. The kernel takes the samples, so a lane does not
-//! know that it is watched. While it runs, it is interrupted 199 times a second, or as often as the
+//! know that it is watched. While it runs, it is interrupted 99 times a second, or as often as the
 //! client asks.
 //!
 //! **Invariant:** bounded. A profile has an end, few threads and a limited number of stacks.

@@ -64,7 +64,7 @@ impl Lane {
 }
 
 impl Plan {
-    /// Reads the query of a request: `lane=decode&seconds=10&hz=199&format=svg`. Each has a default.
+    /// Reads the query of a request: `lane=decode&seconds=10&hz=99&format=svg`. Each has a default.
     ///
     /// # Errors
     /// A sentence that says which values there are.
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_query_has_defaults_and_bounds() {
         let plan = Plan::read("").unwrap();
-        assert_eq!(plan, Plan { lane: Lane::Decode, seconds: 10, hz: 199, form: Form::Svg });
+        assert_eq!(plan, Plan { lane: Lane::Decode, seconds: 10, hz: 99, form: Form::Svg });
         let plan = Plan::read("lane=front&seconds=3&hz=999&format=folded").unwrap();
         assert_eq!(plan, Plan { lane: Lane::Front, seconds: 3, hz: 999, form: Form::Folded });
         for (wrong, message) in [

@@ -48,7 +48,7 @@ fn a_profile_names_the_functions_of_the_model() {
     let running = Running::start(&["--profiling"]);
     let ops = running.ops.unwrap().to_string();
     let profile = |more: &[&str]| {
-        let args = ["profile", "--ops-addr", &ops, "--seconds", "1"];
+        let args = ["profile", "--ops-addr", &ops, "--seconds", "1", "--hz", "999"];
         under_load(&running, || run(&[&args, more].concat()))
     };
     let folded = profile(&["--format", "folded"]);
@@ -64,7 +64,7 @@ fn a_profile_names_the_functions_of_the_model() {
     assert!(came(&svg));
     let svg = text(&svg.stdout);
     assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    assert!(svg.contains("corelane: front lane") && svg.contains("at 199 Hz in 1 s"));
+    assert!(svg.contains("corelane: front lane") && svg.contains("at 999 Hz in 1 s"));
 }
 
 #[test]
@@ -76,7 +76,8 @@ fn there_is_one_profile_at_a_time() {
     let address = server.ops_address();
     let ask = |query: &str| Client::connect(address).post(&format!("/debug/flamegraph{query}"), "");
     let first = thread::spawn(move || {
-        Client::connect(address).post("/debug/flamegraph?lane=all&seconds=2&format=folded", "")
+        Client::connect(address)
+            .post("/debug/flamegraph?lane=all&seconds=2&hz=999&format=folded", "")
     });
     thread::sleep(std::time::Duration::from_millis(500));
     let second = ask("?seconds=1");
