@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""What it costs the streams that somebody looks: the web page's lanes, and a profile.
+"""What it costs the streams that somebody looks at the web page's lanes.
 
     perf/watched.py [--model FILE] [--rounds N]
 
-In each round, eight streams run three times: alone, while a client asks for the lanes as the page does, and while all
-lanes are profiled and a flamegraph is drawn. Every second round has the opposite order. The page itself, which draws in
-a browser on another machine, is not a part of it.
+In each round, eight streams run twice: alone, and while a client asks for the lanes as the page does. Every second round
+has the opposite order. The page itself, which draws in a browser on another machine, is not a part of it.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from spread import shown, spread
 
 PAGE_INTERVAL_S = 0.25  # as in tools/page/src/lanes.ts
 LOAD = ["--num-prompts=16", "--max-concurrency=8", "--random-input-len=64", "--random-output-len=100", "--num-warmups=0"]
-PROFILE_S = 5  # the load takes about 9 s, and drawing beside it some seconds
 
 
 @contextlib.contextmanager
@@ -50,33 +48,14 @@ def page(server: Server):
     assert sum(answers) > 100, "the lanes were seen at work"
 
 
-@contextlib.contextmanager
-def profile(server: Server):
-    """Draws a flamegraph of all lanes."""
-    answers = []
-
-    def look() -> None:
-        connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.ops_url).netloc)
-        connection.request("POST", f"/debug/flamegraph?lane=all&seconds={PROFILE_S}")
-        answers.append(connection.getresponse())
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-    assert answers[0].status == 200, answers[0].read()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
-    watchers = {"alone": lambda _: contextlib.nullcontext(), "page": page, "profile": profile}
+    watchers = {"alone": lambda _: contextlib.nullcontext(), "page": page}
     found = {how: [] for how in watchers}
-    with Server("--profiling", model=options.model, ops=True) as server:
+    with Server(model=options.model) as server:
         measure(server.url, *LOAD)
         for number in range(options.rounds):
             order = list(watchers.items())

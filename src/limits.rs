@@ -91,7 +91,7 @@ pub const MASKS_OF_DISTRUST: u32 = 1024;
 /// Steps that the page about the lanes shows at most: 4 s of steps of 4 ms.
 pub const HISTORY_STEPS: usize = 1024;
 
-/// Turns of the front lane's engine that this page shows at most: about two for each step.
+/// Turns of the front lane's engine that this page shows at most: one that sends a step, and one that takes it back.
 pub const HISTORY_TICKS: usize = 2 * HISTORY_STEPS;
 
 /// Samples a second of a profiled thread, if the client asks for no other number. Not 100, so that
@@ -120,7 +120,7 @@ pub const PROFILE_SAMPLE_BYTES_MAX: usize = 1040;
 /// Time after which the buffers are emptied.
 pub const PROFILE_DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of folded stacks. Usual profiles have 50 KB, and pictures about as much.
+/// Bytes of folded stacks. The stacks beyond it are lost, so that a profile has a bound.
 pub const PROFILE_FOLDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Time that a client has to read a profile, beside [`OPS_IDLE_TIMEOUT`].
