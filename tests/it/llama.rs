@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Client, TestServer, config, key, post_bytes};
 use corelane::config::ServeConfig;
@@ -169,18 +169,29 @@ fn the_progress_of_a_prompt_is_streamed() {
 
 #[test]
 fn a_silent_stream_sends_comments_as_often_as_it_is_asked_to() {
-    let step = Duration::from_millis(1500);
-    let options = FakeOptions { step, ..FakeOptions::default() };
+    // The first step hangs until the server is dropped.
+    let options = FakeOptions { hang_one_in: 1, ..FakeOptions::default() };
     let ping_interval = Some(Duration::from_millis(1));
-    let server = TestServer::fake_with(ServeConfig { ping_interval, ..config() }, options);
-    let pings = |more: &str| {
+    let drain = Duration::from_millis(1);
+    let step_timeout = Duration::from_secs(600);
+    let config = ServeConfig { ping_interval, drain, step_timeout, ..config() };
+    let server = TestServer::fake_with(config, options);
+    let stream = |more: &str| {
         let body = format!("{{\"prompt\":\"a\",\"n_predict\":1,\"stream\":true{more}}}");
         let mut client = server.connect();
         client.send(post_bytes("/completion", &body).as_bytes());
-        client.response().body.matches(": ping").count()
+        client
     };
-    // Timeouts are looked for every quarter of a second.
-    assert!(pings("") >= 3);
-    assert_eq!(pings(",\"sse_ping_interval\":1"), 1);
-    assert_eq!(pings(",\"sse_ping_interval\":-1"), 0);
+    let mut never = stream(",\"sse_ping_interval\":-1");
+    let mut as_configured = stream("");
+    assert_eq!(as_configured.head().unwrap().0, 200);
+    for _ in 0..3 {
+        assert_eq!(as_configured.chunk().unwrap(), b": ping\n\n");
+    }
+    let start = Instant::now();
+    let mut every_second = stream(",\"sse_ping_interval\":1");
+    every_second.head().unwrap();
+    assert_eq!(every_second.chunk().unwrap(), b": ping\n\n");
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    assert!(!never.hears_within(Duration::from_millis(1)));
 }
