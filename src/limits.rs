@@ -247,6 +247,10 @@ pub const RESPONSE_FIELDS_MAX: usize = 64;
 /// Bytes of a name in `response_fields`.
 pub const RESPONSE_FIELD_BYTES_MAX: usize = 256;
 
+/// Rows of a step that score tokens of prompts. Each has logits, which take 0.6 MB for a vocabulary
+/// of 151,936 tokens.
+pub const SCORED_ROWS_MAX: usize = 32;
+
 /// Most alternatives with log-probabilities for each generated token: OpenAI's bound.
 pub const TOP_LOGPROBS_MAX: usize = 20;
 /// Largest `logprobs` of a completion: OpenAI's bound. For chats it is `TOP_LOGPROBS_MAX`.

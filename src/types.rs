@@ -99,6 +99,18 @@ impl Position {
     }
 }
 
+/// The use of a row's logits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Logits {
+    /// They are not computed.
+    #[default]
+    None,
+    /// Sample the next token from them.
+    Sample,
+    /// Tell the log-probability of the token that follows in the prompt.
+    Score(TokenId),
+}
+
 /// The common options of sampling.
 ///
 /// The chain runs in llama.cpp's default order: penalties, top-k, top-p, min-p, temperature, draw.

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::ring::message::{Batch, Sample};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
-use corelane::types::{Sampling, TokenId};
+use corelane::types::{Logits, Sampling, TokenId};
 
 use crate::step_us;
 
@@ -238,7 +238,7 @@ impl Server {
     /// Ends the running step. Calls `generated` with the number of each request that got a token.
     fn end_step(&mut self, mut generated: impl FnMut(usize)) {
         let batch = &mut *self.batch;
-        for row in batch.rows.iter().filter(|row| row.sample) {
+        for row in batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
             let sample = Sample::plain(row.owner, 0);
             batch.samples.push(sample).expect("one for each slot");
         }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_ROWS_MAX};
 use corelane::ring::message::{Batch, Sample};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
-use corelane::types::Sampling;
+use corelane::types::{Logits, Sampling};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 
 /// Tokens of a sequence before the next one takes its slot. So many that the cost of the change
@@ -53,7 +53,7 @@ impl Steady {
         self.batch.clear();
         assert!(self.scheduler.schedule(&mut self.batch));
         self.answers.clear();
-        for row in self.batch.rows.iter().filter(|row| row.sample) {
+        for row in self.batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
             let sample = Sample::plain(row.owner, 7);
             self.answers.samples.push(sample).expect("one for each slot");
         }

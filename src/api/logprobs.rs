@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::Arc;
 
 use super::write::push_string;
 use crate::types::TokenId;
@@ -14,6 +15,16 @@ pub struct SpelledLogprobs {
     /// The most probable tokens, as many as the request asked for.
     pub top: Vec<Scored>,
 }
+
+impl SpelledLogprobs {
+    /// About the memory that it takes: itself, and as JSON.
+    pub fn bytes(&self) -> usize {
+        (1 + self.top.len()) * LOGPROB_BYTES
+    }
+}
+
+/// About the memory of one token with its log-probability.
+const LOGPROB_BYTES: usize = 256;
 
 /// A token and the natural logarithm of its probability.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +41,15 @@ impl Scored {
     fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
+}
+
+/// The prompt at the start of a choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// Its text. The choices of a prompt share it.
+    pub text: Arc<str>,
+    /// The spelling of its first token, which has no score.
+    pub first_token: Arc<[u8]>,
 }
 
 /// JSON has no -inf. OpenAI writes this number for an impossible token.
@@ -88,6 +108,21 @@ pub struct TokenColumns {
 }
 
 impl TokenColumns {
+    /// The columns of a text that starts with a prompt. Its first token has no log-probability.
+    pub fn after(echo: &Echo) -> Self {
+        let text = String::from_utf8_lossy(&echo.first_token);
+        let mut columns = Self {
+            logprobs: b"null".into(),
+            top: b"null".into(),
+            offsets: b"0".into(),
+            ..Self::default()
+        };
+        push_string(&mut columns.tokens, &text);
+        // The token at the start of every text is no part of the text.
+        columns.offset = if echo.text.starts_with(&*text) { text.chars().count() } else { 0 };
+        columns
+    }
+
     /// Appends tokens.
     pub fn extend(&mut self, tokens: &[SpelledLogprobs]) {
         for token in tokens {

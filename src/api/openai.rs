@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::error::ApiError;
 use super::json::read_object;
 use super::json::refuse;
-use super::logprobs::TokenColumns;
+use super::logprobs::{SpelledLogprobs, TokenColumns};
 use super::prompts::read_prompts;
 use super::reply::{
     Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
@@ -63,7 +63,14 @@ impl CompletionReply {
         push_string(&mut prefix, &context.model);
         prefix.extend_from_slice(b",\"choices\":[");
         let mut echo = std::mem::take(&mut options.echo).into_iter();
-        let choice = |_| Choice { echo: echo.next(), ..Choice::default() };
+        let choice = |_| match echo.next() {
+            Some(echo) => Choice {
+                logprobs: TokenColumns::after(&echo),
+                echo: Some(echo.text),
+                ..Choice::default()
+            },
+            None => Choice::default(),
+        };
         let choices = (0..options.choices).map(choice).collect();
         Self { options, prefix, choices }
     }
@@ -94,6 +101,10 @@ impl Reply for CompletionReply {
         choice.text.clear();
         choice.tokens.clear();
         choice.logprobs.clear();
+    }
+
+    fn push_score(&mut self, index: usize, score: &SpelledLogprobs) {
+        self.choices[index].logprobs.extend(std::slice::from_ref(score));
     }
 
     fn push_progress(&mut self, index: usize, progress: &PromptProgress, out: &mut Vec<u8>) {
@@ -254,6 +265,7 @@ pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::logprobs::Echo;
     use crate::api::prompts::Prompt;
     use crate::api::reply::Timings;
     use crate::api::request::Length;
@@ -377,7 +389,8 @@ mod tests {
 
     #[test]
     fn a_whole_reply_is_one_object() {
-        let options = ReplyOptions { choices: 2, echo: vec!["<".into()], ..Default::default() };
+        let echo = Echo { text: "<".into(), first_token: b"<"[..].into() };
+        let options = ReplyOptions { choices: 2, echo: vec![echo], ..Default::default() };
         let mut reply = CompletionReply::new(options, &context());
         let mut out = Vec::new();
         reply.push_delta(1, delta("x\"", None), &mut out);

@@ -2,11 +2,10 @@
 //!
 //! Each dialect has its own type. All of them implement [`Reply`].
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::llama::settings::Repeated;
-use super::logprobs::SpelledLogprobs;
+use super::logprobs::{Echo, SpelledLogprobs};
 use super::responses::fields::ResponseFields;
 use super::responses::stored::Stored;
 use super::write::bytes_inside;
@@ -22,6 +21,9 @@ pub trait Reply: Send {
 
     /// Takes new text of a choice.
     fn push_delta(&mut self, choice: usize, delta: Delta<'_>, out: &mut Vec<u8>);
+
+    /// Takes the score of the next token of a choice's prompt, if the request asked for scores.
+    fn push_score(&mut self, _choice: usize, _score: &SpelledLogprobs) {}
 
     /// Takes the progress of a choice's prompt, if the request asked for it.
     fn push_progress(&mut self, _choice: usize, _progress: &PromptProgress, _out: &mut Vec<u8>) {}
@@ -77,8 +79,8 @@ pub struct ReplyOptions {
     pub ping: Ping,
     /// Choices of all prompts together.
     pub choices: usize,
-    /// The text at the start of each choice: its prompt, if the request asked for `echo`.
-    pub echo: Vec<Arc<str>>,
+    /// The start of each choice, if the request asked for `echo`.
+    pub echo: Vec<Echo>,
     /// How a chat's text is split into content, reasoning and tool calls.
     pub parser: ParserOptions,
     /// The parts of a request to OpenAI's Responses API that its response needs.
@@ -139,16 +141,11 @@ pub struct Delta<'a> {
 impl Delta<'_> {
     /// Bytes of memory that it takes in a whole reply: kept until the end, and then written.
     pub fn bytes(&self) -> usize {
-        let scored: usize = self.logprobs.iter().map(|spelled| 1 + spelled.top.len()).sum();
-        self.text.len()
-            + bytes_inside(self.text)
-            + scored * LOGPROB_BYTES
-            + self.tokens.len() * TOKEN_BYTES
+        let scored: usize = self.logprobs.iter().map(SpelledLogprobs::bytes).sum();
+        self.text.len() + bytes_inside(self.text) + scored + self.tokens.len() * TOKEN_BYTES
     }
 }
 
-/// About the memory of one token with its log-probability: itself, and as JSON.
-const LOGPROB_BYTES: usize = 256;
 /// The memory of one token: itself, and as digits.
 const TOKEN_BYTES: usize = 12;
 

@@ -35,7 +35,8 @@ pub struct GenerationRequest {
     pub stops: Vec<String>,
     /// The form that the text must have.
     pub constraint: Option<RequestedConstraint>,
-    /// Whether the text starts with the prompt.
+    /// Whether the text starts with the prompt. If the request asks for log-probabilities, too, the
+    /// prompt's tokens have theirs.
     pub echo: bool,
     /// The text after the gap to be filled.
     pub suffix: Option<String>,
@@ -103,7 +104,11 @@ pub fn read_generation(
     let flag = |name, default| Ok(fields.boolean(name)?.unwrap_or(default));
     let mut sampling = read_sampling(fields, defaults)?;
     let advanced = read_advanced(fields, &mut sampling)?;
-    let length = read_n_predict(fields)?.or(read_max_tokens(fields)?.map(Length::AtMost));
+    let max_tokens = read_max_tokens(fields, 0)?.map(|n| match n {
+        0 => Length::PromptOnly,
+        n => Length::AtMost(n),
+    });
+    let length = read_n_predict(fields)?.or(max_tokens);
     Ok(GenerationRequest {
         prompts: Vec::new(),
         n,
@@ -295,9 +300,9 @@ pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
     refuse(fields, UNSUPPORTED)
 }
 
-/// Reads `max_completion_tokens` (OpenAI's newer name) or `max_tokens`, 1 or more.
-pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
-    let range = 1..=SEQUENCE_TOKENS_MAX as i64;
+/// Reads `max_completion_tokens` (OpenAI's newer name) or `max_tokens`, `least` or more.
+pub fn read_max_tokens(fields: &Fields<'_, '_>, least: i64) -> Result<Option<u32>, ApiError> {
+    let range = least..=SEQUENCE_TOKENS_MAX as i64;
     let newer = fields.integer("max_completion_tokens", range.clone())?;
     let older = fields.integer("max_tokens", range)?;
     Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits

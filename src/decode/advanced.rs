@@ -75,6 +75,12 @@ impl Sampler {
         (token, logprobs)
     }
 
+    /// The log-probability of a token that is not sampled, and those of the `top` most probable
+    /// ones.
+    pub fn score(&mut self, logits: &[f32], token: TokenId, top: u8) -> TokenLogprobs {
+        logprobs_of(logits, &mut self.candidates, token, top.into())
+    }
+
     /// Samples with the rest of the chain.
     fn choose_by_chain(
         &mut self,

@@ -43,7 +43,7 @@ impl Calls {
 mod tests {
     use super::*;
     use crate::ring::message::Input;
-    use crate::types::{Generation, Owner, Position, SlotId};
+    use crate::types::{Generation, Logits, Owner, Position, SlotId};
 
     /// Rows for slots: pairs of a slot and a number of rows.
     fn rows(of_slots: &[(u16, u32)]) -> Vec<Row> {
@@ -51,7 +51,7 @@ mod tests {
             owner: Owner { slot: SlotId(slot), generation: Generation::default() },
             position: Position(position),
             input: Input::Carry,
-            sample: true,
+            logits: Logits::Sample,
         };
         let of_slot = |(slot, count): &(u16, u32)| {
             let slot = *slot;

@@ -35,9 +35,9 @@ use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, Input, MaskCost, MaskTask, Row, Sample, Start};
+use crate::ring::message::{Batch, Failed, Input, MaskCost, MaskTask, Row, Sample, Score, Start};
 use crate::sampling::AdvancedSampling;
-use crate::types::{Generation, Owner, Position, Sampling, SlotId, TokenId};
+use crate::types::{Generation, Logits, Owner, Position, Sampling, SlotId, TokenId};
 use advanced::Asked;
 use calls::Calls;
 use sampler::{History, Sampler};
@@ -342,14 +342,23 @@ impl<B: Backend> DecodeLane<B> {
             let slot = &mut self.slots[row.slot.index()];
             slot.next = slot.planned;
             slot.has_run = true;
-            if !row.sample {
-                continue;
+            let owner = Owner { slot: row.slot, generation: slot.generation };
+            match row.logits {
+                Logits::None => continue,
+                Logits::Score(token) => {
+                    let top = slot.advanced.as_ref().and_then(|advanced| advanced.logprobs);
+                    let logits = self.backend.logits(index);
+                    let logprobs = self.sampler.score(logits, token, top.unwrap_or(0));
+                    let score = Score { owner, position: row.position, token, logprobs };
+                    batch.scores.push(score).expect("the scheduler asks for no more");
+                    continue;
+                }
+                Logits::Sample => {}
             }
             let history = History {
                 tokens: &slot.history[..row.position.index() + 1],
                 prompt_tokens: slot.prompt_tokens as usize,
             };
-            let owner = Owner { slot: row.slot, generation: slot.generation };
             let constraint =
                 slot.advanced.as_ref().and_then(|advanced| advanced.constraint.as_deref());
             let sent = batch.masks.iter().find(|task| task.owner == owner);
@@ -448,7 +457,7 @@ impl Slot {
         };
         self.history[row.position.index()] = token;
         self.planned = self.planned.next();
-        DecodeRow { token, position: row.position, slot: row.owner.slot, sample: row.sample }
+        DecodeRow { token, position: row.position, slot: row.owner.slot, logits: row.logits }
     }
 }
 

@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
+use crate::api::logprobs::SpelledLogprobs;
 use crate::api::reply::{
     Delta, FinishReason, Ping, PromptProgress, Reply, Summary, Timings, Usage,
 };
@@ -126,6 +127,14 @@ impl Exchange {
             }
         }
         self.replace_bytes(0, kept);
+    }
+
+    /// Adds the score of a choice's next prompt token. The reply keeps it until the text begins.
+    pub fn push_score(&mut self, choice: usize, score: &SpelledLogprobs) {
+        if self.outcome.is_none() {
+            self.reply.push_score(choice, score);
+            self.replace_bytes(0, score.bytes());
+        }
     }
 
     /// Adds an event about the progress of a prompt.

@@ -306,6 +306,10 @@ impl Engine {
                         stream.push_token(generated, context)
                     });
                 }
+                Event::Score { id, index } => self.update(id, now, |stream, context| {
+                    stream.push_score(&batch.scores[index], context);
+                    false
+                }),
                 Event::Finished(id, finish) => self.update(id, now, |stream, context| {
                     stream.finish(finish, context);
                     true

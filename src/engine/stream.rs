@@ -10,7 +10,7 @@ use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::metrics::{Counter, FrontMetrics};
 use crate::model::vocab::Vocab;
-use crate::ring::message::TokenLogprobs;
+use crate::ring::message::{Score, TokenLogprobs};
 use crate::scheduler::{Finish, SequenceId};
 use crate::text::{Pushed, TextStream};
 use crate::types::{SlotId, TokenId};
@@ -96,6 +96,12 @@ impl Stream {
         };
         exchange.push_delta(self.choice, delta, now);
         finish.is_some()
+    }
+
+    /// Tells the reply the score of the next token of the prompt.
+    pub fn push_score(&mut self, score: &Score, context: Context<'_>) {
+        let scored = spell(score.token, &score.logprobs, context.vocab);
+        self.exchange.borrow_mut().push_score(self.choice, &scored);
     }
 
     /// Tells the reply that `processed` tokens of the prompt are in the KV cache.

@@ -11,7 +11,7 @@ use llama_cpp_sys_2 as sys;
 use super::llama::{ContextConfig, RowArrays, corelane_decode, new_context, new_threadpool, raw};
 use super::{DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
-use crate::types::{Pooling, Position, SlotId, TokenId};
+use crate::types::{Logits, Pooling, Position, SlotId, TokenId};
 
 /// A model's context for embeddings.
 pub struct Embedder {
@@ -97,7 +97,7 @@ impl Embedder {
             token,
             position: Position(position as u32), // below rows_max
             slot: SlotId(slot as u16),           // below texts_max
-            sample: true,
+            logits: Logits::Sample,
         };
         let tokens = texts.iter().enumerate().flat_map(|(slot, text)| {
             text.iter().enumerate().map(move |(position, token)| (slot, position, *token))

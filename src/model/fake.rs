@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{Backend, DecodeRow, StepError};
 use crate::abort::StepAbort;
 use crate::random::mix;
-use crate::types::{Position, SlotId, TokenId};
+use crate::types::{Logits, Position, SlotId, TokenId};
 
 /// The fake vocabulary: one token for each byte, and [`END`].
 pub const N_VOCAB: usize = 257;
@@ -185,8 +185,8 @@ impl Backend for FakeModel {
             let tail = slot.last().copied().unwrap_or_default().absorb(row.token, &self.options);
             self.cells += 1;
             slot.push(Tail { cell: self.cells, ..tail });
-            self.sampled[index] = row.sample;
-            if row.sample {
+            self.sampled[index] = row.logits != Logits::None;
+            if self.sampled[index] {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
                 logits.fill(0.0);
                 logits[tail.next(&self.options) as usize] = 20.0;

@@ -14,7 +14,8 @@ use llama_cpp_sys_2 as sys;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
-use crate::types::{CacheLayout, CacheType, FlashAttention, Position, SlotId};
+use crate::limits::SCORED_ROWS_MAX;
+use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId};
 
 /// The parameters of a context.
 #[derive(Clone, Debug)]
@@ -78,9 +79,10 @@ impl LlamaDecoder {
     /// A sentence that names the missing resource.
     pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
         let context = new_context(&model, config, |params| {
-            // At most one row of each sequence is sampled. Without this bound llama.cpp reserves
-            // logits for every row: 300 MB for 512 rows and 151,936 tokens.
-            params.n_outputs_max = config.slots;
+            // At most one row of each sequence is sampled, and some rows of prompts are scored.
+            // Without this bound llama.cpp reserves logits for every row: 300 MB for 512 rows and
+            // 151,936 tokens.
+            params.n_outputs_max = (config.slots + SCORED_ROWS_MAX as u32).min(config.step_rows);
             // With one cache per sequence, llama.cpp splits a step where its sequences' ids have a
             // gap or their row counts differ. With one cache for all, each row searches the cells
             // of all sequences, which costs more (perf/cache.py measures it).
@@ -302,7 +304,7 @@ impl RowArrays {
             self.token[index] = row.token;
             self.pos[index] = row.position.0 as i32; // below SEQUENCE_TOKENS_MAX
             self.seq_id[index] = i32::from(row.slot.0);
-            self.logits[index] = i8::from(row.sample);
+            self.logits[index] = i8::from(row.logits != Logits::None);
         }
         sys::llama_batch {
             n_tokens: rows.len() as i32, // at most STEP_ROWS_MAX

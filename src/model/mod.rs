@@ -19,7 +19,7 @@ pub mod synth;
 mod tokenizer;
 pub mod vocab;
 
-use crate::types::{Position, SlotId, TokenId};
+use crate::types::{Logits, Position, SlotId, TokenId};
 
 /// The operations of a model that the decode lane uses.
 pub trait Backend {
@@ -75,8 +75,8 @@ pub struct DecodeRow {
     pub position: Position,
     /// The sequence's slot.
     pub slot: SlotId,
-    /// Whether its logits will be read.
-    pub sample: bool,
+    /// The use of its logits.
+    pub logits: Logits,
 }
 
 /// Why the model could not run a step.

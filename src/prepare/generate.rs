@@ -15,6 +15,7 @@ use super::resolve::resolve;
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::RequestedConstraint;
 use crate::api::error::ApiError;
+use crate::api::logprobs::Echo;
 use crate::api::prompts::Prompt;
 use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::GenerationRequest;
@@ -101,7 +102,8 @@ pub(super) fn of_prompts(
         if request.echo {
             let text: Arc<str> = text_of(prompt, model).into();
             bytes += text.len() + n * bytes_inside(&text);
-            echo.extend(std::iter::repeat_n(text, n));
+            let first_token = model.vocab.spelling_of(prompts[prompts.len() - 1].0[0]).into();
+            echo.extend(std::iter::repeat_n(Echo { text, first_token }, n));
         }
     }
     if let Some(repeated) = &mut request.reply.llama {
@@ -123,6 +125,7 @@ pub(super) fn of_prompts(
     bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);
     let seed = request.seed.unwrap_or(envelope.seed);
+    let scores_prompt = request.echo && request.reply.logprobs;
     let salt = request.cache_salt.as_deref().map_or(0, hash);
     let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
@@ -133,6 +136,7 @@ pub(super) fn of_prompts(
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
         key: envelope.key,
+        scores_prompt,
         cache: request.cache_prompt.then_some(CacheScope { salt, ..envelope.cache }),
     });
     let sequences: Vec<NewSequence> = sequences.collect();
@@ -185,11 +189,6 @@ fn check(request: &GenerationRequest, model: &ServedModel) -> Result<(), ApiErro
     if model.info.sees_ahead {
         let message = "this model makes embeddings and no text; see /v1/embeddings";
         return Err(ApiError::unsupported("model", message));
-    }
-    if request.echo && request.reply.logprobs {
-        let message = "echo and logprobs cannot be given together: this server scores the tokens \
-                       that it generates, and not those of a prompt";
-        return Err(ApiError::unsupported("echo", message));
     }
     let (prompts, n) = (request.prompts.len(), request.n);
     let choices = prompts * n;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::constraint::{Allowed, Compiled, Walk};
-use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
+use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
-use crate::types::{KeyId, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
+use crate::types::{KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
 
 /// One step: the scheduler's plan, and the decode lane's answers.
 ///
@@ -42,6 +42,8 @@ pub struct Batch {
     pub samples: heapless::Vec<Sample, SLOTS_MAX>,
     /// Answer: the log-probabilities of samples whose requests asked for them.
     pub logprobs: heapless::Vec<TokenLogprobs, SLOTS_MAX>,
+    /// Answer: the scores of prompt tokens, one for each row that ran and asked for one.
+    pub scores: heapless::Vec<Score, SCORED_ROWS_MAX>,
     /// Answer: sequences that failed in this step. Their later rows are dropped until they restart.
     pub failed: heapless::Vec<Failed, SLOTS_MAX>,
     /// Answer: the model could not run the step.
@@ -77,6 +79,7 @@ impl Batch {
         self.prefill_rows = 0;
         self.samples.clear();
         self.logprobs.clear();
+        self.scores.clear();
         self.failed.clear();
         self.step_failed = false;
         self.aborted = false;
@@ -141,8 +144,8 @@ pub struct Row {
     pub position: Position,
     /// The token, or the place to take it from.
     pub input: Input,
-    /// Sample the next token from this row's logits.
-    pub sample: bool,
+    /// The use of the row's logits.
+    pub logits: Logits,
 }
 
 /// The source of a row's token.
@@ -180,6 +183,19 @@ impl Sample {
     pub fn plain(owner: Owner, token: TokenId) -> Self {
         Self { owner, token, end: false, broken: false, logprobs: None, mu: 0.0, mask: None }
     }
+}
+
+/// The log-probability of a prompt's token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// The slot and generation of the sequence.
+    pub owner: Owner,
+    /// The position of the row before the token.
+    pub position: Position,
+    /// The token.
+    pub token: TokenId,
+    /// Its log-probability, and the tokens that were more probable.
+    pub logprobs: TokenLogprobs,
 }
 
 /// The cost of a mask.

@@ -7,16 +7,21 @@ use super::sequence::State;
 use super::{Event, Finish, Scheduler};
 use crate::limits::STEP_RETRIES_MAX;
 use crate::ring::message::{Batch, Failed, Row, Sample, Start};
-use crate::types::SequenceId;
+use crate::types::{Logits, SequenceId};
 
 impl Scheduler {
     /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
     pub fn complete(&mut self, batch: &mut Batch, mut event: impl FnMut(Event)) {
         self.learn(batch);
-        if !batch.step_failed {
-            for row in &batch.rows {
-                self.computed(row, batch, &mut event);
-            }
+        for (index, score) in batch.scores.iter().enumerate() {
+            let Some(id) = self.slots.holder(score.owner) else { continue };
+            let sequence = self.sequences.get_mut(id);
+            assert_eq!(sequence.scored, score.position.index(), "scores come in order");
+            sequence.scored += 1;
+            event(Event::Score { id, index });
+        }
+        for row in &batch.rows {
+            self.computed(row, batch, &mut event);
         }
         for sample in &batch.samples {
             // The sequence is gone; its sample came late.
@@ -56,11 +61,14 @@ impl Scheduler {
     /// Takes note of a computed row.
     fn computed(&mut self, row: &Row, batch: &Batch, event: &mut impl FnMut(Event)) {
         let Some(id) = self.slots.holder(row.owner) else { return };
+        let failed = batch.failed.iter().find(|failed| failed.owner == row.owner);
+        if failed.is_some_and(|failed| !failed.is_late) {
+            return;
+        }
         let sequence = self.sequences.get_mut(id);
         sequence.failures = 0;
         let is_whole_prompt = row.position.index() + 1 == sequence.prompt_tokens;
-        let failed = batch.failed.iter().any(|failed| failed.owner == row.owner);
-        if sequence.asked.max_tokens == 0 && is_whole_prompt && !failed {
+        if sequence.asked.max_tokens == 0 && is_whole_prompt && failed.is_none() {
             self.release(id);
             event(Event::Finished(id, Finish::PromptComputed));
         }
@@ -68,8 +76,24 @@ impl Scheduler {
 
     /// The expected time of a step with the rows of `batch`, once it is known.
     pub fn step_time(&self, batch: &Batch) -> Option<Duration> {
-        let (decode, prefill) = rows_of(batch);
+        let (decode, prefill) = self.rows_of(batch);
         self.cost.step(decode, prefill)
+    }
+
+    /// The decode rows and the prompt rows of a step. Rows that are scored count as decode rows
+    /// where they run in one pass with these.
+    pub(super) fn rows_of(&self, batch: &Batch) -> (Rows, Rows) {
+        let (mut decode, mut prefill) = (Rows::default(), Rows::default());
+        let is_scored = |row: &Row| matches!(row.logits, Logits::Score(_));
+        for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
+            let decodes = match rows {
+                [row] => row.logits != Logits::None,
+                rows => !self.cells.are_own() && rows.iter().any(is_scored),
+            };
+            let kind = if decodes { &mut decode } else { &mut prefill };
+            rows.iter().for_each(|row| kind.add(row.position.index()));
+        }
+        (decode, prefill)
     }
 
     /// The time of the shortest step, which is one row of a short text, once it is known.
@@ -95,7 +119,7 @@ impl Scheduler {
         let copies = batch.starts.iter().filter(is_copy).count();
         // Dropped rows took no time, so the step says nothing about its planned rows.
         if took > 0 && batch.rows_dropped == 0 {
-            let (decode, prefill) = rows_of(batch);
+            let (decode, prefill) = self.rows_of(batch);
             self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
         }
     }
@@ -133,15 +157,4 @@ impl Scheduler {
         }
         self.restarts.push(id).expect("one restart for each slot");
     }
-}
-
-/// The decode rows and the prompt rows of a step.
-pub(super) fn rows_of(batch: &Batch) -> (Rows, Rows) {
-    let (mut decode, mut prefill) = (Rows::default(), Rows::default());
-    for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
-        let decodes = rows.len() == 1 && rows[0].sample;
-        let kind = if decodes { &mut decode } else { &mut prefill };
-        rows.iter().for_each(|row| kind.add(row.position.index()));
-    }
-    (decode, prefill)
 }

@@ -180,8 +180,34 @@ impl StepCost {
         most: usize,
     ) -> Option<usize> {
         self.decode.at(decode, decode.count)?;
+        self.most_rows(bound, most, |count| self.both(decode, rows_from(depth, count)))
+    }
+
+    /// The same for more rows with logits.
+    pub fn decode_rows_within(
+        &self,
+        bound: Duration,
+        decode: Rows,
+        depth: usize,
+        most: usize,
+    ) -> Option<usize> {
+        self.most_rows(bound, most, |count| {
+            let more = rows_from(depth, count);
+            let all =
+                Rows { count: decode.count + more.count, depths: decode.depths + more.depths };
+            self.decode.at(all, all.count)
+        })
+    }
+
+    /// The most rows, up to `most`, that take no longer than `bound` with the margin. `took` gives
+    /// the time of a number of rows in microseconds.
+    fn most_rows(
+        &self,
+        bound: Duration,
+        most: usize,
+        took: impl Fn(usize) -> Option<f64>,
+    ) -> Option<usize> {
         let bound = bound.as_secs_f64() * 1e6 / (1.0 + self.margin);
-        let took = |count| self.both(decode, Rows { count, depths: count * (depth + count / 2) });
         took(1)?;
         // More rows take longer, so bisect for the largest number that fits.
         let (mut fits, mut beyond) = (0, most + 1);
@@ -195,6 +221,11 @@ impl StepCost {
         }
         Some(fits)
     }
+}
+
+/// `count` rows of a sequence, the first of them with `depth` tokens before it.
+fn rows_from(depth: usize, count: usize) -> Rows {
+    Rows { count, depths: count * (depth + count / 2) }
 }
 
 /// The decode rows in a pass of `rows` rows, for a [`Slope`] over their share.

@@ -51,7 +51,7 @@ use std::time::Duration;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Input, Row};
 pub use crate::types::SequenceId;
-use crate::types::{KeyId, Owner, SlotId, TokenId};
+use crate::types::{KeyId, Logits, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
@@ -78,6 +78,13 @@ pub enum Event {
         is_last: bool,
         /// About the bytes that the state of its constraint holds, if the decode lane follows it.
         constraint_bytes: Option<u32>,
+    },
+    /// A token of the prompt was scored. They come in order.
+    Score {
+        /// The sequence.
+        id: SequenceId,
+        /// The index among the scores of the batch.
+        index: usize,
     },
     /// The sequence ended without a token that belongs to its text. The id is free again.
     Finished(SequenceId, Finish),
@@ -366,22 +373,23 @@ impl Scheduler {
     /// Plans the next row of a sequence.
     fn plan_row(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
-        let sample = sequence.rows_left() == 1 && sequence.asked.max_tokens > 0;
+        let logits = sequence.next_logits();
+        let samples = logits == Logits::Sample;
         let input = match sequence.tokens.get(sequence.planned) {
             Some(token) => Input::Token(*token),
             None => Input::Carry,
         };
         let row =
-            Row { owner: sequence.owner(), position: sequence.next_position(), input, sample };
+            Row { owner: sequence.owner(), position: sequence.next_position(), input, logits };
         // The tokens that a preempted sequence had generated are computed like a prompt.
-        if sequence.planned < sequence.prompt_tokens || !sample {
+        if sequence.planned < sequence.prompt_tokens || !samples {
             batch.prefill_rows += 1;
             self.tally.prefilled_tokens += 1;
         } else {
             batch.decode_rows += 1;
         }
         sequence.planned += 1;
-        sequence.in_flight += u32::from(sample);
+        sequence.in_flight += u32::from(samples);
         self.shares.serve(sequence.asked.key, 1.0);
         self.cells.grow(row.owner.slot);
         batch.rows.push(row).expect("room was counted");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Scheduler;
 use super::cost::Rows;
 use super::sequence::State;
-use crate::limits::{ITL_UNNOTICED, PREFILL_ROWS_STEP, SLOTS_MAX};
+use crate::limits::{ITL_UNNOTICED, PREFILL_ROWS_STEP, SCORED_ROWS_MAX, SLOTS_MAX};
 use crate::ring::message::Batch;
 use crate::types::SequenceId;
 
@@ -27,7 +27,15 @@ impl Scheduler {
         }
         waiting.sort_unstable();
         let Some((.., first)) = waiting.first() else { return };
-        let mut room = self.prefill_rows(batch, self.sequences.get(*first).planned);
+        let first = self.sequences.get(*first);
+        // A row that is scored takes longer than another one, so a step has only one kind.
+        let scores = first.scores_next();
+        waiting.retain(|(.., id)| self.sequences.get(*id).scores_next() == scores);
+        let mut room = if scores {
+            self.scored_rows(batch, first.planned)
+        } else {
+            self.prefill_rows(batch, first.planned)
+        };
         // If slots have caches of their own, the rows of each prompt are a separate pass over the
         // weights. A handful of rows does not repay that.
         let least = if self.cells.are_own() && batch.decode_rows > 0 {
@@ -41,7 +49,8 @@ impl Scheduler {
             }
             // The last row of a prompt is the first with a mask. It may wait for that.
             let last = usize::from(self.is_on_mask_lane(id));
-            let take = (self.sequences.get(id).rows_left() - last).min(room);
+            let sequence = self.sequences.get(id);
+            let take = (sequence.rows_left() - last).min(room).min(sequence.rows_unscored());
             self.evict(batch, take);
             let take = take.min(self.cells.left());
             for _ in 0..take {
@@ -68,17 +77,11 @@ impl Scheduler {
     /// tokens.
     fn prefill_rows(&self, batch: &Batch, depth: usize) -> usize {
         let most = self.rows_max - batch.rows.len();
-        let mut decode = Rows::default();
-        batch.rows.iter().for_each(|row| decode.add(row.position.index()));
+        let decode = planned_rows(batch);
         if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
             return most;
         }
-        let mut bound = self.bound(decode);
-        if let (true, Some(copy)) = (self.copied, self.cost.copy()) {
-            bound = bound.map(|bound| bound.saturating_sub(copy));
-        }
-        let masks = Duration::from_micros(self.masks.planned);
-        bound = bound.map(|bound| bound.saturating_sub(masks));
+        let bound = self.bound_left(decode);
         let fits = bound.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
         let Some(rows) = fits else { return PREFILL_ROWS_STEP.min(most) };
         if !self.cells.are_own() {
@@ -88,10 +91,39 @@ impl Scheduler {
         (rows - rows % PREFILL_ROWS_STEP).min(most)
     }
 
+    /// The same for rows that are scored. They have logits, like decode rows, and take as long.
+    fn scored_rows(&self, batch: &Batch, depth: usize) -> usize {
+        if self.cells.are_own() {
+            return self.prefill_rows(batch, depth).min(SCORED_ROWS_MAX);
+        }
+        let most = SCORED_ROWS_MAX.min(self.rows_max - batch.rows.len());
+        let decode = planned_rows(batch);
+        if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
+            return most;
+        }
+        let bound = self.bound_left(decode);
+        let fits = bound.and_then(|t| self.cost.decode_rows_within(t, decode, depth, most));
+        fits.unwrap_or(PREFILL_ROWS_STEP).max(1).min(most)
+    }
+
+    /// The part of the bound on a step that is left for its rows, if it is known.
+    fn bound_left(&self, decode: Rows) -> Option<Duration> {
+        let copy = self.cost.copy().filter(|_| self.copied).unwrap_or_default();
+        let masks = Duration::from_micros(self.masks.planned);
+        self.bound(decode).map(|bound| bound.saturating_sub(copy).saturating_sub(masks))
+    }
+
     /// The longest time of a step with these decode rows, if it is known.
     pub(super) fn bound(&self, decode: Rows) -> Option<Duration> {
         self.capacity
             .itl_target
             .or_else(|| Some((2 * self.cost.decode(decode)?).max(ITL_UNNOTICED)))
     }
+}
+
+/// The rows of a batch that has no prompt rows yet.
+fn planned_rows(batch: &Batch) -> Rows {
+    let mut rows = Rows::default();
+    batch.rows.iter().for_each(|row| rows.add(row.position.index()));
+    rows
 }

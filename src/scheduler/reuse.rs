@@ -109,7 +109,7 @@ impl Scheduler {
 
     /// Finds the longest prefix of a sequence that the KV cache holds or will hold soon, in the
     /// sequence's own scope. It is never the whole sequence: the last token must run to sample the
-    /// next one.
+    /// next one, and tokens whose logits give scores must run, too.
     ///
     /// This compares the sequence with each slot, token by token. A tree would be faster to search,
     /// but would have to be maintained.
@@ -118,7 +118,7 @@ impl Scheduler {
         let Some(scope) = sequence.asked.cache.filter(|_| self.capacity.reuse) else {
             return Prefix::default();
         };
-        let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
+        let wanted = &sequence.tokens[..sequence.reusable()];
         let copy_least = if self.may_take_a_copy() {
             REUSE_TOKENS_MIN.max(self.capacity.copied_cells() / CELLS_COPIED_PER_TOKEN)
         } else {

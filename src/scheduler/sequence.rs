@@ -7,7 +7,9 @@ use crate::constraint::Compiled;
 use crate::limits::MAKE_WAY_SHARE;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
-use crate::types::{CacheScope, KeyId, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
+use crate::types::{
+    CacheScope, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
+};
 
 /// A sequence starts only if one in four of the cells for its generation is free. If more are
 /// needed later, it may be preempted.
@@ -28,6 +30,8 @@ pub struct NewSequence {
     pub priority: i32,
     /// The API key of the request.
     pub key: KeyId,
+    /// Whether to score the prompt's tokens: to tell the log-probability of each but the first.
+    pub scores_prompt: bool,
     /// The part of the prefix cache that it starts from, and keeps its tokens in. `None` computes
     /// the whole prompt, and keeps nothing.
     pub cache: Option<CacheScope>,
@@ -37,7 +41,8 @@ impl NewSequence {
     /// A sequence of the first key, with priority 0 and with reuse.
     pub fn new(prompt: Arc<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
         let (advanced, key, cache) = (None, KeyId(0), Some(CacheScope::default()));
-        Self { prompt, max_tokens, sampling, advanced, priority: 0, key, cache }
+        let (priority, scores_prompt) = (0, false);
+        Self { prompt, max_tokens, sampling, advanced, priority, key, scores_prompt, cache }
     }
 }
 
@@ -58,6 +63,8 @@ pub(super) struct Sequence {
     pub planned: usize,
     /// Samples planned and not yet returned.
     pub in_flight: u32,
+    /// Scores of the prompt that came back.
+    pub scored: usize,
     /// Tokens of the prompt found in the KV cache.
     pub cached: usize,
     /// Failed steps in a row.
@@ -118,6 +125,33 @@ impl Sequence {
         }
         // With two samples in flight, the older one is the input of the younger one's row.
         self.tokens.len() + self.in_flight as usize - self.planned
+    }
+
+    /// Whether its next row scores a token of the prompt.
+    pub fn scores_next(&self) -> bool {
+        let is_inside = self.planned + 1 < self.prompt_tokens;
+        self.asked.scores_prompt && is_inside && self.planned >= self.scored
+    }
+
+    /// Tokens that need not run if the KV cache holds them.
+    pub fn reusable(&self) -> usize {
+        let scores = self.asked.scores_prompt && self.scored + 1 < self.prompt_tokens;
+        if scores { self.scored } else { self.tokens.len() - 1 }
+    }
+
+    /// Rows until the first one that scores, after a preemption; else no bound.
+    pub fn rows_unscored(&self) -> usize {
+        let again = self.asked.scores_prompt && self.planned < self.scored;
+        if again { self.scored - self.planned } else { usize::MAX }
+    }
+
+    /// The use of the next row's logits.
+    pub fn next_logits(&self) -> Logits {
+        if self.scores_next() {
+            return Logits::Score(self.tokens[self.planned + 1]);
+        }
+        let samples = self.rows_left() == 1 && self.asked.max_tokens > 0;
+        if samples { Logits::Sample } else { Logits::None }
     }
 
     /// KV cells that must be free for the sequence to start: its known tokens, and a share of the
@@ -188,6 +222,7 @@ impl Sequences {
             admitted: self.admitted,
             planned: 0,
             in_flight: 0,
+            scored: 0,
             cached: 0,
             failures: 0,
             started: 0,

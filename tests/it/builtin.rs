@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::support::{Client, TestServer, config, post_bytes};
+use crate::support::{Client, TestServer, config, logits_if, post_bytes};
 use corelane::config::ServeConfig;
 use corelane::decode::advanced::Asked;
 use corelane::decode::sampler::{History, Sampler};
@@ -43,7 +43,7 @@ fn leads_over(backend: &mut LlamaDecoder, text: &Text, end_tokens: &[TokenId]) -
         let last = next.len() - 1;
         let row = |(i, token): (usize, &TokenId)| {
             let position = Position(position + i as u32);
-            DecodeRow { token: *token, position, slot, sample: i == last }
+            DecodeRow { token: *token, position, slot, logits: logits_if(i == last) }
         };
         let rows: Vec<DecodeRow> = next.iter().enumerate().map(row).collect();
         backend.decode(&rows).unwrap();
@@ -263,7 +263,7 @@ fn log_probabilities_are_the_models_own() {
                 token: tokens[index],
                 position: Position(index as u32),
                 slot: SlotId(0),
-                sample: index + 1 == tokens.len(),
+                logits: logits_if(index + 1 == tokens.len()),
             };
             let rows: Vec<DecodeRow> = (run..tokens.len()).map(row).collect();
             backend.decode(&rows).unwrap();

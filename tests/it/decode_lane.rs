@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::logits_if;
 use crate::support::world::{World, capacity};
 use corelane::abort::StepAbort;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::{Batch, Failed, Input, Row, Start};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::{Generation, Owner, Position, Sampling, SlotId};
+use corelane::types::{Generation, Logits, Owner, Position, Sampling, SlotId};
 
 fn lane(slots: usize) -> DecodeLane<FakeModel> {
     let model = FakeModel::new(slots, 100 * slots, 32, FakeOptions::default());
@@ -33,7 +34,7 @@ fn start(owner: Owner, keep: u32) -> Start {
 }
 
 fn row(owner: Owner, position: u32, sample: bool) -> Row {
-    Row { owner, position: Position(position), input: Input::Token(65), sample }
+    Row { owner, position: Position(position), input: Input::Token(65), logits: logits_if(sample) }
 }
 
 /// Of the slots that decode, those with a prompt's slot between them would be split.
@@ -59,7 +60,7 @@ fn prompts_run_behind_those_that_decode_where_these_are_neighbours() {
             .rows
             .iter_mut()
             .filter(|row| row.owner.slot.0 == prompt && row.position.0 == 1)
-            .for_each(|row| row.sample = false);
+            .for_each(|row| row.logits = Logits::None);
         lane.step(&mut batch);
         assert_eq!(lane.backend().calls() - before, calls, "the prompt is in slot {prompt}");
         assert_eq!((batch.samples.len(), batch.failed.len()), (3, 0));

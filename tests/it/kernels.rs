@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::Random;
+use crate::support::{Random, logits_if};
 use corelane::kernels::kernel::Kernel;
 use corelane::kernels::matmul::{Product, work_bytes};
 use corelane::kernels::team::Team;
@@ -375,9 +375,14 @@ fn logits(loaded: &Loaded, tokens: &[TokenId]) -> [Vec<f32>; 2] {
     std::thread::spawn(move || {
         let mut backend = LlamaDecoder::new(model, &context).unwrap();
         let last = tokens.len() - 1;
-        let row = |slot, index: usize, sample| {
+        let row = |slot, index: usize, sampled| {
             let position = Position(index as u32);
-            DecodeRow { token: tokens[index], position, slot: SlotId(slot), sample }
+            DecodeRow {
+                token: tokens[index],
+                position,
+                slot: SlotId(slot),
+                logits: logits_if(sampled),
+            }
         };
         let rows: Vec<_> = (0..=last).map(|index| row(0, index, index == last)).collect();
         backend.decode(&rows).unwrap();

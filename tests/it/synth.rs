@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use crate::support::{Client, config};
+use crate::support::{Client, config, logits_if};
 use corelane::config::ServeConfig;
 use corelane::kernels::Choice;
 use corelane::lanes::Server;
@@ -75,7 +75,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
             let last = next.len() - 1;
             let row = |(i, token): (usize, &TokenId)| {
                 let position = Position(position + i as u32);
-                DecodeRow { token: *token, position, slot: SlotId(0), sample: i == last }
+                DecodeRow { token: *token, position, slot: SlotId(0), logits: logits_if(i == last) }
             };
             let rows: Vec<DecodeRow> = next.iter().enumerate().map(row).collect();
             backend.decode(&rows).unwrap();

@@ -4,7 +4,9 @@ import contextlib
 import pathlib
 import re
 import subprocess
+import typing
 
+import models
 import openai
 import pytest
 
@@ -102,3 +104,35 @@ def small_banner():
     """A server that runs one request and lets two wait."""
     with running("--parallel=1", "--queue-requests=2") as text:
         yield text
+
+
+class Written(typing.NamedTuple):
+    """A model's file, and the same model for the reference in float64."""
+
+    path: pathlib.Path
+    model: models.Encoder | models.Decoder
+
+
+# Flags with which a server computes in float32 throughout: flash attention rounds keys and values to float16.
+EXACT = ["--cache-type-k=f32", "--cache-type-v=f32", "--flash-attn=off"]
+
+
+@pytest.fixture(scope="session")
+def decoder(tmp_path_factory):
+    """A Llama with fill-in-the-middle tokens."""
+    path = tmp_path_factory.mktemp("decoder") / "decoder.gguf"
+    return Written(path, models.write_decoder(path, models.LLAMA))
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory):
+    """A BERT with a head for ranking; its metadata name no pooling."""
+    path = tmp_path_factory.mktemp("encoder") / "encoder.gguf"
+    return Written(path, models.write_encoder(path))
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory):
+    """A Qwen3 with a head for ranking, which its metadata name."""
+    path = tmp_path_factory.mktemp("judge") / "judge.gguf"
+    return Written(path, models.write_decoder(path, models.QWEN3, pooling=models.gguf.PoolingType.RANK))

@@ -44,6 +44,8 @@ struct Expected {
     prompt: Vec<TokenId>,
     tokens: Vec<TokenId>, // all that it will generate, END included
     received: usize,
+    /// Scores of its prompt that have come; `None` if it asked for none.
+    scored: Option<usize>,
     /// It asked for log-probabilities.
     logprobs: bool,
     /// The action before which it has to end.
@@ -68,6 +70,7 @@ struct Tally {
     evicted: u64,
     preempted: u64,
     retried: u64,
+    scored: u64,
 }
 
 impl Simulation {
@@ -135,20 +138,22 @@ impl Simulation {
         let mut sequences: Vec<NewSequence> = (0..count).map(|_| self.new_sequence()).collect();
         let key = sequences[0].key; // one request's
         sequences.iter_mut().for_each(|sequence| sequence.key = key);
-        let expected: Vec<(Vec<TokenId>, Vec<TokenId>, bool)> = sequences
-            .iter()
-            .map(|s| {
-                let tokens = continuation(&s.prompt, s.max_tokens as usize, self.end_one_in);
-                (s.prompt.to_vec(), tokens, s.advanced.is_some())
-            })
-            .collect();
+        let expected = |s: &NewSequence| Expected {
+            prompt: s.prompt.to_vec(),
+            tokens: continuation(&s.prompt, s.max_tokens as usize, self.end_one_in),
+            received: 0,
+            scored: s.scores_prompt.then_some(0),
+            logprobs: s.advanced.is_some(),
+            deadline: None,
+        };
+        let mut expected: Vec<Option<Expected>> =
+            sequences.iter().map(|s| Some(expected(s))).collect();
         let before = self.live.len();
         let deadline = self.random.one_in(4).then(|| self.now + self.random.within(1, 200) as u32);
         let live = &mut self.live;
         let result = self.scheduler.admit(sequences, |index, id| {
-            let (prompt, tokens, logprobs) = expected[index].clone();
-            let new = Expected { prompt, tokens, received: 0, logprobs, deadline };
-            let previous = live.insert(id, new);
+            let new = expected[index].take().expect("each is admitted once");
+            let previous = live.insert(id, Expected { deadline, ..new });
             assert!(previous.is_none(), "an id names one sequence");
         });
         match result {
@@ -185,6 +190,7 @@ impl Simulation {
             advanced: self.random.one_in(3).then(|| Arc::new(advanced)),
             priority: self.random.within(0, 4) as i32 - 2,
             key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
+            scores_prompt: self.random.one_in(4),
             cache: (!self.random.one_in(5)).then(CacheScope::default),
         }
     }
@@ -289,6 +295,7 @@ impl Simulation {
                 assert!(logprobs.top[0].0 == *token && logprobs.logprob > -1e-3, "{logprobs:?}");
             }
         }
+        let scores = std::mem::take(&mut batch.scores);
         let told = events.iter().filter(|event| matches!(event, Event::Token { .. })).count();
         let ends = batch.samples.iter().filter(|sample| sample.end).count();
         self.tally.rows_wasted_on_cancelled +=
@@ -297,8 +304,21 @@ impl Simulation {
         self.spare.push(batch);
         for event in events {
             match event {
+                Event::Score { id, index } => {
+                    let expected = self.live.get_mut(&id).expect("a score for a live sequence");
+                    let scored = expected.scored.as_mut().expect("it asked for scores");
+                    *scored += 1;
+                    assert_eq!(scores[index].token, expected.prompt[*scored], "in order");
+                    let before = &expected.prompt[..*scored];
+                    let next = continuation(before, 1, self.end_one_in)[0];
+                    let is_likely = scores[index].logprobs.logprob > -1e-3;
+                    assert_eq!(is_likely, scores[index].token == next);
+                    self.tally.scored += 1;
+                }
                 Event::Token { id, token, logprobs, is_last, .. } => {
                     let expected = self.live.get_mut(&id).expect("a token for a live sequence");
+                    let all = expected.prompt.len() - 1;
+                    assert!(expected.scored.is_none_or(|scored| scored == all), "the prompt first");
                     assert_eq!(logprobs.is_some(), expected.logprobs, "as it asked");
                     assert_eq!(token, expected.tokens[expected.received], "the text is its own");
                     expected.received += 1;
@@ -411,12 +431,14 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         total.evicted += tally.evicted;
         total.preempted += tally.preempted;
         total.retried += tally.retried;
+        total.scored += tally.scored;
     }
     println!("{total:?}");
     // The mix is worth something only if everything happened often.
     assert!(total.steps > 100_000 && total.late > 1_000 && total.aborted > 100);
     assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
+    assert!(total.scored > 50_000);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 
@@ -476,6 +498,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
                 assert_eq!(is_last, step == 2);
             }
             Event::Token { .. } => {}
+            Event::Score { .. } => unreachable!("none was asked for"),
             Event::Finished(id, finish) => panic!("{id:?} ended with {finish:?}"),
         });
     }

@@ -10,8 +10,8 @@ use corelane::api::logprobs::{Scored, SpelledLogprobs};
 use corelane::api::reply::{Delta, FinishReason, PromptProgress, Reply, Summary, Timings, Usage};
 use corelane::clock::Micros;
 use corelane::limits::STEP_RETRIES_MAX;
-use corelane::model::fake::{END, FakeOptions, continuation_with};
-use corelane::ring::message::{Sample, TokenLogprobs};
+use corelane::model::fake::{END, FakeOptions, N_VOCAB, continuation_with};
+use corelane::ring::message::{Sample, Score, TokenLogprobs};
 use corelane::types::{SlotId, TokenId};
 
 use crate::request::Ask;
@@ -24,6 +24,9 @@ pub struct Reference {
     choices: Vec<Choice>,
     stops: Vec<String>,
     logprobs: Option<usize>,
+    /// The tokens of the prompts are scored.
+    scores: bool,
+    options: FakeOptions,
     /// The bytes of the body so far.
     pub out: Vec<u8>,
     /// How it ended: the status of an error, if one ended it.
@@ -37,7 +40,9 @@ pub struct Reference {
 }
 
 struct Choice {
-    prompt_tokens: usize,
+    prompt: Vec<TokenId>,
+    /// How many of its tokens have a score. The first one has none.
+    scored: usize,
     max_tokens: usize,
     /// The model's whole text, with [`END`].
     tokens: Vec<TokenId>,
@@ -67,7 +72,8 @@ impl Reference {
                 continuation_with(options, prompt, *max_tokens)
             };
             choices.extend((0..ask.n).map(|_| Choice {
-                prompt_tokens: prompt.len(),
+                prompt: prompt.clone(),
+                scored: 0,
                 max_tokens: *max_tokens,
                 tokens: tokens.clone(),
                 told: 0,
@@ -86,6 +92,8 @@ impl Reference {
             choices,
             stops: ask.stops.clone(),
             logprobs: ask.logprobs,
+            scores: ask.scores,
+            options: *options,
             out: Vec::new(),
             outcome: None,
             deadline: ask.timeout.map(|timeout| received + timeout),
@@ -108,7 +116,7 @@ impl Reference {
         choice.started.get_or_insert(now);
         choice.slot = slot;
         if choice.told == 0 {
-            assert!(cached < choice.prompt_tokens, "the last token of a prompt is computed");
+            assert!(cached < choice.prompt.len(), "the last token of a prompt is computed");
             choice.cached = cached as u64;
         }
     }
@@ -118,12 +126,12 @@ impl Reference {
         let options = self.reply.options();
         let found = &self.choices[choice];
         let is_over = self.outcome.is_some() || found.ended;
-        let is_prompt = found.told == 0 && position < found.prompt_tokens;
+        let is_prompt = found.told == 0 && position < found.prompt.len();
         if is_over || !is_prompt || !options.stream || !options.return_progress {
             return;
         }
         let progress = PromptProgress {
-            total: found.prompt_tokens as u64,
+            total: found.prompt.len() as u64,
             cached: found.cached,
             processed: position as u64 + 1,
             time: Duration::from_micros(now.0 - found.started.unwrap().0),
@@ -132,13 +140,32 @@ impl Reference {
         self.reply.push_progress(choice, &progress, &mut self.out);
     }
 
-    /// A row of a choice was computed. The choice may have `failed` in that step all the same.
-    pub fn row(&mut self, choice: usize, position: usize, failed: bool, now: Micros) {
+    /// The next token of a choice's prompt was scored.
+    pub fn score(&mut self, choice: usize, score: &Score) {
+        let found = &mut self.choices[choice];
+        if self.outcome.is_some() || found.ended {
+            return;
+        }
+        let before = &found.prompt[..=found.scored];
+        found.scored += 1;
+        assert_eq!(score.token, found.prompt[found.scored]);
+        // The fake model gives the next token a logit of 20, and 0 to all others.
+        let is_next = continuation_with(&self.options, before, 1)[0] == score.token;
+        let total = (20f32.exp() + (N_VOCAB - 1) as f32).ln();
+        let logprob = if is_next { 20.0 - total } else { -total };
+        assert!((score.logprobs.logprob - logprob).abs() < 1e-3, "{score:?}");
+        let top = self.logprobs.expect("scores are log-probabilities");
+        self.reply.push_score(choice, &spell(score.token, top, &score.logprobs));
+    }
+
+    /// A row of a choice was computed.
+    pub fn row(&mut self, choice: usize, position: usize, now: Micros) {
         let is_over = self.outcome.is_some();
         let found = &mut self.choices[choice];
         found.failures = 0;
-        let prompt_is_whole = found.max_tokens == 0 && position + 1 == found.prompt_tokens;
-        if prompt_is_whole && !failed && !found.ended && !is_over {
+        let prompt_is_whole = found.max_tokens == 0 && position + 1 == found.prompt.len();
+        if prompt_is_whole && !found.ended && !is_over {
+            assert_eq!(found.scored, if self.scores { position } else { 0 });
             self.first_token.get_or_insert(now);
             self.end(choice, FinishReason::Length, now);
         }
@@ -159,6 +186,8 @@ impl Reference {
         }
         assert_eq!(sample.token, choice.tokens[choice.told], "the text is the prompt's own");
         assert_eq!(sample.end, sample.token == END);
+        let scored = if self.scores { choice.prompt.len() - 1 } else { 0 };
+        assert_eq!(choice.scored, scored, "the prompt comes first");
         choice.told += 1;
         self.completion_tokens += 1;
         self.first_token.get_or_insert(now);
@@ -172,7 +201,11 @@ impl Reference {
             Some(_) => Some(FinishReason::Stop),
             None => is_last.then_some(FinishReason::Length),
         };
-        let spelled = self.logprobs.map(|top| spell(sample.token, top, logprobs));
+        let spelled = self.logprobs.map(|top| {
+            let found = logprobs.expect("the request asked for log-probabilities");
+            assert!(found.top[0].0 == sample.token && found.logprob > -1e-3, "{found:?}");
+            spell(sample.token, top, found)
+        });
         let tokens = &[sample.token];
         let delta = Delta { tokens, logprobs: spelled.as_slice(), finish, ..Delta::default() };
         self.push(index, &text, stop, delta, now);
@@ -230,7 +263,7 @@ impl Reference {
             tokens: if options.return_tokens { delta.tokens } else { &[] },
             stop_word: stop.map(|stop| self.stops[stop].as_str()),
             usage: Usage {
-                prompt_tokens: choice.started.map_or(0, |_| choice.prompt_tokens as u64),
+                prompt_tokens: choice.started.map_or(0, |_| choice.prompt.len() as u64),
                 cached_tokens: choice.cached,
                 completion_tokens: choice.told as u64,
             },
@@ -310,10 +343,8 @@ fn visible(bytes: &[u8], stops: &[String], is_whole: bool) -> (String, Option<us
     (text[..shown].to_owned(), None)
 }
 
-/// The log-probabilities of a token, with its bytes. The fake model is all but certain of it.
-fn spell(token: TokenId, top: usize, found: Option<&TokenLogprobs>) -> SpelledLogprobs {
-    let found = found.expect("the request asked for log-probabilities");
-    assert!(found.top[0].0 == token && found.logprob > -1e-3, "{found:?}");
+/// The log-probabilities of a token, with its bytes.
+fn spell(token: TokenId, top: usize, found: &TokenLogprobs) -> SpelledLogprobs {
     assert_eq!(found.top.len(), top);
     // The last token has no bytes.
     let bytes = |token: TokenId| u8::try_from(token).into_iter().collect();

@@ -38,6 +38,8 @@ pub struct Ask {
     pub stops: Vec<String>,
     /// Scored alternatives for each token, where the request asks for log-probabilities.
     pub logprobs: Option<usize>,
+    /// The prompts' tokens are scored, too.
+    pub scores: bool,
     pub timeout: Option<Duration>,
     /// The text keeps to [`PATTERN`].
     pub constrained: bool,
@@ -90,7 +92,8 @@ impl Requests {
             fields.insert("stream".into(), (!random.one_in(3)).into());
         }
         let logprobs = self.logprobs(path, random, &mut fields);
-        self.extras(path, random, &mut fields, logprobs.is_some());
+        self.extras(path, random, &mut fields);
+        let scores = logprobs.is_some() && fields.contains_key("echo");
         let timeout = random.one_in(6).then(|| Duration::from_millis(random.within(1, 400) as u64));
         if let Some(timeout) = timeout {
             fields.insert("timeout_ms".into(), (timeout.as_millis() as u64).into());
@@ -104,7 +107,19 @@ impl Requests {
             fields.insert("return_progress".into(), true.into());
         }
         let body = serde_json::to_vec(&Value::Object(fields)).unwrap();
-        Ask { path, body, prompts, n, max_tokens, stops, logprobs, timeout, constrained, fits }
+        Ask {
+            path,
+            body,
+            prompts,
+            n,
+            max_tokens,
+            stops,
+            logprobs,
+            scores,
+            timeout,
+            constrained,
+            fits,
+        }
     }
 
     /// Puts the prompts into the body, in one of the forms that the path takes. Returns their
@@ -182,7 +197,7 @@ impl Requests {
             _ => ("max_tokens", Some(100)),
         };
         let room = |prompt: &Vec<TokenId>| limit.saturating_sub(prompt.len());
-        if path == "/completion" && random.one_in(8) {
+        if path.contains("/completion") && random.one_in(8) {
             fields.insert(name.into(), 0.into());
             return (vec![0; prompts.len()], longest <= limit);
         }
@@ -219,13 +234,7 @@ impl Requests {
     }
 
     /// Fields that change the form of the reply, or when and how it is computed.
-    fn extras(
-        &self,
-        path: &str,
-        random: &mut Random,
-        fields: &mut Map<String, Value>,
-        logprobs: bool,
-    ) {
+    fn extras(&self, path: &str, random: &mut Random, fields: &mut Map<String, Value>) {
         // The fake model gives one token a probability of almost 1. These options exclude the others.
         if random.one_in(2) {
             fields.insert("temperature".into(), 0.into());
@@ -249,7 +258,7 @@ impl Requests {
             }
             _ => {}
         }
-        if path == "/v1/completions" && !logprobs && random.one_in(4) {
+        if path == "/v1/completions" && random.one_in(4) {
             fields.insert("echo".into(), true.into());
         }
     }

@@ -34,7 +34,7 @@ use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
 use corelane::model::vocab::Vocab;
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
 use corelane::ring::bell::SocketBell;
-use corelane::ring::message::{Batch, MaskTask, Sample, Start, TokenLogprobs};
+use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
 use corelane::types::{CacheScope, KeyId, Owner, SlotId, TokenId};
@@ -513,7 +513,9 @@ impl World {
             |sample: &Sample| Some(batch.logprobs[usize::from(sample.logprobs?)].clone());
         let rows = batch.rows.iter().map(|row| (row.owner, row.position.index()));
         self.answers.push(Answers {
-            rows: if batch.step_failed { Vec::new() } else { rows.collect() },
+            rows: rows.collect(),
+            scores: batch.scores.to_vec(),
+            step_failed: batch.step_failed,
             samples: batch.samples.iter().map(|sample| (*sample, logprobs(sample))).collect(),
             failed,
             aborted: batch.aborted,

@@ -30,7 +30,7 @@ use corelane::random::SplitMix64;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::MaskTask;
 use corelane::ring::{self, FrontLink, LaneLink};
-use corelane::types::{CacheScope, KeyId, ModelInfo, TokenId};
+use corelane::types::{CacheScope, KeyId, Logits, ModelInfo, TokenId};
 
 /// The same seed, the same test.
 pub struct Random(SplitMix64);
@@ -306,6 +306,11 @@ pub fn body(prompt: &str, max_tokens: usize, more: &str) -> String {
     serde_json::json!({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0})
         .to_string()
         .replacen('{', &format!("{{{more}"), 1)
+}
+
+/// Logits to sample from, or none.
+pub fn logits_if(sampled: bool) -> Logits {
+    if sampled { Logits::Sample } else { Logits::None }
 }
 
 /// The fake model's tokens of a text.

@@ -76,6 +76,8 @@ pub struct Served {
     pub first_token: Option<Duration>,
     pub last_token: Option<Duration>,
     pub longest_gap: Duration,
+    /// Tokens of its prompt that were scored.
+    pub scores: u32,
     pub tokens: u32,
     pub ended: bool,
 }
@@ -122,6 +124,7 @@ impl World {
             first_token: None,
             last_token: None,
             longest_gap: Duration::ZERO,
+            scores: 0,
             tokens: 0,
             ended: false,
         };
@@ -221,6 +224,7 @@ impl World {
                 served.tokens += 1;
                 served.ended = is_last;
             }
+            Event::Score { id, .. } => served.get_mut(&id).expect("it was sent").scores += 1,
             Event::Finished(id, _) => served.get_mut(&id).expect("it was sent").ended = true,
         });
         self.scheduler.check();

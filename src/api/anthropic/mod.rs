@@ -44,7 +44,7 @@ fn read(
         refuse_unsupported(fields)?;
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
         fields.string("model")?; // any name is accepted, for only one model is served
-        let length = length(read_max_tokens(fields)?)?;
+        let length = length(read_max_tokens(fields, 1)?)?;
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let generation = GenerationRequest {
             length,

@@ -7,7 +7,7 @@ use crate::decode::calls::Calls;
 use crate::decode::sampler::argmax;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::message::{Batch, Input, Row, Sample, Start};
-use crate::types::{Position, SlotId, TokenId};
+use crate::types::{Logits, Position, SlotId, TokenId};
 
 use super::measure::{Measured, Phase, Watch};
 use super::workload::{Texts, Workload};
@@ -49,7 +49,7 @@ fn row_for_model(row: &Row, carry: TokenId) -> DecodeRow {
         Input::Token(token) => token,
         Input::Carry => carry,
     };
-    DecodeRow { token, position: row.position, slot: row.owner.slot, sample: row.sample }
+    DecodeRow { token, position: row.position, slot: row.owner.slot, logits: row.logits }
 }
 
 /// Rung 0: calls `llama_decode` in a bare loop over the recorded batches and takes the largest
@@ -88,7 +88,9 @@ pub fn backend(
             let called = Instant::now();
             model.decode(&call.rows).map_err(failed)?;
             computing += called.elapsed();
-            for (index, row) in call.rows.iter().enumerate().filter(|(_, row)| row.sample) {
+            for (index, row) in
+                call.rows.iter().enumerate().filter(|(_, row)| row.logits == Logits::Sample)
+            {
                 let token = largest(model.logits(index), end_tokens);
                 last[row.slot.index()] = token;
                 texts.0[request_of.get(row.slot)].push(token);
@@ -138,7 +140,7 @@ pub fn executor(
             model.decode(&rows).map_err(failed)?;
             computing += called.elapsed();
             let rows = calls.rows(&batch.rows, call).enumerate();
-            for (index, row) in rows.filter(|(_, row)| row.sample) {
+            for (index, row) in rows.filter(|(_, row)| row.logits == Logits::Sample) {
                 let token = largest(model.logits(index), end_tokens);
                 let owner = row.owner;
                 last[owner.slot.index()] = token;

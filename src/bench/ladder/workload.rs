@@ -4,7 +4,7 @@
 use crate::limits::{SEQUENCES_MAX, STEPS_IN_FLIGHT};
 use crate::ring::message::{Batch, Sample};
 use crate::scheduler::{Capacity, Event, NewSequence, Scheduler};
-use crate::types::{Sampling, TokenId};
+use crate::types::{Logits, Sampling, TokenId};
 
 /// Requests of equal length, with a fixed number in flight.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Workload {
 /// The answer of a model that always samples the same token.
 fn answer(batch: &Batch) -> Batch {
     let mut answered = Batch::default();
-    for row in batch.rows.iter().filter(|row| row.sample) {
+    for row in batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
         let sample = Sample::plain(row.owner, 0);
         answered.samples.push(sample).expect("one sample for each slot");
     }
@@ -123,6 +123,7 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
                 (self.on_token)(self.requests[id.index()], token);
                 self.running -= usize::from(is_last);
             }
+            Event::Score { .. } => unreachable!("the workload asks for none"),
             Event::Finished(..) => self.running -= 1,
         }
     }
@@ -209,7 +210,8 @@ pub(super) mod tests {
         let workload = workload(7, 3, 40);
         let batches = workload.record(&mut Scheduler::new(workload.capacity.clone()));
         let rows: usize = batches.iter().map(|batch| batch.rows.len()).sum();
-        let samples = batches.iter().flat_map(|batch| &batch.rows).filter(|row| row.sample);
+        let samples =
+            batches.iter().flat_map(|batch| &batch.rows).filter(|row| row.logits == Logits::Sample);
         assert_eq!(samples.count() as u64, workload.tokens());
         assert_eq!(rows, 7 * (40 + 4), "each token but the last is a row");
     }

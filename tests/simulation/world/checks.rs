@@ -8,8 +8,10 @@ use super::*;
 /// The answers of a step, seen on their way to the engine.
 pub(super) struct Answers {
     pub(super) rows: Vec<(Owner, usize)>,
+    pub(super) scores: Vec<Score>,
     pub(super) samples: Vec<(Sample, Option<TokenLogprobs>)>,
     pub(super) failed: Vec<Owner>,
+    pub(super) step_failed: bool,
     pub(super) aborted: bool,
 }
 
@@ -31,16 +33,20 @@ impl World {
             let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
             for rows in answers.rows.chunk_by(|a, b| a.0 == b.0) {
                 let [.., (owner, position)] = rows else { continue };
-                if let Some((client, choice)) =
-                    self.holder(*owner).filter(|_| !failed.contains(owner))
-                {
+                let is_shown = !answers.step_failed && !failed.contains(owner);
+                if let Some((client, choice)) = self.holder(*owner).filter(|_| is_shown) {
                     self.clients[client].reference.progress(choice, *position, self.now);
                 }
             }
-            for (owner, position) in &answers.rows {
+            for score in &answers.scores {
+                if let Some((client, choice)) = self.holder(score.owner) {
+                    self.count("scores", 1);
+                    self.clients[client].reference.score(choice, score);
+                }
+            }
+            for (owner, position) in answers.rows.iter().filter(|row| !failed.contains(&row.0)) {
                 if let Some((client, choice)) = self.holder(*owner) {
-                    let failed = failed.contains(owner);
-                    self.clients[client].reference.row(choice, *position, failed, self.now);
+                    self.clients[client].reference.row(choice, *position, self.now);
                 }
             }
             for (sample, logprobs) in &answers.samples {
