@@ -75,6 +75,8 @@ pub struct ServeConfig {
     /// Bytes of memory for requests outside the KV cache; `None` takes the usual amount, or an
     /// eighth of the machine's if that is less.
     pub request_memory: Option<usize>,
+    /// Whether the text after a gap comes before the text before it.
+    pub spm_infill: bool,
     /// The default for `max_tokens`; `None` uses the dialect's.
     pub n_predict: Option<u32>,
     /// The seed of requests without one; `None` draws one for each.
@@ -127,6 +129,7 @@ impl Default for ServeConfig {
             ping_interval: Some(PING_INTERVAL),
             connections: CONNECTIONS,
             request_memory: None,
+            spm_infill: false,
             n_predict: None,
             seed: None,
             entropy: 0,

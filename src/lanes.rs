@@ -279,6 +279,7 @@ impl Server {
             sequence_tokens,
             slots: config.parallel,
             embedding_tokens: embedder.as_ref().map(|(tokens, _)| *tokens),
+            spm_infill: config.spm_infill,
             n_predict: config.n_predict,
         });
         let workers = Starter {

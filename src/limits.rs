@@ -255,6 +255,12 @@ pub const SCORED_ROWS_MAX: usize = 32;
 pub const TOP_LOGPROBS_MAX: usize = 20;
 /// Largest `logprobs` of a completion: OpenAI's bound. For chats it is `TOP_LOGPROBS_MAX`.
 pub const COMPLETION_LOGPROBS_MAX: i64 = 5;
+/// Tokens that the infill sampler compares with each other, the most probable ones.
+pub const INFILL_TOKENS_MAX: usize = 128;
+/// Parts of other files in a request to fill in a gap. Editors send some dozens.
+pub const INFILL_EXTRA_MAX: usize = 1024;
+/// Largest indentation that a request may require of a line.
+pub const INDENT_MAX: i64 = 1024;
 /// Entries of one request's `logit_bias`.
 pub const LOGIT_BIAS_ENTRIES_MAX: usize = 1024;
 /// Bytes of a text in `logit_bias`.
@@ -264,7 +270,7 @@ pub const LOGIT_BIAS_TOKENS_MAX: usize = 4096;
 /// Largest bias, positive or negative. OpenAI allows 100.
 pub const LOGIT_BIAS_MAX: f64 = 10_000.0;
 /// Samplers in one request's order: each of them at most once.
-pub const SAMPLERS_MAX: usize = 9;
+pub const SAMPLERS_MAX: usize = 10;
 /// Sequence breakers of one request. The vocabulary is searched for each.
 pub const DRY_BREAKERS_MAX: usize = 16;
 /// Bytes of a sequence breaker: llama.cpp's own bound.

@@ -5,6 +5,8 @@
 
 pub mod chain;
 
+use std::time::Duration;
+
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
 pub type TokenId = i32;
 
@@ -97,6 +99,16 @@ impl Position {
     pub fn index(self) -> usize {
         self.0 as usize // u32 always fits: this is a 64-bit program (asserted in limits.rs)
     }
+}
+
+/// Where a text ends besides its stop strings. The default ends none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineLimits {
+    /// Spaces and tabs that each line but the first must begin with. The text ends at a line with
+    /// fewer, also at an empty one.
+    pub indent: u32,
+    /// After this time from the first token, the text ends with the next new line.
+    pub time: Option<Duration>,
 }
 
 /// The use of a row's logits.

@@ -36,6 +36,7 @@ fn read_all(fields: &Fields<'_, '_>) -> Result<Chain, ApiError> {
         dynatemp_exponent: number("dynatemp_exponent", 0.0..=10.0, defaults.dynatemp_exponent)?,
         dry: read_dry(fields)?,
         mirostat: read_mirostat(fields)?,
+        spellings: None,
     };
     if chain.mirostat.is_none() {
         return Ok(chain);
@@ -112,8 +113,8 @@ fn unless_fast(mut chain: Chain, sampling: &mut Sampling) -> Option<Chain> {
 fn read_samplers(
     fields: &Fields<'_, '_>,
 ) -> Result<Option<heapless::Vec<SamplerKind, SAMPLERS_MAX>>, ApiError> {
-    const FORMS: &str = "an array of penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc \
-                         and temperature, or a string of their letters edskypmxt";
+    const FORMS: &str = "an array of penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, \
+                         xtc, temperature and infill, or a string of their letters edskypmxti";
     let Some(value) = fields.get("samplers")? else { return Ok(None) };
     let mut samplers = heapless::Vec::<SamplerKind, SAMPLERS_MAX>::new();
     let mut push = |kind: Option<SamplerKind>, given: &Value<'_, '_>| {
@@ -151,6 +152,7 @@ fn sampler_by_name(name: &str) -> Option<SamplerKind> {
         "minp" => SamplerKind::MinP,
         "xtc" => SamplerKind::Xtc,
         "temperature" | "temp" => SamplerKind::Temperature,
+        "infill" => SamplerKind::Infill,
         _ => return None,
     })
 }
@@ -167,6 +169,7 @@ fn sampler_by_letter(letter: char) -> Option<SamplerKind> {
         'm' => SamplerKind::MinP,
         'x' => SamplerKind::Xtc,
         't' => SamplerKind::Temperature,
+        'i' => SamplerKind::Infill,
         _ => return None,
     })
 }
@@ -272,10 +275,10 @@ mod tests {
             ("dry_allowed_length", "-1", "a whole number from 0 to 1048576"),
             ("dry_penalty_last_n", "-2", "a whole number from -1 to 2147483647"),
             ("min_keep", "-1", "a whole number from 0"),
-            ("samplers", "\"kq\"", "edskypmxt, not the string \"kq\""),
-            ("samplers", "[\"top_k\",\"infill\"]", "not the string \"infill\""),
-            ("samplers", "[1]", "edskypmxt, not 1"),
-            ("samplers", "7", "edskypmxt, not 7"),
+            ("samplers", "\"kq\"", "edskypmxti, not the string \"kq\""),
+            ("samplers", "[\"top_k\",\"top_q\"]", "not the string \"top_q\""),
+            ("samplers", "[1]", "edskypmxti, not 1"),
+            ("samplers", "7", "edskypmxti, not 7"),
             ("samplers", "\"kpk\"", "an entry twice"),
         ] {
             let body = format!("{{\"{field}\":{value}}}");

@@ -11,10 +11,10 @@ use super::json::{Fields, refuse, wrong};
 use super::prompts::Prompt;
 use super::reply::{Ping, ReplyOptions};
 use crate::limits::{
-    CACHE_SALT_BYTES_MAX, CHOICES_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX,
+    CACHE_SALT_BYTES_MAX, CHOICES_MAX, INDENT_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX,
     REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
 };
-use crate::types::Sampling;
+use crate::types::{LineLimits, Sampling};
 
 /// A request to generate text.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +38,10 @@ pub struct GenerationRequest {
     /// Whether the text starts with the prompt. If the request asks for log-probabilities, too, the
     /// prompt's tokens have theirs.
     pub echo: bool,
-    /// The text after the gap to be filled.
-    pub suffix: Option<String>,
+    /// The gap after the prompt that the text shall fill.
+    pub gap: Option<Box<Gap>>,
+    /// Lines at which the text ends.
+    pub lines: LineLimits,
     /// Priority and timeout.
     pub urgency: Urgency,
     /// Whether the prompt may start from a prefix in the KV cache.
@@ -48,6 +50,33 @@ pub struct GenerationRequest {
     pub cache_salt: Option<String>,
     /// How to write the reply.
     pub reply: ReplyOptions,
+}
+
+/// A gap in a text, after the prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// The text after the gap.
+    pub suffix: String,
+    /// llama-server's form, which may say more. `None` for OpenAI's `suffix`.
+    pub infill: Option<Infill>,
+}
+
+/// The further parts of llama-server's request to fill in a gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Infill {
+    /// The text with which the gap begins.
+    pub begun: String,
+    /// Parts of other files, for context.
+    pub extra: Vec<Excerpt>,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The name of the file.
+    pub filename: String,
+    /// The text.
+    pub text: String,
 }
 
 /// How many tokens to generate for a choice.
@@ -79,7 +108,8 @@ impl Default for GenerationRequest {
             stops: Vec::new(),
             constraint: None,
             echo: false,
-            suffix: None,
+            gap: None,
+            lines: LineLimits::default(),
             urgency: Urgency::default(),
             cache_prompt: true,
             cache_salt: None,
@@ -131,10 +161,27 @@ pub fn read_generation(
         stops: read_stop_list("stop", fields)?,
         constraint: read_constraint(fields)?,
         echo: flag("echo", false)?,
-        suffix: fields.string("suffix")?.filter(|suffix| !suffix.is_empty()),
+        gap: read_suffix(fields)?,
+        lines: read_lines(fields)?,
         urgency: read_urgency(fields)?,
         cache_prompt: flag("cache_prompt", true)?,
         cache_salt: read_cache_salt(fields)?,
+    })
+}
+
+/// Reads OpenAI's `suffix`.
+pub fn read_suffix(fields: &Fields<'_, '_>) -> Result<Option<Box<Gap>>, ApiError> {
+    let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
+    Ok(suffix.map(|suffix| Box::new(Gap { suffix, infill: None })))
+}
+
+/// Reads llama-server's `n_indent` and `t_max_predict_ms`.
+fn read_lines(fields: &Fields<'_, '_>) -> Result<LineLimits, ApiError> {
+    let longest = REQUEST_TIMEOUT_MAX.as_millis() as i64; // a day
+    let time = fields.integer("t_max_predict_ms", -1..=longest)?.filter(|ms| *ms > 0);
+    Ok(LineLimits {
+        indent: fields.integer("n_indent", 0..=INDENT_MAX)?.unwrap_or(0) as u32, // in range
+        time: time.map(|ms| Duration::from_millis(ms.cast_unsigned())),
     })
 }
 
@@ -264,9 +311,7 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
 /// Fields of OpenAI's, llama-server's or vLLM's API that corelane does not support. Each has the
 /// JSON value that asks for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("n_indent", "0"),
     ("n_cache_reuse", "0"),
-    ("t_max_predict_ms", "0"),
     ("lora", "[]"),
     ("functions", "[]"),
     ("function_call", "\"none\""),

@@ -9,7 +9,7 @@ use super::chat::reply::ChatReply;
 use super::cllm::GenerateReply;
 use super::error::{ApiError, Dialect};
 use super::llama::completion::{self, LlamaReply};
-use super::llama::tokens;
+use super::llama::{infill, tokens};
 use super::ollama::reply::{Form, OllamaReply};
 use super::openai::CompletionReply;
 use super::reply::MakeReply;
@@ -198,6 +198,15 @@ pub static ROUTES: &[Route] = &[
         Action::Generate {
             operation: "text_completion",
             read: |body| completion::read_completion(body).map(Request::generate),
+            id_prefix: "cmpl-",
+            reply: |options, context| Box::new(LlamaReply::new(options, context)),
+        },
+    ),
+    route(
+        &["/infill"],
+        Action::Generate {
+            operation: "text_completion",
+            read: |body| infill::read_infill(body).map(Request::generate),
             id_prefix: "cmpl-",
             reply: |options, context| Box::new(LlamaReply::new(options, context)),
         },

@@ -178,6 +178,9 @@ pub struct ServeArgs {
         help_heading = "Generation"
     )]
     n_predict: i64,
+    /// Fill gaps with the text after the gap before the text before it, as some models want it
+    #[arg(long, help_heading = "Generation")]
+    spm_infill: bool,
     /// Seed of requests without a seed of their own; -1 draws one for each
     #[arg(
         short,
@@ -259,6 +262,7 @@ impl ServeArgs {
             connections: self.max_connections,
             request_memory: self.request_memory.map(|mib| mib.saturating_mul(MIB)),
             n_predict,
+            spm_infill: self.spm_infill,
             seed: u64::try_from(self.seed).ok(),
             entropy: random()?,
             drain: Duration::from_secs(u64::from(self.drain_seconds)),

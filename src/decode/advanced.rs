@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** nothing here allocates.
 
+use super::infill::infill;
 use super::largest::{argmax, max};
 use super::logprobs::logprobs_of;
 use super::mirostat::draw_mirostat;
@@ -101,6 +102,8 @@ impl Sampler {
                 self.pool.store(logits);
                 self.penalise(*kind, logits, sampling, Some(chain), history);
                 self.pool.load(logits);
+            } else if let (SamplerKind::Infill, Some(spellings)) = (*kind, &chain.spellings) {
+                infill(&mut self.pool, spellings, &self.end_tokens);
             } else {
                 self.pool.apply(*kind, sampling, chain, coin);
             }

@@ -15,6 +15,7 @@ pub mod advanced;
 pub mod calls;
 mod dry;
 mod history;
+mod infill;
 mod largest;
 mod logprobs;
 pub mod mask_lane;

@@ -23,11 +23,11 @@ const LOGIT_MAX: f32 = 1e15;
 
 /// The tokens that may still be chosen. At least one, once it was filled. Their logits are finite.
 pub(super) struct Pool {
-    logits: Vec<f32>,        // capacity n_vocab
-    tokens: Vec<u32>,        // [logits.len()], capacity n_vocab
-    weights: Box<[f32]>,     // [n_vocab], the first [logits.len()] of use after `weigh`
-    mass: Box<[f64]>,        // [RADIX_BUCKETS]
-    largest: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
+    pub(super) logits: Vec<f32>, // capacity n_vocab
+    pub(super) tokens: Vec<u32>, // [logits.len()], capacity n_vocab
+    weights: Box<[f32]>,         // [n_vocab], the first [logits.len()] of use after `weigh`
+    mass: Box<[f64]>,            // [RADIX_BUCKETS]
+    largest: Vec<Candidate>,     // capacity 4 * NARROW_K_MAX
 }
 
 impl Pool {
@@ -90,8 +90,8 @@ impl Pool {
                 );
                 self.temperature(temperature);
             }
-            SamplerKind::Penalties | SamplerKind::Dry => {
-                unreachable!("penalties look at the text, and not at the pool")
+            SamplerKind::Penalties | SamplerKind::Dry | SamplerKind::Infill => {
+                unreachable!("these look at the text, and not at the pool alone")
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::types::{Sampling, TokenId};
 
 /// Buffers for sampling from one vocabulary.
 pub struct Sampler {
-    end_tokens: Box<[TokenId]>,
+    pub(super) end_tokens: Box<[TokenId]>,
     weights: Box<[f32]>,                   // [n_vocab]
     pub(super) candidates: Vec<Candidate>, // capacity 4 * NARROW_K_MAX
     pub(super) counts: Box<[u32]>,         // [n_vocab], all 0 between calls

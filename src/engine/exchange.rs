@@ -192,6 +192,11 @@ impl Exchange {
         }
     }
 
+    /// The time since the first token.
+    pub fn since_first_token(&self, now: Micros) -> Duration {
+        self.timings(now).decode
+    }
+
     /// Ends the request with an error.
     pub fn fail(&mut self, error: ApiError) {
         self.failed.get_or_insert(error.status);

@@ -4,6 +4,7 @@ use crate::api::reply::Reply;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::scheduler::NewSequence;
+use crate::types::LineLimits;
 
 /// A request that generates text: its prompts as tokens, and the reply that turns texts into bytes.
 pub struct Job {
@@ -15,6 +16,8 @@ pub struct Job {
     pub choices: usize,
     /// Stop strings. They end a choice and are not part of its text.
     pub stops: Vec<String>,
+    /// Lines at which a choice ends.
+    pub lines: LineLimits,
     /// The parser whose control tokens belong to the text.
     pub markers: Option<ParserOptions>,
     /// Tokens of all prompts, each counted once.

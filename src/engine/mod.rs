@@ -35,8 +35,9 @@ use crate::ring::FrontLink;
 use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use crate::text::TextStream;
+use crate::text::lines::Lines;
 use crate::text::stop::StopStrings;
-use crate::types::SlotId;
+use crate::types::{LineLimits, SlotId};
 use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use history::{History, Step, Tick};
@@ -130,7 +131,7 @@ impl Engine {
         now: Micros,
     ) -> Result<SharedExchange, ApiError> {
         hold.resize(job.bytes)?;
-        let Job { id, sequences, choices, stops, markers, prompt_tokens, reply, .. } = job;
+        let Job { id, sequences, choices, stops, lines, markers, prompt_tokens, reply, .. } = job;
         let arrived = sequences.len();
         let constraint = |first: &NewSequence| first.advanced.as_ref()?.constraint.clone();
         let constraint = sequences.first().and_then(constraint);
@@ -151,6 +152,7 @@ impl Engine {
                 exchange: exchange.clone(),
                 choice,
                 text: TextStream::new(stops.clone()),
+                lines: (lines != LineLimits::default()).then(|| Lines::new(lines)),
                 times: Times::new(job.received, now),
                 deadline: job.deadline,
                 counts_prompt: choice % choices == 0,

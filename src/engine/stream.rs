@@ -12,6 +12,7 @@ use crate::metrics::{Counter, FrontMetrics};
 use crate::model::vocab::Vocab;
 use crate::ring::message::{Score, TokenLogprobs};
 use crate::scheduler::{Finish, SequenceId};
+use crate::text::lines::Lines;
 use crate::text::{Pushed, TextStream};
 use crate::types::{SlotId, TokenId};
 
@@ -22,6 +23,8 @@ pub(super) struct Stream {
     /// The index among the choices of the request.
     pub choice: usize,
     pub text: TextStream,
+    /// Its lines, where it may end at one.
+    pub lines: Option<Lines>,
     pub times: Times,
     /// The deadline.
     pub deadline: Option<Micros>,
@@ -69,7 +72,7 @@ impl Stream {
             (bytes, _) => bytes,
         };
         text.clear();
-        let finish = match self.text.push(bytes, text) {
+        let mut finish = match self.text.push(bytes, text) {
             Pushed::Stopped => Some(FinishReason::Stop),
             Pushed::Open if is_last => {
                 self.text.finish(text);
@@ -77,18 +80,24 @@ impl Stream {
             }
             Pushed::Open => None,
         };
+        let mut exchange = self.exchange.borrow_mut();
+        exchange.count_token(now);
+        let since_first = exchange.since_first_token(now);
+        let cut = self.lines.as_mut().and_then(|lines| lines.push(text, since_first));
+        if let Some(at) = cut {
+            text.truncate(at);
+            finish = Some(FinishReason::Length);
+        }
         self.times.token(metrics, now);
         if let Some(finish) = finish {
             self.times.end(metrics, counter(metrics, finish), now);
         }
-        let mut exchange = self.exchange.borrow_mut();
-        exchange.count_token(now);
         let logprobs = logprobs.map(|found| spell(token, found, vocab));
         let delta = Delta {
             text,
             tokens: &[token],
             finish,
-            stop_word: self.text.stop_word(),
+            stop_word: self.text.stop_word().filter(|_| cut.is_none()),
             logprobs: logprobs.as_slice(),
             usage: self.times.usage(),
             slot: self.slot,

@@ -15,13 +15,13 @@ use super::tokenizer::LlamaTokenizer;
 pub use super::tokenizer::TokenizeError;
 use crate::limits::DRY_BREAKER_BYTES_MAX;
 use crate::types::TokenId;
-use crate::types::chain::{Breakers, DRY_BREAKERS};
+use crate::types::chain::{Breakers, DRY_BREAKERS, Spellings};
 
 /// The vocabulary of a model. Immutable, shared by the lanes.
 pub struct Vocab {
     tokenizer: Tokenizer,
-    bytes: Box<[u8]>,    // every token's bytes, one after another
-    offsets: Box<[u32]>, // [n_tokens + 1] into `bytes`
+    /// The text of every token; control tokens have none.
+    texts: Arc<Spellings>,
     end_tokens: Box<[TokenId]>,
     longest_token_bytes: usize,
     /// The spelling of control tokens in a prompt, sorted by token.
@@ -41,6 +41,10 @@ pub struct FillIn {
     pub suffix: TokenId,
     /// Precedes the text that fills the gap.
     pub middle: TokenId,
+    /// Precedes the name of a repository, where the model knows repositories.
+    pub repository: Option<TokenId>,
+    /// Precedes the name of a file, as above.
+    pub file: Option<TokenId>,
 }
 
 enum Tokenizer {
@@ -54,23 +58,20 @@ impl Vocab {
     pub(super) fn of_llama(model: Arc<LlamaModel>) -> Self {
         let vocab = model.vocab();
         let n_tokens = vocab.n_tokens();
-        let mut bytes = Vec::with_capacity(n_tokens as usize * 8);
-        let mut offsets = Vec::with_capacity(n_tokens as usize + 1);
+        let mut texts = Spellings::default();
         let mut piece = Vec::with_capacity(256);
         let mut end_tokens = Vec::new();
         let mut spellings = Vec::new();
         let mut longest_token_bytes = 1;
-        offsets.push(0);
         for id in 0..n_tokens {
             let token = LlamaToken::new(id);
             piece.clear();
             // Control tokens (`<|im_end|>`) have no text of their own.
             vocab.token_to_piece_into(token, &mut piece, false, None);
-            bytes.extend_from_slice(&piece);
+            texts.push(&piece);
             // A control token's spelling in a prompt is longer than its text.
             let spelling = vocab.text(token).map_or(0, |text| text.to_bytes().len());
             longest_token_bytes = longest_token_bytes.max(spelling).max(piece.len());
-            offsets.push(u32::try_from(bytes.len()).expect("a vocabulary is under 4 GiB"));
             if vocab.is_control(token) {
                 piece.clear();
                 vocab.token_to_piece_into(token, &mut piece, true, None);
@@ -86,7 +87,10 @@ impl Vocab {
         let (bos, eos) = (control(vocab.bos()), control(vocab.eos()));
         let gap = (known(vocab.fim_pre()), known(vocab.fim_suf()), known(vocab.fim_mid()));
         let fill_in = match gap {
-            (Some(prefix), Some(suffix), Some(middle)) => Some(FillIn { prefix, suffix, middle }),
+            (Some(prefix), Some(suffix), Some(middle)) => {
+                let (repository, file) = (known(vocab.fim_rep()), known(vocab.fim_sep()));
+                Some(FillIn { prefix, suffix, middle, repository, file })
+            }
             _ => None,
         };
         Self {
@@ -94,8 +98,7 @@ impl Vocab {
             bos,
             eos,
             fill_in,
-            bytes: bytes.into(),
-            offsets: offsets.into(),
+            texts: Arc::new(texts),
             end_tokens: end_tokens.into(),
             longest_token_bytes,
             default_breakers: Arc::default(),
@@ -106,17 +109,18 @@ impl Vocab {
 
     /// The vocabulary of the fake model: all bytes, and an end token without text.
     pub fn of_fake() -> Self {
-        let bytes: Box<[u8]> = (0..=255).collect();
-        let offsets = (0..=256).chain([256]).collect();
+        let mut texts = Spellings::default();
+        (0..=255u8).for_each(|byte| texts.push(&[byte]));
+        texts.push(&[]); // END
         Self {
-            bytes,
-            offsets,
+            texts: Arc::new(texts),
             end_tokens: Box::new([fake::END]),
             longest_token_bytes: 1,
             spellings: Box::default(),
             bos: None,
             eos: Some(fake::END),
-            fill_in: None,
+            // ASCII's start of heading, start and end of text.
+            fill_in: Some(FillIn { prefix: 1, suffix: 2, middle: 3, repository: None, file: None }),
             default_breakers: Arc::default(),
             tokenizer: Tokenizer::Bytes,
         }
@@ -130,7 +134,7 @@ impl Vocab {
 
     /// The number of tokens.
     pub fn n_tokens(&self) -> usize {
-        self.offsets.len() - 1
+        self.texts.len()
     }
 
     /// Whether there is a token with this id.
@@ -146,12 +150,7 @@ impl Vocab {
     /// The bytes of a token, which are not always whole characters. Empty for control tokens and
     /// for ids outside the vocabulary.
     pub fn bytes_of(&self, token: TokenId) -> &[u8] {
-        match usize::try_from(token) {
-            Ok(token) if token < self.n_tokens() => {
-                &self.bytes[self.offsets[token] as usize..self.offsets[token + 1] as usize]
-            }
-            _ => &[],
-        }
+        self.texts.of(token)
     }
 
     /// The bytes of a token. For a control token, its spelling in a prompt.
@@ -190,6 +189,11 @@ impl Vocab {
         self.longest_token_bytes
     }
 
+    /// The bytes of every token, for the infill sampler.
+    pub fn texts(&self) -> &Arc<Spellings> {
+        &self.texts
+    }
+
     /// llama.cpp's own sequence breakers for DRY.
     pub fn default_breakers(&self) -> &Arc<Breakers> {
         &self.default_breakers
@@ -207,12 +211,7 @@ impl Vocab {
         for text in texts {
             let text = text.as_ref();
             let mut tail_from = [None; DRY_BREAKER_BYTES_MAX]; // by the number of bytes before it
-            let mut token = 0;
-            for at in memchr::memchr_iter(text.as_bytes()[0], &self.bytes) {
-                while self.offsets[token + 1] as usize <= at {
-                    token += 1;
-                }
-                let found = &self.bytes[at..self.offsets[token + 1] as usize];
+            for (token, found) in self.texts.ends_from(text.as_bytes()[0]) {
                 let same = found.iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
                 let tail = if same == text.len() {
                     Some(0)
@@ -226,7 +225,7 @@ impl Vocab {
                 } else {
                     None
                 };
-                heads.extend(tail.map(|tail| (token as TokenId, tail))); // below n_tokens
+                heads.extend(tail.map(|tail| (token, tail)));
             }
         }
         Breakers::new(heads, tails)
@@ -305,15 +304,10 @@ mod tests {
     #[test]
     fn breakers_are_found_inside_of_tokens_and_over_their_ends() {
         let words: [&[u8]; 7] = [b"xaab", b"a", b"b", b"aa", b"", b"ab", b"\xC3"];
-        let ends = words.iter().scan(0, |end, word| {
-            *end += word.len() as u32;
-            Some(*end)
-        });
-        let vocab = Vocab {
-            bytes: words.concat().into(),
-            offsets: [0].into_iter().chain(ends).collect(),
-            ..Vocab::of_fake() // which tokenises by byte
-        };
+        let mut texts = Spellings::default();
+        words.iter().for_each(|word| texts.push(word));
+        // The fake vocabulary tokenises by byte.
+        let vocab = Vocab { texts: Arc::new(texts), ..Vocab::of_fake() };
         let breakers = vocab.breakers(&["ab"]);
         let tails = |token| breakers.tails(token).map(<[TokenId]>::to_vec).collect::<Vec<_>>();
         let (none, rest) = (Vec::<TokenId>::new(), vec![TokenId::from(b'b')]);

@@ -97,7 +97,7 @@ fn undescribed(path: &str) -> &'static [&'static str] {
     match path {
         "/v1/completions" => &["top_logprobs"],
         "/v1/chat/completions" | "/chat/completions" => &["echo", "suffix"],
-        "/completion" | "/completions" | "/generate" | "/generate_stream" => {
+        "/completion" | "/completions" | "/infill" | "/generate" | "/generate_stream" => {
             &["echo", "logprobs", "suffix", "top_logprobs"]
         }
         "/v1/messages" => SAMPLING,
@@ -223,6 +223,10 @@ fn bodies(path: &str) -> Vec<Value> {
         "/tokenize" => vec![json!({"content": "a"})],
         "/detokenize" => vec![json!({"tokens": [1]})],
         "/encode" => vec![json!({"text": "a"})],
+        "/infill" => {
+            let extra = [json!({"filename": "a", "text": "b"})];
+            with(json!({"input_prefix": "a", "input_suffix": "b", "input_extra": extra}))
+        }
         "/generate" | "/generate_stream" => with(json!({"prompt": "a"})),
         _ => with(json!({"prompt": ["a", {"prompt_string": "b"}]})),
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::envelope::Envelope;
+use super::gap::tokens_around;
 use super::model::ServedModel;
 use super::prompt::{
     check_length, check_prompt_text, check_wanted, text_of, tokenize_chat, tokens_of,
@@ -95,7 +96,10 @@ pub(super) fn of_prompts(
     let (mut echo, mut bytes) = (Vec::new(), 0);
     for prompt in &request.prompts {
         check_wanted(is_wanted)?;
-        let ids = tokens_of("prompt", prompt, request.suffix.as_deref(), model)?;
+        let ids = match &request.gap {
+            None => tokens_of("prompt", prompt, model)?,
+            Some(gap) => tokens_around(gap, prompt, request.length, model)?,
+        };
         let max_tokens = check_length(ids.len(), request.length, model)?;
         bytes += size_of_val(&*ids);
         prompts.push((Arc::<[_]>::from(ids), max_tokens));
@@ -161,6 +165,7 @@ pub(super) fn of_prompts(
         sequences,
         choices: n,
         stops: request.stops,
+        lines: request.lines,
         bytes,
         markers: (parser != ParserOptions::default()).then_some(parser),
         prompt_tokens,

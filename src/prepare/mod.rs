@@ -10,6 +10,7 @@
 //! **Invariant:** pure, except for [`lane`]. Nothing else here does I/O or reads a clock.
 
 mod envelope;
+mod gap;
 mod generate;
 pub mod lane;
 mod model;
@@ -181,7 +182,7 @@ fn texts_of(
             }
             input => input,
         };
-        let mut ids = tokens_of(request.field, input, None, model)?;
+        let mut ids = tokens_of(request.field, input, model)?;
         if ids.len() > limit && request.truncate {
             // The last token stays: it may be the one that the model expects at the end.
             ids.drain(limit - 1..ids.len() - 1);
@@ -234,6 +235,7 @@ mod tests {
             embedding_tokens: None,
             context_tokens: 10,
             sequence_tokens: 10,
+            spm_infill: false,
             n_predict: None,
         }
     }
@@ -393,26 +395,10 @@ mod tests {
 
     #[test]
     fn what_the_model_cannot_is_refused() {
-        for (route, body, message) in [
-            (
-                "/v1/chat/completions",
-                r#"{"messages":[{"role":"user","content":"Hi"}]}"#,
-                "this model has no chat template; start the server with --chat-template",
-            ),
-            (
-                "/v1/completions",
-                r#"{"prompt":"a","suffix":"b"}"#,
-                "this model cannot fill in text; leave suffix out",
-            ),
-            (
-                "/v1/completions",
-                r#"{"prompt":"a","echo":true,"logprobs":1}"#,
-                "echo and logprobs cannot be given together: this server scores the tokens that \
-                 it generates, and not those of a prompt",
-            ),
-        ] {
-            assert_eq!(job(route, body).err().unwrap().message, message);
-        }
+        let body = r#"{"messages":[{"role":"user","content":"Hi"}]}"#;
+        let error = job("/v1/chat/completions", body).err().unwrap();
+        let message = "this model has no chat template; start the server with --chat-template";
+        assert_eq!(error.message, message);
     }
 
     #[test]

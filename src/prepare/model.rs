@@ -33,6 +33,8 @@ pub struct ServedModel {
     pub slots: usize,
     /// Most tokens of a text to embed. `None` if the model computes no vectors.
     pub embedding_tokens: Option<usize>,
+    /// Whether the text after a gap comes before the text before it.
+    pub spm_infill: bool,
     /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,
 }

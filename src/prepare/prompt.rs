@@ -102,14 +102,31 @@ pub fn check_known(
     }
 }
 
-/// The tokens of a prompt. If `suffix` is set, also the tokens that mark the gap to fill.
+/// The tokens of a prompt.
 ///
 /// # Errors
 /// 400 for a prompt without tokens, with unknown ids, or with more tokens than a sequence may have.
 pub fn tokens_of(
     param: &'static str,
     prompt: &Prompt,
-    suffix: Option<&str>,
+    model: &ServedModel,
+) -> Result<Vec<TokenId>, ApiError> {
+    let ids = tokens_in(param, prompt, true, model)?;
+    if ids.is_empty() {
+        let message = format!("{param} has no tokens; it must have at least one");
+        return Err(ApiError::field(param, message));
+    }
+    Ok(ids)
+}
+
+/// The tokens of a prompt or of a part of one, with the special tokens around it if `is_whole`.
+///
+/// # Errors
+/// As [`tokens_of`], except that there may be no tokens.
+pub fn tokens_in(
+    param: &'static str,
+    prompt: &Prompt,
+    is_whole: bool,
     model: &ServedModel,
 ) -> Result<Vec<TokenId>, ApiError> {
     let vocab = &model.vocab;
@@ -117,13 +134,12 @@ pub fn tokens_of(
         Prompt::Parts(parts) => parts.as_slice(),
         one => std::slice::from_ref(one),
     };
-    let begins_with_text = matches!(parts, [Prompt::Text(_), ..]);
     let mut ids = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         match part {
             Prompt::Text(text) => {
                 check_prompt_text(text, param, model)?;
-                let around = index == 0 && suffix.is_none();
+                let around = index == 0 && is_whole;
                 ids.extend(tokenize(vocab, param, text, around, true)?);
             }
             Prompt::Tokens(tokens) => {
@@ -132,25 +148,6 @@ pub fn tokens_of(
             }
             Prompt::Parts(_) => unreachable!("parts have no parts"),
         }
-    }
-    if let Some(suffix) = suffix {
-        check_prompt_text(suffix, "suffix", model)?;
-        let Some(gap) = vocab.fill_in() else {
-            let message = "this model cannot fill in text; leave suffix out";
-            return Err(ApiError::unsupported("suffix", message));
-        };
-        ids.insert(0, gap.prefix);
-        if begins_with_text {
-            // The special tokens at the start of a text.
-            ids.splice(0..0, tokenize(vocab, param, "", true, false)?);
-        }
-        ids.push(gap.suffix);
-        ids.extend(tokenize(vocab, "suffix", suffix, false, false)?);
-        ids.push(gap.middle);
-    }
-    if ids.is_empty() {
-        let message = format!("{param} has no tokens; it must have at least one");
-        return Err(ApiError::field(param, message));
     }
     Ok(ids)
 }

@@ -9,6 +9,7 @@ use crate::limits::LOGIT_BIAS_TOKENS_MAX;
 use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::types::TokenId;
+use crate::types::chain::SamplerKind;
 
 /// Converts a request's sampler options to tokens of the vocabulary.
 ///
@@ -17,6 +18,11 @@ use crate::types::TokenId;
 pub fn resolve(requested: &RequestedAdvanced, vocab: &Vocab) -> Result<AdvancedSampling, ApiError> {
     let mut advanced = requested.advanced.clone();
     advanced.logit_bias = logit_bias(&requested.logit_bias, vocab)?;
+    if let Some(chain) = &mut advanced.chain
+        && chain.samplers.contains(&SamplerKind::Infill)
+    {
+        chain.spellings = Some(vocab.texts().clone());
+    }
     if let Some(chain) = &mut advanced.chain
         && chain.dry.multiplier != 0.0
     {

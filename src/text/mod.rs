@@ -4,6 +4,7 @@
 //! part of a stop string that matches later. Text that cannot be released yet is held back, within
 //! bounds.
 
+pub mod lines;
 pub mod stop;
 pub mod utf8;
 

@@ -32,6 +32,9 @@ pub struct Chain {
     pub dry: DryOptions,
     /// Samples the token after the other samplers.
     pub mirostat: Option<Mirostat>,
+    /// What the infill sampler compares tokens by. [`crate::prepare`] fills it in where that is one
+    /// of the samplers.
+    pub spellings: Option<Arc<Spellings>>,
 }
 
 impl Default for Chain {
@@ -48,6 +51,7 @@ impl Default for Chain {
             dynatemp_exponent: 1.0,
             dry: DryOptions::default(),
             mirostat: None,
+            spellings: None,
         }
     }
 }
@@ -68,6 +72,7 @@ impl Chain {
             SamplerKind::MinP => sampling.min_p > 0.0,
             SamplerKind::Xtc => self.xtc_probability > 0.0 && self.xtc_threshold <= 0.5,
             SamplerKind::Temperature => sampling.temperature != 1.0 || self.dynatemp_range > 0.0,
+            SamplerKind::Infill => true,
         }
     }
 }
@@ -93,10 +98,12 @@ pub enum SamplerKind {
     Xtc,
     /// `temperature`, dynamic or not.
     Temperature,
+    /// Ends a filled gap where the model is not sure how it goes on.
+    Infill,
 }
 
 impl SamplerKind {
-    /// llama.cpp's order.
+    /// llama.cpp's order. The infill sampler is in none by default.
     pub const ORDER: [SamplerKind; 9] = [
         SamplerKind::Penalties,
         SamplerKind::Dry,
@@ -149,6 +156,58 @@ impl Default for DryOptions {
     fn default() -> Self {
         let breakers = Arc::default();
         Self { multiplier: 0.0, base: 1.75, allowed_length: 2, last_n: 64, breakers }
+    }
+}
+
+/// The bytes of every token.
+#[derive(Clone, Default, PartialEq)]
+pub struct Spellings {
+    bytes: Vec<u8>,    // every token's bytes, one after another
+    offsets: Vec<u32>, // [n_tokens] into `bytes`: the end of each token
+}
+
+impl Spellings {
+    /// Adds the next token.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.offsets.push(u32::try_from(self.bytes.len()).expect("a vocabulary is under 4 GiB"));
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    /// The bytes of a token. Empty for ids outside the vocabulary.
+    pub fn of(&self, token: TokenId) -> &[u8] {
+        let Some(token) = usize::try_from(token).ok().filter(|token| *token < self.len()) else {
+            return &[];
+        };
+        let start = if token == 0 { 0 } else { self.offsets[token - 1] as usize };
+        &self.bytes[start..self.offsets[token] as usize]
+    }
+
+    /// Each place of a byte in a token: the token, and its bytes from there to its end.
+    pub fn ends_from(&self, byte: u8) -> impl Iterator<Item = (TokenId, &[u8])> {
+        let mut token = 0;
+        memchr::memchr_iter(byte, &self.bytes).map(move |at| {
+            while self.offsets[token] as usize <= at {
+                token += 1;
+            }
+            // A vocabulary's size fits into a TokenId.
+            (token as TokenId, &self.bytes[at..self.offsets[token] as usize])
+        })
+    }
+}
+
+impl std::fmt::Debug for Spellings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Spellings of {} tokens", self.len())
     }
 }
 

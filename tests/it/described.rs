@@ -89,6 +89,14 @@ fn good() -> Vec<(&'static str, Value)> {
         ("/v1/completions", json!({"prompt": ["Once", "The"], "n": 2, "max_tokens": 4})),
         ("/v1/completions", json!({"prompt": "Once", "max_tokens": 4, "logprobs": 2})),
         ("/v1/completions", json!({"prompt": "Once", "max_tokens": 4, "echo": true})),
+        (
+            "/v1/completions",
+            json!({"prompt": "Once", "max_tokens": 0, "echo": true, "logprobs": 1}),
+        ),
+        (
+            "/v1/completions",
+            json!({"prompt": "Once", "max_tokens": 2, "echo": true, "logprobs": 1, "stream": true}),
+        ),
         ("/v1/completions", json!({"prompt": "Once", "max_tokens": 60, "json_schema": schema})),
         (
             "/v1/completions",
@@ -197,9 +205,26 @@ fn good() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Requests that the built-in model cannot serve, for its vocabulary has no tokens for a gap.
+fn good_for_fake() -> Vec<(&'static str, Value)> {
+    let extra = [json!({"filename": "a.rs", "text": "b"}), json!({"text": "c"})];
+    let gap = |more: Value| {
+        let mut body = json!({"input_prefix": "a\n", "input_suffix": "b", "n_predict": 4});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("/infill", body)
+    };
+    vec![
+        gap(json!({"prompt": "c", "input_extra": extra, "n_indent": 2, "t_max_predict_ms": 1000,
+            "samplers": ["top_k", "top_p", "infill"], "response_fields": ["content"]})),
+        gap(json!({"stream": true})),
+        ("/v1/completions", json!({"prompt": "a", "suffix": "b"})),
+    ]
+}
+
 #[test]
 fn good_requests_are_described_and_answered_as_described() {
     let server = TestServer::builtin(able());
+    let fake = TestServer::fake(config(), 0);
     let document = document();
     let mut left: BTreeSet<&str> = operations(&document)
         .filter(|(_, method, _)| *method == "post")
@@ -207,10 +232,13 @@ fn good_requests_are_described_and_answered_as_described() {
         .filter(|(path, ..)| !path.contains("{id}"))
         .map(|(path, ..)| path)
         .collect();
-    for (path, body) in good() {
+    let asked = good().into_iter().map(|(path, body)| (&server, path, body));
+    for (server, path, body) in
+        asked.chain(good_for_fake().into_iter().map(|(path, body)| (&fake, path, body)))
+    {
         let media = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
         assert_valid(&document, &media["schema"], &body, path);
-        let response = ask(&server, "post", path, JSON, &body.to_string());
+        let response = ask(server, "post", path, JSON, &body.to_string());
         assert_eq!(response.status, 200, "{path} {body}: {}", response.body);
         left.remove(path);
     }
@@ -288,7 +316,9 @@ fn bad() -> Vec<(&'static str, Value)> {
         ("/detokenize", json!({"tokens": [-1]})),
         ("/apply-template", json!({"messages": "a"})),
         ("/generate", json!({"prompt": 5})),
-        ("/generate_stream", json!({"prompt": "a", "max_tokens": 0})),
+        ("/generate_stream", json!({"prompt": "a", "max_tokens": -1})),
+        ("/infill", json!({"input_prefix": "a", "input_suffix": "b", "input_extra": ["c"]})),
+        ("/infill", json!({"input_prefix": "a"})),
         ("/encode", json!({"text": ["a"]})),
     ]
 }

@@ -177,6 +177,8 @@ fn known_limits() -> BTreeMap<&'static str, i64> {
         ("LLAMA_SAMPLING_MAX", limits::LLAMA_SAMPLING_MAX as i64),
         ("-LLAMA_SAMPLING_MAX", -limits::LLAMA_SAMPLING_MAX as i64),
         ("LOGIT_BIAS_ENTRIES_MAX", size(limits::LOGIT_BIAS_ENTRIES_MAX)),
+        ("INDENT_MAX", limits::INDENT_MAX),
+        ("INFILL_EXTRA_MAX", size(limits::INFILL_EXTRA_MAX)),
         ("LOGIT_BIAS_MAX", limits::LOGIT_BIAS_MAX as i64),
         ("-LOGIT_BIAS_MAX", -limits::LOGIT_BIAS_MAX as i64),
         ("LOGIT_BIAS_TEXT_BYTES_MAX", size(limits::LOGIT_BIAS_TEXT_BYTES_MAX)),

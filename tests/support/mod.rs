@@ -348,6 +348,7 @@ pub fn served_model(sequence_tokens: u32) -> ServedModel {
         sequence_tokens,
         slots: 1,
         embedding_tokens: None,
+        spm_infill: false,
         n_predict: None,
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::super::error::ApiError;
-use super::super::json::{read_object, refuse};
+use super::super::json::{Fields, read_object, refuse};
 use super::super::logprobs::TokenList;
 use super::super::openai::{push_progress, push_timings_object};
 use super::super::prompts::read_prompts;
@@ -25,14 +25,20 @@ pub fn sampling() -> Sampling {
 /// Reads a `/completion` request.
 pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
     read_object(body, |fields| {
-        refuse_unsupported(fields)?;
-        refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
-        let mut request = read_generation(fields, sampling(), None)?;
-        // Events of a stream always have the tokens of their text.
-        request.reply.return_tokens |= request.reply.stream;
-        request.reply.llama = Some(Box::new(Repeated::read(fields)?));
-        Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
+        let prompts = read_prompts(fields)?;
+        Ok(GenerationRequest { prompts, ..read_settings(fields)? })
     })
+}
+
+/// Reads the options of `/completion`.
+pub fn read_settings(fields: &Fields<'_, '_>) -> Result<GenerationRequest, ApiError> {
+    refuse_unsupported(fields)?;
+    refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
+    let mut request = read_generation(fields, sampling(), None)?;
+    // Events of a stream always have the tokens of their text.
+    request.reply.return_tokens |= request.reply.stream;
+    request.reply.llama = Some(Box::new(Repeated::read(fields)?));
+    Ok(request)
 }
 
 /// The reply of `/completion`: one object for each choice, in an array if there are several.

@@ -15,7 +15,7 @@ use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::prompts::Prompt;
 use crate::api::reply::ReplyOptions;
 use crate::api::request::{
-    GenerationRequest, Length, read_sampling, read_seed, read_stop_list, read_urgency,
+    GenerationRequest, Length, read_sampling, read_seed, read_stop_list, read_suffix, read_urgency,
 };
 use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
 use crate::constraint::Constraint;
@@ -65,15 +65,15 @@ pub fn read_generate(body: &mut [u8]) -> Result<Request, ApiError> {
         refuse_images(fields)?;
         let generation = read_generation(fields)?;
         let prompt = fields.string("prompt")?.unwrap_or_default();
-        let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
+        let gap = read_suffix(fields)?;
         let raw = fields.boolean("raw")?.unwrap_or(false);
         let system = fields.string("system")?.filter(|system| !system.is_empty());
-        if prompt.is_empty() && suffix.is_none() {
+        if prompt.is_empty() && gap.is_none() {
             return Ok(Request::Loading(Loading { chat: false, unload: read_unload(fields)? }));
         }
-        if raw || suffix.is_some() {
+        if raw || gap.is_some() {
             let prompts = vec![Prompt::Text(prompt)];
-            return Ok(Request::generate(GenerationRequest { prompts, suffix, ..generation }));
+            return Ok(Request::generate(GenerationRequest { prompts, gap, ..generation }));
         }
         let said =
             |role, text| Message { role, content: Content::Text(text), ..Message::default() };

@@ -278,6 +278,7 @@ impl Stage {
             slots: self.workload.capacity.slots,
             context_tokens: self.workload.capacity.context_tokens,
             sequence_tokens: self.workload.capacity.sequence_tokens,
+            spm_infill: false,
             n_predict: None,
         });
         let capacity = self.workload.capacity.clone();

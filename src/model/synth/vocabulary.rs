@@ -1,7 +1,7 @@
 //! The built-in model's vocabulary, extended to any size.
 
 use std::collections::HashSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use crate::model::gguf::Gguf;
 
@@ -10,6 +10,12 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 
 /// `LLAMA_TOKEN_TYPE_NORMAL`: an ordinary token with text.
 const NORMAL: i32 = 1;
+/// `LLAMA_TOKEN_TYPE_CONTROL`: a token without text.
+const CONTROL: i32 = 3;
+
+/// Qwen's tokens for a gap to fill in, which llama.cpp knows by their names.
+const GAP: [&CStr; 5] =
+    [c"<|fim_prefix|>", c"<|fim_suffix|>", c"<|fim_middle|>", c"<|repo_name|>", c"<|file_sep|>"];
 
 /// The built-in model's tokens.
 pub(super) struct Known {
@@ -31,7 +37,8 @@ impl Known {
         u32::try_from(self.tokens.len()).expect("a vocabulary has far fewer than 2^32 tokens")
     }
 
-    /// Writes these tokens into `header`, with fillers up to `vocab` tokens.
+    /// Writes these tokens into `header`, with more up to `vocab` tokens: those for a gap to fill
+    /// in, and fillers.
     ///
     /// A filler's text is like " t4711". No merge leads to it, so tokenising never produces one;
     /// only a model's sampling does.
@@ -43,8 +50,10 @@ impl Known {
         let fillers = (self.n_tokens()..)
             .map(|number| CString::new(format!("\u{120}t{number}")).expect("no NUL"))
             .filter(|filler| !taken.contains(filler));
-        tokens.extend(fillers.take(wanted - self.tokens.len()));
+        let gap = GAP.iter().map(|token| (*token).to_owned());
+        tokens.extend(gap.chain(fillers).take(wanted - self.tokens.len()));
         let mut types = self.types.clone();
+        types.extend([CONTROL; GAP.len()].into_iter().take(wanted - types.len()));
         types.resize(wanted, NORMAL);
         header.set_strings(TOKENS, &tokens);
         header.set_integers(TYPES, &types);
