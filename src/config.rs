@@ -31,6 +31,12 @@ pub struct ServeConfig {
     pub tags: Vec<String>,
     /// How the vectors of a text's tokens become one; `None` follows the model's metadata.
     pub pooling: Option<Pooling>,
+    /// Whether clients may cut vectors to fewer dimensions.
+    pub matryoshka: bool,
+    /// The text before a query to embed.
+    pub query_prefix: String,
+    /// The text before a document to embed.
+    pub document_prefix: String,
     /// A chat template in Jinja; `None` uses the model's own.
     pub chat_template: Option<String>,
     /// API keys. Without any, everybody is let in.
@@ -108,6 +114,9 @@ impl Default for ServeConfig {
             aliases: Vec::new(),
             tags: Vec::new(),
             pooling: None,
+            matryoshka: false,
+            query_prefix: String::new(),
+            document_prefix: String::new(),
             chat_template: None,
             keys: Vec::new(),
             context_tokens: None,

@@ -38,7 +38,7 @@ use crate::model::vocab::Vocab;
 use crate::ops;
 use crate::page;
 use crate::placement::{BESIDE_STREAMS, LAST, Topology, pin_this_thread, yield_to_others};
-use crate::prepare::ServedModel;
+use crate::prepare::{Embeds, ServedModel};
 use crate::profile;
 use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
@@ -48,7 +48,7 @@ use crate::server::listener::Address;
 use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel, listener};
 use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
-use crate::types::ModelInfo;
+use crate::types::{ModelInfo, Pooling};
 pub(crate) use size::{capacity, context_config, spin};
 use size::{cells_of_one, embed_config};
 use thread::{pins, spawn, start_pinned, wait_for};
@@ -201,12 +201,26 @@ impl Server {
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         let pooling = self.config.pooling.or(info.pooling);
+        if pooling == Some(Pooling::Rank) && !info.ranks {
+            return Err(format!(
+                "{} has no ranking head, which --pooling rank needs: the tensor cls.weight or \
+                 cls.output.weight",
+                info.name
+            ));
+        }
         let embedder = pooling.map(|pooling| {
             // A text is computed in one go, so its memory is allocated at the start.
             let tokens = trained.min(EMBEDDING_TOKENS_MAX as u32);
             let (model, config) = (model.clone(), embed_config(&context, tokens));
             let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &config));
-            (tokens as usize, make)
+            let embeds = Embeds {
+                pooling,
+                tokens: tokens as usize,
+                matryoshka: self.config.matryoshka,
+                query_prefix: self.config.query_prefix.clone(),
+                document_prefix: self.config.document_prefix.clone(),
+            };
+            (embeds, make)
         });
         let make_backend = move || LlamaDecoder::new(model, &context);
         self.serve(vocab, info, context_tokens, sequence_tokens, make_backend, embedder)
@@ -241,7 +255,7 @@ impl Server {
         context_tokens: u32,
         sequence_tokens: u32,
         make_backend: impl FnOnce() -> Result<B, String> + Send + 'static,
-        embedder: Option<(usize, MakeEmbedder)>,
+        embedder: Option<(Embeds, MakeEmbedder)>,
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();
@@ -278,7 +292,7 @@ impl Server {
             context_tokens,
             sequence_tokens,
             slots: config.parallel,
-            embedding_tokens: embedder.as_ref().map(|(tokens, _)| *tokens),
+            embeds: embedder.as_ref().map(|(embeds, _)| embeds.clone()),
             spm_infill: config.spm_infill,
             n_predict: config.n_predict,
         });

@@ -257,12 +257,16 @@ impl std::str::FromStr for FlashAttention {
 /// How the vectors of a text's tokens are pooled into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
+    /// Not at all: each token has its vector.
+    None,
     /// Their mean.
     Mean,
     /// The vector of the first token, as in BERT.
     Cls,
     /// The vector of the last token, which has seen all others.
     Last,
+    /// The model's ranking head turns it into a score.
+    Rank,
 }
 
 impl std::str::FromStr for Pooling {
@@ -270,10 +274,12 @@ impl std::str::FromStr for Pooling {
 
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
+            "none" => Ok(Pooling::None),
             "mean" => Ok(Pooling::Mean),
             "cls" => Ok(Pooling::Cls),
             "last" => Ok(Pooling::Last),
-            _ => Err("it must be mean, cls or last".into()),
+            "rank" => Ok(Pooling::Rank),
+            _ => Err("it must be none, mean, cls, last or rank".into()),
         }
     }
 }
@@ -338,6 +344,10 @@ pub struct ModelInfo {
     pub kv_bytes_per_token: u64,
     /// The pooling of embeddings, if the model was made for them.
     pub pooling: Option<Pooling>,
+    /// Whether the model has a ranking head.
+    pub ranks: bool,
+    /// The prompt of a pair to rank, with `{query}` and `{document}`, if the model has one.
+    pub rank_template: Option<String>,
     /// Tokens also attend to later ones, so the model cannot generate text.
     pub sees_ahead: bool,
     /// Some layers hold a recurrent state. It cannot forget the end of a sequence, nor start with a

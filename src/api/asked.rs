@@ -7,6 +7,7 @@ use super::embeddings::EmbeddingsRequest;
 use super::error::ApiError;
 use super::llama::tokens::Tokenize;
 use super::ollama::models::Loading;
+use super::rank::RankRequest;
 use super::request::GenerationRequest;
 use crate::chat::conversation::Message;
 use crate::limits::MESSAGES_MAX;
@@ -24,6 +25,8 @@ pub enum Request {
     ApplyTemplate(Box<ChatRequest>),
     /// Compute vectors of texts.
     Embed(Box<EmbeddingsRequest>),
+    /// Rank documents by a query.
+    Rank(Box<RankRequest>),
     /// Show the tokens of a text.
     Tokenize(Tokenize),
     /// Show the tokens of a text in cLLM's form.
@@ -49,12 +52,17 @@ impl Request {
         Request::Embed(Box::new(request))
     }
 
+    pub(super) fn rank(request: RankRequest) -> Self {
+        Request::Rank(Box::new(request))
+    }
+
     /// The time limit that the request sets.
     pub fn timeout(&self) -> Option<Duration> {
         match self {
             Request::Generate(request) => request.urgency.timeout,
             Request::Chat(chat) => chat.generation.urgency.timeout,
             Request::Embed(request) => request.timeout,
+            Request::Rank(request) => request.timeout,
             Request::CountTokens(..)
             | Request::ApplyTemplate(_)
             | Request::Tokenize(_)
@@ -107,6 +115,7 @@ impl Request {
             Request::CountTokens(..)
             | Request::ApplyTemplate(_)
             | Request::Embed(_)
+            | Request::Rank(_)
             | Request::Tokenize(_)
             | Request::Encode(_)
             | Request::Detokenize(_)

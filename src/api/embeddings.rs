@@ -23,12 +23,59 @@ pub struct EmbeddingsRequest {
     pub inputs: Vec<Prompt>,
     /// Whether a text that is too long is cut. If not, it is refused.
     pub truncate: bool,
+    /// What the texts are for.
+    pub input_type: InputType,
     /// Writes the answer.
     pub push: PushVectors,
-    /// The required length of a vector; must be the model's.
+    /// Whether the answer may have a vector for each token.
+    pub by_token: bool,
+    /// The length of a vector, if it is not the model's.
     pub dimensions: Option<usize>,
+    /// How vectors are scaled.
+    pub norm: Norm,
     /// The time limit; `None` uses the server's.
     pub timeout: Option<Duration>,
+}
+
+/// What a text to embed is for. Some models want a text before it that says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InputType {
+    /// The request does not say.
+    #[default]
+    Any,
+    /// To find documents.
+    Query,
+    /// To be found.
+    Document,
+}
+
+/// The number by which a vector is divided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Norm {
+    /// 1.
+    None,
+    /// Its largest magnitude, over the range of 16-bit integers: llama.cpp's.
+    Largest,
+    /// The p-norm: the p-th root of the sum of the p-th powers of the magnitudes.
+    P(f64),
+}
+
+impl Norm {
+    /// The length of the vector.
+    pub const EUCLIDEAN: Self = Norm::P(2.0);
+
+    /// Scales a vector. A zero vector stays zero.
+    pub fn scale(self, vector: &mut [f32]) {
+        let magnitudes = vector.iter().map(|x| f64::from(x.abs()));
+        let norm = match self {
+            Norm::None => return,
+            Norm::Largest => magnitudes.fold(0.0, f64::max) / 32760.0,
+            Norm::P(p) => magnitudes.map(|x| x.powf(p)).sum::<f64>().powf(p.recip()),
+        };
+        if norm > 0.0 {
+            vector.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);
+        }
+    }
 }
 
 /// Writes an answer of vectors in the form of a dialect.
@@ -39,8 +86,10 @@ pub type PushVectors = fn(&mut Vec<u8>, &Vectors<'_>);
 pub struct Vectors<'a> {
     /// The model's name.
     pub model: &'a str,
-    /// One for each text.
+    /// One for each text, or the vectors of its tokens one after another.
     pub vectors: &'a [Vec<f32>],
+    /// Numbers in one vector.
+    pub n_embd: usize,
     /// Tokens of all texts.
     pub tokens: usize,
 }
@@ -55,10 +104,31 @@ pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
             field: "input",
             inputs: read_inputs(fields)?,
             truncate: false,
+            input_type: read_input_type(fields)?,
             push: read_format(fields)?,
-            dimensions: fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize), // in range
+            by_token: false,
+            dimensions: read_dimensions(fields)?,
+            norm: Norm::EUCLIDEAN,
         })
     })
+}
+
+/// Reads `dimensions`.
+pub fn read_dimensions(fields: &Fields<'_, '_>) -> Result<Option<usize>, ApiError> {
+    Ok(fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize)) // in range
+}
+
+/// Reads Cohere's `input_type`.
+fn read_input_type(fields: &Fields<'_, '_>) -> Result<InputType, ApiError> {
+    match fields.string("input_type")?.as_deref() {
+        None => Ok(InputType::Any),
+        Some("query" | "search_query") => Ok(InputType::Query),
+        Some("document" | "passage" | "search_document") => Ok(InputType::Document),
+        Some(other) => Err(ApiError::field(
+            "input_type",
+            format!("input_type must be query or document, not {other:?}"),
+        )),
+    }
 }
 
 fn read_inputs(fields: &Fields<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
@@ -95,7 +165,7 @@ fn push_base64(out: &mut Vec<u8>, vectors: &Vectors<'_>) {
 }
 
 fn push(out: &mut Vec<u8>, answer: &Vectors<'_>, push_vector: fn(&mut Vec<u8>, &[f32])) {
-    let Vectors { model, vectors, tokens } = answer;
+    let Vectors { model, vectors, tokens, .. } = answer;
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (index, vector) in vectors.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };
@@ -119,7 +189,7 @@ mod tests {
         let vectors = [vec![0.5, -0.25], vec![1.0, 0.0]];
         let answer = |push: PushVectors| {
             let mut out = Vec::new();
-            push(&mut out, &Vectors { model: "m", vectors: &vectors, tokens: 7 });
+            push(&mut out, &Vectors { model: "m", vectors: &vectors, n_embd: 2, tokens: 7 });
             serde_json::from_slice::<serde_json::Value>(&out).unwrap()
         };
         let floats = answer(push_numbers);
@@ -130,6 +200,19 @@ mod tests {
         );
         let text = answer(push_base64)["data"][1]["embedding"].as_str().unwrap().to_owned();
         assert_eq!(STANDARD.decode(text).unwrap(), [0, 0, 0x80, 0x3f, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_vector_has_length_one_if_it_has_any() {
+        let scaled = |norm: Norm, mut vector: Vec<f32>| {
+            norm.scale(&mut vector);
+            vector
+        };
+        assert_eq!(scaled(Norm::EUCLIDEAN, vec![3.0, -4.0]), [0.6, -0.8]);
+        assert_eq!(scaled(Norm::EUCLIDEAN, vec![0.0, 0.0]), [0.0, 0.0]);
+        assert_eq!(scaled(Norm::P(1.0), vec![3.0, -1.0]), [0.75, -0.25]);
+        assert_eq!(scaled(Norm::Largest, vec![3.0, -1.5]), [32760.0, -16380.0]);
+        assert_eq!(scaled(Norm::None, vec![3.0]), [3.0]);
     }
 
     #[test]

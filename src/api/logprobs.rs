@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::write::push_string;
+use crate::limits::TOP_LOGPROBS_MAX;
 use crate::types::TokenId;
 
 /// A token of the text with its log-probability, and the most probable alternatives.
@@ -131,12 +132,7 @@ impl TokenColumns {
             [&mut *tokens, logprobs, top, offsets].into_iter().for_each(push_comma);
             push_string(tokens, &text);
             write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // `{:?}` always writes a decimal point
-            let scored =
-                |scored: &Scored| (scored.text().into_owned(), scored.logprob.max(LEAST).into());
-            // OpenAI always lists the chosen token, too.
-            let all = token.top.iter().chain([&token.chosen]);
-            let map: serde_json::Map<_, _> = all.map(scored).collect();
-            serde_json::to_writer(top, &map).expect("memory");
+            push_map(top, token);
             write!(offsets, "{offset}").expect("memory");
             *offset += text.chars().count();
         }
@@ -162,6 +158,24 @@ impl TokenColumns {
         let Self { tokens, logprobs, top, offsets, offset: _ } = self;
         [tokens, logprobs, top, offsets].into_iter().for_each(Vec::clear);
     }
+}
+
+/// Writes the most probable tokens as an object, with the chosen one, which OpenAI always lists. Of
+/// tokens with the same text, the first one counts. Equal numbers are written alike.
+fn push_map(out: &mut Vec<u8>, token: &SpelledLogprobs) {
+    let mut texts: heapless::Vec<Cow<'_, str>, { TOP_LOGPROBS_MAX + 1 }> = heapless::Vec::new();
+    out.push(b'{');
+    for scored in [&token.chosen].into_iter().chain(&token.top) {
+        let text = scored.text();
+        if texts.contains(&text) {
+            continue;
+        }
+        out.extend_from_slice(if texts.is_empty() { b"" } else { b"," });
+        push_string(out, &text);
+        write!(out, ":{:?}", scored.logprob.max(LEAST)).expect("memory");
+        texts.push(text).expect("no request asks for more");
+    }
+    out.push(b'}');
 }
 
 /// Writes an object up to its last field; the caller closes it.

@@ -24,6 +24,7 @@ pub mod model;
 pub mod ollama;
 pub mod openai;
 pub mod prompts;
+pub mod rank;
 pub mod reply;
 pub mod request;
 pub mod responses;

@@ -87,6 +87,8 @@ impl Reply for CompletionReply {
         choice.text.push_str(delta.text);
         choice.tokens.extend_from_slice(delta.tokens);
         choice.logprobs.extend(delta.logprobs);
+        // As in vLLM. Evaluation harnesses count on an entry for each token.
+        choice.logprobs.extend(delta.end_token.map_or(&[], std::slice::from_ref));
         choice.finish = delta.finish;
         // Log-probabilities wait for their text.
         let is_empty = choice.text.is_empty() && choice.echo.is_none();

@@ -125,6 +125,9 @@ pub struct Delta<'a> {
     pub tokens: &'a [TokenId],
     /// Their log-probabilities, if the request asked for them.
     pub logprobs: &'a [SpelledLogprobs],
+    /// The end-of-generation token that ended the choice, if the request asked for
+    /// log-probabilities. It is no part of the text.
+    pub end_token: Option<&'a SpelledLogprobs>,
     /// Why the choice ended, if it did.
     pub finish: Option<FinishReason>,
     /// The stop string that ended it.
@@ -141,7 +144,8 @@ pub struct Delta<'a> {
 impl Delta<'_> {
     /// Bytes of memory that it takes in a whole reply: kept until the end, and then written.
     pub fn bytes(&self) -> usize {
-        let scored: usize = self.logprobs.iter().map(SpelledLogprobs::bytes).sum();
+        let scored = self.logprobs.iter().chain(self.end_token);
+        let scored: usize = scored.map(SpelledLogprobs::bytes).sum();
         self.text.len() + bytes_inside(self.text) + scored + self.tokens.len() * TOKEN_BYTES
     }
 }

@@ -9,12 +9,12 @@ use super::chat::reply::ChatReply;
 use super::cllm::GenerateReply;
 use super::error::{ApiError, Dialect};
 use super::llama::completion::{self, LlamaReply};
-use super::llama::{infill, tokens};
+use super::llama::{embedding, infill, tokens};
 use super::ollama::reply::{Form, OllamaReply};
 use super::openai::CompletionReply;
 use super::reply::MakeReply;
 use super::responses::reply::ResponsesReply;
-use super::{anthropic, chat, cllm, embeddings, ollama, openai, responses};
+use super::{anthropic, chat, cllm, embeddings, ollama, openai, rank, responses};
 use crate::http::head::Method;
 
 /// One path, or several with the same meaning.
@@ -297,6 +297,18 @@ pub static ROUTES: &[Route] = &[
     route(&["/v1/responses/{id}/input_items"], Action::Stored(OnStored::Items)),
     route(&["/v1/responses/{id}/cancel"], Action::Stored(OnStored::Cancel)),
     route(&["/v1/embeddings"], Action::Answer(|body| embeddings::read(body).map(Request::embed))),
+    route(
+        &["/embedding", "/embeddings"],
+        Action::Answer(|body| embedding::read_embedding(body).map(Request::embed)),
+    ),
+    route(
+        &["/v1/rerank", "/rerank", "/v1/reranking", "/reranking"],
+        Action::Answer(|body| rank::read_rerank(body).map(Request::rank)),
+    ),
+    route(
+        &["/v1/score", "/score"],
+        Action::Answer(|body| rank::read_score(body).map(Request::rank)),
+    ),
     route(
         &["/v1/messages/count_tokens"],
         Action::Answer(|body| {

@@ -35,10 +35,35 @@ pub struct ServeArgs {
     #[arg(long, value_name = "TAG", value_delimiter = ',', help_heading = "Model")]
     tags: Vec<String>,
 
-    /// Serve embeddings, too, and pool the vectors of a text's tokens by mean, cls or last
-    /// [default: from the model's metadata; most chat models set none]
+    /// Serve embeddings, too, and pool the vectors of a text's tokens by mean, cls, last or none
+    /// (a vector for each token); or rank documents (rank) [default: from the model's metadata;
+    /// most chat models set none]
     #[arg(long, value_name = "HOW", help_heading = "Model")]
     pooling: Option<Pooling>,
+    /// Rank documents: the same as --pooling rank
+    #[arg(long, visible_alias = "reranking", conflicts_with = "pooling", help_heading = "Model")]
+    rerank: bool,
+    /// Let clients cut embeddings to fewer dimensions, for models trained so (Matryoshka)
+    #[arg(long, help_heading = "Model")]
+    matryoshka: bool,
+    /// Text before each text to embed that is a query (input_type), as the model's card says
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Model"
+    )]
+    query_prefix: String,
+    /// Text before each text to embed that is a document
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Model"
+    )]
+    document_prefix: String,
     /// Chat template: in Jinja, or a name that llama.cpp knows, like chatml [default: the model's own]
     #[arg(
         long,
@@ -234,7 +259,10 @@ impl ServeArgs {
             metrics: self.metrics,
             aliases: self.alias.clone(),
             tags: self.tags.clone(),
-            pooling: self.pooling,
+            pooling: if self.rerank { Some(Pooling::Rank) } else { self.pooling },
+            matryoshka: self.matryoshka,
+            query_prefix: self.query_prefix.clone(),
+            document_prefix: self.document_prefix.clone(),
             chat_template: self.chat_template()?,
             keys: self.keys()?,
             context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),

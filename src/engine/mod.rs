@@ -313,7 +313,7 @@ impl Engine {
                     false
                 }),
                 Event::Finished(id, finish) => self.update(id, now, |stream, context| {
-                    stream.finish(finish, context);
+                    stream.finish(finish, &batch.logprobs, context);
                     true
                 }),
             }

@@ -96,6 +96,7 @@ impl Stream {
         let delta = Delta {
             text,
             tokens: &[token],
+            end_token: None,
             finish,
             stop_word: self.text.stop_word().filter(|_| cut.is_none()),
             logprobs: logprobs.as_slice(),
@@ -134,19 +135,22 @@ impl Stream {
         }
     }
 
-    /// The scheduler ended the sequence without a further token of text.
-    pub fn finish(&mut self, finish: Finish, context: Context<'_>) {
+    /// The scheduler ended the sequence without a further token of text. `logprobs` are those of
+    /// the batch.
+    pub fn finish(&mut self, finish: Finish, logprobs: &[TokenLogprobs], context: Context<'_>) {
         let Context { metrics, now, .. } = context;
         let error = match finish {
-            Finish::End => {
+            Finish::End { token, logprobs: index } => {
                 self.times.token(metrics, now);
                 self.exchange.borrow_mut().count_token(now);
-                return self.end(FinishReason::Stop, context);
+                let found = index.map(|index| &logprobs[usize::from(index)]);
+                let scored = found.map(|found| spell(token, found, context.vocab));
+                return self.end(FinishReason::Stop, scored.as_ref(), context);
             }
             Finish::PromptComputed => {
                 self.times.prompt(metrics, now);
                 self.exchange.borrow_mut().first_token.get_or_insert(now);
-                return self.end(FinishReason::Length, context);
+                return self.end(FinishReason::Length, None, context);
             }
             Finish::Failed => ApiError::internal("the model failed to run a step; try again"),
             Finish::Broken => ApiError::invalid(
@@ -162,20 +166,25 @@ impl Stream {
     /// The deadline has passed. Without a token this is an error; otherwise the text ends here.
     pub fn expire(&mut self, context: Context<'_>) {
         if self.exchange.borrow().first_token.is_some() {
-            return self.end(FinishReason::Timeout, context);
+            return self.end(FinishReason::Timeout, None, context);
         }
         self.exchange.borrow_mut().fail(ApiError::deadline());
         context.metrics.finished.timeout.increment();
     }
 
-    /// Ends the text here.
-    fn end(&mut self, finish: FinishReason, context: Context<'_>) {
+    /// Ends the text here. `end_token` is the token that did, with its log-probability.
+    fn end(
+        &mut self,
+        finish: FinishReason,
+        end_token: Option<&SpelledLogprobs>,
+        context: Context<'_>,
+    ) {
         let Context { metrics, text, now, .. } = context;
         text.clear();
         self.text.finish(text);
         self.times.end(metrics, counter(metrics, finish), now);
         let (finish, usage, slot) = (Some(finish), self.times.usage(), self.slot);
-        let delta = Delta { text, finish, usage, slot, ..Delta::default() };
+        let delta = Delta { text, finish, end_token, usage, slot, ..Delta::default() };
         self.exchange.borrow_mut().push_delta(self.choice, delta, now);
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::thread::{pins, spawn, start_pinned};
-use crate::api::embeddings::Vectors;
 use crate::api::error::ApiError;
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
@@ -84,14 +83,13 @@ impl Starter<'_> {
 
     fn start_embed(&mut self, make: MakeEmbedder) -> Result<WorkerLink, String> {
         let (link, worker) = self.link();
-        let model = self.model.clone();
         // The compute threads, which `make` starts, inherit the priority.
         let make = || {
             yield_to_others(BEHIND_STREAMS);
             make()
         };
         let run = move |mut embedder: Embedder| {
-            worker.run(|task, wanted| embed_piece(task, wanted, &mut embedder, &model));
+            worker.run(|task, wanted| embed_piece(task, wanted, &mut embedder));
         };
         self.started.push(start_pinned("embed", pins(&self.config.placement), make, run)?);
         Ok(link)
@@ -99,12 +97,7 @@ impl Starter<'_> {
 }
 
 /// Computes vectors with one call of the model. Writes the answer once it has all of them.
-fn embed_piece(
-    task: Task,
-    wanted: &Wanted<'_>,
-    embedder: &mut Embedder,
-    model: &ServedModel,
-) -> Outcome {
+fn embed_piece(task: Task, wanted: &Wanted<'_>, embedder: &mut Embedder) -> Outcome {
     let Task::Embed(mut texts) = task else { unreachable!("this is for the prepare lanes") };
     let Texts { texts: all, vectors, .. } = &mut *texts;
     if !all.is_empty() {
@@ -123,7 +116,6 @@ fn embed_piece(
         return Outcome::More(Task::Embed(texts));
     }
     let mut answer = Vec::new();
-    let (vectors, tokens) = (&*texts.vectors, texts.tokens());
-    (texts.push)(&mut answer, &Vectors { model: &model.name, vectors, tokens });
+    (texts.answer)(texts.vectors, &mut answer);
     Outcome::Done(Ok(Prepared::Answer(answer)))
 }

@@ -17,7 +17,9 @@ use crate::types::{Logits, Pooling, Position, SlotId, TokenId};
 pub struct Embedder {
     context: *mut sys::llama_context,
     threadpool: *mut sys::ggml_threadpool,
-    n_embd: usize,
+    pooling: Pooling,
+    /// Numbers in a vector: its length, or the scores of a ranking head.
+    numbers: usize,
     rows: RowArrays,
     /// Most tokens of one call.
     rows_max: usize,
@@ -46,6 +48,8 @@ impl Embedder {
                 Pooling::Mean => sys::LLAMA_POOLING_TYPE_MEAN,
                 Pooling::Cls => sys::LLAMA_POOLING_TYPE_CLS,
                 Pooling::Last => sys::LLAMA_POOLING_TYPE_LAST,
+                Pooling::None => sys::LLAMA_POOLING_TYPE_NONE,
+                Pooling::Rank => sys::LLAMA_POOLING_TYPE_RANK,
             };
             params.n_outputs_max = config.step_rows;
             params.kv_unified = true;
@@ -53,10 +57,12 @@ impl Embedder {
         let threadpool = new_threadpool(config)?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         unsafe { sys::llama_attach_threadpool(context, threadpool, threadpool) };
+        let numbers = if pooling == Pooling::Rank { n_cls_out(&model) } else { n_embd_out(&model) };
         Ok(Self {
             context,
             threadpool,
-            n_embd: n_embd_out(&model),
+            pooling,
+            numbers,
             rows: RowArrays::new(config.step_rows as usize),
             attention: config.attention,
             rows_max: config.step_rows as usize,
@@ -66,7 +72,8 @@ impl Embedder {
     }
 
     /// Computes the vectors of the first of `texts`, as many as fit into one call of the model, and
-    /// adds them to `vectors`: `n_embd` numbers each, of length 1. It asks `is_wanted` between two
+    /// adds them to `vectors`, as the model gives them. Without pooling, the vectors of a text's
+    /// tokens stand one after another. It asks `is_wanted` between two
     /// operations, and stops if that returns false.
     ///
     /// # Errors
@@ -124,15 +131,26 @@ impl Embedder {
             2 => return Err(StepError::Aborted),
             code => return Err(StepError::Failed(code)),
         }
-        for slot in 0..texts.len() {
-            // SAFETY: the last call ran this sequence and pooled it. So there are `n_embd` numbers,
-            // which stay in place until the next call.
-            let vector = unsafe {
-                let vector = sys::llama_get_embeddings_seq(self.context, slot as i32); // below texts_max
-                assert!(!vector.is_null(), "a pooled sequence has a vector");
-                std::slice::from_raw_parts(vector, self.n_embd)
+        let mut row = 0;
+        for (slot, text) in texts.iter().enumerate() {
+            let rows = row..row + text.len();
+            row = rows.end;
+            // SAFETY: the last call ran these rows. So each row, or their sequence where it is
+            // pooled, has `numbers` numbers. They stay in place until the next call.
+            let numbers = |vector: *mut f32| unsafe {
+                assert!(!vector.is_null(), "what was computed has a vector");
+                std::slice::from_raw_parts(vector, self.numbers)
             };
-            vectors.push(normalised(vector));
+            // SAFETY: the context is live. Slots and rows are below the counts that it was given.
+            vectors.push(match self.pooling {
+                Pooling::None => rows
+                    .map(|row| unsafe { sys::llama_get_embeddings_ith(self.context, row as i32) })
+                    .flat_map(numbers)
+                    .copied()
+                    .collect(),
+                _ => numbers(unsafe { sys::llama_get_embeddings_seq(self.context, slot as i32) })
+                    .to_vec(),
+            });
         }
         Ok(())
     }
@@ -151,11 +169,10 @@ pub(super) fn n_embd_out(model: &LlamaModel) -> usize {
     usize::try_from(unsafe { sys::llama_model_n_embd_out(raw(model)) }).unwrap_or(0)
 }
 
-/// Scales a vector to length 1. A zero vector stays zero.
-fn normalised(vector: &[f32]) -> Vec<f32> {
-    let square: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-    let scale = if square > 0.0 { 1.0 / square.sqrt() } else { 1.0 };
-    vector.iter().map(|x| (f64::from(*x) * scale) as f32).collect()
+/// The scores of a model's ranking head.
+fn n_cls_out(model: &LlamaModel) -> usize {
+    // SAFETY: the model is loaded.
+    unsafe { sys::llama_model_n_cls_out(raw(model)) as usize }
 }
 
 impl Drop for Embedder {
@@ -211,11 +228,5 @@ mod tests {
         assert_eq!(embed(operations / 2), Err(StepError::Aborted));
         assert!(asked.get() < operations, "it stopped at once");
         assert_eq!(embed(u32::MAX).unwrap(), whole, "the next call is a whole one");
-    }
-
-    #[test]
-    fn a_vector_has_length_one_if_it_has_any() {
-        assert_eq!(normalised(&[3.0, 4.0]), [0.6, 0.8]);
-        assert_eq!(normalised(&[0.0, 0.0]), [0.0, 0.0]);
     }
 }

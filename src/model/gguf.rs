@@ -10,7 +10,7 @@ use llama_cpp_sys_2 as sys;
 use super::library;
 
 /// A GGUF file's header, in memory.
-pub(super) struct Gguf(NonNull<sys::gguf_context>);
+pub struct Gguf(NonNull<sys::gguf_context>);
 
 /// One tensor of a file, as its header describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

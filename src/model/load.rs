@@ -189,16 +189,21 @@ fn largest_tensor_bytes(path: &Path) -> u64 {
     tensors.iter().map(|tensor| tensor.bytes).max().unwrap_or(0)
 }
 
-/// Size of a model's other files. llama.cpp finds them itself if the first file's name ends with
-/// `-00001-of-00003.gguf`.
+/// Size of a model's other files.
 fn bytes_of_others(path: &Path) -> u64 {
+    let size = |file: PathBuf| fs::metadata(file).ok().map(|metadata| metadata.len());
+    others(path).into_iter().filter_map(size).sum()
+}
+
+/// A model's other files. llama.cpp finds them itself if the first file's name ends with
+/// `-00001-of-00003.gguf`.
+fn others(path: &Path) -> Vec<PathBuf> {
     let parts = || {
         let (first, count) = path.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         Some((first.strip_suffix("-00001")?, count, count.parse::<u16>().ok()?))
     };
-    let Some((name, count, parts)) = parts() else { return 0 };
-    let file = |part| fs::metadata(format!("{name}-{part:05}-of-{count}.gguf")).ok();
-    (2..=parts).filter_map(file).map(|metadata| metadata.len()).sum()
+    let Some((name, count, parts)) = parts() else { return Vec::new() };
+    (2..=parts).map(|part| format!("{name}-{part:05}-of-{count}.gguf").into()).collect()
 }
 
 fn load_path(
@@ -251,6 +256,8 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         context_trained: model.n_ctx_train(),
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
         pooling: pooling(model),
+        ranks: has_ranking_head(file),
+        rank_template: model.chat_template(Some("rerank")).ok().and_then(|t| t.to_string().ok()),
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
         chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),
@@ -288,14 +295,24 @@ fn meta(model: &LlamaModel, key: &str) -> Option<String> {
     model.meta_val_str(&format!("{architecture}.{key}")).ok()
 }
 
-/// The pooling in the model's metadata. The numbers are GGUF's; 4, for ranking, is not supported.
+/// The pooling in the model's metadata. The numbers are GGUF's. A model for text may say 0, which
+/// does not make it one for embeddings.
 fn pooling(model: &LlamaModel) -> Option<Pooling> {
     match meta(model, "pooling_type")?.as_str() {
         "1" => Some(Pooling::Mean),
         "2" => Some(Pooling::Cls),
         "3" => Some(Pooling::Last),
+        "4" => Some(Pooling::Rank),
         _ => None,
     }
+}
+
+/// Whether a model's files have a ranking head. Without one, llama.cpp would take the first number
+/// of a vector for a score.
+fn has_ranking_head(file: &Path) -> bool {
+    let files = std::iter::once(file.to_owned()).chain(others(file));
+    let mut tensors = files.filter_map(|file| Gguf::open(&file)).flat_map(|file| file.tensors());
+    tensors.any(|tensor| ["cls.weight", "cls.output.weight"].contains(&&*tensor.name))
 }
 
 /// Bytes of keys and values of one token in all layers, with 2 bytes per number.

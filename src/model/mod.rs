@@ -9,7 +9,7 @@ mod checked;
 pub mod embed;
 pub mod fake;
 pub mod ggml;
-mod gguf;
+pub mod gguf;
 mod library;
 pub mod llama;
 pub mod load;

@@ -29,6 +29,7 @@ pub struct Vocab {
     bos: Option<TokenId>,
     eos: Option<TokenId>,
     fill_in: Option<FillIn>,
+    pair: PairMarks,
     default_breakers: Arc<Breakers>,
 }
 
@@ -45,6 +46,17 @@ pub struct FillIn {
     pub repository: Option<TokenId>,
     /// Precedes the name of a file, as above.
     pub file: Option<TokenId>,
+}
+
+/// The special tokens around a query and a document that are ranked together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairMarks {
+    /// Before the query.
+    pub first: Option<TokenId>,
+    /// After the query, and after the document.
+    pub end: Option<TokenId>,
+    /// Before the document.
+    pub separator: Option<TokenId>,
 }
 
 enum Tokenizer {
@@ -93,8 +105,14 @@ impl Vocab {
             }
             _ => None,
         };
+        let pair = PairMarks {
+            first: known(vocab.bos()).filter(|_| vocab.should_add_bos()),
+            end: known(vocab.eos()).or(known(vocab.sep())).filter(|_| vocab.should_add_eos()),
+            separator: known(vocab.sep()).filter(|_| vocab.should_add_sep()),
+        };
         Self {
             spellings: spellings.into(),
+            pair,
             bos,
             eos,
             fill_in,
@@ -121,6 +139,7 @@ impl Vocab {
             eos: Some(fake::END),
             // ASCII's start of heading, start and end of text.
             fill_in: Some(FillIn { prefix: 1, suffix: 2, middle: 3, repository: None, file: None }),
+            pair: PairMarks::default(),
             default_breakers: Arc::default(),
             tokenizer: Tokenizer::Bytes,
         }
@@ -174,6 +193,11 @@ impl Vocab {
     /// The tokens that mark a gap, if the model can fill one.
     pub fn fill_in(&self) -> Option<FillIn> {
         self.fill_in
+    }
+
+    /// The special tokens around a pair to rank.
+    pub fn pair(&self) -> PairMarks {
+        self.pair
     }
 
     /// The token whose text is exactly `text`, if there is one.

@@ -201,6 +201,15 @@ fn bodies(path: &str) -> Vec<Value> {
             ]
         }
         "/v1/embeddings" => vec![json!({"input": "a"})],
+        "/embedding" | "/embeddings" => vec![json!({"input": "a"}), json!({"content": "a"})],
+        "/v1/rerank" | "/rerank" | "/v1/reranking" | "/reranking" => {
+            let documents = json!(["a", {"text": "b"}]);
+            vec![
+                json!({"query": "q", "documents": documents}),
+                json!({"query": "q", "texts": documents}),
+            ]
+        }
+        "/v1/score" | "/score" => vec![json!({"text_1": "a", "text_2": [{"text": "b"}]})],
         "/api/chat" => {
             let function = json!({"name": "f", "arguments": {}, "parameters": {}});
             vec![

@@ -341,7 +341,6 @@ fn read(task: Task) -> Result<(Envelope, Request), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::embeddings::{PushVectors, push_numbers};
     use crate::metrics::Metrics;
 
     /// Sends tasks to a lane and returns them in the order in which it does them. A task is its key
@@ -351,8 +350,8 @@ mod tests {
         let (mut front, worker) = link(Arc::new(bell), weights, Metrics::default().clock);
         for (index, (key, texts)) in sent.iter().enumerate() {
             let texts = vec![Box::from([1]); *texts];
-            let (vectors, push) = (Vec::new(), push_numbers as PushVectors);
-            let texts = Texts { texts, vectors, bytes: 0, push, timeout: None };
+            let answer = Box::new(|_, _: &mut Vec<u8>| ());
+            let texts = Texts { texts, vectors: Vec::new(), bytes: 0, answer, timeout: None };
             let work = Work {
                 ticket: index as u64 + 1,
                 key: KeyId(*key),
@@ -406,7 +405,7 @@ mod tests {
                 texts: Vec::new(),
                 vectors: Vec::new(),
                 bytes: 0,
-                push: push_numbers,
+                answer: Box::new(|_, _| ()),
                 timeout: None,
             };
             let work = Work {

@@ -16,26 +16,23 @@ pub mod lane;
 mod model;
 mod prompt;
 mod resolve;
-
-use std::time::Duration;
+mod texts;
 
 use time::OffsetDateTime;
 
 use crate::api::asked::Request;
 use crate::api::cllm;
-use crate::api::embeddings::{EmbeddingsRequest, PushVectors};
 use crate::api::error::ApiError;
 use crate::api::llama::tokens;
 use crate::api::ollama::models as ollama;
-use crate::api::prompts::Prompt;
 use crate::api::route::{Action, Route};
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
-use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX, TEXT_BYTES_MAX};
-use crate::types::TokenId;
+use crate::limits::TEXT_BYTES_MAX;
 pub use envelope::Envelope;
-pub use model::ServedModel;
-use prompt::{check_known, check_text, check_wanted, tokenize, tokenize_chat, tokens_of};
+pub use model::{Embeds, ServedModel};
+use prompt::{check_known, check_text, tokenize, tokenize_chat};
+pub use texts::Texts;
 
 /// A prepared request.
 pub enum Prepared {
@@ -48,32 +45,6 @@ pub enum Prepared {
     Request(Box<Request>),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
-}
-
-/// Tokenised texts for the embed lane.
-pub struct Texts {
-    /// The texts. Each has at least one token, and at most as many as the embed lane takes.
-    pub texts: Vec<Box<[TokenId]>>,
-    /// The vectors so far, of the first texts.
-    pub vectors: Vec<Vec<f32>>,
-    /// About the bytes that the texts, their vectors and the answer take.
-    pub bytes: usize,
-    /// The time limit of the request.
-    pub timeout: Option<Duration>,
-    /// Writes the answer.
-    pub push: PushVectors,
-}
-
-impl Texts {
-    /// The tokens of all texts.
-    pub fn tokens(&self) -> usize {
-        self.texts.iter().map(|text| text.len()).sum()
-    }
-
-    /// The tokens of the texts without a vector.
-    pub fn tokens_left(&self) -> usize {
-        self.texts[self.vectors.len()..].iter().map(|text| text.len()).sum()
-    }
 }
 
 /// Reads a body.
@@ -107,7 +78,10 @@ pub fn finish(
             return job.map(Prepared::Job);
         }
         Request::Embed(request) => {
-            return texts_of(*request, model, is_wanted).map(Prepared::Texts);
+            return texts::to_embed(*request, model, is_wanted).map(Prepared::Texts);
+        }
+        Request::Rank(request) => {
+            return texts::to_rank(*request, envelope, model, is_wanted).map(Prepared::Texts);
         }
         Request::Encode(text) => {
             check_text("text", &text)?;
@@ -149,62 +123,6 @@ pub fn finish(
     Ok(Prepared::Answer(answer))
 }
 
-fn texts_of(
-    request: EmbeddingsRequest,
-    model: &ServedModel,
-    is_wanted: &dyn Fn() -> bool,
-) -> Result<Box<Texts>, ApiError> {
-    let Some(limit) = model.embedding_tokens else {
-        let message = "this model makes no embeddings; start the server with --pooling mean, cls or last, or with a model made for them";
-        return Err(ApiError::unsupported("model", message));
-    };
-    let n_embd = model.info.n_embd_out;
-    if let Some(asked) = request.dimensions.filter(|asked| *asked != n_embd) {
-        let message = format!("dimensions is {asked}; this model's vectors have {n_embd}");
-        return Err(ApiError::field("dimensions", message));
-    }
-    let too_long = |tokens: &str| {
-        let message = format!("an input has {tokens} tokens; it may have {limit}");
-        ApiError::field(request.field, message)
-    };
-    let (mut texts, mut tokens) = (Vec::with_capacity(request.inputs.len()), 0);
-    for input in &request.inputs {
-        check_wanted(is_wanted)?;
-        // A longer text certainly has too many tokens, so they need not be made.
-        let bytes_max = limit * model.vocab.longest_token_bytes();
-        let input = match input {
-            Prompt::Text(text) if text.len() > bytes_max && request.truncate => {
-                &Prompt::Text(text[..text.floor_char_boundary(bytes_max)].to_owned())
-            }
-            Prompt::Text(text) if text.len() > bytes_max => {
-                let least = text.len() / model.vocab.longest_token_bytes();
-                return Err(too_long(&format!("at least {least}")));
-            }
-            input => input,
-        };
-        let mut ids = tokens_of(request.field, input, model)?;
-        if ids.len() > limit && request.truncate {
-            // The last token stays: it may be the one that the model expects at the end.
-            ids.drain(limit - 1..ids.len() - 1);
-        }
-        if ids.len() > limit {
-            return Err(too_long(&ids.len().to_string()));
-        }
-        tokens += ids.len();
-        if tokens > EMBEDDING_REQUEST_TOKENS_MAX {
-            let message = format!(
-                "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send \
-                 them in several requests"
-            );
-            return Err(ApiError::field(request.field, message));
-        }
-        texts.push(ids.into_boxed_slice());
-    }
-    let EmbeddingsRequest { push, timeout, .. } = request;
-    let bytes = tokens * size_of::<TokenId>() + texts.len() * n_embd * EMBEDDING_NUMBER_BYTES;
-    Ok(Box::new(Texts { texts, vectors: Vec::new(), bytes, push, timeout }))
-}
-
 #[cfg(test)]
 mod described;
 
@@ -220,7 +138,7 @@ mod tests {
     use crate::clock::Micros;
     use crate::http::head::Method;
     use crate::model::vocab::Vocab;
-    use crate::types::{CacheScope, KeyId, ModelInfo};
+    use crate::types::{CacheScope, KeyId, ModelInfo, Pooling, TokenId};
 
     fn served() -> ServedModel {
         ServedModel {
@@ -232,7 +150,7 @@ mod tests {
             path: None,
             chat: None,
             slots: 1,
-            embedding_tokens: None,
+            embeds: None,
             context_tokens: 10,
             sequence_tokens: 10,
             spm_infill: false,
@@ -375,13 +293,20 @@ mod tests {
     #[test]
     fn vectors_are_part_of_the_memory_of_embeddings() {
         let info = ModelInfo { n_embd_out: 1000, ..ModelInfo::default() };
-        let model = ServedModel { embedding_tokens: Some(10), info, ..served() };
+        let embeds = Embeds {
+            pooling: Pooling::Mean,
+            tokens: 10,
+            matryoshka: false,
+            query_prefix: String::new(),
+            document_prefix: String::new(),
+        };
+        let model = ServedModel { embeds: Some(embeds), info, ..served() };
         let body = br#"{"input":["a","b"]}"#.to_vec();
         let route = route::find(Method::Post, "/v1/embeddings").unwrap();
         let Request::Embed(request) = read(route, body).unwrap() else {
             panic!("not a request for embeddings")
         };
-        let texts = texts_of(*request, &model, &|| true).unwrap();
+        let texts = texts::to_embed(*request, &model, &|| true).unwrap();
         assert!(texts.bytes >= 2 * 1000 * size_of::<f32>(), "{}", texts.bytes);
     }
 

@@ -7,7 +7,22 @@ use std::sync::Arc;
 use crate::api::model::Model;
 use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
-use crate::types::ModelInfo;
+use crate::types::{ModelInfo, Pooling};
+
+/// The facts of the embed lane.
+#[derive(Clone, Debug)]
+pub struct Embeds {
+    /// The pooling.
+    pub pooling: Pooling,
+    /// Most tokens of a text.
+    pub tokens: usize,
+    /// Whether a vector may be cut.
+    pub matryoshka: bool,
+    /// The text before a query.
+    pub query_prefix: String,
+    /// The text before a document.
+    pub document_prefix: String,
+}
 
 /// The served model.
 pub struct ServedModel {
@@ -31,8 +46,8 @@ pub struct ServedModel {
     pub sequence_tokens: u32,
     /// Requests that run at once.
     pub slots: usize,
-    /// Most tokens of a text to embed. `None` if the model computes no vectors.
-    pub embedding_tokens: Option<usize>,
+    /// The embed lane. `None` if the model computes no vectors.
+    pub embeds: Option<Embeds>,
     /// Whether the text after a gap comes before the text before it.
     pub spm_infill: bool,
     /// The server's default for `max_tokens`.
@@ -54,7 +69,7 @@ impl ServedModel {
             info: &self.info,
             template: self.chat.as_ref().map(|chat| chat.source.as_str()),
             fills_in: self.vocab.fill_in().is_some(),
-            embeds: self.embedding_tokens.is_some(),
+            embeds: self.embeds.as_ref().is_some_and(|embeds| embeds.pooling != Pooling::Rank),
             context_tokens: self.sequence_tokens,
         }
     }

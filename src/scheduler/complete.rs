@@ -34,7 +34,9 @@ impl Scheduler {
             }
             if sample.end {
                 self.release(id);
-                let finish = if sample.broken { Finish::Broken } else { Finish::End };
+                let Sample { token, logprobs, .. } = *sample;
+                let end = Finish::End { token, logprobs };
+                let finish = if sample.broken { Finish::Broken } else { end };
                 event(Event::Finished(id, finish));
                 continue;
             }

@@ -94,7 +94,12 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// The model sampled an end-of-generation token, which is not part of the text.
-    End,
+    End {
+        /// The token.
+        token: TokenId,
+        /// The index of its log-probabilities in the batch, if the request asked for them.
+        logprobs: Option<u16>,
+    },
     /// The prompt is computed, and the sequence asked for no token.
     PromptComputed,
     /// The sequence's steps failed.

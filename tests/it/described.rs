@@ -146,6 +146,9 @@ fn good() -> Vec<(&'static str, Value)> {
         ("/v1/chat/completions/input_tokens", json!({"messages": messages})),
         ("/v1/embeddings", json!({"input": ["hello", "world"]})),
         ("/v1/embeddings", json!({"input": [[100, 101]], "encoding_format": "base64"})),
+        ("/v1/embeddings", json!({"input": "hello", "input_type": "query"})),
+        ("/embedding", json!({"content": ["hello", "world"], "embd_normalize": -1})),
+        ("/embedding", json!({"input": [100, 101]})),
         ("/v1/messages", json!({"model": "any", "messages": messages, "max_tokens": 16})),
         (
             "/v1/messages",
@@ -221,10 +224,29 @@ fn good_for_fake() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Requests for a model with a ranking head.
+fn good_for_ranks() -> Vec<(&'static str, Value)> {
+    let documents = json!(["a fox", {"text": "a river"}]);
+    vec![
+        (
+            "/v1/rerank",
+            json!({"query": "fox", "documents": documents, "top_n": 1, "return_documents": true,
+                "max_tokens_per_doc": 64, "use_activation": false}),
+        ),
+        (
+            "/v1/rerank",
+            json!({"query": "fox", "texts": documents, "return_text": true, "raw_scores": true}),
+        ),
+        ("/v1/score", json!({"text_1": "fox", "text_2": documents, "use_activation": true})),
+        ("/v1/score", json!({"text_1": ["fox", "sun"], "text_2": ["a fox", "the sun"]})),
+    ]
+}
+
 #[test]
 fn good_requests_are_described_and_answered_as_described() {
     let server = TestServer::builtin(able());
     let fake = TestServer::fake(config(), 0);
+    let ranks = TestServer::ranking(config());
     let document = document();
     let mut left: BTreeSet<&str> = operations(&document)
         .filter(|(_, method, _)| *method == "post")
@@ -232,9 +254,10 @@ fn good_requests_are_described_and_answered_as_described() {
         .filter(|(path, ..)| !path.contains("{id}"))
         .map(|(path, ..)| path)
         .collect();
-    let asked = good().into_iter().map(|(path, body)| (&server, path, body));
-    for (server, path, body) in
-        asked.chain(good_for_fake().into_iter().map(|(path, body)| (&fake, path, body)))
+    let asked =
+        [(&server, good()), (&fake, good_for_fake()), (&ranks, good_for_ranks())].into_iter();
+    for (server, path, body) in asked
+        .flat_map(|(server, asked)| asked.into_iter().map(move |(path, body)| (server, path, body)))
     {
         let media = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
         assert_valid(&document, &media["schema"], &body, path);

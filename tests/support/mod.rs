@@ -22,7 +22,9 @@ use corelane::http::head::Method;
 use corelane::lanes::Server;
 use corelane::limits::MASK_TASKS_MAX;
 use corelane::metrics::Metrics;
+use corelane::model::builtin::GGUF;
 use corelane::model::fake::{FakeOptions, continuation};
+use corelane::model::gguf::Gguf;
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
@@ -115,6 +117,17 @@ impl TestServer {
         let mut server = Server::start(config).unwrap();
         let source = corelane::model::load::Source::BuiltIn;
         let served = server.load(&source, |_| ()).unwrap().unwrap();
+        Self::of(server, served)
+    }
+
+    /// The built-in model with a ranking head of some weights.
+    pub fn ranking(config: ServeConfig) -> Self {
+        let mut server = Server::start(config).unwrap();
+        let path = std::env::temp_dir().join(format!("corelane-ranks-{}.gguf", std::process::id()));
+        std::fs::write(&path, ranking_model()).unwrap();
+        let source = corelane::model::load::Source::File(path.clone());
+        let served = server.load(&source, |_| ()).unwrap().unwrap();
+        std::fs::remove_file(path).unwrap();
         Self::of(server, served)
     }
 
@@ -324,6 +337,25 @@ pub fn fake_text(prompt: &str, max_tokens: usize) -> String {
     tokens.iter().map(|token| *token as u8 as char).collect()
 }
 
+/// The built-in model's file with a head that gives two numbers, "yes" and "no", as in Qwen3-Reranker.
+fn ranking_model() -> Vec<u8> {
+    let mut gguf = Gguf::from_bytes(GGUF).unwrap();
+    let data = &GGUF[gguf.header().len()..];
+    let norm = gguf.tensors().into_iter().find(|tensor| tensor.name == "output_norm.weight");
+    let width = norm.unwrap().dims[0] as usize;
+    gguf.set_number("qwen3.pooling_type", 4);
+    let labels = [c"yes".to_owned(), c"no".to_owned()];
+    gguf.set_strings("qwen3.classifier.output_labels", &labels);
+    let offset = gguf.add_tensor("cls.output.weight", 0, [width as u64, 2]) as usize; // 0 is F32
+    let mut file = gguf.header();
+    let head = file.len();
+    file.extend_from_slice(data);
+    file.resize(head + offset, 0);
+    let mut random = Random::new(7);
+    file.extend((0..2 * width).flat_map(|_| random.number().to_le_bytes()));
+    file
+}
+
 /// A key as `--api-key` makes one.
 pub fn key(secret: &str) -> corelane::config::ApiKey {
     corelane::config::ApiKey {
@@ -347,7 +379,7 @@ pub fn served_model(sequence_tokens: u32) -> ServedModel {
         context_tokens: sequence_tokens,
         sequence_tokens,
         slots: 1,
-        embedding_tokens: None,
+        embeds: None,
         spm_infill: false,
         n_predict: None,
     }

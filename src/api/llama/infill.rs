@@ -1,6 +1,5 @@
 //! llama-server's `/infill`: fills a gap in a text, for editors.
 
-use simd_json::prelude::{ValueAsArray, ValueAsObject};
 use simd_json::tape::Value;
 
 use super::super::error::ApiError;
@@ -39,12 +38,16 @@ fn read_extra(fields: &Fields<'_, '_>) -> Result<Vec<Excerpt>, ApiError> {
         let message = format!("{NAME} has {} entries; it may have {INFILL_EXTRA_MAX}", extra.len());
         return Err(ApiError::field(NAME, message));
     }
-    let excerpt = |value: Value<'_, '_>| {
-        let object = value.as_object().ok_or_else(|| wrong(NAME, FORM, &value))?;
+    let excerpt = |value: &Value<'_, '_>| {
+        let object = value.as_object().ok_or_else(|| wrong(NAME, FORM, value))?;
         let fields = Fields::new(object)?;
         let filename = fields.string("filename")?.unwrap_or_else(|| "tmp".into()); // as llama-server
-        let text = fields.string("text")?.ok_or_else(|| wrong(NAME, FORM, &value))?;
+        let text = fields.string("text")?.ok_or_else(|| wrong(NAME, FORM, value))?;
         Ok(Excerpt { filename, text })
     };
-    extra.iter().map(excerpt).collect()
+    let place = |(index, value): (usize, Value<'_, '_>)| {
+        let within = |error: ApiError| error.within(NAME, format_args!("{NAME}[{index}]"));
+        excerpt(&value).map_err(within)
+    };
+    extra.iter().enumerate().map(place).collect()
 }

@@ -2,6 +2,7 @@
 //! tokenise have files of their own.
 
 pub mod completion;
+pub mod embedding;
 pub mod infill;
 pub mod settings;
 pub mod tokens;

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use crate::api::embeddings::{EmbeddingsRequest, PushVectors, Vectors};
+use crate::api::embeddings::{
+    EmbeddingsRequest, InputType, Norm, PushVectors, Vectors, read_dimensions,
+};
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, read_object};
 use crate::api::prompts::{Prompt, read_prompt_list, read_text};
@@ -20,7 +22,7 @@ pub fn read_embed(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
         if inputs.iter().any(|input| !matches!(input, Prompt::Text(_))) {
             return Err(ApiError::field(NAME, "input must be a string or an array of strings"));
         }
-        let dimensions = fields.integer("dimensions", 1..=1 << 20)?.map(|n| n as usize); // in range
+        let dimensions = read_dimensions(fields)?;
         let truncate = fields.boolean("truncate")?.unwrap_or(true);
         let request = request(NAME, inputs, push_vectors, fields)?;
         Ok(EmbeddingsRequest { dimensions, truncate, ..request })
@@ -46,7 +48,17 @@ fn request(
 ) -> Result<EmbeddingsRequest, ApiError> {
     read_model(fields)?;
     let timeout = read_timeout(fields)?;
-    Ok(EmbeddingsRequest { field, inputs, truncate: true, push, dimensions: None, timeout })
+    Ok(EmbeddingsRequest {
+        field,
+        inputs,
+        truncate: true,
+        input_type: InputType::Any,
+        push,
+        by_token: false,
+        dimensions: None,
+        norm: Norm::EUCLIDEAN,
+        timeout,
+    })
 }
 
 /// Writes the answer of `/api/embed`.

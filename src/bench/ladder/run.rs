@@ -274,7 +274,7 @@ impl Stage {
             tags: Vec::new(),
             path: None,
             chat: None,
-            embedding_tokens: None,
+            embeds: None,
             slots: self.workload.capacity.slots,
             context_tokens: self.workload.capacity.context_tokens,
             sequence_tokens: self.workload.capacity.sequence_tokens,

@@ -1,0 +1,303 @@
+//! Ranks documents by a query: `/v1/rerank` in Jina's and Cohere's form, with that of Hugging Face's
+//! text-embeddings-inference (TEI) for requests with `texts`, and vLLM's `/v1/score`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use simd_json::prelude::*;
+use simd_json::tape::Value;
+
+use super::error::ApiError;
+use super::json::{Fields, read_object, refuse, wrong};
+use super::request::read_timeout;
+use super::write::push_string;
+use crate::limits::{EMBEDDING_INPUTS_MAX, SEQUENCE_TOKENS_MAX};
+
+/// A request to rank documents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankRequest {
+    /// The query of each document, or one for all.
+    pub queries: Vec<String>,
+    /// The documents, at least one.
+    pub documents: Vec<String>,
+    /// The field that the documents came in, for errors.
+    pub field: &'static str,
+    /// Tokens to which a document is cut.
+    pub document_tokens_max: Option<usize>,
+    /// The time limit; `None` uses the server's.
+    pub timeout: Option<Duration>,
+    /// How to answer.
+    pub answer: RankAnswer,
+}
+
+/// How the answer is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankAnswer {
+    /// The dialect.
+    pub form: RankForm,
+    /// Show only this many of the best documents.
+    pub top_n: usize,
+    /// Show the documents.
+    pub with_documents: bool,
+    /// The scores are the numbers of the model's head. Otherwise they are from 0 to 1.
+    pub is_raw: bool,
+}
+
+/// The dialects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankForm {
+    /// Jina's and Cohere's.
+    Rerank,
+    /// text-embeddings-inference's.
+    Tei,
+    /// vLLM's score, in the order of the documents.
+    Score,
+}
+
+/// Facts about an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct RankContext<'a> {
+    /// The id.
+    pub id: &'a str,
+    /// The model's name.
+    pub model: &'a str,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Tokens of all pairs.
+    pub tokens: usize,
+}
+
+/// Reads a `/v1/rerank` request.
+pub fn read_rerank(body: &mut [u8]) -> Result<RankRequest, ApiError> {
+    read_object(body, |fields| {
+        fields.string("model")?; // any name is accepted, for only one model is served
+        refuse(fields, &[("rank_fields", "[]"), ("priority", "0")])?;
+        let query = fields.string("query")?;
+        let query = query.filter(|query| !query.is_empty()).ok_or_else(|| {
+            ApiError::field("query", "query is missing or empty; it must be a string")
+        })?;
+        let form = if fields.get("texts")?.is_some() { RankForm::Tei } else { RankForm::Rerank };
+        let (field, shows, is_raw) = match form {
+            RankForm::Tei => ("texts", "return_text", fields.boolean("raw_scores")?),
+            _ => ("documents", "return_documents", read_activation(fields)?.map(|on| !on)),
+        };
+        let documents = read_texts(field, fields)?;
+        let top_n = fields.integer("top_n", 1..=i64::from(i32::MAX))?;
+        let document_tokens_max =
+            fields.integer("max_tokens_per_doc", 1..=SEQUENCE_TOKENS_MAX as i64)?;
+        Ok(RankRequest {
+            queries: vec![query],
+            field,
+            document_tokens_max: document_tokens_max.map(|n| n as usize), // in range
+            timeout: read_timeout(fields)?,
+            answer: RankAnswer {
+                form,
+                top_n: top_n.map_or(documents.len(), |n| n as usize), // in range
+                with_documents: fields.boolean(shows)?.unwrap_or(false),
+                is_raw: is_raw.unwrap_or(false),
+            },
+            documents,
+        })
+    })
+}
+
+/// Reads a `/v1/score` request.
+pub fn read_score(body: &mut [u8]) -> Result<RankRequest, ApiError> {
+    read_object(body, |fields| {
+        fields.string("model")?; // as above
+        refuse(fields, &[("priority", "0")])?;
+        let (queries, documents) = (read_texts("text_1", fields)?, read_texts("text_2", fields)?);
+        if queries.len() != 1 && queries.len() != documents.len() {
+            let message = format!(
+                "text_1 has {} texts and text_2 has {}; there must be one in text_1, or as many",
+                queries.len(),
+                documents.len()
+            );
+            return Err(ApiError::field("text_1", message));
+        }
+        Ok(RankRequest {
+            queries,
+            field: "text_2",
+            document_tokens_max: None,
+            timeout: read_timeout(fields)?,
+            answer: RankAnswer {
+                form: RankForm::Score,
+                top_n: documents.len(),
+                with_documents: false,
+                is_raw: read_activation(fields)? == Some(false),
+            },
+            documents,
+        })
+    })
+}
+
+/// Reads vLLM's `use_activation`: whether the scores are from 0 to 1.
+fn read_activation(fields: &Fields<'_, '_>) -> Result<Option<bool>, ApiError> {
+    fields.boolean("use_activation")
+}
+
+/// Reads a text, or an array of texts and of objects with one.
+fn read_texts(name: &'static str, fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
+    const FORM: &str = "a string, or an array of strings and of objects with a text";
+    let missing = || ApiError::field(name, format!("{name} is missing; it must be {FORM}"));
+    let value = fields.get(name)?.ok_or_else(missing)?;
+    if let Some(text) = value.as_str() {
+        return Ok(vec![text.to_owned()]);
+    }
+    let array = value.as_array().ok_or_else(|| wrong(name, FORM, &value))?;
+    if !(1..=EMBEDDING_INPUTS_MAX).contains(&array.len()) {
+        let count = array.len();
+        let message = format!("{name} has {count} texts; it must have 1 to {EMBEDDING_INPUTS_MAX}");
+        return Err(ApiError::field(name, message));
+    }
+    let text = |value: &Value<'_, '_>| match (value.as_str(), value.as_object()) {
+        (Some(text), _) => Ok(text.to_owned()),
+        (None, Some(object)) => {
+            Fields::new(object)?.string("text")?.ok_or_else(|| wrong(name, FORM, value))
+        }
+        (None, None) => Err(wrong(name, FORM, value)),
+    };
+    let place = |(index, value): (usize, Value<'_, '_>)| {
+        text(&value).map_err(|error| error.within(name, format_args!("{name}[{index}]")))
+    };
+    array.iter().enumerate().map(place).collect()
+}
+
+impl RankAnswer {
+    /// Writes the answer. There is a score for each document.
+    pub fn push(
+        &self,
+        scores: &[f32],
+        documents: &[String],
+        context: &RankContext<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        if self.form != RankForm::Score {
+            order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+            order.truncate(self.top_n);
+        }
+        let usage = |out: &mut Vec<u8>| {
+            let tokens = context.tokens;
+            write!(out, "\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}")
+                .expect("memory");
+        };
+        let head = |out: &mut Vec<u8>| {
+            out.extend_from_slice(b"{\"id\":");
+            push_string(out, context.id);
+            out.extend_from_slice(b",\"object\":\"list\",\"model\":");
+            push_string(out, context.model);
+        };
+        let list = |out: &mut Vec<u8>| {
+            for (place, index) in order.iter().enumerate() {
+                out.extend_from_slice(if place == 0 { b"[" } else { b"," });
+                self.push_one(*index, scores[*index], &documents[*index], out);
+            }
+            out.push(b']');
+        };
+        match self.form {
+            RankForm::Tei => list(out),
+            RankForm::Rerank => {
+                head(out);
+                out.push(b',');
+                usage(out);
+                out.extend_from_slice(b",\"results\":");
+                list(out);
+                out.push(b'}');
+            }
+            RankForm::Score => {
+                head(out);
+                write!(out, ",\"created\":{},\"data\":", context.created).expect("memory");
+                list(out);
+                out.push(b',');
+                usage(out);
+                out.push(b'}');
+            }
+        }
+    }
+
+    /// Writes one document's entry.
+    fn push_one(&self, index: usize, score: f32, document: &str, out: &mut Vec<u8>) {
+        let name = if self.form == RankForm::Rerank { "relevance_score" } else { "score" };
+        let object = if self.form == RankForm::Score { "\"object\":\"score\"," } else { "" };
+        write!(out, "{{\"index\":{index},{object}\"{name}\":").expect("memory");
+        serde_json::to_writer(&mut *out, &score).expect("memory");
+        match self.form {
+            _ if !self.with_documents => {}
+            RankForm::Tei => {
+                out.extend_from_slice(b",\"text\":");
+                push_string(out, document);
+            }
+            _ => {
+                out.extend_from_slice(b",\"document\":{\"text\":");
+                push_string(out, document);
+                out.push(b'}');
+            }
+        }
+        out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(request: &RankRequest, scores: &[f32]) -> serde_json::Value {
+        let mut out = Vec::new();
+        let context = RankContext { id: "i", model: "m", created: 7, tokens: 9 };
+        request.answer.push(scores, &request.documents, &context, &mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    fn rerank(body: &str) -> Result<RankRequest, ApiError> {
+        read_rerank(&mut body.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn each_dialect_has_its_form() {
+        let body = r#"{"query":"q","documents":["a",{"text":"b"},"c"],"top_n":2,
+            "return_documents":true}"#;
+        let found = answer(&rerank(body).unwrap(), &[0.25, 0.5, 0.125]);
+        assert_eq!(
+            found,
+            serde_json::json!({"id": "i", "object": "list", "model": "m",
+                "usage": {"prompt_tokens": 9, "total_tokens": 9},
+                "results": [{"index": 1, "relevance_score": 0.5, "document": {"text": "b"}},
+                    {"index": 0, "relevance_score": 0.25, "document": {"text": "a"}}]})
+        );
+        let tei = rerank(r#"{"query":"q","texts":["a","b"],"return_text":true,"raw_scores":true}"#);
+        let tei = tei.unwrap();
+        assert!(tei.answer.is_raw);
+        assert_eq!(
+            answer(&tei, &[0.25, 0.5]),
+            serde_json::json!([{"index": 1, "score": 0.5, "text": "b"},
+                {"index": 0, "score": 0.25, "text": "a"}])
+        );
+        let score = read_score(&mut br#"{"text_1":"q","text_2":["a","b"]}"#.to_vec()).unwrap();
+        assert_eq!(
+            answer(&score, &[0.25, 0.5])["data"],
+            serde_json::json!([{"index": 0, "object": "score", "score": 0.25},
+                {"index": 1, "object": "score", "score": 0.5}]),
+            "in the order of the documents"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_says_what_would_be_right() {
+        for (body, field, says) in [
+            (r#"{"documents":["a"]}"#, "query", "query is missing"),
+            (r#"{"query":"","documents":["a"]}"#, "query", "query is missing or empty"),
+            (r#"{"query":"q"}"#, "documents", "documents is missing"),
+            (r#"{"query":"q","documents":[]}"#, "documents", "it must have 1 to 2048"),
+            (r#"{"query":"q","documents":[1]}"#, "documents", "an array of strings"),
+            (r#"{"query":"q","documents":["a"],"top_n":0}"#, "top_n", "from 1"),
+        ] {
+            let error = rerank(body).expect_err(body);
+            assert_eq!((error.status, error.param), (400, Some(field)), "{body}");
+            assert!(error.message.contains(says), "{}", error.message);
+        }
+        let body = br#"{"text_1":["q","r"],"text_2":["a","b","c"]}"#;
+        let error = read_score(&mut body.to_vec()).unwrap_err();
+        assert!(error.message.contains("text_1 has 2 texts and text_2 has 3"), "{}", error.message);
+    }
+}

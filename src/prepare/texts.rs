@@ -1,0 +1,293 @@
+//! Prepares texts for the embed lane: those to embed, and pairs of a query and a document to rank.
+
+use std::time::Duration;
+
+use super::envelope::Envelope;
+use super::model::{Embeds, ServedModel};
+use super::prompt::{check_text, check_wanted, tokenize, tokens_of};
+use crate::api::embeddings::{EmbeddingsRequest, InputType, Vectors};
+use crate::api::error::ApiError;
+use crate::api::prompts::Prompt;
+use crate::api::rank::{RankContext, RankForm, RankRequest};
+use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX};
+use crate::model::vocab::Vocab;
+use crate::types::{Pooling, TokenId};
+
+/// Tokenised texts for the embed lane.
+pub struct Texts {
+    /// The texts. Each has at least one token, and at most as many as the embed lane takes.
+    pub texts: Vec<Box<[TokenId]>>,
+    /// The vectors so far, of the first texts, as the model gives them.
+    pub vectors: Vec<Vec<f32>>,
+    /// About the bytes that the texts, their vectors and the answer take.
+    pub bytes: usize,
+    /// The time limit of the request.
+    pub timeout: Option<Duration>,
+    /// Writes the answer.
+    pub answer: Answer,
+}
+
+/// Writes an answer from a model's vectors.
+pub type Answer = Box<dyn FnOnce(Vec<Vec<f32>>, &mut Vec<u8>) + Send>;
+
+impl Texts {
+    /// The tokens of all texts.
+    pub fn tokens(&self) -> usize {
+        self.texts.iter().map(|text| text.len()).sum()
+    }
+
+    /// The tokens of the texts without a vector.
+    pub fn tokens_left(&self) -> usize {
+        self.texts[self.vectors.len()..].iter().map(|text| text.len()).sum()
+    }
+}
+
+/// Prepares texts to embed.
+///
+/// # Errors
+/// 400 for a model that makes no such vectors, and for texts that are too long.
+pub(super) fn to_embed(
+    request: EmbeddingsRequest,
+    model: &ServedModel,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Box<Texts>, ApiError> {
+    let embeds = embeds_for(&request, model)?;
+    let n_embd = model.info.n_embd_out;
+    let dimensions = check_dimensions(request.dimensions, n_embd, embeds)?;
+    let mut all = Collected::new(request.field, embeds.tokens);
+    for input in &request.inputs {
+        check_wanted(is_wanted)?;
+        all.push(text_of(input, &request, model, embeds)?)?;
+    }
+    let Collected { texts, tokens, .. } = all;
+    let (push, norm, name) = (request.push, request.norm, model.name.clone());
+    let is_pooled = embeds.pooling != Pooling::None;
+    let answer = move |mut vectors: Vec<Vec<f32>>, out: &mut Vec<u8>| {
+        for vector in vectors.iter_mut().filter(|_| is_pooled) {
+            vector.truncate(dimensions);
+            norm.scale(vector);
+        }
+        push(out, &Vectors { model: &name, vectors: &vectors, n_embd: dimensions, tokens });
+    };
+    let vectors = if is_pooled { texts.len() } else { tokens };
+    Ok(Box::new(Texts {
+        texts,
+        vectors: Vec::new(),
+        bytes: tokens * size_of::<TokenId>() + vectors * n_embd * EMBEDDING_NUMBER_BYTES,
+        timeout: request.timeout,
+        answer: Box::new(answer),
+    }))
+}
+
+/// The embed lane's facts, if it makes the vectors that a request wants.
+fn embeds_for<'a>(
+    request: &EmbeddingsRequest,
+    model: &'a ServedModel,
+) -> Result<&'a Embeds, ApiError> {
+    let refused = |message| Err(ApiError::unsupported("model", message));
+    match &model.embeds {
+        None => refused(
+            "this model makes no embeddings; start the server with --pooling mean, cls or last, or \
+             with a model made for them",
+        ),
+        Some(Embeds { pooling: Pooling::Rank, .. }) => {
+            refused("this server ranks documents and makes no embeddings; see /v1/rerank")
+        }
+        Some(Embeds { pooling: Pooling::None, .. }) if !request.by_token => refused(
+            "this server makes a vector for each token (--pooling none), which only /embedding \
+             shows; start it with --pooling mean, cls or last",
+        ),
+        Some(embeds) => Ok(embeds),
+    }
+}
+
+fn check_dimensions(
+    asked: Option<usize>,
+    n_embd: usize,
+    embeds: &Embeds,
+) -> Result<usize, ApiError> {
+    match asked {
+        Some(asked) if asked > n_embd || asked < n_embd && !embeds.matryoshka => {
+            let most = if embeds.matryoshka {
+                format!("have at most {n_embd}")
+            } else {
+                format!("have {n_embd}; if they may be cut, start the server with --matryoshka")
+            };
+            let message = format!("dimensions is {asked}; this model's vectors {most}");
+            Err(ApiError::field("dimensions", message))
+        }
+        asked => Ok(asked.unwrap_or(n_embd)),
+    }
+}
+
+/// The tokens of a text to embed, with the prefix for its type. A text that is too long is cut if
+/// the request allows it.
+fn text_of(
+    input: &Prompt,
+    request: &EmbeddingsRequest,
+    model: &ServedModel,
+    embeds: &Embeds,
+) -> Result<Vec<TokenId>, ApiError> {
+    let limit = embeds.tokens;
+    let prefix = match request.input_type {
+        InputType::Any => "",
+        InputType::Query => &embeds.query_prefix,
+        InputType::Document => &embeds.document_prefix,
+    };
+    // A longer text certainly has too many tokens, so they need not be made.
+    let bytes_max = limit * model.vocab.longest_token_bytes();
+    let input = match input {
+        Prompt::Text(text) if text.len() > bytes_max && request.truncate => {
+            &Prompt::Text(text[..text.floor_char_boundary(bytes_max)].to_owned())
+        }
+        Prompt::Text(text) if text.len() > bytes_max => {
+            let least = text.len() / model.vocab.longest_token_bytes();
+            return Err(too_long(request.field, &format!("at least {least}"), limit));
+        }
+        Prompt::Text(text) if !prefix.is_empty() => &Prompt::Text(format!("{prefix}{text}")),
+        input => input,
+    };
+    let mut ids = tokens_of(request.field, input, model)?;
+    if ids.len() > limit && request.truncate {
+        // The last token stays: it may be the one that the model expects at the end.
+        ids.drain(limit - 1..ids.len() - 1);
+    }
+    Ok(ids)
+}
+
+/// Prepares pairs to rank.
+///
+/// # Errors
+/// 400 for a model that does not rank, and for pairs that are too long.
+pub(super) fn to_rank(
+    request: RankRequest,
+    envelope: &Envelope,
+    model: &ServedModel,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Box<Texts>, ApiError> {
+    let Some(embeds) = model.embeds.as_ref().filter(|embeds| embeds.pooling == Pooling::Rank)
+    else {
+        let message = "this server does not rank; start it with --pooling rank and a model that \
+                       has a ranking head";
+        return Err(ApiError::unsupported("model", message));
+    };
+    let RankRequest { queries, documents, field, document_tokens_max, timeout, answer } = request;
+    let mut all = Collected::new(field, embeds.tokens);
+    for (index, document) in documents.iter().enumerate() {
+        check_wanted(is_wanted)?;
+        let query = &queries[if queries.len() == 1 { 0 } else { index }];
+        all.push(pair(query, document, field, document_tokens_max, model)?)?;
+    }
+    let Collected { texts, tokens, .. } = all;
+    let prefix = if answer.form == RankForm::Score { "score" } else { "rerank" };
+    let (id, name) = (format!("{prefix}-{:016x}", envelope.number), model.name.clone());
+    let (created, count) = (envelope.created, documents.len());
+    // Their graph ends in a softmax, so the numbers are probabilities.
+    let is_probability = ["qwen3", "qwen3vl"].contains(&&*model.info.architecture);
+    let text_bytes: usize = documents.iter().map(String::len).sum();
+    let answer = move |vectors: Vec<Vec<f32>>, out: &mut Vec<u8>| {
+        let logistic = |x: f32| 1.0 / (1.0 + (-x).exp());
+        let score = |vector: &Vec<f32>| match vector[0] {
+            score if answer.is_raw || is_probability => score,
+            logit => logistic(logit),
+        };
+        let scores: Vec<f32> = vectors.iter().map(score).collect();
+        let context = RankContext { id: &id, model: &name, created, tokens };
+        answer.push(&scores, &documents, &context, out);
+    };
+    Ok(Box::new(Texts {
+        texts,
+        vectors: Vec::new(),
+        bytes: tokens * size_of::<TokenId>() + count * EMBEDDING_NUMBER_BYTES + 2 * text_bytes,
+        timeout,
+        answer: Box::new(answer),
+    }))
+}
+
+/// The tokens of a query and a document.
+fn pair(
+    query: &str,
+    document: &str,
+    field: &'static str,
+    document_tokens_max: Option<usize>,
+    model: &ServedModel,
+) -> Result<Vec<TokenId>, ApiError> {
+    let vocab = &model.vocab;
+    check_text("query", query)?;
+    check_text(field, document)?;
+    let mut document_ids = tokenize(vocab, field, document, false, false)?;
+    let cut = document_tokens_max.filter(|most| document_ids.len() > *most);
+    document_ids.truncate(cut.unwrap_or(document_ids.len()));
+    if let Some(template) = &model.info.rank_template {
+        let bytes = || document_ids.iter().flat_map(|id| vocab.bytes_of(*id)).copied();
+        let cut = cut.map(|_| String::from_utf8_lossy(&bytes().collect::<Vec<u8>>()).into_owned());
+        let text = fill(template, query, cut.as_deref().unwrap_or(document), vocab);
+        let ids = vocab.tokenize_prompt(&text);
+        return ids.map_err(|error| ApiError::field(field, error.to_string()));
+    }
+    let marks = vocab.pair();
+    let mut ids: Vec<TokenId> = marks.first.into_iter().collect();
+    ids.extend(tokenize(vocab, "query", query, false, false)?);
+    ids.extend(marks.end.into_iter().chain(marks.separator));
+    ids.extend(document_ids);
+    ids.extend(marks.end);
+    Ok(ids)
+}
+
+/// A template with the query and the document. Neither can have control tokens or a place of the
+/// template in it.
+fn fill(template: &str, query: &str, document: &str, vocab: &Vocab) -> String {
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(at) = rest.find('{') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let places = [("{query}", query), ("{document}", document)];
+        match places.iter().find(|(place, _)| rest.starts_with(place)) {
+            Some((place, value)) => {
+                text.push_str(&vocab.guarded(value));
+                rest = &rest[place.len()..];
+            }
+            None => {
+                text.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text + rest
+}
+
+/// Tokenised texts, within the bounds of the embed lane.
+struct Collected {
+    field: &'static str,
+    /// Most tokens of one text.
+    limit: usize,
+    texts: Vec<Box<[TokenId]>>,
+    tokens: usize,
+}
+
+impl Collected {
+    fn new(field: &'static str, limit: usize) -> Self {
+        Self { field, limit, texts: Vec::new(), tokens: 0 }
+    }
+
+    fn push(&mut self, ids: Vec<TokenId>) -> Result<(), ApiError> {
+        if ids.len() > self.limit {
+            return Err(too_long(self.field, &ids.len().to_string(), self.limit));
+        }
+        self.tokens += ids.len();
+        if self.tokens > EMBEDDING_REQUEST_TOKENS_MAX {
+            let message = format!(
+                "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send \
+                 them in several requests"
+            );
+            return Err(ApiError::field(self.field, message));
+        }
+        self.texts.push(ids.into_boxed_slice());
+        Ok(())
+    }
+}
+
+fn too_long(field: &'static str, tokens: &str, limit: usize) -> ApiError {
+    ApiError::field(field, format!("an input has {tokens} tokens; it may have {limit}"))
+}
