@@ -106,7 +106,8 @@ pub fn read_score(body: &mut [u8]) -> Result<RankRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // as above
         refuse(fields, &[("priority", "0")])?;
-        let (queries, documents) = (read_texts("text_1", fields)?, read_texts("text_2", fields)?);
+        let queries = read_text_or_texts("text_1", fields)?;
+        let documents = read_text_or_texts("text_2", fields)?;
         if queries.len() != 1 && queries.len() != documents.len() {
             let message = format!(
                 "text_1 has {} texts and text_2 has {}; there must be one in text_1, or as many",
@@ -136,14 +137,22 @@ fn read_activation(fields: &Fields<'_, '_>) -> Result<Option<bool>, ApiError> {
     fields.boolean("use_activation")
 }
 
-/// Reads a text, or an array of texts and of objects with one.
+/// Reads a text, or an array of texts.
+fn read_text_or_texts(
+    name: &'static str,
+    fields: &Fields<'_, '_>,
+) -> Result<Vec<String>, ApiError> {
+    match fields.get(name)?.as_ref().and_then(|value| value.as_str()) {
+        Some(text) => Ok(vec![text.to_owned()]),
+        None => read_texts(name, fields),
+    }
+}
+
+/// Reads an array of texts and of objects with one.
 fn read_texts(name: &'static str, fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
-    const FORM: &str = "a string, or an array of strings and of objects with a text";
+    const FORM: &str = "an array of strings and of objects with a text";
     let missing = || ApiError::field(name, format!("{name} is missing; it must be {FORM}"));
     let value = fields.get(name)?.ok_or_else(missing)?;
-    if let Some(text) = value.as_str() {
-        return Ok(vec![text.to_owned()]);
-    }
     let array = value.as_array().ok_or_else(|| wrong(name, FORM, &value))?;
     if !(1..=EMBEDDING_INPUTS_MAX).contains(&array.len()) {
         let count = array.len();

@@ -257,7 +257,8 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
         pooling: pooling(model),
         ranks: has_ranking_head(file),
-        rank_template: model.chat_template(Some("rerank")).ok().and_then(|t| t.to_string().ok()),
+        // (LlamaModel::chat_template passes a pointer to a name that it has freed.)
+        rank_template: model.meta_val_str("tokenizer.chat_template.rerank").ok(),
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
         chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),

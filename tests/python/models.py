@@ -128,7 +128,7 @@ class Encoder:
         return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
 
-def write_encoder(path: pathlib.Path, seed: int = 1, pooling: gguf.PoolingType | None = None, head: bool = True) -> Encoder:
+def write_encoder(path: pathlib.Path, seed: int = 7, pooling: gguf.PoolingType | None = None, head: bool = True) -> Encoder:
     """A BERT whose metadata name `pooling`, or none."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -143,7 +143,7 @@ def write_encoder(path: pathlib.Path, seed: int = 1, pooling: gguf.PoolingType |
     draw.norm("token_embd_norm", model.width, bias=True)
     for layer in range(model.layers):
         for part in ["attn_q", "attn_k", "attn_v", "attn_output"]:
-            draw.linear(f"blk.{layer}.{part}", model.width, model.width)
+            draw.linear(f"blk.{layer}.{part}", model.width, model.width, 2.0)  # so that scores depend on all words
         draw.norm(f"blk.{layer}.attn_output_norm", model.width, bias=True)
         draw.linear(f"blk.{layer}.ffn_up", model.ffn, model.width)
         draw.linear(f"blk.{layer}.ffn_down", model.width, model.ffn)

@@ -79,6 +79,12 @@ def prompts(model):
     return found
 
 
+def ended_words(model):
+    """Two words behind which the model ends the text."""
+    pairs = ((one, other) for one in models.WORDS for other in models.WORDS)
+    return next(pair for pair in pairs if model.tokens[model.greedy(model.tokenize(" ".join(pair)), 1)[0]] in ENDS)
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("top", range(6))
 def test_a_texts_tokens(model, ask, text, top):
@@ -151,8 +157,7 @@ def test_a_prompt_over_several_steps(model, server, ask):
 
 def test_the_generated_token_is_there_even_if_it_ends_the_text(model, ask):
     """lm_eval asks for one token and drops the last logprob, whatever the token is."""
-    texts = (f"{one} {other}" for one in models.WORDS for other in models.WORDS)
-    text = next(text for text in texts if model.tokens[model.greedy(model.tokenize(text), 1)[0]] in ENDS)
+    text = " ".join(ended_words(model))
     choice = ask(text, max_tokens=1)["choices"][0]
     assert choice["text"] == text and choice["finish_reason"] == "stop"
     ids = model.tokenize(text)
@@ -193,17 +198,32 @@ def test_the_openai_client_reads_it(model, server):
     assert logprobs.token_logprobs[0] is None and logprobs.text_offset[0] == 0
 
 
+def telling_items(model):
+    """Random items, some with the model's own continuation as a choice, and one behind which the model ends the text."""
+    rows = evaluation.items(seed=3, count=24)
+    for row in rows[::3]:
+        ids = model.tokenize(row["context"])
+        for count in (3, 2, 1):
+            continued = model.detokenize(model.greedy(ids, count)).decode()
+            if model.tokenize(row["context"] + continued) == ids + model.greedy(ids, count):
+                row["choices"][1] = continued
+                break
+    first, second = ended_words(model)
+    return [*rows, {"context": first, "choices": [f" {second}", " on", " in", " the"], "answer": 0}]
+
+
 lm_eval_is_there = pytest.mark.skipif(not evaluation.LM_EVAL.exists(), reason="lm_eval has no environment: see evaluation.py")
 
 
 @lm_eval_is_there
-@pytest.mark.parametrize("batch,concurrent", [(1, 1), (8, 1), (1, 8)])
+@pytest.mark.parametrize("batch,concurrent", [(1, 1), (8, 4)])
 def test_lm_eval_finds_the_references_loglikelihoods(model, server, tmp_path, batch, concurrent):
     model.write_tokenizer(tmp_path / "tokenizer")
-    rows = evaluation.items(seed=3, count=24)
+    rows = telling_items(model)
     answers, accuracy = evaluation.evaluate(tmp_path / "run", rows, server, KEY, tmp_path / "tokenizer", batch, concurrent)
     assert len(answers) == 4 * len(rows)
     references = [evaluation.expected(model, answer.context, answer.continuation) for answer in answers]
+    assert 5 <= sum(greedy for _, greedy in references) <= 20
     asked = [(answer.context, answer.continuation) for answer in answers]
     assert asked == [(row["context"], choice) for row in rows for choice in row["choices"]]
     assert [answer.loglikelihood for answer in answers] == pytest.approx([sum for sum, _ in references], abs=CLOSE)

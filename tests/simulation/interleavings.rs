@@ -330,7 +330,7 @@ impl Simulation {
                 Event::Finished(id, finish) => {
                     let left = self.end(id);
                     match finish {
-                        Finish::End => {
+                        Finish::End { .. } => {
                             assert_eq!(left, [END]);
                             self.tally.ended += 1;
                         }

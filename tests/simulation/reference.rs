@@ -167,7 +167,7 @@ impl Reference {
         if prompt_is_whole && !found.ended && !is_over {
             assert_eq!(found.scored, if self.scores { position } else { 0 });
             self.first_token.get_or_insert(now);
-            self.end(choice, FinishReason::Length, now);
+            self.end(choice, FinishReason::Length, None, now);
         }
     }
 
@@ -191,8 +191,13 @@ impl Reference {
         choice.told += 1;
         self.completion_tokens += 1;
         self.first_token.get_or_insert(now);
+        let spelled = self.logprobs.map(|top| {
+            let found = logprobs.expect("the request asked for log-probabilities");
+            assert!(found.top[0].0 == sample.token && found.logprob > -1e-3, "{found:?}");
+            spell(sample.token, top, found)
+        });
         if sample.end {
-            return self.end(index, FinishReason::Stop, now);
+            return self.end(index, FinishReason::Stop, spelled.as_ref(), now);
         }
         choice.bytes.push(sample.token as u8);
         let is_last = choice.told == choice.max_tokens;
@@ -201,11 +206,6 @@ impl Reference {
             Some(_) => Some(FinishReason::Stop),
             None => is_last.then_some(FinishReason::Length),
         };
-        let spelled = self.logprobs.map(|top| {
-            let found = logprobs.expect("the request asked for log-probabilities");
-            assert!(found.top[0].0 == sample.token && found.logprob > -1e-3, "{found:?}");
-            spell(sample.token, top, found)
-        });
         let tokens = &[sample.token];
         let delta = Delta { tokens, logprobs: spelled.as_slice(), finish, ..Delta::default() };
         self.push(index, &text, stop, delta, now);
@@ -234,15 +234,22 @@ impl Reference {
         }
         for choice in order {
             if !self.choices[*choice].ended {
-                self.end(*choice, FinishReason::Timeout, now);
+                self.end(*choice, FinishReason::Timeout, None, now);
             }
         }
     }
 
     /// A choice ends without another token of its text.
-    fn end(&mut self, index: usize, finish: FinishReason, now: Micros) {
+    fn end(
+        &mut self,
+        index: usize,
+        finish: FinishReason,
+        end_token: Option<&SpelledLogprobs>,
+        now: Micros,
+    ) {
         let (text, _) = visible(&self.choices[index].bytes, &[], true);
-        self.push(index, &text, None, Delta { finish: Some(finish), ..Delta::default() }, now);
+        let delta = Delta { finish: Some(finish), end_token, ..Delta::default() };
+        self.push(index, &text, None, delta, now);
     }
 
     /// Writes the new part of a choice's `text`. The end of the last choice ends the reply.
