@@ -29,7 +29,7 @@
 //! [`random`], [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows
 //! metrics, [`traces`] the lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
 //! web page. [`mod@bench`] measures this server and
-//! others. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
+//! others. [`hub`] downloads models. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
 //! everything.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -45,6 +45,7 @@ pub mod decode;
 pub mod engine;
 pub mod fair;
 pub mod http;
+pub mod hub;
 pub mod kernels;
 pub mod lanes;
 pub mod limits;

@@ -156,6 +156,58 @@ pub const SPANS_ANSWER_BYTES_MAX: u64 = 64 * 1024;
 /// Time between two lines in the log about a collector that takes no spans.
 pub const SPANS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Bytes of the owner, the repository or the quant in a model's name. huggingface.co allows 96.
+pub const HUB_NAME_BYTES_MAX: usize = 96;
+
+/// Bytes of a file's path in a repository.
+pub const HUB_PATH_BYTES_MAX: usize = 512;
+
+/// Bytes of a hub's list of files. One file takes about 400 bytes.
+pub const HUB_ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Files of a repository. The largest ones with GGUF files have some hundreds.
+pub const HUB_FILES_MAX: usize = 10_000;
+
+/// Bytes of an answer with an error that are read for the hub's own words.
+pub const HUB_ERROR_BYTES_MAX: u64 = 64 * 1024;
+
+/// Characters of these words that are shown.
+pub const HUB_SAID_CHARS_MAX: usize = 300;
+
+/// Redirections of one request. huggingface.co makes one to its storage, and one for a repository
+/// with a new name.
+pub const HUB_REDIRECTS_MAX: usize = 5;
+
+/// Time to connect to a hub.
+pub const HUB_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for a hub's answer.
+pub const HUB_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time for the answer whether a model that is in the cache has changed. A start waits for it.
+pub const HUB_ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Silence in the middle of a file after which the connection counts as broken.
+pub const HUB_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Tries in a row that bring nothing.
+pub const HUB_TRIES_MAX: u32 = 6;
+
+/// A try that brought at least this many bytes brought something.
+pub const HUB_PROGRESS_BYTES: u64 = 1024 * 1024;
+
+/// Time before the second try. Each further one waits twice as long.
+pub const HUB_FIRST_DELAY: Duration = Duration::from_secs(1);
+
+/// The longest time that a hub may ask to wait. huggingface.co counts requests in 5 minutes.
+pub const HUB_RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+/// Bytes of a file that are read and hashed at once.
+pub const HUB_READ_BYTES: usize = 256 * 1024;
+
+/// Time between two lines in the log about a download.
+pub const HUB_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Constrained texts that the mask lane may hold: those with slots, and as many that have ended and
 /// wait for their memory to be freed.
 pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;

@@ -24,6 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("config", &["placement", "kernels", "traces::Endpoint"]),
     ("http", &[]),
+    ("hub", &[]),
     ("page", &[]),
     ("api", &["http", "model::vocab", "chat", "constraint", "sampling"]),
     ("scheduler", &["ring::message", "sampling", "constraint::Compiled"]),
@@ -338,7 +339,10 @@ fn outside_libraries_stay_where_they_belong() {
     for name in ["perf_event::", "blazesym", "inferno", "object::"] {
         only_in(name, |path| path.starts_with("profile/"));
     }
-    only_in("ureq", |path| path.starts_with("traces/") || path == "cli/profile.rs");
+    only_in("ureq", |path| {
+        path.starts_with("traces/") || path.starts_with("hub/") || path == "cli/profile.rs"
+    });
+    only_in("ring::digest", |path| path.starts_with("hub/"));
     only_in("libc::", |path| path.starts_with("ops/") || path.starts_with("memory/"));
     only_in("hyper", |path| path.starts_with("bench/"));
     only_in("tokio", |path| path.starts_with("bench/"));

@@ -15,6 +15,8 @@ mod documents;
 mod embeddings;
 mod fairness;
 mod http;
+mod hub;
+mod hub_cache;
 mod infill;
 mod isolation;
 mod kernels;

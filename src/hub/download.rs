@@ -1,0 +1,204 @@
+//! Downloads one file, checks it and puts it into its place.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ring::digest::{Context, SHA256};
+use ureq::Body;
+use ureq::http::Response;
+
+use super::cache::Folder;
+use super::client::Client;
+use super::error::HubError;
+use super::listing::Content;
+use crate::limits::{HUB_PROGRESS_BYTES, HUB_READ_BYTES};
+
+/// Makes the blob of a file, from its first bytes if an earlier download left some. Calls `report`
+/// with the number of bytes that are there.
+///
+/// # Errors
+/// The bytes that came stay for the next download, unless they are wrong.
+pub(super) fn download(
+    client: &Client<'_>,
+    folder: &Folder,
+    url: &str,
+    content: &Content,
+    report: &mut dyn FnMut(u64),
+) -> Result<(), HubError> {
+    let blobs = folder.blobs();
+    fs::create_dir_all(&blobs).map_err(HubError::io("make", &blobs))?;
+    let _lock = folder.lock(&content.sha256, true)?;
+    if folder.has_blob(content) {
+        return Ok(()); // another process has downloaded it meanwhile
+    }
+    let mut partial = Partial::open(folder.incomplete(&content.sha256), content.size)?;
+    let is_resumed = partial.length > 0;
+    partial.fill(client, url, content, report)?;
+    if let Err(error) = partial.check(url, content) {
+        partial.restart()?;
+        if !is_resumed {
+            return Err(error);
+        }
+        tracing::warn!("{error}; the first bytes were of an earlier download, so it begins again");
+        partial.fill(client, url, content, report)?;
+        if let Err(error) = partial.check(url, content) {
+            partial.restart()?;
+            return Err(error);
+        }
+    }
+    partial.become_blob(&folder.blob(&content.sha256))
+}
+
+/// The first bytes of a file.
+struct Partial {
+    path: PathBuf,
+    file: File,
+    /// The hash of its bytes so far.
+    hash: Context,
+    /// The number of its bytes so far.
+    length: u64,
+}
+
+impl Partial {
+    /// The bytes that are there, which are read once to hash them.
+    fn open(path: PathBuf, size: u64) -> Result<Self, HubError> {
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = file.map_err(HubError::io("open", &path))?;
+        let mut partial = Self { path, file, hash: Context::new(&SHA256), length: 0 };
+        let mut buffer = vec![0; HUB_READ_BYTES];
+        loop {
+            let read = partial.file.read(&mut buffer);
+            match read.map_err(HubError::io("read", &partial.path))? {
+                0 => break,
+                n => partial.count(&buffer[..n]),
+            }
+        }
+        if partial.length > size {
+            partial.restart()?;
+        }
+        Ok(partial)
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.length += bytes.len() as u64;
+    }
+
+    /// Throws its bytes away.
+    fn restart(&mut self) -> Result<(), HubError> {
+        self.hash = Context::new(&SHA256);
+        self.length = 0;
+        self.file.set_len(0).map_err(HubError::io("empty", &self.path))
+    }
+
+    /// Adds bytes until none is missing.
+    fn fill(
+        &mut self,
+        client: &Client<'_>,
+        url: &str,
+        content: &Content,
+        report: &mut dyn FnMut(u64),
+    ) -> Result<(), HubError> {
+        let mut tries = client.tries();
+        while self.length < content.size {
+            let before = self.length;
+            let got = client
+                .file(url, before)
+                .and_then(|response| self.take(response, url, content.size, report));
+            if let Err(error) = got {
+                if self.length >= before + HUB_PROGRESS_BYTES {
+                    tries.progress();
+                }
+                tries.wait_after(error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the bytes of one response.
+    fn take(
+        &mut self,
+        mut response: Response<Body>,
+        url: &str,
+        size: u64,
+        report: &mut dyn FnMut(u64),
+    ) -> Result<(), HubError> {
+        self.align(&response, url, size)?;
+        let lies = |sent: String| HubError::Size { file: url.to_owned(), said: size, sent };
+        let missing = size - self.length;
+        if let Some(sent) = response.body().content_length().filter(|sent| *sent != missing) {
+            return Err(lies((self.length + sent).to_string()));
+        }
+        let mut reader = response.body_mut().as_reader();
+        let mut buffer = vec![0; HUB_READ_BYTES];
+        loop {
+            let n = match reader.read(&mut buffer) {
+                Ok(0) if self.length == size => return Ok(()),
+                Ok(0) => return Err(self.broken_off(url, size, "the connection was closed")),
+                Ok(n) => n,
+                Err(error) => return Err(self.broken_off(url, size, &error.to_string())),
+            };
+            if self.length + n as u64 > size {
+                self.restart()?;
+                return Err(lies("more".into()));
+            }
+            // At its own place, and not at the end: where locks do nothing, as on some network file
+            // systems, another process writes the same bytes there.
+            let written = self.file.write_all_at(&buffer[..n], self.length);
+            written.map_err(HubError::io("write", &self.path))?;
+            self.count(&buffer[..n]);
+            report(self.length);
+        }
+    }
+
+    /// Makes the bytes that are here those before the response's body.
+    fn align(&mut self, response: &Response<Body>, url: &str, size: u64) -> Result<(), HubError> {
+        let range = response.headers().get("content-range").and_then(|range| range.to_str().ok());
+        let expected = format!("bytes {}-{}/{size}", self.length, size - 1);
+        match response.status().as_u16() {
+            206 if range == Some(&expected) => Ok(()),
+            200 => {
+                if self.length > 0 {
+                    tracing::info!("the hub sends no part of the file, so it begins again");
+                    self.restart()?;
+                }
+                Ok(())
+            }
+            _ => {
+                let reason = format!("the rest was asked for, and {range:?} came");
+                let error = self.broken_off(url, size, &reason);
+                self.restart()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn broken_off(&self, url: &str, size: u64, reason: &str) -> HubError {
+        let (url, reason) = (url.to_owned(), reason.to_owned());
+        HubError::BrokenOff { url, bytes: self.length, size, reason }
+    }
+
+    /// Compares its hash with the hub's.
+    fn check(&self, url: &str, content: &Content) -> Result<(), HubError> {
+        assert_eq!(self.length, content.size, "it was filled");
+        let hash = self.hash.clone().finish();
+        let found: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let (file, expected) = (url.to_owned(), content.sha256.clone());
+        let there = self.file.metadata().map_err(HubError::io("look at", &self.path))?.len();
+        let is_good = found == expected && there == content.size;
+        if is_good { Ok(()) } else { Err(HubError::Damaged { file, found, expected }) }
+    }
+
+    /// Moves it to the place of whole files. It is on the disk before it is there.
+    fn become_blob(self, blob: &Path) -> Result<(), HubError> {
+        let folder = blob.parent().expect("it is in a folder");
+        let place = || {
+            self.file.sync_all()?;
+            fs::rename(&self.path, blob)?;
+            File::open(folder)?.sync_all()
+        };
+        place().map_err(HubError::io("place", blob))
+    }
+}

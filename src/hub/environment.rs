@@ -1,0 +1,174 @@
+//! The hub and the cache, from the environment variables that huggingface_hub reads.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ureq::http::{HeaderValue, Uri};
+
+use super::error::HubError;
+use crate::limits::{HUB_ANSWER_TIMEOUT, HUB_ASK_TIMEOUT, HUB_FIRST_DELAY, HUB_SILENCE_TIMEOUT};
+
+/// A hub, and the folder for its models.
+#[derive(Clone)]
+pub struct Hub {
+    /// Its address, without a slash at its end.
+    pub endpoint: String,
+    /// The secret of the user's account there.
+    pub token: Option<String>,
+    /// The folder of the cache.
+    pub cache: PathBuf,
+    /// Whether the hub may not be asked.
+    pub offline: bool,
+    /// How long it may take.
+    pub patience: Patience,
+}
+
+/// How long a hub may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For an answer, if the model is in the cache.
+    pub ask: Duration,
+    /// For an answer, if it is not.
+    pub answer: Duration,
+    /// Silence in the middle of a file.
+    pub silence: Duration,
+    /// The time before the second try.
+    pub first_delay: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            ask: HUB_ASK_TIMEOUT,
+            answer: HUB_ANSWER_TIMEOUT,
+            silence: HUB_SILENCE_TIMEOUT,
+            first_delay: HUB_FIRST_DELAY,
+        }
+    }
+}
+
+impl Hub {
+    /// The hub that the variables name. `token` and `offline` are the user's flags.
+    ///
+    /// # Errors
+    /// If a variable cannot be used, or there is no place for the cache.
+    pub fn new(
+        variable: impl Fn(&str) -> Option<String>,
+        token: Option<&str>,
+        offline: bool,
+    ) -> Result<Self, HubError> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+        let uri = endpoint.parse::<Uri>().ok();
+        let is_good = |uri: &Uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.host().is_some_and(|host| !host.is_empty())
+                && uri.query().is_none()
+        };
+        if !uri.as_ref().is_some_and(is_good) {
+            return Err(HubError::Endpoint(endpoint));
+        }
+        let home = home(&variable)?;
+        let cache = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
+        let offline = offline || variable("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value));
+        Ok(Self {
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            token: find_token(&variable, token, &home)?,
+            cache: cache.map_or_else(|| home.join("hub"), PathBuf::from),
+            offline,
+            patience: Patience::default(),
+        })
+    }
+}
+
+/// The folder of all tools for the hub.
+fn home(variable: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, HubError> {
+    if let Some(home) = variable("HF_HOME") {
+        return Ok(home.into());
+    }
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+    cache.map(|cache| cache.join("huggingface")).ok_or(HubError::NoHome)
+}
+
+/// The token of the flag, of the variable, or of the file that `hf auth login` writes.
+fn find_token(
+    variable: &impl Fn(&str) -> Option<String>,
+    flag: Option<&str>,
+    home: &Path,
+) -> Result<Option<String>, HubError> {
+    let file = variable("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
+    let token = flag.map(str::to_owned).or_else(|| variable("HF_TOKEN"));
+    let token = token.or_else(|| std::fs::read_to_string(&file).ok()); // most users have none
+    let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+    match token {
+        Some(token) if HeaderValue::try_from(&token).is_err() => Err(HubError::Token(file)),
+        token => Ok(token),
+    }
+}
+
+/// As huggingface_hub reads a switch.
+fn is_true(value: &str) -> bool {
+    ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hub(variables: &[(&str, &str)]) -> Result<Hub, String> {
+        let variable = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        Hub::new(variable, None, false).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_cache_is_where_other_tools_have_it() {
+        let folder = |variables: &[_]| hub(variables).unwrap().cache.display().to_string();
+        let home = ("HOME", "/h");
+        assert_eq!(folder(&[home]), "/h/.cache/huggingface/hub");
+        assert_eq!(folder(&[home, ("XDG_CACHE_HOME", "/x")]), "/x/huggingface/hub");
+        let all = [home, ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/f"), ("HF_HUB_CACHE", "/c")];
+        assert_eq!(folder(&all[..3]), "/f/hub");
+        assert_eq!(folder(&all), "/c");
+        assert_eq!(folder(&[home, ("HF_HOME", "")]), "/h/.cache/huggingface/hub", "empty is unset");
+        assert!(hub(&[]).err().unwrap().contains("HF_HOME can name one"));
+    }
+
+    #[test]
+    fn the_endpoint_is_an_address() {
+        let endpoint = |value| hub(&[("HOME", "/h"), ("HF_ENDPOINT", value)]);
+        assert_eq!(hub(&[("HOME", "/h")]).unwrap().endpoint, "https://huggingface.co");
+        assert_eq!(endpoint("http://mirror:8080/hf/").unwrap().endpoint, "http://mirror:8080/hf");
+        for wrong in ["mirror", "ftp://mirror", "https://", "http://a b", "http://a?b"] {
+            let error = endpoint(wrong).err().unwrap();
+            assert!(error.contains("http:// or https://"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_token_is_the_flags_the_variables_or_the_files() {
+        let home = std::env::temp_dir().join(format!("corelane-token-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("token"), "of-file\n").unwrap();
+        let path = home.to_str().unwrap();
+        let hf_home = ("HF_HOME", path);
+        assert_eq!(hub(&[hf_home]).unwrap().token.as_deref(), Some("of-file"));
+        let variable = hub(&[hf_home, ("HF_TOKEN", " of-variable ")]).unwrap();
+        assert_eq!(variable.token.as_deref(), Some("of-variable"));
+        let of = |name: &str| (name == "HF_HOME").then(|| path.to_owned());
+        let flag = Hub::new(of, Some("of-flag"), false).unwrap();
+        assert_eq!(flag.token.as_deref(), Some("of-flag"));
+        let error = hub(&[hf_home, ("HF_TOKEN", "a\nb")]).err().unwrap();
+        assert!(error.contains("HF_TOKEN") && !error.contains("a\nb"), "{error}");
+        std::fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn offline_is_a_switch() {
+        let offline = |value| hub(&[("HOME", "/h"), ("HF_HUB_OFFLINE", value)]).unwrap().offline;
+        assert!(["1", "ON", "yes", "True"].into_iter().all(offline));
+        assert!(!["0", "", "false", "no"].into_iter().any(offline));
+    }
+}

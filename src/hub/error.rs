@@ -1,0 +1,259 @@
+//! Why a model could not be had by its name.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Each is one sentence for a user.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The name has another form.
+    #[error(
+        "{0:?} is not the name of a model; it must be OWNER/REPO or OWNER/REPO:QUANT, such as \
+         ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
+    )]
+    Name(String),
+    /// `HF_ENDPOINT` is no address.
+    #[error(
+        "HF_ENDPOINT is {0:?}; it must be http:// or https:// and a host, such as \
+         https://huggingface.co"
+    )]
+    Endpoint(String),
+    /// The token cannot be sent.
+    #[error(
+        "the token for the hub has a character that no token has; see --hf-token, HF_TOKEN and \
+         {0}"
+    )]
+    Token(PathBuf),
+    /// There is no place for the cache.
+    #[error("there is no folder for models, because HOME is not set; HF_HOME can name one")]
+    NoHome,
+    /// The model is not in the cache, and the hub may not be asked.
+    #[error(
+        "{wanted} is not in {cache}, and the hub is not asked because of --offline or \
+         HF_HUB_OFFLINE; corelane model list shows the models that are there"
+    )]
+    Offline {
+        /// The model.
+        wanted: String,
+        /// The folder of the cache.
+        cache: PathBuf,
+    },
+    /// The model is not in the cache.
+    #[error("{wanted} is not in {cache}; corelane model list shows the models that are there")]
+    NotKept {
+        /// The model.
+        wanted: String,
+        /// The folder of the cache.
+        cache: PathBuf,
+    },
+    /// Nothing or nothing useful came over the network.
+    #[error("the hub cannot be reached at {url}: {source}")]
+    Unreachable {
+        /// The URL that was asked for.
+        url: String,
+        /// The error of the connection.
+        source: Box<ureq::Error>,
+    },
+    /// A download ended before its end.
+    #[error("{url} broke off after {bytes} of {size} bytes: {reason}")]
+    BrokenOff {
+        /// The URL.
+        url: String,
+        /// Bytes of the file so far.
+        bytes: u64,
+        /// Bytes of the whole file.
+        size: u64,
+        /// The error of the connection.
+        reason: String,
+    },
+    /// A status that says that the hub is busy or ill, or one that has no meaning here.
+    #[error("{url} answers {status}{}{said}", wait(*.after))]
+    Status {
+        /// The URL.
+        url: String,
+        /// The status.
+        status: u16,
+        /// The hub's own words, with a colon before them.
+        said: String,
+        /// How long the hub asks to wait.
+        after: Option<Duration>,
+    },
+    /// Status 401.
+    #[error(
+        "the hub does not show {url} {} (401): check the spelling; a private or gated model needs \
+         a token of an account that may read it, in HF_TOKEN or --hf-token",
+        if *.with_token { "to the owner of this token" } else { "without a token" }
+    )]
+    NotShown {
+        /// The URL.
+        url: String,
+        /// Whether a token was sent.
+        with_token: bool,
+    },
+    /// Status 403.
+    #[error(
+        "the hub refuses {url} (403){said}; if the model is gated, accept its terms on its page, and \
+         set HF_TOKEN to a token of that account"
+    )]
+    Refused {
+        /// The URL.
+        url: String,
+        /// The hub's own words, with a colon before them.
+        said: String,
+    },
+    /// Status 404.
+    #[error(
+        "there is no {url} (404): check the spelling of the owner, the repository and the file"
+    )]
+    NotFound {
+        /// The URL.
+        url: String,
+    },
+    /// More redirections than a hub has, or one that may not be followed.
+    #[error("{url} leads to {to:?}, {reason}")]
+    Redirect {
+        /// The URL.
+        url: String,
+        /// Where it leads to.
+        to: String,
+        /// Why this is not followed.
+        reason: &'static str,
+    },
+    /// The hub's answer has another form.
+    #[error("the hub's answer at {url} {reason}")]
+    Answer {
+        /// The URL.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The repository has no GGUF file.
+    #[error("{repo} has no GGUF file of a model; it has {found}")]
+    NoGguf {
+        /// The repository.
+        repo: String,
+        /// The files that it has.
+        found: String,
+    },
+    /// No file has this quant.
+    #[error("{repo} has no file for {quant:?}; it has {found}")]
+    NoQuant {
+        /// The repository.
+        repo: String,
+        /// The quant.
+        quant: String,
+        /// The quants that it has.
+        found: String,
+    },
+    /// There is no such file.
+    #[error("{repo} has no file {file:?}; its GGUF files are {found}")]
+    NoFile {
+        /// The repository.
+        repo: String,
+        /// The file.
+        file: String,
+        /// The GGUF files that it has.
+        found: String,
+    },
+    /// Shards are missing.
+    #[error("{repo} has {found} of the {count} files of {file}")]
+    Shards {
+        /// The repository.
+        repo: String,
+        /// One of the files.
+        file: String,
+        /// The files that there are.
+        found: usize,
+        /// The files that there should be.
+        count: usize,
+    },
+    /// Two numbers of the hub do not agree.
+    #[error("the hub says that {file} has {said} bytes, and sends {sent}")]
+    Size {
+        /// The file.
+        file: String,
+        /// The size that it has by the hub's list.
+        said: u64,
+        /// The size that came.
+        sent: String,
+    },
+    /// The bytes are others than those of the repository.
+    #[error(
+        "{file} came damaged: its SHA-256 is {found} and should be {expected}; its bytes are thrown \
+         away"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// The SHA-256 of the bytes that came.
+        found: String,
+        /// The SHA-256 by the hub's list.
+        expected: String,
+    },
+    /// The disk is too full.
+    #[error(
+        "{folder} has {:.1} GB free, and the download needs {:.1} GB; corelane model rm frees space, \
+         and HF_HOME names another folder",
+        *free as f64 / 1e9,
+        *needed as f64 / 1e9
+    )]
+    Full {
+        /// The folder of the cache.
+        folder: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that are needed.
+        needed: u64,
+    },
+    /// The model is being downloaded and cannot be removed.
+    #[error("a process downloads a file of {0} at the moment, so nothing was removed")]
+    Busy(String),
+    /// The cache's folder does not allow something.
+    #[error("cannot {what} {path}: {source}")]
+    Io {
+        /// A verb.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// The time that a hub asks to wait, as a part of a sentence.
+fn wait(after: Option<Duration>) -> String {
+    after.map_or(String::new(), |after| format!(" and asks to wait {} s", after.as_secs()))
+}
+
+impl HubError {
+    /// Whether the same request may succeed a little later.
+    pub(super) fn is_passing(&self) -> bool {
+        use ureq::Error as Net;
+        match self {
+            Self::BrokenOff { .. } => true,
+            Self::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
+            Self::Unreachable { source, .. } => matches!(
+                **source,
+                Net::Io(_) | Net::Timeout(_) | Net::Protocol(_) | Net::ConnectionFailed
+            ),
+            _ => false,
+        }
+    }
+
+    /// How long the hub asks to wait.
+    pub(super) fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { after, .. } => *after,
+            _ => None,
+        }
+    }
+
+    /// An error of the system, about a path of the cache.
+    pub(super) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+}

@@ -1,0 +1,42 @@
+//! Models by name. In comes a name such as `ggml-org/gemma-3-1b-it-GGUF:Q4_K_M`, out comes the path of
+//! a GGUF file, downloaded from a hub (huggingface.co, or the one that `HF_ENDPOINT` names) if the
+//! cache does not have it.
+//!
+//! The cache is huggingface_hub's, so that each tool finds the files that another one downloaded:
+//!
+//! ```text
+//! HF_HOME/hub/models--OWNER--REPO/blobs/SHA256                 a file's bytes
+//!                                /blobs/SHA256.incomplete      its first bytes, to be resumed
+//!                                /snapshots/COMMIT/FILE.gguf   a link to the blob
+//!                                /refs/main                    the newest commit
+//! HF_HOME/hub/.locks/models--OWNER--REPO/SHA256.lock           held by the process that downloads
+//! ```
+//!
+//! **Invariant:** a link of a snapshot leads to a whole file. A blob gets its name after its size and
+//! its SHA-256 matched, all shards of a model are linked after that, and `refs/main` moves last.
+
+mod cache;
+mod choose;
+mod client;
+mod download;
+mod environment;
+mod error;
+mod kept;
+mod listing;
+mod name;
+mod obtain;
+mod tries;
+
+pub use environment::{Hub, Patience};
+pub use error::HubError;
+pub use kept::{Kept, Removed, Unfinished, kept, remove, unfinished};
+pub use name::{Name, Wanted};
+pub use obtain::{Model, Progress, cached, obtain, pull};
+
+/// Reads a hub's list of a repository's files, for the fuzzer. Returns the number of files.
+///
+/// # Errors
+/// A phrase that says what is wrong.
+pub fn read_listing(body: &[u8]) -> Result<usize, String> {
+    listing::Listing::read(body).map(|listing| listing.files.len())
+}

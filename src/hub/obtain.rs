@@ -1,0 +1,157 @@
+//! A model by its name: from the hub, or from the cache.
+
+use std::path::PathBuf;
+
+use rustix::fs::statvfs;
+
+use super::cache::Folder;
+use super::choose::choose;
+use super::client::Client;
+use super::download::download;
+use super::environment::Hub;
+use super::error::HubError;
+use super::listing::{Content, Listing};
+use super::name::Wanted;
+
+/// A model in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Its files, the first shard first.
+    pub files: Vec<PathBuf>,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes that were downloaded for it just now.
+    pub downloaded: u64,
+}
+
+/// The progress of a download.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The file that is being downloaded, by its path in the repository.
+    pub file: &'a str,
+    /// Bytes of all files so far, with those of earlier downloads.
+    pub done: u64,
+    /// Bytes of all files that were missing.
+    pub total: u64,
+}
+
+/// The model, as new as the hub has it. If the hub cannot be asked, the one in the cache.
+///
+/// # Errors
+/// If there is none in the cache, either.
+pub fn obtain(
+    hub: &Hub,
+    wanted: &Wanted,
+    report: &mut dyn FnMut(Progress<'_>),
+) -> Result<Model, HubError> {
+    let kept = cached(hub, wanted);
+    if hub.offline {
+        return kept;
+    }
+    match (renew(hub, wanted, kept.is_ok(), report), kept) {
+        (Err(error), Ok(kept)) => {
+            let model = kept.files[0].display();
+            tracing::warn!("{error}; the model in the cache is used: {model}");
+            Ok(kept)
+        }
+        (renewed, _) => renewed,
+    }
+}
+
+/// The model, as new as the hub has it.
+///
+/// # Errors
+/// If the hub cannot be asked.
+pub fn pull(
+    hub: &Hub,
+    wanted: &Wanted,
+    report: &mut dyn FnMut(Progress<'_>),
+) -> Result<Model, HubError> {
+    let offline =
+        || HubError::Offline { wanted: wanted.name.to_string(), cache: hub.cache.clone() };
+    if hub.offline { Err(offline()) } else { renew(hub, wanted, false, report) }
+}
+
+/// The model in the cache: of the newest commit that has all of its files.
+///
+/// # Errors
+/// If there is none.
+pub fn cached(hub: &Hub, wanted: &Wanted) -> Result<Model, HubError> {
+    let folder = Folder::new(&hub.cache, &wanted.name);
+    for commit in folder.commits() {
+        let paths = folder.files(&commit);
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        if let Ok(chosen) = choose(&paths, wanted) {
+            return Ok(model(&folder, &commit, &chosen, 0));
+        }
+    }
+    let (wanted, cache) = (wanted.name.to_string(), hub.cache.clone());
+    Err(match hub.offline {
+        true => HubError::Offline { wanted, cache },
+        false => HubError::NotKept { wanted, cache },
+    })
+}
+
+fn model(folder: &Folder, commit: &str, paths: &[&str], downloaded: u64) -> Model {
+    let files: Vec<PathBuf> = paths.iter().map(|path| folder.file(commit, path)).collect();
+    let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+    Model { files, bytes, downloaded }
+}
+
+/// Asks the hub for the newest commit, and downloads the files that are missing.
+fn renew(
+    hub: &Hub,
+    wanted: &Wanted,
+    is_kept: bool,
+    report: &mut dyn FnMut(Progress<'_>),
+) -> Result<Model, HubError> {
+    let client = Client::new(hub, is_kept);
+    let Listing { commit, files } = client.listing(&wanted.name)?;
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let chosen = choose(&paths, wanted)?;
+    let folder = Folder::new(&hub.cache, &wanted.name);
+    let mut missing: Vec<(&str, Content)> = Vec::new();
+    for path in &chosen {
+        let listed = files.iter().find(|file| file.path == *path).expect("it was chosen of these");
+        let content = match &listed.content {
+            Some(content) => content.clone(),
+            None => client.content(&wanted.name, &commit, path)?,
+        };
+        if !folder.has(&commit, path, content.size) {
+            missing.push((path, content));
+        }
+    }
+    let absent: Vec<_> = missing.iter().filter(|(_, content)| !folder.has_blob(content)).collect();
+    let total: u64 = absent.iter().map(|(_, content)| content.size).sum();
+    let downloaded = total - absent.iter().map(|(_, content)| left(&folder, content)).sum::<u64>();
+    check_space(hub, downloaded)?;
+    let mut before = 0; // bytes of the files that are done
+    for (path, content) in absent {
+        let url = client.file_url(&wanted.name, &commit, path);
+        let mut report = |bytes| report(Progress { file: path, done: before + bytes, total });
+        download(&client, &folder, &url, content, &mut report)?;
+        before += content.size;
+    }
+    for (path, content) in &missing {
+        folder.link(&commit, path, &content.sha256)?;
+    }
+    folder.set_main(&commit)?;
+    Ok(model(&folder, &commit, &chosen, downloaded))
+}
+
+/// Bytes of a file that an earlier download left.
+fn left(folder: &Folder, content: &Content) -> u64 {
+    let bytes = folder.incomplete(&content.sha256).metadata().map_or(0, |meta| meta.len());
+    if bytes > content.size { 0 } else { bytes }
+}
+
+/// Checks that these bytes fit on the disk.
+fn check_space(hub: &Hub, needed: u64) -> Result<(), HubError> {
+    std::fs::create_dir_all(&hub.cache).map_err(HubError::io("make", &hub.cache))?;
+    let free = statvfs(&hub.cache).map(|disk| disk.f_bavail * disk.f_frsize);
+    let free = free.map_err(|error| HubError::io("look at", &hub.cache)(error.into()))?;
+    if needed > free {
+        return Err(HubError::Full { folder: hub.cache.clone(), free, needed });
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! How often a request is made again, and when.
+
+use std::thread;
+use std::time::Duration;
+
+use super::error::HubError;
+use crate::limits::{HUB_RETRY_AFTER_MAX, HUB_TRIES_MAX};
+
+/// The tries of one request.
+pub(super) struct Tries {
+    first_delay: Duration,
+    /// Tries in a row that brought nothing.
+    failed: u32,
+}
+
+impl Tries {
+    /// No try so far. The second one comes after `first_delay`, and each delay doubles.
+    pub fn new(first_delay: Duration) -> Self {
+        Self { first_delay, failed: 0 }
+    }
+
+    /// Waits until the time of the next try.
+    ///
+    /// # Errors
+    /// The error of the last one, if another one makes no sense.
+    pub fn wait_after(&mut self, error: HubError) -> Result<(), HubError> {
+        self.failed += 1;
+        let delay = error.after().unwrap_or(self.first_delay * (1 << (self.failed - 1)));
+        if !error.is_passing() || self.failed >= HUB_TRIES_MAX || delay > HUB_RETRY_AFTER_MAX {
+            return Err(error);
+        }
+        tracing::warn!("{error}; trying again in {} s", delay.as_secs_f32());
+        thread::sleep(delay);
+        Ok(())
+    }
+
+    /// The last try brought something, so the count begins again.
+    pub fn progress(&mut self) {
+        self.failed = 0;
+    }
+}
