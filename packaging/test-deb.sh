@@ -50,6 +50,7 @@ for file in usr/share/man/man1/corelane.1.gz usr/share/bash-completion/completio
     [ -e "$root/$file" ] || fail "there is no /$file"
 done
 [ -L "$root/etc/systemd/system/sockets.target.wants/corelane.socket" ] || fail "the socket is not enabled"
+[ "$(in_root stat -c '%U:%G %a' /var/cache/corelane)" = "corelane:corelane 750" ] || fail "no folder for models"
 serve
 echo "installed, and a text came: $(($(date +%s) - began)) s"
 in_root corelane doctor --config /etc/corelane/corelane.toml > "$work/doctor" || { cat "$work/doctor"; fail doctor; }
