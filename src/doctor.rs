@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use corelane::config::ServeConfig;
+use corelane::hub::Name;
 use corelane::kernels::{Choice, InstructionSet};
 use corelane::memory::{self, gib};
 use corelane::model::load::{self, Source};
@@ -298,6 +299,13 @@ fn measured(topology: &Topology, set: InstructionSet) -> (Vec<Finding>, Option<f
 #[cfg(not(target_arch = "x86_64"))]
 fn measured(_: &Topology, _: InstructionSet) -> (Vec<Finding>, Option<f64>) {
     (Vec::new(), None)
+}
+
+/// A model by name that is not downloaded.
+pub fn no_model(name: &Name, error: String) -> Finding {
+    Finding::good("model", name.to_string())
+        .but(State::Bad, error)
+        .command(format!("corelane model pull {name}"))
 }
 
 /// Whether the model fits, and its speed at the most.

@@ -62,12 +62,24 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let (_log, lines_lost) = start_log(args)?;
     let config = args.config()?;
     secrets::keep_out_of_core_dumps(args, &config);
+    let source = match args.engine.source() {
+        Ok(source) => Ok(source),
+        Err(wanted) => Err((args.engine.hub.hub()?, wanted)),
+    };
     let mut server = Server::start(config.clone())?;
     let metrics = server.metrics();
     metrics.set_log_lines_lost(lines_lost);
     handle_signals(server.control(), metrics.clone(), args.clone())?;
-    let source = args.engine.source();
-    if let Some(served) = server.load(&source, progress_bar(&source))? {
+    let control = server.control();
+    let source = match source {
+        Ok(source) => Some(source),
+        Err((hub, wanted)) => {
+            cli::hub::obtain(hub, wanted, || control.is_draining())?.map(cli::first_of)
+        }
+    };
+    if let Some(source) = source
+        && let Some(served) = server.load(&source, progress_bar(&source))?
+    {
         secrets::warn(args, &config);
         if !config.placement.pinned {
             tracing::warn!(

@@ -10,19 +10,28 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::cli::ServeArgs;
 
-/// Keeps API keys out of core dumps, unless `--core-dumps` asks for them.
+/// Keeps API keys and the token for the hub out of core dumps, unless `--core-dumps` asks for them.
 pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig) {
     // Also keeps other users' debuggers away. Without it, perf needs root for this process.
-    if !config.keys.is_empty()
+    let has_secrets = !config.keys.is_empty() || args.engine.hub.has_token();
+    if has_secrets
         && !args.core_dumps
         && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err()
     {
-        tracing::warn!("core dumps cannot be switched off; they may hold API keys");
+        tracing::warn!(
+            "core dumps cannot be switched off; they may hold API keys or the token for the hub"
+        );
     }
 }
 
 /// Warns of an open server, and of keys that others can read.
 pub fn warn(args: &ServeArgs, config: &ServeConfig) {
+    for (flag, better) in secrets_on_command_line(std::env::args()) {
+        tracing::warn!(
+            "{flag} on the command line can be read by every user of this machine (ps, /proc); \
+             use {better}"
+        );
+    }
     if config.keys.is_empty() {
         let reachable = config.hosts.iter().find(|host| is_reachable(host, config.port));
         if let Some(host) = reachable {
@@ -33,12 +42,6 @@ pub fn warn(args: &ServeArgs, config: &ServeConfig) {
             );
         }
         return;
-    }
-    for flag in keys_on_command_line(std::env::args()) {
-        tracing::warn!(
-            "{flag} on the command line can be read by every user of this machine (ps, /proc); \
-             use --api-key-file, or the flag's environment variable"
-        );
     }
     let config_file = args.config.as_ref().filter(|path| holds_keys(path));
     for path in args.api_key_file.iter().chain(config_file) {
@@ -63,15 +66,20 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// The flags of the command line that hold keys.
-fn keys_on_command_line(args: impl Iterator<Item = String>) -> Vec<&'static str> {
+/// The flags of the command line that hold secrets, and better places for these.
+fn secrets_on_command_line(
+    args: impl Iterator<Item = String>,
+) -> Vec<(&'static str, &'static str)> {
+    const FILE: &str = "--api-key-file, or the flag's environment variable";
+    const TOKEN: &str = "the environment variable HF_TOKEN";
     let args: Vec<String> = args.collect();
-    let is_given = |flag: &&str| {
+    let is_given = |(flag, _): &(&str, &str)| {
         args.iter().any(|arg| {
             arg.strip_prefix(*flag).is_some_and(|rest| matches!(rest.get(..1), None | Some("=")))
         })
     };
-    ["--api-key", "--key"].into_iter().filter(is_given).collect()
+    let flags = [("--api-key", FILE), ("--key", FILE), ("--hf-token", TOKEN), ("-hft", TOKEN)];
+    flags.into_iter().filter(is_given).collect()
 }
 
 /// Whether a configuration file sets API keys.
@@ -103,6 +111,7 @@ mod tests {
         for (flags, expected) in [
             (vec![], DumpableBehavior::Dumpable),
             (vec!["--key=a:secret"], DumpableBehavior::NotDumpable),
+            (vec!["--hf-token=secret"], DumpableBehavior::NotDumpable),
             (vec!["--key=a:secret", "--core-dumps"], DumpableBehavior::Dumpable),
         ] {
             set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
@@ -117,10 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_on_the_command_line_are_found() {
-        let found = |line: &str| keys_on_command_line(line.split(' ').map(str::to_owned));
+    fn secrets_on_the_command_line_are_found() {
+        let found = |line: &str| {
+            let found = secrets_on_command_line(line.split(' ').map(str::to_owned));
+            found.into_iter().map(|(flag, _)| flag).collect::<Vec<_>>()
+        };
         assert_eq!(found("corelane serve --api-key s"), ["--api-key"]);
         assert_eq!(found("corelane serve --key=a:b --api-key=s"), ["--api-key", "--key"]);
+        assert_eq!(found("corelane serve -hft t --hf-token=t"), ["--hf-token", "-hft"]);
         assert!(found("corelane serve --api-key-file f").is_empty());
     }
 

@@ -28,6 +28,14 @@ pub fn tell_ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Says that the start goes on, and may take this much longer. It counts from now, and matters only
+/// if the manager would give up before.
+pub fn tell_starting(longer: Duration) {
+    let longer = u32::try_from(longer.as_micros()).unwrap_or(u32::MAX);
+    let status = NotifyState::Status("downloading the model");
+    tell(&[NotifyState::ExtendTimeoutUsec(longer), status]);
+}
+
 /// Says that the server reads its keys again, until [`tell_ready`].
 pub fn tell_reloading() {
     match NotifyState::monotonic_usec_now() {

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use corelane::bench::{args, serve};
 
+use super::engine::EngineArgs;
 use super::ladder::{self, LadderArgs};
 
 #[derive(Debug, Args)]
@@ -17,6 +18,16 @@ enum BenchCommand {
     Serve(Box<args::BenchServeArgs>),
     /// Find where the speed goes: from the bare model to a client, one layer per rung.
     Ladder(Box<LadderArgs>),
+}
+
+impl BenchArgs {
+    /// The flags of the model, if this benchmark runs one.
+    pub fn engine(&mut self) -> Option<&mut EngineArgs> {
+        match &mut self.command {
+            BenchCommand::Serve(_) => None,
+            BenchCommand::Ladder(args) => Some(&mut args.engine),
+        }
+    }
 }
 
 /// Runs `corelane bench`.

@@ -4,8 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 use corelane::config::ServeConfig;
+use corelane::hub;
 use corelane::placement::{Topology, cpu_quota};
 
+use super::engine::{EngineArgs, first_of};
 use super::serve::ServeArgs;
 use crate::doctor::{self, Finding, Kernel, State};
 
@@ -22,7 +24,7 @@ Exit status 1 means that a server would not run, or much slower than it could.";
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     #[command(flatten)]
-    serve: ServeArgs,
+    pub serve: ServeArgs,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
@@ -54,9 +56,21 @@ fn examine(args: &DoctorArgs, config: &ServeConfig) -> Result<Vec<Finding>, Stri
     let mut findings = Kernel::default().examine(&topology, cpu_quota());
     let (speed, rate) = doctor::speed(&topology, config.kernels, !args.no_measure);
     findings.extend(speed);
-    findings.push(doctor::model(&args.serve.engine.source(), config, rate));
+    findings.push(model(&args.serve.engine, config, rate)?);
     findings.extend(doctor::ports(config));
     Ok(findings)
+}
+
+/// The model, which is not downloaded for this.
+fn model(engine: &EngineArgs, config: &ServeConfig, rate: Option<f64>) -> Result<Finding, String> {
+    let wanted = match engine.source() {
+        Ok(source) => return Ok(doctor::model(&source, config, rate)),
+        Err(wanted) => wanted,
+    };
+    Ok(match hub::cached(&engine.hub.hub()?, &wanted) {
+        Ok(model) => doctor::model(&first_of(model), config, rate),
+        Err(error) => doctor::no_model(&wanted.name, error.to_string()),
+    })
 }
 
 /// A finding as a person reads it.

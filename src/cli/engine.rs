@@ -5,17 +5,22 @@ use std::time::Duration;
 
 use clap::Args;
 use corelane::config::ServeConfig;
+use corelane::hub::{self, Model, Wanted};
 use corelane::kernels::Choice;
 use corelane::model::load::Source;
 use corelane::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
 use corelane::types::{CacheLayout, CacheType, FlashAttention};
+
+use super::hub::{HubArgs, shown};
 
 /// Model, step sizes, KV cache and lanes.
 #[derive(Clone, Debug, Args)]
 pub struct EngineArgs {
     /// GGUF file of the model [default: the small model inside the binary]
     #[arg(short, long, value_name = "FILE", help_heading = "Model")]
-    model: Option<PathBuf>,
+    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub hub: HubArgs,
 
     /// Kernels for products with the weights: auto (corelane's kernels for the best instruction set
     /// of this processor, and llama.cpp's for weight types without one), llama (always
@@ -99,9 +104,21 @@ fn parse_cores(list: &str) -> Result<Cores, String> {
 }
 
 impl EngineArgs {
-    /// The model to run.
-    pub fn source(&self) -> Source {
-        self.model.clone().map_or(Source::BuiltIn, Source::File)
+    /// The model to run, if it is a file or the built-in one, or else its name at the hub.
+    pub fn source(&self) -> Result<Source, Wanted> {
+        match (&self.model, self.hub.wanted()) {
+            (Some(path), _) => Ok(Source::File(path.clone())),
+            (None, Some(wanted)) => Err(wanted),
+            (None, None) => Ok(Source::BuiltIn),
+        }
+    }
+
+    /// The model to run, downloaded if need be.
+    pub fn obtain(&self) -> Result<Source, String> {
+        self.source().or_else(|wanted| {
+            let model = hub::obtain(&self.hub.hub()?, &wanted, &mut shown());
+            Ok(first_of(model.map_err(|error| error.to_string())?))
+        })
     }
 
     /// A configuration from these flags, placed on this machine; every other setting has its
@@ -135,6 +152,11 @@ impl EngineArgs {
             ..ServeConfig::default()
         }
     }
+}
+
+/// The file of a downloaded model that is loaded. It stands for all shards.
+pub fn first_of(mut model: Model) -> Source {
+    Source::File(model.files.swap_remove(0))
 }
 
 /// Places the lanes beside other instances on this machine, and claims their cores until the

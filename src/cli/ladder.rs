@@ -63,7 +63,7 @@ pub struct LadderArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     #[command(flatten)]
-    engine: EngineArgs,
+    pub engine: EngineArgs,
 }
 
 /// A list of rungs, as one value (clap would read a `Vec` as a repeated flag).
@@ -87,7 +87,7 @@ impl LadderArgs {
             return Err("--svg needs rung 0, which the others are compared with".into());
         }
         Ok(Ladder {
-            source: self.engine.source(),
+            source: self.engine.obtain()?,
             config: self.engine.config()?,
             requests: self.requests,
             concurrency: self.concurrency,

@@ -7,16 +7,21 @@ pub mod bench;
 pub mod complete;
 pub mod doctor;
 mod engine;
+pub mod hub;
 mod ladder;
 pub mod model;
 pub mod profile;
 mod serve;
 
+use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::BoolishValueParser;
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+pub use engine::first_of;
 pub use serve::ServeArgs;
 
 use self::engine::EngineArgs;
@@ -37,7 +42,7 @@ pub enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Draw a flamegraph of a running server's lane.
     Profile(profile::ProfileArgs),
-    /// Make model files.
+    /// Download, list, describe and make models.
     Model(model::ModelArgs),
     /// Measure the speed of a server, or of a part of this one.
     Bench(bench::BenchArgs),
@@ -48,6 +53,18 @@ pub enum Command {
     Man(complete::ManArgs),
 }
 
+impl Command {
+    /// The flags of a model and its lanes, if this command runs one.
+    fn engine(&mut self) -> Option<&mut EngineArgs> {
+        match self {
+            Self::Serve(args) => Some(&mut args.engine),
+            Self::Doctor(args) => Some(&mut args.serve.engine),
+            Self::Bench(args) => args.engine(),
+            _ => None,
+        }
+    }
+}
+
 /// Reads the process's arguments. Does not return for `--help`, `--version` and usage errors.
 pub fn parse() -> Result<Cli, String> {
     let args: Vec<OsString> = expand_short_names(std::env::args_os());
@@ -56,13 +73,43 @@ pub fn parse() -> Result<Cli, String> {
     if let Some(path) = &file {
         command = with_defaults_from(command, path)?;
     }
-    let parsed = command.try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    let parsed = command.try_get_matches_from(args).and_then(|matches| {
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        settle_model(&mut cli, &matches)?;
+        Ok(cli)
+    });
     parsed.map_err(|error| {
         if let (Some(path), true) = (&file, error.use_stderr()) {
             eprintln!("(flags not given here may come from {})", path.display());
         }
         error.exit()
     })
+}
+
+/// A model by its file and one by its name exclude each other. Where both have a value, that of the
+/// higher place wins: the command line, then the environment, then the file.
+fn settle_model(cli: &mut Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let mut innermost = matches;
+    while let Some((_, inner)) = innermost.subcommand() {
+        innermost = inner;
+    }
+    let Some(engine) = cli.command.engine() else { return Ok(()) };
+    let place = |id| match innermost.value_source(id) {
+        Some(ValueSource::CommandLine) => 3,
+        Some(ValueSource::EnvVariable) => 2,
+        Some(_) => 1,
+        None => 0,
+    };
+    match place("model").cmp(&place("hf_repo")) {
+        Ordering::Less => engine.model = None,
+        Ordering::Greater => engine.hub.hf_repo = None,
+        Ordering::Equal if engine.model.is_some() => {
+            let message = "--model and --hf-repo both name a model; give one of them";
+            return Err(Cli::command().error(ErrorKind::ArgumentConflict, message));
+        }
+        Ordering::Equal => {}
+    }
+    Ok(())
 }
 
 /// Expands llama-server's two-letter short flags, which clap does not support.
@@ -75,6 +122,9 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
         Some("-kvu") => "--kv-unified".into(),
         Some("-no-kvu") => "--no-kv-unified".into(),
         Some("-fa") => "--flash-attn".into(),
+        Some("-hf" | "-hfr") => "--hf-repo".into(),
+        Some("-hff") => "--hf-file".into(),
+        Some("-hft") => "--hf-token".into(),
         _ => arg,
     };
     args.map(expand).collect()

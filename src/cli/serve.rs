@@ -16,6 +16,7 @@ const MIB: usize = 1 << 20;
 const SERVE_EXAMPLES: &str = "\
 Examples:
   corelane serve                                the built-in model, on http://127.0.0.1:8080
+  corelane serve -hf ggml-org/gemma-3-1b-it-GGUF:Q4_K_M      from huggingface.co
   corelane serve -m qwen3-0.6b-q4_k_m.gguf -np 16 --host 0.0.0.0 --api-key s3cret
   corelane serve --config /etc/corelane.toml    keys are the long flags: port = 8081
 
@@ -28,7 +29,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Names of the model for clients, separated by commas; responses have the first one
-    /// [default: the model's own]
+    /// [default: that of --hf-repo, or the model's own]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = "Model")]
     alias: Vec<String>,
     /// Tags of the model in /v1/models, separated by commas; they change nothing
@@ -257,7 +258,7 @@ impl ServeArgs {
             port: self.port,
             ops_addr: (self.ops_addr != "none").then(|| self.ops_addr.clone()),
             metrics: self.metrics,
-            aliases: self.alias.clone(),
+            aliases: self.names(),
             tags: self.tags.clone(),
             pooling: if self.rerank { Some(Pooling::Rank) } else { self.pooling },
             matryoshka: self.matryoshka,
@@ -298,6 +299,14 @@ impl ServeArgs {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// The names of the model for clients. One that is served by its name keeps it.
+    fn names(&self) -> Vec<String> {
+        match (self.alias.as_slice(), self.engine.source()) {
+            ([], Err(wanted)) => vec![wanted.name.to_string()],
+            (names, _) => names.to_vec(),
+        }
     }
 
     /// The collector of spans, if any.

@@ -15,6 +15,7 @@ use llama_cpp_sys_2 as sys;
 use super::embed::n_embd_out;
 use super::gguf::Gguf;
 use super::llama::raw;
+use super::shards::others;
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::{Choice, InstructionSet, ggml};
@@ -191,19 +192,8 @@ fn largest_tensor_bytes(path: &Path) -> u64 {
 
 /// Size of a model's other files.
 fn bytes_of_others(path: &Path) -> u64 {
-    let size = |file: PathBuf| fs::metadata(file).ok().map(|metadata| metadata.len());
-    others(path).into_iter().filter_map(size).sum()
-}
-
-/// A model's other files. llama.cpp finds them itself if the first file's name ends with
-/// `-00001-of-00003.gguf`.
-fn others(path: &Path) -> Vec<PathBuf> {
-    let parts = || {
-        let (first, count) = path.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-        Some((first.strip_suffix("-00001")?, count, count.parse::<u16>().ok()?))
-    };
-    let Some((name, count, parts)) = parts() else { return Vec::new() };
-    (2..=parts).map(|part| format!("{name}-{part:05}-of-{count}.gguf").into()).collect()
+    let sizes = others(path).into_iter().filter_map(|file| fs::metadata(file).ok());
+    sizes.map(|metadata| metadata.len()).sum()
 }
 
 fn load_path(

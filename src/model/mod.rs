@@ -14,6 +14,7 @@ mod library;
 pub mod llama;
 pub mod load;
 pub mod products;
+pub mod shards;
 mod specials;
 pub mod synth;
 mod tokenizer;

@@ -34,7 +34,7 @@ impl Running {
         Self::of(&mut corelane(&with_free_ports(args, "127.0.0.1:0")))
     }
 
-    fn of(command: &mut Command) -> Self {
+    pub fn of(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut banner = String::new();

@@ -107,6 +107,10 @@ fn every_flag_has_its_line() {
         &["profile"],
         &["bench", "serve"],
         &["bench", "ladder"],
+        &["model", "pull"],
+        &["model", "list"],
+        &["model", "rm"],
+        &["model", "show"],
         &["model", "synth"],
         &[],
     ];

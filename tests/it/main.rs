@@ -17,6 +17,7 @@ mod fairness;
 mod http;
 mod hub;
 mod hub_cache;
+mod hub_program;
 mod infill;
 mod isolation;
 mod kernels;

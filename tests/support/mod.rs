@@ -2,6 +2,7 @@
 //! that shows everything that came.
 #![allow(dead_code)] // each test binary uses its own part of it
 
+pub mod gguf;
 pub mod hub;
 pub mod metrics;
 pub mod mock;

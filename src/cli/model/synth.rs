@@ -5,26 +5,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
 use corelane::model::synth::{
     Made, Progress, QUANTS, Quant, Request, SHAPES, Shape, Stage, synth, temporary_path,
 };
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-
-#[derive(Debug, Args)]
-pub struct ModelArgs {
-    #[command(subcommand)]
-    command: ModelCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ModelCommand {
-    /// Make a model with random weights and the shape of a real one, to measure speed with.
-    Synth(Box<SynthArgs>),
-}
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
@@ -42,7 +30,7 @@ files, without a download. Making the file also needs disk space for the weights
 
 #[derive(Debug, Args)]
 #[command(after_help = SYNTH_EXAMPLES)]
-struct SynthArgs {
+pub struct SynthArgs {
     /// File to write
     #[arg(value_name = "OUT.gguf")]
     out: PathBuf,
@@ -131,9 +119,8 @@ impl SynthArgs {
     }
 }
 
-/// Runs `corelane model`.
-pub fn run(args: &ModelArgs) -> Result<(), String> {
-    let ModelCommand::Synth(args) = &args.command;
+/// Makes the file.
+pub fn run(args: &SynthArgs) -> Result<(), String> {
     let request = args.request();
     clean_up_on_signal(temporary_path(&request.out))?;
     let started = Instant::now();

@@ -1,0 +1,41 @@
+//! `corelane model`: the models of the cache, and files of models.
+
+mod list;
+mod output;
+mod pull;
+mod remove;
+mod show;
+mod synth;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    #[command(subcommand)]
+    command: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ModelCommand {
+    /// Download a model from huggingface.co, or renew it.
+    Pull(pull::PullArgs),
+    /// List the models that are downloaded.
+    List(list::ListArgs),
+    /// Remove a downloaded model.
+    Rm(remove::RemoveArgs),
+    /// Describe a model.
+    Show(show::ShowArgs),
+    /// Make a model with random weights and the shape of a real one, to measure speed with.
+    Synth(Box<synth::SynthArgs>),
+}
+
+/// Runs `corelane model`.
+pub fn run(args: &ModelArgs) -> Result<(), String> {
+    match &args.command {
+        ModelCommand::Pull(args) => pull::run(args),
+        ModelCommand::List(args) => list::run(args),
+        ModelCommand::Rm(args) => remove::run(args),
+        ModelCommand::Show(args) => show::run(args),
+        ModelCommand::Synth(args) => synth::run(args),
+    }
+}
