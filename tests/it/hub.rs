@@ -379,7 +379,8 @@ fn a_hub_that_falls_silent_is_asked_again() {
             _ => bytes.into(),
         }
     });
-    let hub = loopback.hub("silent");
+    let mut hub = loopback.hub("silent");
+    hub.patience.silence = Duration::from_millis(300);
     assert_whole(&hub, &pulled(&hub).unwrap());
     assert_eq!(loopback.ranges(), [None, Some(700_000)]);
 }

@@ -105,13 +105,13 @@ impl Loopback {
         self.endpoint()
     }
 
-    /// This hub, and the folder of a test's own for its models; with little patience.
+    /// This hub, and the folder of a test's own for its models. Another try comes at once.
     pub fn hub(&self, folder: &str) -> Hub {
         hub(&self.endpoint(), folder)
     }
 }
 
-/// A hub at an address, and the folder of a test's own for its models; with little patience.
+/// A hub at an address, and the folder of a test's own for its models. Another try comes at once.
 pub fn hub(endpoint: &str, folder: &str) -> Hub {
     Hub {
         endpoint: endpoint.into(),
@@ -119,9 +119,9 @@ pub fn hub(endpoint: &str, folder: &str) -> Hub {
         cache: cache(folder),
         offline: false,
         patience: Patience {
-            ask: Duration::from_millis(300),
+            ask: Duration::from_secs(10),
             answer: Duration::from_secs(10),
-            silence: Duration::from_millis(300),
+            silence: Duration::from_secs(10),
             first_delay: Duration::from_millis(1),
         },
     }
