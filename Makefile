@@ -43,6 +43,8 @@ e2e: setup-test
 	$(CARGO) test --release --no-run
 	test -x target/venv/bin/python || python3 -m venv target/venv
 	target/venv/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	test -x target/venv-lm-eval/bin/python || python3 -m venv target/venv-lm-eval
+	target/venv-lm-eval/bin/pip install --quiet --disable-pip-version-check -r tests/python/lm_eval_task/requirements.txt
 	target/venv/bin/python -m pytest -q tests/python
 
 # For every x86-64-v3 processor, stripped, with its symbols, manual pages and bill of materials beside it.

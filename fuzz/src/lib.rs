@@ -13,9 +13,9 @@ use corelane::constraint::{Compiled, Compiler, Matcher};
 use corelane::http::head::Method;
 use corelane::model::fake::END;
 use corelane::model::vocab::Vocab;
-use corelane::prepare::{self, Envelope, Prepared, ServedModel};
+use corelane::prepare::{self, Embeds, Envelope, Prepared, ServedModel};
 use corelane::random::SplitMix64;
-use corelane::types::{CacheScope, KeyId, ModelInfo, TokenId};
+use corelane::types::{CacheScope, KeyId, ModelInfo, Pooling, TokenId};
 
 /// Makes a function the target. libFuzzer's own macro would end the process at every panic, those
 /// that corelane catches in minijinja and llguidance included.
@@ -48,7 +48,8 @@ pub fn served() -> ServedModel {
         context_tokens: 4 * SEQUENCE_TOKENS,
         sequence_tokens: SEQUENCE_TOKENS,
         slots: 4,
-        embedding_tokens: Some(512),
+        embeds: Some(Embeds::new(Pooling::Mean, 512)),
+        spm_infill: false,
         n_predict: None,
     }
 }
@@ -86,6 +87,12 @@ pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Comp
                 let tokens = sequence.prompt.len() as u64 + u64::from(sequence.max_tokens);
                 assert!(tokens <= u64::from(model.sequence_tokens), "{tokens} tokens");
             }
+        }
+        Ok(Prepared::Texts(texts)) => {
+            let vector = vec![f32::NAN; 4];
+            let mut answer = Vec::new();
+            (texts.answer)(vec![vector; texts.texts.len()], &mut answer);
+            serde_json::from_slice::<serde_json::Value>(&answer).expect("an answer is JSON");
         }
         Ok(Prepared::Answer(answer)) => {
             serde_json::from_slice::<serde_json::Value>(&answer).expect("an answer is JSON");

@@ -1,5 +1,5 @@
 //! Requests of every dialect. The first line is the path and the name of a chat template, the rest
-//! the body: `/v1/chat/completions qwen3`.
+//! the body: `/v1/chat/completions qwen3`. The name `rank` is a model that ranks.
 #![no_main]
 
 use std::cell::RefCell;
@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use corelane::chat::prompt::ChatModel;
 use corelane::constraint::Compiler;
-use corelane::prepare::ServedModel;
+use corelane::prepare::{Embeds, ServedModel};
+use corelane::types::Pooling;
 
 macro_rules! templates {
     ($($name:literal)*) => {
@@ -29,7 +30,10 @@ fn models() -> HashMap<&'static str, ServedModel> {
         let chat = ChatModel::new(source, "<s>", "</s>").expect("a template of the tests");
         ServedModel { chat: Some(chat), ..corelane_fuzz::served() }
     };
-    TEMPLATES.map(|(name, source)| (name, model(source))).into()
+    let mut models: HashMap<_, _> = TEMPLATES.map(|(name, source)| (name, model(source))).into();
+    let ranks = Some(Embeds::new(Pooling::Rank, 512));
+    models.insert("rank", ServedModel { embeds: ranks, ..corelane_fuzz::served() });
+    models
 }
 
 corelane_fuzz::target!(|bytes: &[u8]| {

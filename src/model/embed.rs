@@ -135,24 +135,34 @@ impl Embedder {
         for (slot, text) in texts.iter().enumerate() {
             let rows = row..row + text.len();
             row = rows.end;
-            // SAFETY: the last call ran these rows. So each row, or their sequence where it is
-            // pooled, has `numbers` numbers. They stay in place until the next call.
-            let numbers = |vector: *mut f32| unsafe {
-                assert!(!vector.is_null(), "what was computed has a vector");
-                std::slice::from_raw_parts(vector, self.numbers)
-            };
-            // SAFETY: the context is live. Slots and rows are below the counts that it was given.
             vectors.push(match self.pooling {
-                Pooling::None => rows
-                    .map(|row| unsafe { sys::llama_get_embeddings_ith(self.context, row as i32) })
-                    .flat_map(numbers)
-                    .copied()
-                    .collect(),
-                _ => numbers(unsafe { sys::llama_get_embeddings_seq(self.context, slot as i32) })
-                    .to_vec(),
+                Pooling::None => rows.flat_map(|row| self.vector_of_row(row)).copied().collect(),
+                _ => self.vector_of(SlotId(slot as u16)).to_vec(), // below texts_max
             });
         }
         Ok(())
+    }
+
+    /// The vector of a text of the last call, which must have pooled it.
+    fn vector_of(&self, slot: SlotId) -> &[f32] {
+        // SAFETY: the context is live, and the slot is below the number of sequences that it was
+        // made for. A pooled sequence has `numbers` numbers. They stay in place until the next
+        // call, which needs `&mut self`.
+        unsafe {
+            let vector = sys::llama_get_embeddings_seq(self.context, slot.0.into());
+            assert!(!vector.is_null(), "a pooled sequence has a vector");
+            std::slice::from_raw_parts(vector, self.numbers)
+        }
+    }
+
+    /// The vector of a row of the last call, which must not have pooled.
+    fn vector_of_row(&self, row: usize) -> &[f32] {
+        // SAFETY: as above, for a row of the last call.
+        unsafe {
+            let vector = sys::llama_get_embeddings_ith(self.context, row as i32); // below rows_max
+            assert!(!vector.is_null(), "each row has a vector");
+            std::slice::from_raw_parts(vector, self.numbers)
+        }
     }
 }
 

@@ -293,13 +293,7 @@ mod tests {
     #[test]
     fn vectors_are_part_of_the_memory_of_embeddings() {
         let info = ModelInfo { n_embd_out: 1000, ..ModelInfo::default() };
-        let embeds = Embeds {
-            pooling: Pooling::Mean,
-            tokens: 10,
-            matryoshka: false,
-            query_prefix: String::new(),
-            document_prefix: String::new(),
-        };
+        let embeds = Embeds::new(Pooling::Mean, 10);
         let model = ServedModel { embeds: Some(embeds), info, ..served() };
         let body = br#"{"input":["a","b"]}"#.to_vec();
         let route = route::find(Method::Post, "/v1/embeddings").unwrap();

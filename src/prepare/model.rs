@@ -24,6 +24,14 @@ pub struct Embeds {
     pub document_prefix: String,
 }
 
+impl Embeds {
+    /// Texts of at most `tokens` tokens, without prefixes, and vectors that may not be cut.
+    pub fn new(pooling: Pooling, tokens: usize) -> Self {
+        let (query_prefix, document_prefix) = (String::new(), String::new());
+        Self { pooling, tokens, matryoshka: false, query_prefix, document_prefix }
+    }
+}
+
 /// The served model.
 pub struct ServedModel {
     /// The vocabulary.

@@ -212,10 +212,8 @@ def telling_items(model):
     return [*rows, {"context": first, "choices": [f" {second}", " on", " in", " the"], "answer": 0}]
 
 
-lm_eval_is_there = pytest.mark.skipif(not evaluation.LM_EVAL.exists(), reason="lm_eval has no environment: see evaluation.py")
 
 
-@lm_eval_is_there
 @pytest.mark.parametrize("batch,concurrent", [(1, 1), (8, 4)])
 def test_lm_eval_finds_the_references_loglikelihoods(model, server, tmp_path, batch, concurrent):
     model.write_tokenizer(tmp_path / "tokenizer")

@@ -70,6 +70,8 @@ fn pooling(info: &ModelInfo) -> Option<&'static str> {
         Pooling::Mean => "mean",
         Pooling::Cls => "cls",
         Pooling::Last => "last",
+        Pooling::None => "none",
+        Pooling::Rank => "rank",
     })
 }
 
