@@ -6,24 +6,19 @@
 BINARY is a `corelane`, this build's if none is named. The session: a cursor writes lines at three places of the first
 --lines lines of SOURCE, one of our own files, and jumps from one to the next. Each time somebody would pause, the
 request follows that llama.vim would send: 60 requests, of which 45 are typed within a line, 12 at the beginning of the
-next line, and 3 after a jump. Each is sent with the cache and without, in turns. A prompt has about 1,500 tokens in the
+next line, and 3 after a jump. Each is sent with the cache and without, in turns. A prompt has about 2,600 tokens in the
 vocabulary of `corelane model synth`. A round is a whole session, with a cache of its own.
 
 Then, what does a dropped request cost the next one? A typed request is measured alone, and right after a request for
 another file that its client left at once, or after 50 ms.
-
-A model without fill-in-the-middle tokens, such as that of `corelane model synth`, is copied to FILE.fim first; in the
-copy, the vocabulary's last five tokens serve as them.
 """
 
 import argparse
 import http.client
 import json
 import pathlib
-import shutil
 import socket
 import statistics
-import struct
 import time
 import typing
 import urllib.parse
@@ -31,12 +26,10 @@ import urllib.parse
 from server import CORELANE, ROOT, Server, machine
 from spread import shown, spread
 
-FIM = ["pre", "suf", "mid", "rep", "sep"]
 PLACES, LINES, PAUSES = 3, 5, 4  # lines written at a place, and requests in each line after its first one
 LEAST = 8  # letters of a line that is worth pausing in
 SUFFIX_LINES = 64  # as llama.vim does by default
 CHUNK_LINES, CHUNKS = 24, 2
-ALIGNMENT = 32  # of the tensors in a GGUF file
 
 
 class Request(typing.NamedTuple):
@@ -66,41 +59,6 @@ def session(lines: list[str]) -> list[Request]:
                 prefix = "".join(text + "\n" for text in before)
                 found.append(Request(kind, prefix, line[:stop], "\n" + "".join(text + "\n" for text in after)))
     return found
-
-
-def with_fim_tokens(model: pathlib.Path) -> pathlib.Path:
-    """The model's file, or a copy with fill-in-the-middle tokens if it has none.
-
-    The copy's additional metadata stand before all others. Their length is a multiple of the alignment, so everything
-    behind them stays aligned.
-    """
-    with model.open("rb") as file:
-        magic, version, tensors, pairs = struct.unpack("<4sIQQ", file.read(24))
-        beginning = file.read(1 << 26)
-    assert magic == b"GGUF" and version == 3
-    if b"fim_pre_token_id" in beginning or b"<|fim_prefix|>" in beginning:
-        return model
-    copy = model.with_suffix(".fim.gguf")
-    if copy.exists() and copy.stat().st_mtime > model.stat().st_mtime:
-        return copy
-    key = b"tokenizer.ggml.tokens" + struct.pack("<II", 9, 8)  # an array of strings
-    at = beginning.index(key) + len(key)
-    (count,) = struct.unpack_from("<Q", beginning, at)
-
-    def pair(name: str, kind: int, value: bytes) -> bytes:
-        return struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", kind) + value
-
-    ids = range(count - len(FIM), count)
-    added = b"".join(pair(f"tokenizer.ggml.fim_{name}_token_id", 4, struct.pack("<I", number)) for name, number in zip(FIM, ids))
-    padding = -len(added + pair("general.fim", 8, struct.pack("<Q", 0))) % ALIGNMENT
-    added += pair("general.fim", 8, struct.pack("<Q", padding) + b" " * padding)
-    partial = copy.with_suffix(".partial")
-    with model.open("rb") as source, partial.open("wb") as target:
-        source.seek(24)
-        target.write(struct.pack("<4sIQQ", magic, version, tensors, pairs + len(FIM) + 1) + added)
-        shutil.copyfileobj(source, target, 1 << 24)
-    partial.replace(copy)
-    return copy
 
 
 class Editor:
@@ -221,9 +179,8 @@ def main() -> None:
         end = len(lines) - number * CHUNK_LINES
         chunks.append({"filename": options.file.name, "text": "\n".join(lines[end - CHUNK_LINES : end])})
     requests = session(lines[: options.lines])
-    model = with_fim_tokens(options.model)
-    print(f"model: {model.name}; file: {options.file.name}, {options.lines} lines, {CHUNKS} excerpts of {CHUNK_LINES} lines")
-    with Server("--ctx-size=32768", "--parallel=4", model=str(model), binary=options.binary) as server:
+    print(f"model: {options.model.name}; file: {options.file.name}, {options.lines} lines, {CHUNKS} excerpts of {CHUNK_LINES} lines")
+    with Server("--ctx-size=32768", "--parallel=4", model=str(options.model), binary=options.binary) as server:
         editor = Editor(server.url, chunks, options.predict)
         found = []
         for round in range(options.rounds):
