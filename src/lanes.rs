@@ -25,12 +25,11 @@ use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
 use crate::decode::{self, DecodeLane, mask_lane};
 use crate::limits::{
-    EMBEDDING_TOKENS_MAX, IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX,
-    PREEMPT_EVERY, RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX, SPANS_QUEUED_MAX,
+    IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
+    RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX, SPANS_QUEUED_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
-use crate::model::embed::Embedder;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
@@ -38,7 +37,7 @@ use crate::model::vocab::Vocab;
 use crate::ops;
 use crate::page;
 use crate::placement::{BESIDE_STREAMS, LAST, Topology, pin_this_thread, yield_to_others};
-use crate::prepare::{Embeds, ServedModel};
+use crate::prepare::ServedModel;
 use crate::profile;
 use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
@@ -48,11 +47,11 @@ use crate::server::listener::Address;
 use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel, listener};
 use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
-use crate::types::{ModelInfo, Pooling};
+use crate::types::ModelInfo;
+use size::cells_of_one;
 pub(crate) use size::{capacity, context_config, spin};
-use size::{cells_of_one, embed_config};
 use thread::{pins, spawn, start_pinned, wait_for};
-use workers::{MakeEmbedder, Starter};
+use workers::{NewEmbedder, Starter, embedder};
 
 /// Makes a lane that panics end the process: a server that accepts requests and never answers is
 /// worse than none. (`panic = "abort"` would do the same, but would build every dependency a second
@@ -200,28 +199,7 @@ impl Server {
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
-        let pooling = self.config.pooling.or(info.pooling);
-        if pooling == Some(Pooling::Rank) && !info.ranks {
-            return Err(format!(
-                "{} has no ranking head, which --pooling rank needs: the tensor cls.weight or \
-                 cls.output.weight",
-                info.name
-            ));
-        }
-        let embedder = pooling.map(|pooling| {
-            // A text is computed in one go, so its memory is allocated at the start.
-            let tokens = trained.min(EMBEDDING_TOKENS_MAX as u32);
-            let (model, config) = (model.clone(), embed_config(&context, tokens));
-            let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &config));
-            let embeds = Embeds {
-                pooling,
-                tokens: tokens as usize,
-                matryoshka: self.config.matryoshka,
-                query_prefix: self.config.query_prefix.clone(),
-                document_prefix: self.config.document_prefix.clone(),
-            };
-            (embeds, make)
-        });
+        let embedder = embedder(&self.config, loaded, &context)?;
         let make_backend = move || LlamaDecoder::new(model, &context);
         self.serve(vocab, info, context_tokens, sequence_tokens, make_backend, embedder)
     }
@@ -255,7 +233,7 @@ impl Server {
         context_tokens: u32,
         sequence_tokens: u32,
         make_backend: impl FnOnce() -> Result<B, String> + Send + 'static,
-        embedder: Option<(Embeds, MakeEmbedder)>,
+        embedder: Option<NewEmbedder>,
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();

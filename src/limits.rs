@@ -490,6 +490,8 @@ pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
 /// About the bytes of one number of a vector: itself, and in the answer.
 pub const EMBEDDING_NUMBER_BYTES: usize = 16;
+/// About the bytes of one score of a document: itself, and its entry in the answer without the text.
+pub const RANK_BYTES: usize = 96;
 /// Tokens of all texts of one request for embeddings: OpenAI's bound.
 pub const EMBEDDING_REQUEST_TOKENS_MAX: usize = 300_000;
 /// Texts of one request for embeddings: OpenAI's bound.

@@ -22,8 +22,12 @@ pub struct RankRequest {
     pub documents: Vec<String>,
     /// The field that the documents came in, for errors.
     pub field: &'static str,
+    /// The field that the queries came in.
+    pub query_field: &'static str,
     /// Tokens to which a document is cut.
     pub document_tokens_max: Option<usize>,
+    /// Whether a document is cut if the pair would be too long. If not, it is refused.
+    pub truncate: bool,
     /// The time limit; `None` uses the server's.
     pub timeout: Option<Duration>,
     /// How to answer.
@@ -67,11 +71,16 @@ pub struct RankContext<'a> {
     pub tokens: usize,
 }
 
+/// Fields of these APIs that corelane does not support. Each has the JSON value that asks for nothing.
+const UNSUPPORTED: &[(&str, &str)] =
+    &[("priority", "0"), ("truncate_prompt_tokens", "null"), ("truncation_direction", "\"Right\"")];
+
 /// Reads a `/v1/rerank` request.
 pub fn read_rerank(body: &mut [u8]) -> Result<RankRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // any name is accepted, for only one model is served
-        refuse(fields, &[("rank_fields", "[]"), ("priority", "0")])?;
+        refuse(fields, UNSUPPORTED)?;
+        refuse(fields, &[("rank_fields", "[]"), ("max_chunks_per_doc", "null")])?;
         let query = fields.string("query")?;
         let query = query.filter(|query| !query.is_empty()).ok_or_else(|| {
             ApiError::field("query", "query is missing or empty; it must be a string")
@@ -88,7 +97,9 @@ pub fn read_rerank(body: &mut [u8]) -> Result<RankRequest, ApiError> {
         Ok(RankRequest {
             queries: vec![query],
             field,
+            query_field: "query",
             document_tokens_max: document_tokens_max.map(|n| n as usize), // in range
+            truncate: fields.boolean("truncate")?.unwrap_or(false),
             timeout: read_timeout(fields)?,
             answer: RankAnswer {
                 form,
@@ -105,7 +116,7 @@ pub fn read_rerank(body: &mut [u8]) -> Result<RankRequest, ApiError> {
 pub fn read_score(body: &mut [u8]) -> Result<RankRequest, ApiError> {
     read_object(body, |fields| {
         fields.string("model")?; // as above
-        refuse(fields, &[("priority", "0")])?;
+        refuse(fields, UNSUPPORTED)?;
         let queries = read_text_or_texts("text_1", fields)?;
         let documents = read_text_or_texts("text_2", fields)?;
         if queries.len() != 1 && queries.len() != documents.len() {
@@ -119,7 +130,9 @@ pub fn read_score(body: &mut [u8]) -> Result<RankRequest, ApiError> {
         Ok(RankRequest {
             queries,
             field: "text_2",
+            query_field: "text_1",
             document_tokens_max: None,
+            truncate: false,
             timeout: read_timeout(fields)?,
             answer: RankAnswer {
                 form: RankForm::Score,

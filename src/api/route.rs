@@ -302,7 +302,7 @@ pub static ROUTES: &[Route] = &[
         Action::Answer(|body| embedding::read_embedding(body).map(Request::embed)),
     ),
     route(
-        &["/v1/rerank", "/rerank", "/v1/reranking", "/reranking"],
+        &["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"],
         Action::Answer(|body| rank::read_rerank(body).map(Request::rank)),
     ),
     route(

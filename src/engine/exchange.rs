@@ -133,6 +133,8 @@ impl Exchange {
     pub fn push_score(&mut self, choice: usize, score: &SpelledLogprobs) {
         if self.outcome.is_none() {
             self.reply.push_score(choice, score);
+            // All scores of a choice leave at once, with its first text.
+            self.unread_max += score.bytes();
             self.replace_bytes(0, score.bytes());
         }
     }
@@ -190,11 +192,6 @@ impl Exchange {
             prefill: between(started, first_token),
             decode: between(first_token, now),
         }
-    }
-
-    /// The time since the first token.
-    pub fn since_first_token(&self, now: Micros) -> Duration {
-        self.timings(now).decode
     }
 
     /// Ends the request with an error.

@@ -82,8 +82,7 @@ impl Stream {
         };
         let mut exchange = self.exchange.borrow_mut();
         exchange.count_token(now);
-        let since_first = exchange.since_first_token(now);
-        let cut = self.lines.as_mut().and_then(|lines| lines.push(text, since_first));
+        let cut = self.lines.as_mut().and_then(|lines| lines.push(text, now));
         if let Some(at) = cut {
             text.truncate(at);
             finish = Some(FinishReason::Length);

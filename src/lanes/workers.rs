@@ -3,23 +3,61 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::size::embed_config;
 use super::thread::{pins, spawn, start_pinned};
 use crate::api::error::ApiError;
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
-use crate::limits::{PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES};
+use crate::limits::{EMBEDDING_TOKENS_MAX, PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES};
 use crate::memory::Stack;
 use crate::metrics::Metrics;
 use crate::model::StepError;
 use crate::model::embed::Embedder;
+use crate::model::llama::ContextConfig;
+use crate::model::load::Loaded;
 use crate::placement::{BEHIND_STREAMS, yield_to_others};
 use crate::prepare::lane::{self, Outcome, Task, Wanted, Worker, WorkerLink};
-use crate::prepare::{Prepared, ServedModel, Texts};
+use crate::prepare::{Embeds, Prepared, ServedModel, Texts};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
+use crate::types::Pooling;
 
 /// Makes an embedder on the thread that will use it.
 pub(super) type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;
+
+/// The facts of an embed lane, and its embedder.
+pub(super) type NewEmbedder = (Embeds, MakeEmbedder);
+
+/// The embedder of a model that makes embeddings, or ranks, beside this context. A text is computed
+/// in one go, so its memory is allocated at the start.
+///
+/// # Errors
+/// A sentence for the user about a model that cannot rank.
+pub(super) fn embedder(
+    config: &ServeConfig,
+    loaded: &Loaded,
+    context: &ContextConfig,
+) -> Result<Option<NewEmbedder>, String> {
+    let Some(pooling) = config.pooling.or(loaded.info.pooling) else { return Ok(None) };
+    if pooling == Pooling::Rank && !loaded.info.ranks {
+        return Err(format!(
+            "{} has no ranking head, which --pooling rank needs: the tensor cls.weight or \
+             cls.output.weight",
+            loaded.info.name
+        ));
+    }
+    let tokens = loaded.info.context_trained.clamp(1, EMBEDDING_TOKENS_MAX as u32);
+    let context = embed_config(context, tokens);
+    let embeds = Embeds {
+        matryoshka: config.matryoshka,
+        query_prefix: config.query_prefix.clone(),
+        document_prefix: config.document_prefix.clone(),
+        ..Embeds::new(pooling, tokens as usize)
+    };
+    let model = loaded.model.clone();
+    let make: MakeEmbedder = Box::new(move || Embedder::new(model, pooling, &context));
+    Ok(Some((embeds, make)))
+}
 
 /// Everything that a worker lane starts with.
 pub(super) struct Starter<'a> {

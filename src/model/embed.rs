@@ -91,6 +91,7 @@ impl Embedder {
         };
         let count = texts.iter().take(self.texts_max).take_while(|text| fits(text)).count();
         assert!(count > 0, "no text is longer than a call may be");
+        assert!(texts.iter().all(|text| !text.is_empty()), "each text has a token");
         self.run(&texts[..count], is_wanted, vectors)
     }
 

@@ -231,6 +231,7 @@ fn open(
 fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
     let file_name = || path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
     let n_embd = usize::try_from(model.n_embd()).unwrap_or(0);
+    let ranks = has_ranking_head(file);
     ModelInfo {
         name: model.meta_val_str("general.name").unwrap_or_else(|_| file_name()),
         architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
@@ -245,8 +246,8 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         n_head: model.n_head(),
         context_trained: model.n_ctx_train(),
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
-        pooling: pooling(model),
-        ranks: has_ranking_head(file),
+        pooling: pooling(model).filter(|pooling| *pooling != Pooling::Rank || ranks),
+        ranks,
         // (LlamaModel::chat_template passes a pointer to a name that it has freed.)
         rank_template: model.meta_val_str("tokenizer.chat_template.rerank").ok(),
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),

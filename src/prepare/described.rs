@@ -202,7 +202,7 @@ fn bodies(path: &str) -> Vec<Value> {
         }
         "/v1/embeddings" => vec![json!({"input": "a"})],
         "/embedding" | "/embeddings" => vec![json!({"input": "a"}), json!({"content": "a"})],
-        "/v1/rerank" | "/rerank" | "/v1/reranking" | "/reranking" => {
+        "/v1/rerank" | "/v2/rerank" | "/rerank" | "/v1/reranking" | "/reranking" => {
             let documents = json!(["a", {"text": "b"}]);
             vec![
                 json!({"query": "q", "documents": documents}),

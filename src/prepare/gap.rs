@@ -23,13 +23,15 @@ const SNIPPET: &str = "\n\n--- snippet ---\n\n";
 const MARKS: usize = 3;
 /// The part of the room that the text after a gap may take if there is more text than room.
 const SUFFIX_SHARE: usize = 4;
-/// Sizes that decide what is cut are multiples of this part of the room. So the prompt begins alike
-/// for a while as the cursor moves on, and its beginning is found in the KV cache.
+/// Texts count in pieces of this part of the room when they are cut. A cursor that moves on changes
+/// their sizes by a few tokens, and the cut mostly stays where it was. So the KV cache has the
+/// beginning of the prompt.
 const CUT_SHARE: usize = 8;
-/// The room for the beginning of the gap is a multiple of this, for the same reason.
+/// The room for the beginning of the gap comes in pieces of this size, for the same reason.
 const BEGUN_STEP: usize = 64;
 
-/// The tokens of a prompt with a gap. `prefix` is the text before the gap.
+/// The tokens of a prompt with a gap, and whether a text was cut. `prefix` is the text before the
+/// gap.
 ///
 /// # Errors
 /// 400 for a model that has no tokens for a gap, and for texts that are too long or that it cannot
@@ -39,7 +41,7 @@ pub fn tokens_around(
     prefix: &Prompt,
     length: Length,
     model: &ServedModel,
-) -> Result<Vec<TokenId>, ApiError> {
+) -> Result<(Vec<TokenId>, bool), ApiError> {
     let Some(marks) = model.vocab.fill_in() else {
         let message = "this model cannot fill in text: its vocabulary has no tokens for a gap";
         let param = if gap.infill.is_some() { "input_suffix" } else { "suffix" };
@@ -47,7 +49,7 @@ pub fn tokens_around(
     };
     match &gap.infill {
         Some(infill) => of_infill(infill, prefix, &gap.suffix, marks, length, model),
-        None => of_suffix(prefix, &gap.suffix, marks, model),
+        None => of_suffix(prefix, &gap.suffix, marks, model).map(|ids| (ids, false)),
     }
 }
 
@@ -62,8 +64,12 @@ fn of_suffix(
     check_prompt_text(suffix, "suffix", model)?;
     let suffix = tokenize(vocab, "suffix", suffix, false, false)?;
     let (prefix, begun) = split_at_line(prefix);
-    let begin = match &prefix {
-        Prompt::Tokens(_) => Vec::new(), // tokens are used as they are
+    let first = match &prefix {
+        Prompt::Parts(parts) => parts.first(),
+        one => Some(one),
+    };
+    let begin = match first {
+        Some(Prompt::Tokens(_)) => Vec::new(), // tokens are used as they are
         _ => tokenize(vocab, "prompt", "", true, false)?,
     };
     let prefix = tokens_in("prompt", &prefix, false, model)?;
@@ -91,7 +97,7 @@ fn of_infill(
     marks: FillIn,
     length: Length,
     model: &ServedModel,
-) -> Result<Vec<TokenId>, ApiError> {
+) -> Result<(Vec<TokenId>, bool), ApiError> {
     let Prompt::Text(prefix) = prefix else { unreachable!("input_prefix is a text") };
     let text = |param, text: &str| {
         check_text(param, text)?;
@@ -113,6 +119,7 @@ fn of_infill(
     let begun_room = (begun.len() + 1).next_multiple_of(BEGUN_STEP);
     let taken = begin.len() + file.len() + MARKS + begun_room + room_for_text(length, model);
     let room = (model.sequence_tokens as usize).saturating_sub(taken);
+    let whole = prefix.len() + suffix.len();
     let mut room = cut(&mut prefix, &mut suffix, room);
     let mut excerpts = Vec::new();
     for excerpt in infill.extra.iter().rev() {
@@ -123,17 +130,20 @@ fn of_infill(
         room -= ids.len();
         excerpts.push(ids);
     }
+    let is_cut = prefix.len() + suffix.len() < whole || excerpts.len() < infill.extra.len();
     begin.extend(excerpts.into_iter().rev().flatten());
     begin.extend(file);
-    Ok(join(begin, marks, prefix, suffix, begun, model.spm_infill))
+    Ok((join(begin, marks, prefix, suffix, begun, model.spm_infill), is_cut))
 }
 
 /// The tokens to leave room for: those that the request wants to generate.
 fn room_for_text(length: Length, model: &ServedModel) -> usize {
     let some = model.sequence_tokens / 4;
     let tokens = match length {
-        Length::AtMost(tokens) | Length::UpTo(tokens) => tokens,
-        Length::Default(default) => model.n_predict.or(default).unwrap_or(some),
+        Length::AtMost(tokens) => tokens,
+        // These are cut to what fits.
+        Length::UpTo(tokens) => tokens.min(some),
+        Length::Default(default) => model.n_predict.or(default).unwrap_or(some).min(some),
         Length::Fit => some,
         Length::PromptOnly => 0,
     };

@@ -98,7 +98,11 @@ pub(super) fn of_prompts(
         check_wanted(is_wanted)?;
         let ids = match &request.gap {
             None => tokens_of("prompt", prompt, model)?,
-            Some(gap) => tokens_around(gap, prompt, request.length, model)?,
+            Some(gap) => {
+                let (ids, is_cut) = tokens_around(gap, prompt, request.length, model)?;
+                request.reply.llama.iter_mut().for_each(|repeated| repeated.truncated |= is_cut);
+                ids
+            }
         };
         let max_tokens = check_length(ids.len(), request.length, model)?;
         bytes += size_of_val(&*ids);
@@ -194,6 +198,11 @@ fn check(request: &GenerationRequest, model: &ServedModel) -> Result<(), ApiErro
     if model.info.sees_ahead {
         let message = "this model makes embeddings and no text; see /v1/embeddings";
         return Err(ApiError::unsupported("model", message));
+    }
+    if request.echo && request.reply.logprobs && request.gap.is_some() {
+        let message = "echo with logprobs scores the tokens of a prompt, and those around a gap are \
+                       not in the order of the text; leave suffix or logprobs out";
+        return Err(ApiError::unsupported("suffix", message));
     }
     let (prompts, n) = (request.prompts.len(), request.n);
     let choices = prompts * n;

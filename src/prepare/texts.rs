@@ -1,5 +1,6 @@
 //! Prepares texts for the embed lane: those to embed, and pairs of a query and a document to rank.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::envelope::Envelope;
@@ -9,7 +10,8 @@ use crate::api::embeddings::{EmbeddingsRequest, InputType, Vectors};
 use crate::api::error::ApiError;
 use crate::api::prompts::Prompt;
 use crate::api::rank::{RankContext, RankForm, RankRequest};
-use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX};
+use crate::api::write::bytes_inside;
+use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX, RANK_BYTES};
 use crate::model::vocab::Vocab;
 use crate::types::{Pooling, TokenId};
 
@@ -138,7 +140,7 @@ fn text_of(
     let bytes_max = limit * model.vocab.longest_token_bytes();
     let input = match input {
         Prompt::Text(text) if text.len() > bytes_max && request.truncate => {
-            &Prompt::Text(text[..text.floor_char_boundary(bytes_max)].to_owned())
+            &Prompt::Text(format!("{prefix}{}", &text[..text.floor_char_boundary(bytes_max)]))
         }
         Prompt::Text(text) if text.len() > bytes_max => {
             let least = text.len() / model.vocab.longest_token_bytes();
@@ -171,20 +173,22 @@ pub(super) fn to_rank(
                        has a ranking head";
         return Err(ApiError::unsupported("model", message));
     };
-    let RankRequest { queries, documents, field, document_tokens_max, timeout, answer } = request;
-    let mut all = Collected::new(field, embeds.tokens);
-    for (index, document) in documents.iter().enumerate() {
+    let mut all = Collected::new(request.field, embeds.tokens);
+    for index in 0..request.documents.len() {
         check_wanted(is_wanted)?;
-        let query = &queries[if queries.len() == 1 { 0 } else { index }];
-        all.push(pair(query, document, field, document_tokens_max, model)?)?;
+        all.push(pair_that_fits(&request, index, embeds.tokens, model)?)?;
     }
+    let RankRequest { documents, timeout, answer, .. } = request;
     let Collected { texts, tokens, .. } = all;
     let prefix = if answer.form == RankForm::Score { "score" } else { "rerank" };
     let (id, name) = (format!("{prefix}-{:016x}", envelope.number), model.name.clone());
     let (created, count) = (envelope.created, documents.len());
     // Their graph ends in a softmax, so the numbers are probabilities.
     let is_probability = ["qwen3", "qwen3vl"].contains(&&*model.info.architecture);
-    let text_bytes: usize = documents.iter().map(String::len).sum();
+    let document_bytes = |document: &String| {
+        document.len() + if answer.with_documents { bytes_inside(document) } else { 0 }
+    };
+    let document_bytes: usize = documents.iter().map(document_bytes).sum();
     let answer = move |vectors: Vec<Vec<f32>>, out: &mut Vec<u8>| {
         let logistic = |x: f32| 1.0 / (1.0 + (-x).exp());
         let score = |vector: &Vec<f32>| match vector[0] {
@@ -198,38 +202,61 @@ pub(super) fn to_rank(
     Ok(Box::new(Texts {
         texts,
         vectors: Vec::new(),
-        bytes: tokens * size_of::<TokenId>() + count * EMBEDDING_NUMBER_BYTES + 2 * text_bytes,
+        bytes: tokens * size_of::<TokenId>() + count * RANK_BYTES + document_bytes,
         timeout,
         answer: Box::new(answer),
     }))
 }
 
-/// The tokens of a query and a document.
+/// The tokens of a document and its query. If the request allows it, the document is cut to fit.
+fn pair_that_fits(
+    request: &RankRequest,
+    index: usize,
+    limit: usize,
+    model: &ServedModel,
+) -> Result<Vec<TokenId>, ApiError> {
+    let RankRequest { field, query_field, .. } = *request;
+    let query = &request.queries[if request.queries.len() == 1 { 0 } else { index }];
+    check_text(query_field, query)?;
+    check_text(field, &request.documents[index])?;
+    let mut document = tokenize(&model.vocab, field, &request.documents[index], false, false)?;
+    let most = request.document_tokens_max.unwrap_or(usize::MAX);
+    let is_whole = document.len() <= most;
+    document.truncate(most);
+    let text = Some(&*request.documents[index]).filter(|_| is_whole);
+    let ids = pair(query_field, query, &document, text, model)?;
+    let excess = ids.len().saturating_sub(limit);
+    if excess == 0 || !request.truncate {
+        return Ok(ids);
+    }
+    // A text that is cut may have a token more than its part of the whole text.
+    document.truncate(document.len().saturating_sub(excess + 1));
+    pair(query_field, query, &document, None, model)
+}
+
+/// The tokens of a query and a document. `text` is that of the document, if it is whole.
 fn pair(
+    query_field: &'static str,
     query: &str,
-    document: &str,
-    field: &'static str,
-    document_tokens_max: Option<usize>,
+    document: &[TokenId],
+    text: Option<&str>,
     model: &ServedModel,
 ) -> Result<Vec<TokenId>, ApiError> {
     let vocab = &model.vocab;
-    check_text("query", query)?;
-    check_text(field, document)?;
-    let mut document_ids = tokenize(vocab, field, document, false, false)?;
-    let cut = document_tokens_max.filter(|most| document_ids.len() > *most);
-    document_ids.truncate(cut.unwrap_or(document_ids.len()));
     if let Some(template) = &model.info.rank_template {
-        let bytes = || document_ids.iter().flat_map(|id| vocab.bytes_of(*id)).copied();
-        let cut = cut.map(|_| String::from_utf8_lossy(&bytes().collect::<Vec<u8>>()).into_owned());
-        let text = fill(template, query, cut.as_deref().unwrap_or(document), vocab);
-        let ids = vocab.tokenize_prompt(&text);
-        return ids.map_err(|error| ApiError::field(field, error.to_string()));
+        let bytes = || document.iter().flat_map(|id| vocab.bytes_of(*id)).copied();
+        let document = match text {
+            Some(text) => Cow::from(text),
+            None => String::from_utf8_lossy(&bytes().collect::<Vec<u8>>()).into_owned().into(),
+        };
+        let ids = vocab.tokenize_prompt(&fill(template, query, &document, vocab));
+        return ids.map_err(|error| ApiError::field(query_field, error.to_string()));
     }
     let marks = vocab.pair();
     let mut ids: Vec<TokenId> = marks.first.into_iter().collect();
-    ids.extend(tokenize(vocab, "query", query, false, false)?);
+    ids.extend(tokenize(vocab, query_field, query, false, false)?);
     ids.extend(marks.end.into_iter().chain(marks.separator));
-    ids.extend(document_ids);
+    ids.extend_from_slice(document);
     ids.extend(marks.end);
     Ok(ids)
 }
@@ -272,6 +299,10 @@ impl Collected {
     }
 
     fn push(&mut self, ids: Vec<TokenId>) -> Result<(), ApiError> {
+        if ids.is_empty() {
+            let message = format!("{} has a text without tokens", self.field);
+            return Err(ApiError::field(self.field, message));
+        }
         if ids.len() > self.limit {
             return Err(too_long(self.field, &ids.len().to_string(), self.limit));
         }

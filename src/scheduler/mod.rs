@@ -35,6 +35,7 @@ mod claims;
 mod complete;
 mod constrained;
 pub mod cost;
+mod curve;
 mod masks;
 mod prefill;
 mod prefix;

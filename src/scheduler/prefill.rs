@@ -91,7 +91,8 @@ impl Scheduler {
         (rows - rows % PREFILL_ROWS_STEP).min(most)
     }
 
-    /// The same for rows that are scored. They have logits, like decode rows, and take as long.
+    /// Scored rows that a step may have beside its decode rows, for a prompt with `depth` computed
+    /// tokens. They have logits, and so take as long as decode rows.
     fn scored_rows(&self, batch: &Batch, depth: usize) -> usize {
         if self.cells.are_own() {
             return self.prefill_rows(batch, depth).min(SCORED_ROWS_MAX);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::Micros;
 use crate::types::LineLimits;
 
 /// The lines of a growing text.
@@ -11,18 +12,21 @@ pub struct Lines {
     /// The spaces and tabs at the start of the line, while it has nothing else. `None` in the first
     /// line.
     indent: Option<u32>,
+    /// The time of the first token.
+    began: Option<Micros>,
 }
 
 impl Lines {
     /// The lines of a text without any yet.
     pub fn new(limits: LineLimits) -> Self {
-        Self { limits, indent: None }
+        Self { limits, indent: None, began: None }
     }
 
-    /// Takes more of the text, `elapsed` after its first token. Returns the place in `text` where
-    /// the text ends, if it does.
-    pub fn push(&mut self, text: &str, elapsed: Duration) -> Option<usize> {
-        let Self { limits, indent } = self;
+    /// Takes the text of the next token. Returns the place in `text` where the whole text ends, if
+    /// it does.
+    pub fn push(&mut self, text: &str, now: Micros) -> Option<usize> {
+        let Self { limits, indent, began } = self;
+        let elapsed = Duration::from_micros(now.since(*began.get_or_insert(now)));
         for (at, character) in text.char_indices().filter(|_| limits.indent > 0) {
             match (*indent, character) {
                 (Some(count), ' ' | '\t') => *indent = Some(count + 1),
@@ -45,7 +49,7 @@ mod tests {
         let mut lines = Lines::new(LineLimits { indent, time: None });
         let mut text = String::new();
         for piece in pieces {
-            match lines.push(piece, Duration::ZERO) {
+            match lines.push(piece, Micros(0)) {
                 Some(at) => return text + &piece[..at],
                 None => text.push_str(piece),
             }
@@ -65,10 +69,11 @@ mod tests {
 
     #[test]
     fn a_late_text_ends_with_its_line() {
-        let second = Duration::from_secs(1);
-        let mut lines = Lines::new(LineLimits { indent: 0, time: Some(second) });
-        assert_eq!(lines.push("a\n", second), None);
-        assert_eq!(lines.push("b", 2 * second), None);
-        assert_eq!(lines.push("c\nd", 2 * second), Some(3));
+        let time = Some(Duration::from_micros(10));
+        let mut lines = Lines::new(LineLimits { indent: 0, time });
+        assert_eq!(lines.push("a\n", Micros(100)), None);
+        assert_eq!(lines.push("b\n", Micros(110)), None);
+        assert_eq!(lines.push("c", Micros(111)), None);
+        assert_eq!(lines.push("d\ne", Micros(112)), Some(3));
     }
 }

@@ -32,8 +32,8 @@ pub struct Chain {
     pub dry: DryOptions,
     /// Samples the token after the other samplers.
     pub mirostat: Option<Mirostat>,
-    /// What the infill sampler compares tokens by. [`crate::prepare`] fills it in where that is one
-    /// of the samplers.
+    /// The texts of all tokens, if the infill sampler is one of the samplers. [`crate::prepare`]
+    /// fills them in.
     pub spellings: Option<Arc<Spellings>>,
 }
 

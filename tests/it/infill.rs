@@ -73,11 +73,19 @@ fn texts_without_room_are_cut() {
     let more = json!({"input_prefix": before, "input_suffix": after, "prompt": "",
         "input_extra": [{"text": "none"}]});
     let room = 256 - 8 - 3;
-    let evaluated = infill(&server, more)["tokens_evaluated"].as_u64().unwrap();
+    let answer = infill(&server, more);
+    let evaluated = answer["tokens_evaluated"].as_u64().unwrap();
+    assert_eq!(answer["truncated"], true);
     assert!((room / 2..=room + 3).contains(&evaluated), "{evaluated}");
     let extra = json!([{"text": "x".repeat(200)}, {"text": "kept"}]);
     let answer = infill(&server, json!({"input_extra": extra}));
     assert!(answer["prompt"].as_str().unwrap().starts_with("\n\n--- snippet ---\n\nkept"));
+    // A length that is only the server's default leaves room for the texts.
+    let small = ServeConfig { context_tokens: Some(256), n_predict: Some(256), ..config() };
+    let server = TestServer::fake(small, 0);
+    let answer = infill(&server, json!({"n_predict": null}));
+    assert!(answer["prompt"].as_str().unwrap().contains("a;\nb;\n"));
+    assert_eq!(answer["truncated"], false);
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod page;
 mod policy;
 mod pressure;
 mod profile;
+mod rank;
 mod sampling;
 mod schemas;
 mod scores;

@@ -9,7 +9,7 @@ use corelane::config::ServeConfig;
 use serde_json::json;
 
 use crate::command_line::{Running, run};
-use crate::support::{Client, TestServer, body, config, eventually};
+use crate::support::{Client, TestServer, body, config};
 
 const FORBIDDEN: &str = "kernel.perf_event_paranoid is";
 
@@ -65,6 +65,12 @@ fn a_profile_names_the_functions_of_the_model() {
     let svg = text(&svg.stdout);
     assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"), "{svg}");
     assert!(svg.contains("corelane: front lane") && svg.contains("at 999 Hz in 1 s"));
+
+    // (In a process of its own: other tests' servers have lanes of the same names.)
+    let idle = profile(&["--lane", "masks"]);
+    assert!(!idle.status.success());
+    let error = text(&idle.stderr);
+    assert!(error.contains("the masks lane did not run in this time"), "{error}");
 }
 
 #[test]
@@ -82,6 +88,7 @@ fn there_is_one_profile_at_a_time() {
             if answer.status != 429 {
                 return answer; // it was the first
             }
+            thread::sleep(std::time::Duration::from_millis(50));
         }
     });
     let second = loop {
@@ -89,6 +96,7 @@ fn there_is_one_profile_at_a_time() {
         if answer.status == 429 || first.is_finished() {
             break answer;
         }
+        thread::sleep(std::time::Duration::from_millis(50));
     };
     while !first.is_finished() {
         assert_eq!(server.post("/v1/completions", &body("a", 20, "")).status, 200); // some work to see
@@ -101,11 +109,7 @@ fn there_is_one_profile_at_a_time() {
     assert!(second.body.contains("one at a time"), "{}", second.body);
     // The ops lane went on meanwhile, and takes the next one.
     assert_eq!(first.status, 200);
-    // (A lane that has just started may still run.)
-    eventually("the masks lane is idle", || {
-        let idle = ask("?seconds=1&lane=masks");
-        idle.status == 503 && idle.body.contains("the masks lane did not run in this time")
-    });
+    assert_ne!(ask("?seconds=1&lane=masks").status, 429);
 }
 
 #[test]

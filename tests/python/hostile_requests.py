@@ -11,6 +11,7 @@ import time
 MIB = 1 << 20
 COMPLETIONS, CHAT, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/messages"
 OLLAMA, EMBED, RESPONSES = "/api/chat", "/api/embed", "/v1/responses"
+INFILL, RERANK, SCORE, EMBEDDING = "/infill", "/v1/rerank", "/v1/score", "/embedding"
 TURN = [{"role": "user", "content": "Hello!"}]
 PART = {"type": "text", "text": "a"}
 
@@ -36,6 +37,14 @@ def fields(**fields):
 
 def chat(**fields):
     return json.dumps({"messages": TURN, "max_tokens": 5} | fields).encode()
+
+
+def infill(**fields):
+    return json.dumps({"input_prefix": "a", "input_suffix": "b", "n_predict": 5} | fields).encode()
+
+
+def rerank(**fields):
+    return json.dumps({"query": "a", "documents": ["b"]} | fields).encode()
 
 
 def tool(number, description=""):
@@ -99,6 +108,20 @@ REQUESTS = [
     ("metadata of 7 MiB", RESPONSES, json.dumps({"input": "a", "metadata": {"a": "x" * (7 * MIB)}}).encode()),
     ("a response that never was", RESPONSES, b'{"input":"a","previous_response_id":"' + b"x" * MIB + b'"}'),
     ("100,000 texts to embed", EMBED, json.dumps({"model": "m", "input": ["a"] * 100_000}).encode()),
+    ("a prefix of 7 MiB", INFILL, infill(input_prefix="x" * (7 * MIB))),
+    ("100,000 excerpts", INFILL, infill(input_extra=[{"text": "a"}] * 100_000)),
+    ("an excerpt 100,000 deep", INFILL, infill()[:-1] + b',"input_extra":[' + nested(100_000) + b"]}"),
+    ("an indentation of 1e9", INFILL, infill(n_indent=1_000_000_000)),
+    ("a filename of 7 MiB", INFILL, infill(input_extra=[{"filename": "x" * (7 * MIB), "text": "a"}])),
+    ("100,000 documents", RERANK, rerank(documents=["a"] * 100_000)),
+    ("a document of 7 MiB", RERANK, rerank(documents=["x" * (7 * MIB)])),
+    ("a query of 7 MiB", RERANK, rerank(query="x" * (7 * MIB))),
+    ("1e9 of the best", RERANK, rerank(top_n=10**18)),
+    ("100,000 pairs", SCORE, json.dumps({"text_1": ["a"] * 100_000, "text_2": ["b"] * 100_000}).encode()),
+    ("100,000 texts of llama-server's", EMBEDDING, json.dumps({"content": ["a"] * 100_000}).encode()),
+    ("a norm of 1e18", EMBEDDING, json.dumps({"content": "a", "embd_normalize": 10**18}).encode()),
+    ("1e18 dimensions", "/v1/embeddings", json.dumps({"input": "a", "dimensions": 10**18}).encode()),
+    ("scores of more than the context", COMPLETIONS, fields(prompt=[1] * 500_000, echo=True, logprobs=5, max_tokens=0)),
     ("a NUL after the end", COMPLETIONS, b'{"prompt":"a","max_tokens":5}\0'),
 ]
 

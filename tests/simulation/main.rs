@@ -10,6 +10,7 @@
 //! ```
 
 mod interleavings;
+mod joining;
 mod reference;
 mod request;
 #[path = "../support/mod.rs"]

@@ -114,7 +114,7 @@ impl LlamaReply {
             "generation_settings" => self.repeated.push_settings(index, out),
             "prompt" => self.repeated.push_prompt(index, out),
             "has_new_line" => push(out, &choice.has_new_line),
-            "truncated" => push(out, &false),
+            "truncated" => push(out, &self.repeated.truncated),
             "stop_type" => push_string(out, choice.stop_type()),
             "stopping_word" => push_string(out, &choice.stop_word),
             "tokens_cached" => push(out, &cached_tokens),

@@ -69,6 +69,8 @@ pub struct Repeated {
     pub seed: u64,
     /// Choices of each prompt. As above.
     pub n: usize,
+    /// Whether a part of the prompt was cut. As above.
+    pub truncated: bool,
     /// The prompts as JSON strings, if the answer shows them. As above.
     pub prompts: Vec<Arc<[u8]>>,
 }

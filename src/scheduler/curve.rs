@@ -1,0 +1,145 @@
+//! The parts of the model of a step's time: a curve over the number of rows, and slopes over other
+//! facts.
+
+use crate::limits::STEP_ROWS_MAX;
+
+/// The part of the error by which a step moves the slopes.
+const DEPTH_RATE: f64 = 0.05;
+
+/// Steps whose depths differ by less than this many tokens say nothing about the cost of depth.
+const DEPTHS_SPREAD: f64 = 64.0;
+
+/// The part of the error by which a step moves its knots.
+pub const RATE: f64 = 0.2;
+
+/// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.
+const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
+
+/// Rows of one kind in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// The number of rows.
+    pub count: usize,
+    /// The sum of the tokens before each of them.
+    pub depths: usize,
+}
+
+impl Rows {
+    /// Adds a row with `depth` tokens before it.
+    pub fn add(&mut self, depth: usize) {
+        self.count += 1;
+        self.depths += depth;
+    }
+
+    /// The mean of the tokens before a row.
+    pub fn mean_depth(self) -> f64 {
+        self.depths as f64 / self.count.max(1) as f64
+    }
+}
+
+/// Microseconds that each token before a row adds to the row's time, by normalised least mean
+/// squares over whole steps. So a step with many rows counts more than one with few. The slope is
+/// over the distance from the mean depth; the curve has the rest.
+#[derive(Clone, Debug)]
+pub struct Slope {
+    mean: Option<f64>,
+    /// The mean square of the distances.
+    power: f64,
+    slope: f64,
+    /// Distances below this spread teach nothing.
+    spread: f64,
+}
+
+impl Default for Slope {
+    /// A slope over depths.
+    fn default() -> Self {
+        Self::with_spread(DEPTHS_SPREAD)
+    }
+}
+
+impl Slope {
+    /// A slope that learns only from distances above `spread`.
+    pub fn with_spread(spread: f64) -> Self {
+        Self { mean: None, power: 0.0, slope: 0.0, spread }
+    }
+
+    pub fn at(&self, rows: Rows) -> f64 {
+        self.slope * rows.depths as f64
+    }
+
+    /// Learns from a step that took `error` microseconds more than expected.
+    pub fn observe(&mut self, rows: Rows, error: f64) {
+        let mean = self.mean.get_or_insert(rows.mean_depth());
+        let beyond = rows.depths as f64 - *mean * rows.count as f64;
+        *mean += DEPTH_RATE * (rows.mean_depth() - *mean);
+        self.power += DEPTH_RATE * (beyond * beyond - self.power);
+        let least = self.spread * rows.count as f64;
+        let step = error * beyond / (self.power.max(beyond * beyond) + least * least);
+        self.slope = (self.slope + DEPTH_RATE * step).max(0.0);
+    }
+}
+
+/// Microseconds by number of rows: a line through the known knots.
+#[derive(Clone, Debug, Default)]
+pub struct Curve {
+    knots: [Option<f64>; KNOTS],
+}
+
+impl Curve {
+    /// Learns that `rows` rows took `took` microseconds.
+    pub fn observe(&mut self, rows: usize, took: f64) {
+        let below = rows.ilog2() as usize;
+        // The position between the knot below and the knot above, from 0 to 1.
+        let share = rows as f64 / (1 << below) as f64 - 1.0;
+        let Some(predicted) = self.at(rows) else {
+            self.knots[below] = Some(took);
+            return;
+        };
+        let error = took - predicted;
+        for (knot, weight) in [(below, 1.0 - share), (below + 1, share)] {
+            if weight == 0.0 || knot == KNOTS {
+                continue;
+            }
+            let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
+            // An unknown knot takes the whole error.
+            let rate = if self.knots[knot].is_some() { RATE * weight } else { weight };
+            self.knots[knot] = Some((value + rate * error).max(0.0));
+        }
+        self.agree(if share < 0.5 { below } else { (below + 1).min(KNOTS - 1) });
+    }
+
+    /// More rows never take less time, nor more than in proportion. Knots that contradict this are
+    /// moved, step by step, towards the knot that was seen last.
+    fn agree(&mut self, seen: usize) {
+        let Some(value) = self.knots[seen] else { return };
+        for (index, knot) in self.knots.iter_mut().enumerate() {
+            let Some(other) = knot else { continue };
+            let times = (1u64 << index.abs_diff(seen)) as f64;
+            let possible = if index < seen {
+                other.clamp(value / times, value)
+            } else {
+                other.clamp(value, value * times)
+            };
+            *other += RATE * (possible - *other);
+        }
+    }
+
+    /// The time of `rows` rows, once some have run: between two known knots a line, beyond the
+    /// largest in proportion to it, and below the smallest the same time.
+    pub fn at(&self, rows: usize) -> Option<f64> {
+        let known = |(index, knot): (usize, &Option<f64>)| Some((1usize << index, (*knot)?));
+        let mut below = None;
+        for (at, value) in self.knots.iter().enumerate().filter_map(known) {
+            if at == rows {
+                return Some(value);
+            }
+            if at > rows {
+                let Some((from, start)) = below else { return Some(value) };
+                let share = (rows - from) as f64 / (at - from) as f64;
+                return Some(start + share * (value - start));
+            }
+            below = Some((at, value));
+        }
+        below.map(|(at, value)| value * rows as f64 / at as f64)
+    }
+}
