@@ -129,7 +129,7 @@ impl Partial {
         let lies = |sent: String| HubError::Size { file: url.to_owned(), said: size, sent };
         let missing = size - self.length;
         if let Some(sent) = response.body().content_length().filter(|sent| *sent != missing) {
-            return Err(lies((self.length + sent).to_string()));
+            return Err(lies(format!("{} bytes", self.length + sent)));
         }
         let mut reader = response.body_mut().as_reader();
         let mut buffer = vec![0; HUB_READ_BYTES];
@@ -142,7 +142,7 @@ impl Partial {
             };
             if self.length + n as u64 > size {
                 self.restart()?;
-                return Err(lies("more".into()));
+                return Err(lies("more than that".into()));
             }
             // At its own place, and not at the end: where locks do nothing, as on some network file
             // systems, another process writes the same bytes there.

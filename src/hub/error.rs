@@ -168,13 +168,13 @@ pub enum HubError {
         count: usize,
     },
     /// Two numbers of the hub do not agree.
-    #[error("the hub says that {file} has {said} bytes, and sends {sent}")]
+    #[error("the hub lists {file} with {said} bytes, but sends {sent}")]
     Size {
         /// The file.
         file: String,
         /// The size that it has by the hub's list.
         said: u64,
-        /// The size that came.
+        /// The size that came, in words.
         sent: String,
     },
     /// The bytes are others than those of the repository.

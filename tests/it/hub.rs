@@ -153,8 +153,8 @@ fn a_hub_that_lies_about_sizes_is_found_out() {
         json(&listing.to_string())
     };
     for (said, words) in [
-        (GGUF.len() + 1, format!("has {} bytes, and sends {}", GGUF.len() + 1, GGUF.len())),
-        (GGUF.len() - 1, format!("has {} bytes, and sends {}", GGUF.len() - 1, GGUF.len())),
+        (GGUF.len() + 1, format!("with {} bytes, but sends {} bytes", GGUF.len() + 1, GGUF.len())),
+        (GGUF.len() - 1, format!("with {} bytes, but sends {} bytes", GGUF.len() - 1, GGUF.len())),
     ] {
         fresh("sizes");
         let repo = Repo::builtin();
@@ -176,7 +176,8 @@ fn a_hub_that_lies_about_sizes_is_found_out() {
     });
     let hub = loopback.hub("sizes");
     let error = pulled(&hub).unwrap_err();
-    assert!(error.ends_with("and sends more"), "{error}");
+    let words = format!("with {} bytes, but sends more than that", GGUF.len());
+    assert!(error.ends_with(&words), "{error}");
     assert_unfinished(&hub, b"");
     // A size beyond the disk is refused before anything is asked for.
     let loopback = Loopback::start(move |_, _| listing(usize::MAX >> 2));
@@ -382,7 +383,8 @@ fn a_hub_that_falls_silent_is_asked_again() {
     let mut hub = loopback.hub("silent");
     hub.patience.silence = Duration::from_millis(300);
     assert_whole(&hub, &pulled(&hub).unwrap());
-    assert_eq!(loopback.ranges(), [None, Some(700_000)]);
+    // On a busy machine the second answer may be late, too.
+    assert_eq!(loopback.ranges()[..2], [None, Some(700_000)]);
 }
 
 #[test]
