@@ -9,7 +9,7 @@ use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::{Agent, Body};
 
 use super::environment::Hub;
-use super::error::HubError;
+use super::error::{HubError, without_secrets};
 use super::listing::{Content, Listing};
 use super::name::{Name, is_hash};
 use super::tries::Tries;
@@ -58,7 +58,7 @@ impl<'a> Client<'a> {
     pub fn listing(&self, name: &Name) -> Result<Listing, HubError> {
         let url =
             format!("{}/api/models/{}/revision/main?blobs=true", self.hub.endpoint, name.repo());
-        let answer = |reason| HubError::Answer { url: url.clone(), reason };
+        let answer = |reason| HubError::Answer { url: without_secrets(&url), reason };
         self.again(|| {
             let response = self.ask(&self.short(&url, false))?;
             let limit = HUB_ANSWER_BYTES_MAX;
@@ -165,7 +165,7 @@ impl<'a> Client<'a> {
         {
             return Ok(response);
         }
-        let (url, with_token) = (ask.url.to_owned(), self.hub.token.is_some());
+        let (url, with_token) = (without_secrets(ask.url), self.hub.token.is_some());
         Err(match status.as_u16() {
             401 => HubError::NotShown { url, with_token },
             403 => HubError::Refused { url, said: said(&mut response) },
@@ -179,12 +179,12 @@ impl<'a> Client<'a> {
 }
 
 fn unreachable_at(url: &str) -> impl Fn(ureq::Error) -> HubError {
-    let url = url.to_owned();
+    let url = without_secrets(url);
     move |error| HubError::Unreachable { url: url.clone(), source: Box::new(error) }
 }
 
 fn redirect(ask: &Ask, to: String, reason: &'static str) -> HubError {
-    HubError::Redirect { url: ask.url.to_owned(), to, reason }
+    HubError::Redirect { url: without_secrets(ask.url), to: without_secrets(&to), reason }
 }
 
 /// Where a redirection leads, or its target and why it is not followed.

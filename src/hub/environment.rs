@@ -59,6 +59,10 @@ impl Hub {
     ) -> Result<Self, HubError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+        // What is no URL may have a password, too.
+        if endpoint.contains('@') {
+            return Err(HubError::EndpointSecret);
+        }
         let uri = endpoint.parse::<Uri>().ok();
         let is_good = |uri: &Uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
@@ -172,3 +176,13 @@ mod tests {
         assert!(!["0", "", "false", "no"].into_iter().any(offline));
     }
 }
+        for secret in [
+            "https://me:s3cret@mirror",
+            "https://me:s3/cret@mirror/hf",
+            "me:s3cret@mirror",
+            "ftp://me:s3cret@mirror?a",
+            "https://mirror?token=s3cret",
+        ] {
+            let error = endpoint(secret).err().unwrap();
+            assert!(error.starts_with("HF_ENDPOINT ") && !error.contains("cret"), "{error}");
+        }

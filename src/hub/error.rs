@@ -14,10 +14,17 @@ pub enum HubError {
     Name(String),
     /// `HF_ENDPOINT` is no address.
     #[error(
-        "HF_ENDPOINT is {0:?}; it must be http:// or https:// and a host, such as \
-         https://huggingface.co"
+        "HF_ENDPOINT is {:?}; it must be http:// or https:// and a host, without a query, such as \
+         https://huggingface.co",
+        without_secrets(.0)
     )]
     Endpoint(String),
+    /// `HF_ENDPOINT` has a password, which is not repeated here.
+    #[error(
+        "HF_ENDPOINT must have no user name and no password (it contains an @), because logs show it; \
+         put the token for a hub into HF_TOKEN"
+    )]
+    EndpointSecret,
     /// The token cannot be sent.
     #[error(
         "the token for the hub has a character that no token has; see --hf-token, HF_TOKEN and \
@@ -223,6 +230,16 @@ pub enum HubError {
 /// The time that a hub asks to wait, as a part of a sentence.
 fn wait(after: Option<Duration>) -> String {
     after.map_or(String::new(), |after| format!(" and asks to wait {} s", after.as_secs()))
+/// A URL as it may be shown: without the query, in which storages have signatures, and without a
+/// password.
+pub(super) fn without_secrets(url: &str) -> String {
+    let bare = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = bare.split_once("//") else { return bare.to_owned() };
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}//{host}{path}")
+}
+
 }
 
 impl HubError {
@@ -255,5 +272,24 @@ impl HubError {
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (url, shown) in [
+            ("https://cdn.example/a/b?Signature=s3cret&Expires=1", "https://cdn.example/a/b"),
+            ("https://me:s3cret@cdn.example:81/a@b#s3cret", "https://cdn.example:81/a@b"),
+            ("//me:s3cret@cdn/a", "//cdn/a"),
+            ("/a/b?s3cret", "/a/b"),
+            ("https://huggingface.co", "https://huggingface.co"),
+            ("", ""),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
     }
 }

@@ -319,6 +319,11 @@ fn redirections_end() {
     let loopback = Loopback::start(|_, _| redirect("file:///etc/passwd"));
     let error = pulled(&loopback.hub("loop")).unwrap_err();
     assert!(error.contains("\"file:///etc/passwd\", which is not a URL of the web"), "{error}");
+    // What a storage signs is a secret, and errors go to the log.
+    let loopback =
+        Loopback::start(|_, _| redirect("ftp://me:s3cret@storage/bytes?signature=s3cret"));
+    let error = pulled(&loopback.hub("loop")).unwrap_err();
+    assert!(error.contains("\"ftp://storage/bytes\", which is not"), "{error}");
 }
 
 #[test]
