@@ -73,12 +73,13 @@ impl Hub {
             return Err(HubError::Endpoint(endpoint));
         }
         let home = home(&variable)?;
-        let cache = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
+        let cache = folder(&variable, "HF_HUB_CACHE")?;
+        let cache = cache.or(folder(&variable, "HUGGINGFACE_HUB_CACHE")?);
         let offline = offline || variable("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value));
         Ok(Self {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             token: find_token(&variable, token, &home)?,
-            cache: cache.map_or_else(|| home.join("hub"), PathBuf::from),
+            cache: cache.unwrap_or_else(|| home.join("hub")),
             offline,
             patience: Patience::default(),
         })
@@ -87,12 +88,26 @@ impl Hub {
 
 /// The folder of all tools for the hub.
 fn home(variable: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, HubError> {
-    if let Some(home) = variable("HF_HOME") {
-        return Ok(home.into());
+    if let Some(home) = folder(variable, "HF_HOME")? {
+        return Ok(home);
     }
-    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = folder(variable, "XDG_CACHE_HOME")?;
     let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
     cache.map(|cache| cache.join("huggingface")).ok_or(HubError::NoHome)
+}
+
+/// The path in a variable. A `~` at its beginning is `HOME`, also where no shell has replaced it.
+fn folder(
+    variable: &impl Fn(&str) -> Option<String>,
+    name: &str,
+) -> Result<Option<PathBuf>, HubError> {
+    let Some(path) = variable(name) else { return Ok(None) };
+    let below_home = match path.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
+        _ => return Ok(Some(path.into())),
+    };
+    let home = variable("HOME").ok_or(HubError::NoHome)?;
+    Ok(Some(PathBuf::from(home).join(below_home)))
 }
 
 /// The token of the flag, of the variable, or of the file that `hf auth login` writes.
@@ -101,7 +116,7 @@ fn find_token(
     flag: Option<&str>,
     home: &Path,
 ) -> Result<Option<String>, HubError> {
-    let file = variable("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
+    let file = folder(variable, "HF_TOKEN_PATH")?.unwrap_or_else(|| home.join("token"));
     let token = flag.map(str::to_owned).or_else(|| variable("HF_TOKEN"));
     let token = token.or_else(|| std::fs::read_to_string(&file).ok()); // most users have none
     let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
@@ -141,6 +156,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tilde_is_the_home() {
+        let home = std::env::temp_dir().join(format!("corelane-tilde-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("secret"), "of-file").unwrap();
+        let variable = ("HOME", home.to_str().unwrap());
+        let cache = |name, path| hub(&[variable, (name, path)]).unwrap().cache;
+        assert_eq!(cache("HF_HOME", "~/x"), home.join("x/hub"));
+        assert_eq!(cache("HF_HOME", "~"), home.join("hub"));
+        assert_eq!(cache("HF_HUB_CACHE", "~//x"), home.join("x"));
+        assert_eq!(cache("XDG_CACHE_HOME", "~/x"), home.join("x/huggingface/hub"));
+        assert_eq!(cache("HF_HUB_CACHE", "/a/~/b"), Path::new("/a/~/b"));
+        assert_eq!(cache("HF_HUB_CACHE", "~a/b"), Path::new("~a/b"), "another user's");
+        let with_token = hub(&[variable, ("HF_TOKEN_PATH", "~/secret")]).unwrap();
+        assert_eq!(with_token.token.as_deref(), Some("of-file"));
+        assert!(hub(&[("HF_HOME", "~/x")]).err().unwrap().contains("HOME is not set"));
+        std::fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
     fn the_endpoint_is_an_address() {
         let endpoint = |value| hub(&[("HOME", "/h"), ("HF_ENDPOINT", value)]);
         assert_eq!(hub(&[("HOME", "/h")]).unwrap().endpoint, "https://huggingface.co");
@@ -148,6 +182,16 @@ mod tests {
         for wrong in ["mirror", "ftp://mirror", "https://", "http://a b", "http://a?b"] {
             let error = endpoint(wrong).err().unwrap();
             assert!(error.contains("http:// or https://"), "{wrong}: {error}");
+        }
+        for secret in [
+            "https://me:s3cret@mirror",
+            "https://me:s3/cret@mirror/hf",
+            "me:s3cret@mirror",
+            "ftp://me:s3cret@mirror?a",
+            "https://mirror?token=s3cret",
+        ] {
+            let error = endpoint(secret).err().unwrap();
+            assert!(error.starts_with("HF_ENDPOINT ") && !error.contains("cret"), "{error}");
         }
     }
 
@@ -176,13 +220,3 @@ mod tests {
         assert!(!["0", "", "false", "no"].into_iter().any(offline));
     }
 }
-        for secret in [
-            "https://me:s3cret@mirror",
-            "https://me:s3/cret@mirror/hf",
-            "me:s3cret@mirror",
-            "ftp://me:s3cret@mirror?a",
-            "https://mirror?token=s3cret",
-        ] {
-            let error = endpoint(secret).err().unwrap();
-            assert!(error.starts_with("HF_ENDPOINT ") && !error.contains("cret"), "{error}");
-        }
