@@ -4,7 +4,7 @@ use super::error::HubError;
 use super::name::Wanted;
 
 /// The quants to look for if the user names none.
-const DEFAULT_QUANTS: [&str; 2] = ["Q4_K_M", "Q8_0"];
+pub(super) const DEFAULT_QUANTS: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
 /// Parts of the names of files that go beside a model: encoders of images, statistics, drafts.
 const BESIDE: [&str; 6] = ["mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"];
@@ -57,6 +57,14 @@ pub(super) fn choose<'a>(paths: &[&'a str], wanted: &Wanted) -> Result<Vec<&'a s
         }
         (None, _) => Err(HubError::NoGguf { repo, found: list(paths) }),
     }
+}
+
+/// Whether a file is the first choice for a model: no other file of the repository would be taken
+/// in its place.
+pub(super) fn is_first_choice(path: &str, wanted: &Wanted) -> bool {
+    let quant = DEFAULT_QUANTS[0];
+    let is_named = wanted.file.is_some() || wanted.name.quant.is_some();
+    is_named || is_quant(path, quant) || mentions(path, quant)
 }
 
 /// All files of the model that this one belongs to.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::fs::statvfs;
 
 use super::cache::Folder;
-use super::choose::choose;
+use super::choose::{DEFAULT_QUANTS, choose, is_first_choice};
 use super::client::Client;
 use super::download::download;
 use super::environment::Hub;
@@ -50,8 +50,7 @@ pub fn obtain(
     }
     match (renew(hub, wanted, kept.is_ok(), report), kept) {
         (Err(error), Ok(kept)) => {
-            let model = kept.files[0].display();
-            tracing::warn!("{error}; the model in the cache is used: {model}");
+            tracing::warn!("{error}; {}", in_its_place(hub, wanted, &kept));
             Ok(kept)
         }
         (renewed, _) => renewed,
@@ -59,6 +58,21 @@ pub fn obtain(
 }
 
 /// The model, as new as the hub has it.
+/// Says which model is taken instead of the hub's.
+fn in_its_place(hub: &Hub, wanted: &Wanted, kept: &Model) -> String {
+    let file = &kept.files[0];
+    let path = file.strip_prefix(Folder::new(&hub.cache, &wanted.name).snapshots());
+    let is_first = path.is_ok_and(|path| is_first_choice(&path.to_string_lossy(), wanted));
+    let other = match is_first {
+        true => String::new(),
+        false => format!(
+            ", but the hub's is another one if it has {}; add the quant to the name to choose one",
+            DEFAULT_QUANTS[0]
+        ),
+    };
+    format!("the model in the cache is used: {}{other}", file.display())
+}
+
 ///
 /// # Errors
 /// If the hub cannot be asked.
@@ -154,4 +168,33 @@ fn check_space(hub: &Hub, needed: u64) -> Result<(), HubError> {
         return Err(HubError::Full { folder: hub.cache.clone(), free, needed });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warning_says_that_the_hub_would_give_another_quant() {
+        let variable = |name: &str| (name == "HOME").then(|| "/Q4_K_M".to_owned());
+        let hub = Hub::new(variable, None, false).unwrap();
+        let said = |name: &str, file: Option<&str>, kept: &str| {
+            let wanted = Wanted { name: name.parse().unwrap(), file: file.map(str::to_owned) };
+            let link = Folder::new(&hub.cache, &wanted.name).file(&"1".repeat(40), kept);
+            let kept = Model { files: vec![link], bytes: 1, downloaded: 0 };
+            in_its_place(&hub, &wanted, &kept)
+        };
+        let is_another = |said: String| said.contains("if it has Q4_K_M");
+        let said_of_bf16 = said("a/m-Q4_K_M", None, "m-BF16.gguf");
+        assert!(said_of_bf16.contains("m-BF16.gguf, but the hub's"), "{said_of_bf16}");
+        assert!(is_another(said("a/b", None, "m-Q8_0-00001-of-00002.gguf")));
+        for (name, file, kept) in [
+            ("a/b", None, "m-q4_k_m.gguf"),
+            ("a/b", None, "Q4_K_M/m-00001-of-00002.gguf"),
+            ("a/b:BF16", None, "m-BF16.gguf"),
+            ("a/b", Some("m-BF16.gguf"), "m-BF16.gguf"),
+        ] {
+            assert!(!is_another(said(name, file, kept)), "{name} {kept}");
+        }
+    }
 }
