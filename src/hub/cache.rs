@@ -1,16 +1,21 @@
 //! The folder of a repository in the cache.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::error::HubError;
 use super::listing::Content;
 use super::name::{Name, is_hash, is_inside};
+
+/// The beginning of temporary names.
+const TEMPORARY: &str = ".corelane-";
 
 /// The folder of a repository.
 pub(super) struct Folder {
@@ -18,7 +23,7 @@ pub(super) struct Folder {
     locks: PathBuf,
 }
 
-/// A blob that no other process downloads meanwhile, until this is dropped.
+/// A file that is locked until this is dropped.
 pub(super) struct Lock(#[expect(dead_code, reason = "closing it unlocks it")] File);
 
 impl Folder {
@@ -63,13 +68,12 @@ impl Folder {
         is_file_of(&self.blob(&content.sha256), content.size)
     }
 
-    /// Locks a blob as huggingface_hub does. `None` if another process holds the lock and `wait` is
-    /// false.
+    /// Locks a blob as huggingface_hub does, so that no other process downloads it. `None` if another
+    /// process holds the lock and `wait` is false.
     pub fn lock(&self, sha256: &str, wait: bool) -> Result<Option<Lock>, HubError> {
         let path = self.locks.join(format!("{sha256}.lock"));
         let lock = || -> io::Result<_> {
-            fs::create_dir_all(&self.locks)?;
-            let file = File::options().create(true).append(true).open(&path)?;
+            let file = self.lock_file(&path)?;
             match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
                 Ok(()) => return Ok(Some(Lock(file))),
                 Err(Errno::WOULDBLOCK) if wait => {}
@@ -83,7 +87,36 @@ impl Folder {
         lock().map_err(HubError::io("lock", &path))
     }
 
-    /// Links a blob into a snapshot, in place of whatever was there.
+    /// Locks the links of the repository: no other corelane links or removes anything of it. It is
+    /// held for moments. **Invariant:** a process that holds it waits for no blob's lock.
+    pub fn lock_links(&self) -> Result<Lock, HubError> {
+        let path = self.locks.join("corelane.lock");
+        let lock = || -> io::Result<_> {
+            let file = self.lock_file(&path)?;
+            retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+            Ok(Lock(file))
+        };
+        lock().map_err(HubError::io("lock", &path))
+    }
+
+    fn lock_file(&self, path: &Path) -> io::Result<File> {
+        fs::create_dir_all(&self.locks)?;
+        File::options().create(true).append(true).open(path)
+    }
+
+    /// Opens the place of a file's first bytes. The caller holds the lock of the blob.
+    pub fn open_incomplete(&self, sha256: &str) -> Result<File, HubError> {
+        let _links = self.lock_links()?; // else a removal could take the folder away in between
+        let path = self.incomplete(sha256);
+        let open = || {
+            fs::create_dir_all(self.blobs())?;
+            File::options().create(true).truncate(false).read(true).write(true).open(&path)
+        };
+        open().map_err(HubError::io("open", &path))
+    }
+
+    /// Links a blob into a snapshot, in place of whatever was there. The caller holds the lock of
+    /// the links.
     pub fn link(&self, commit: &str, path: &str, sha256: &str) -> Result<(), HubError> {
         assert!(is_hash(commit, 40) && is_inside(path), "checked when the list was read");
         let link = self.file(commit, path);
@@ -95,8 +128,8 @@ impl Folder {
             if fs::read_link(&link).is_ok_and(|there| there == target) {
                 return Ok(());
             }
-            let new = self.temporary();
-            symlink(&target, &new)?;
+            let new = self.temporary()?;
+            symlink(&target, &new)?; // fails if it exists
             fs::rename(&new, &link)?;
             File::open(folder)?.sync_all()
         };
@@ -111,15 +144,16 @@ impl Folder {
         is_hash(commit, 40).then(|| commit.to_owned())
     }
 
-    /// Remembers the newest commit.
+    /// Remembers the newest commit. The caller holds the lock of the links.
     pub fn set_main(&self, commit: &str) -> Result<(), HubError> {
         if self.main().as_deref() == Some(commit) {
             return Ok(());
         }
-        let (refs, new) = (self.root.join("refs"), self.temporary());
+        let refs = self.root.join("refs");
         let write = || {
             fs::create_dir_all(&refs)?;
-            fs::write(&new, commit)?;
+            let new = self.temporary()?;
+            File::create_new(&new)?.write_all(commit.as_bytes())?;
             fs::rename(&new, refs.join("main"))
         };
         write().map_err(HubError::io("write", &refs))
@@ -155,11 +189,34 @@ impl Folder {
         found
     }
 
-    /// A name that nobody else uses, for what is then moved to its place.
-    fn temporary(&self) -> PathBuf {
-        let path = self.root.join(format!(".corelane-{}", std::process::id()));
-        let _ = fs::remove_file(&path); // left behind by a process of this number
-        path
+    /// The files to which the links of all snapshots lead.
+    pub fn linked(&self) -> HashSet<PathBuf> {
+        let mut found = HashSet::new();
+        walk(&self.snapshots(), &mut |link| found.extend(link.canonicalize()));
+        found
+    }
+
+    /// Removes empty folders and files that a killed process left, and the whole folder if it has no
+    /// blob and no snapshot. The caller holds the lock of the links.
+    pub fn tidy(&self) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        prune(&self.snapshots());
+        let is_gone = |folder: &Path| fs::remove_dir(folder).is_ok() || !folder.exists();
+        if is_gone(&self.snapshots()) && is_gone(&self.blobs()) {
+            let _ = fs::remove_dir_all(&self.root); // only refs are left
+        }
+    }
+
+    /// A name for a file that is moved to its place at once. Processes of several containers share
+    /// the folder and have equal numbers, so the name is random.
+    fn temporary(&self) -> io::Result<PathBuf> {
+        let mut bytes = [0; 8];
+        getrandom(&mut bytes, GetRandomFlags::empty())?;
+        Ok(self.root.join(format!("{TEMPORARY}{:016x}", u64::from_ne_bytes(bytes))))
     }
 }
 
@@ -173,6 +230,48 @@ pub(super) fn walk(folder: &Path, found: &mut impl FnMut(&Path)) {
     }
 }
 
+/// Removes empty folders.
+fn prune(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            prune(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder); // refuses if it is not empty
+}
+
 fn is_file_of(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each thread stands for a container in which the process has the number 1, on a disk whose
+    /// locks do nothing.
+    #[test]
+    fn processes_of_the_same_number_do_not_mix_up_their_links() {
+        const LINKS: usize = 300;
+        let cache = std::env::temp_dir().join(format!("corelane-links-{}", std::process::id()));
+        let folder = || Folder::new(&cache, &"a/b".parse().unwrap());
+        let commit = "1".repeat(40);
+        let (hash, path) = (|n: u8| format!("{n:064x}"), |n: u8, i: usize| format!("{n}-{i}.gguf"));
+        fs::create_dir_all(folder().root).unwrap();
+        std::thread::scope(|scope| {
+            for n in [1, 2] {
+                let (folder, commit) = (folder(), &commit);
+                scope.spawn(move || {
+                    for i in 0..LINKS {
+                        folder.link(commit, &path(n, i), &hash(n)).unwrap();
+                    }
+                });
+            }
+        });
+        for (n, i) in (0..LINKS).flat_map(|i| [(1, i), (2, i)]) {
+            let target = fs::read_link(folder().file(&commit, &path(n, i))).unwrap();
+            assert!(target.ends_with(hash(n)), "{}: {}", path(n, i), target.display());
+        }
+        fs::remove_dir_all(&cache).unwrap();
+    }
 }

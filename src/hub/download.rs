@@ -27,13 +27,11 @@ pub(super) fn download(
     content: &Content,
     report: &mut dyn FnMut(u64),
 ) -> Result<(), HubError> {
-    let blobs = folder.blobs();
-    fs::create_dir_all(&blobs).map_err(HubError::io("make", &blobs))?;
     let _lock = folder.lock(&content.sha256, true)?;
     if folder.has_blob(content) {
         return Ok(()); // another process has downloaded it meanwhile
     }
-    let mut partial = Partial::open(folder.incomplete(&content.sha256), content.size)?;
+    let mut partial = Partial::open(folder, content)?;
     let is_resumed = partial.length > 0;
     partial.fill(client, url, content, report)?;
     if let Err(error) = partial.check(url, content) {
@@ -63,9 +61,9 @@ struct Partial {
 
 impl Partial {
     /// The bytes that are there, which are read once to hash them.
-    fn open(path: PathBuf, size: u64) -> Result<Self, HubError> {
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        let file = file.map_err(HubError::io("open", &path))?;
+    fn open(folder: &Folder, content: &Content) -> Result<Self, HubError> {
+        let path = folder.incomplete(&content.sha256);
+        let file = folder.open_incomplete(&content.sha256)?;
         let mut partial = Self { path, file, hash: Context::new(&SHA256), length: 0 };
         let mut buffer = vec![0; HUB_READ_BYTES];
         loop {
@@ -75,7 +73,7 @@ impl Partial {
                 n => partial.count(&buffer[..n]),
             }
         }
-        if partial.length > size {
+        if partial.length > content.size {
             partial.restart()?;
         }
         Ok(partial)

@@ -212,6 +212,9 @@ pub enum HubError {
         /// Bytes that are needed.
         needed: u64,
     },
+    /// Another process removed the model, again and again.
+    #[error("another process removes files of {0} while they are downloaded")]
+    Removed(String),
     /// The model is being downloaded and cannot be removed.
     #[error("a process downloads a file of {0} at the moment, so nothing was removed")]
     Busy(String),
@@ -227,9 +230,6 @@ pub enum HubError {
     },
 }
 
-/// The time that a hub asks to wait, as a part of a sentence.
-fn wait(after: Option<Duration>) -> String {
-    after.map_or(String::new(), |after| format!(" and asks to wait {} s", after.as_secs()))
 /// A URL as it may be shown: without the query, in which storages have signatures, and without a
 /// password.
 pub(super) fn without_secrets(url: &str) -> String {
@@ -240,6 +240,9 @@ pub(super) fn without_secrets(url: &str) -> String {
     format!("{scheme}//{host}{path}")
 }
 
+/// The time that a hub asks to wait, as a part of a sentence.
+fn wait(after: Option<Duration>) -> String {
+    after.map_or(String::new(), |after| format!(" and asks to wait {} s", after.as_secs()))
 }
 
 impl HubError {

@@ -1,11 +1,11 @@
 //! The models in the cache: which there are, and how to remove one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-use super::cache::{Folder, walk};
+use super::cache::{Folder, Lock};
 use super::choose::{is_model, is_quant, quant_of, shard};
 use super::environment::Hub;
 use super::error::HubError;
@@ -26,7 +26,8 @@ pub struct Kept {
     pub modified: u64,
 }
 
-/// Downloads of a repository that did not come to their end.
+/// Downloads of a repository that did not come to their end: first bytes of files, and whole files
+/// that no snapshot has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// The repository.
@@ -71,27 +72,24 @@ pub fn unfinished(hub: &Hub) -> Vec<Unfinished> {
 /// If nothing has this name, or a process is downloading a file of the repository.
 pub fn remove(hub: &Hub, name: &Name) -> Result<Removed, HubError> {
     let folder = Folder::new(&hub.cache, name);
-    let is_meant = |path: &str| match &name.quant {
-        Some(quant) => is_model(path) && is_quant(path, quant),
-        None => path.ends_with(".gguf"),
+    let not_kept = || HubError::NotKept { wanted: name.to_string(), cache: hub.cache.clone() };
+    if !folder.root.exists() {
+        return Err(not_kept());
+    }
+    let _links = folder.lock_links()?;
+    let meant = meant(&folder, name);
+    let locks = match name.quant {
+        Some(_) => HashMap::new(),
+        None => lock_parts(&folder)?.ok_or_else(|| HubError::Busy(name.to_string()))?,
     };
-    let mut meant: Vec<PathBuf> = Vec::new();
-    for commit in folder.commits() {
-        let paths = folder.files(&commit).into_iter().filter(|path| is_meant(path));
-        meant.extend(paths.map(|path| folder.file(&commit, &path)));
-    }
-    let parts = if name.quant.is_none() { parts(&folder) } else { Vec::new() };
-    if meant.is_empty() && parts.is_empty() {
-        let (wanted, cache) = (name.to_string(), hub.cache.clone());
-        return Err(HubError::NotKept { wanted, cache });
-    }
-    let mut locks = Vec::new(); // held until the files are gone
-    let hashes: HashSet<&str> = parts.iter().map(|part| part.sha256.as_str()).collect();
-    for sha256 in hashes {
-        locks.push(folder.lock(sha256, false)?.ok_or_else(|| HubError::Busy(name.to_string()))?);
+    if meant.is_empty() && locks.is_empty() {
+        return Err(not_kept());
     }
     let mut removed = Removed { files: meant.len(), bytes: 0 };
-    for Part { path, bytes, .. } in &parts {
+    // They are listed again: a download may have come to its end before its lock was taken.
+    for Part { path, bytes, .. } in
+        parts(&folder).iter().filter(|part| locks.contains_key(&part.sha256))
+    {
         fs::remove_file(path).map_err(HubError::io("remove", path))?;
         removed.bytes += bytes;
     }
@@ -100,42 +98,42 @@ pub fn remove(hub: &Hub, name: &Name) -> Result<Removed, HubError> {
     for path in &meant {
         fs::remove_file(path).map_err(HubError::io("remove", path))?;
     }
-    removed.bytes += remove_blobs(&folder, blobs)?;
-    prune(&folder.snapshots());
-    if !folder.snapshots().exists() && is_empty(&folder.blobs()) {
-        let _ = fs::remove_dir_all(&folder.root); // only refs are left
-    }
+    removed.bytes += remove_blobs(&folder, &blobs)?;
+    folder.tidy();
     Ok(removed)
 }
 
+/// The links of a name, in all snapshots.
+fn meant(folder: &Folder, name: &Name) -> Vec<PathBuf> {
+    let is_meant = |path: &str| match &name.quant {
+        Some(quant) => is_model(path) && is_quant(path, quant),
+        None => path.ends_with(".gguf"),
+    };
+    let mut meant = Vec::new();
+    for commit in folder.commits() {
+        let paths = folder.files(&commit).into_iter().filter(|path| is_meant(path));
+        meant.extend(paths.map(|path| folder.file(&commit, &path)));
+    }
+    meant
+}
+
+/// The locks of all unfinished downloads, by their hashes. `None` if another process holds one.
+fn lock_parts(folder: &Folder) -> Result<Option<HashMap<String, Lock>>, HubError> {
+    let hashes: HashSet<String> = parts(folder).into_iter().map(|part| part.sha256).collect();
+    let lock = |sha256: String| Ok(folder.lock(&sha256, false)?.map(|lock| (sha256, lock)));
+    hashes.into_iter().map(lock).collect()
+}
+
 /// Removes the blobs that no snapshot refers to any more.
-fn remove_blobs(folder: &Folder, mut blobs: HashSet<PathBuf>) -> Result<u64, HubError> {
-    walk(&folder.snapshots(), &mut |link| {
-        if let Ok(blob) = link.canonicalize() {
-            blobs.remove(&blob);
-        }
-    });
+fn remove_blobs(folder: &Folder, blobs: &HashSet<PathBuf>) -> Result<u64, HubError> {
     let (own, mut freed) = (folder.blobs().canonicalize().ok(), 0);
     // A tool that cannot make links has put the bytes into the snapshot, and these are gone already.
-    for blob in blobs.into_iter().filter(|blob| blob.parent() == own.as_deref()) {
-        freed += fs::metadata(&blob).map_or(0, |meta| meta.len());
-        fs::remove_file(&blob).map_err(HubError::io("remove", &blob))?;
+    let is_own = |blob: &&PathBuf| blob.parent() == own.as_deref();
+    for blob in blobs.difference(&folder.linked()).filter(is_own) {
+        freed += fs::metadata(blob).map_or(0, |meta| meta.len());
+        fs::remove_file(blob).map_err(HubError::io("remove", blob))?;
     }
     Ok(freed)
-}
-
-/// Removes empty folders.
-fn prune(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            prune(&entry.path());
-        }
-    }
-    let _ = fs::remove_dir(folder); // refuses if it is not empty
-}
-
-fn is_empty(folder: &Path) -> bool {
-    fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
 }
 
 fn repositories(hub: &Hub) -> Vec<Name> {
@@ -188,22 +186,27 @@ fn kept_of(folder: &Folder, name: &Name) -> Vec<Kept> {
     kept.collect()
 }
 
-/// The first bytes of a file.
+/// A file of an unfinished download: its first bytes, or all of them.
 struct Part {
     sha256: String,
     path: PathBuf,
     bytes: u64,
 }
 
-/// Unfinished downloads. Those of huggingface_hub have a random word in their names.
+/// Unfinished downloads. Those of huggingface_hub have a random word in their names. A whole file
+/// belongs to one if no snapshot has it: the other shards of its model did not come.
 fn parts(folder: &Folder) -> Vec<Part> {
+    let linked = folder.linked();
     let entries = fs::read_dir(folder.blobs()).into_iter().flatten().flatten();
     let part = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        let sha256 = name.strip_suffix(".incomplete")?.split('.').next()?;
-        let is_part = is_hash(sha256, 64);
+        let (path, name) = (entry.path(), entry.file_name().into_string().ok()?);
+        let sha256 = match name.strip_suffix(".incomplete") {
+            Some(stem) => stem.split('.').next()?,
+            None => &name,
+        };
+        let is_part = is_hash(sha256, 64) && !linked.contains(&path.canonicalize().ok()?);
         let (sha256, bytes) = (sha256.to_owned(), entry.metadata().ok()?.len());
-        is_part.then_some(Part { sha256, path: entry.path(), bytes })
+        is_part.then_some(Part { sha256, path, bytes })
     };
     entries.filter_map(part).collect()
 }

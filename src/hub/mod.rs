@@ -10,10 +10,12 @@
 //!                                /snapshots/COMMIT/FILE.gguf   a link to the blob
 //!                                /refs/main                    the newest commit
 //! HF_HOME/hub/.locks/models--OWNER--REPO/SHA256.lock           held by the process that downloads
+//!                                      /corelane.lock         held while links are made or removed
 //! ```
 //!
 //! **Invariant:** a link of a snapshot leads to a whole file. A blob gets its name after its size and
 //! its SHA-256 matched, all shards of a model are linked after that, and `refs/main` moves last.
+//! A removal that comes in between is noticed under `corelane.lock`: the files are downloaded again.
 
 mod cache;
 mod choose;

@@ -12,6 +12,7 @@ use super::environment::Hub;
 use super::error::HubError;
 use super::listing::{Content, Listing};
 use super::name::Wanted;
+use crate::limits::HUB_TRIES_MAX;
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +58,6 @@ pub fn obtain(
     }
 }
 
-/// The model, as new as the hub has it.
 /// Says which model is taken instead of the hub's.
 fn in_its_place(hub: &Hub, wanted: &Wanted, kept: &Model) -> String {
     let file = &kept.files[0];
@@ -73,6 +73,7 @@ fn in_its_place(hub: &Hub, wanted: &Wanted, kept: &Model) -> String {
     format!("the model in the cache is used: {}{other}", file.display())
 }
 
+/// The model, as new as the hub has it.
 ///
 /// # Errors
 /// If the hub cannot be asked.
@@ -122,35 +123,87 @@ fn renew(
     let client = Client::new(hub, is_kept);
     let Listing { commit, files } = client.listing(&wanted.name)?;
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let chosen = choose(&paths, wanted)?;
-    let folder = Folder::new(&hub.cache, &wanted.name);
-    let mut missing: Vec<(&str, Content)> = Vec::new();
-    for path in &chosen {
+    let paths = choose(&paths, wanted)?;
+    let mut contents = Vec::new();
+    for path in &paths {
         let listed = files.iter().find(|file| file.path == *path).expect("it was chosen of these");
-        let content = match &listed.content {
+        contents.push(match &listed.content {
             Some(content) => content.clone(),
             None => client.content(&wanted.name, &commit, path)?,
-        };
-        if !folder.has(&commit, path, content.size) {
-            missing.push((path, content));
+        });
+    }
+    let folder = Folder::new(&hub.cache, &wanted.name);
+    let chosen =
+        Chosen { folder, commit: &commit, files: paths.iter().copied().zip(contents).collect() };
+    let mut downloaded = 0;
+    for _ in 0..HUB_TRIES_MAX {
+        downloaded += chosen.download(hub, wanted, &client, report)?;
+        if chosen.link()? {
+            return Ok(model(&chosen.folder, &commit, &paths, downloaded));
         }
+        tracing::info!("another process removed a file of {} meanwhile", wanted.name);
     }
-    let absent: Vec<_> = missing.iter().filter(|(_, content)| !folder.has_blob(content)).collect();
-    let total: u64 = absent.iter().map(|(_, content)| content.size).sum();
-    let downloaded = total - absent.iter().map(|(_, content)| left(&folder, content)).sum::<u64>();
-    check_space(hub, downloaded)?;
-    let mut before = 0; // bytes of the files that are done
-    for (path, content) in absent {
-        let url = client.file_url(&wanted.name, &commit, path);
-        let mut report = |bytes| report(Progress { file: path, done: before + bytes, total });
-        download(&client, &folder, &url, content, &mut report)?;
-        before += content.size;
+    Err(HubError::Removed(wanted.name.to_string()))
+}
+
+/// The files of a model at a commit.
+struct Chosen<'a> {
+    folder: Folder,
+    commit: &'a str,
+    /// Paths and contents, the first shard first.
+    files: Vec<(&'a str, Content)>,
+}
+
+impl Chosen<'_> {
+    /// The files that the commit's snapshot does not have.
+    fn unlinked(&self) -> Vec<&(&str, Content)> {
+        let is_linked =
+            |(path, content): &(&str, Content)| self.folder.has(self.commit, path, content.size);
+        self.files.iter().filter(|file| !is_linked(file)).collect()
     }
-    for (path, content) in &missing {
-        folder.link(&commit, path, &content.sha256)?;
+
+    /// Downloads the files that are missing. Returns the number of bytes, without those that an
+    /// earlier download left.
+    fn download(
+        &self,
+        hub: &Hub,
+        wanted: &Wanted,
+        client: &Client<'_>,
+        report: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<u64, HubError> {
+        let folder = &self.folder;
+        let mut absent = self.unlinked();
+        absent.retain(|(_, content)| !folder.has_blob(content));
+        let total: u64 = absent.iter().map(|(_, content)| content.size).sum();
+        let left: u64 = absent.iter().map(|(_, content)| left(folder, content)).sum();
+        check_space(hub, total - left)?;
+        let mut before = 0; // bytes of the files that are done
+        for (path, content) in absent {
+            let url = client.file_url(&wanted.name, self.commit, path);
+            let mut report = |bytes| report(Progress { file: path, done: before + bytes, total });
+            download(client, folder, &url, content, &mut report)?;
+            before += content.size;
+        }
+        Ok(total - left)
     }
-    folder.set_main(&commit)?;
-    Ok(model(&folder, &commit, &chosen, downloaded))
+
+    /// Links all files into the snapshot, and makes its commit the newest one. Returns false, and
+    /// links none, if a process has removed one meanwhile.
+    fn link(&self) -> Result<bool, HubError> {
+        if self.unlinked().is_empty() && self.folder.main().as_deref() == Some(self.commit) {
+            return Ok(true); // a cache that may only be read is enough
+        }
+        let _links = self.folder.lock_links()?;
+        let unlinked = self.unlinked();
+        if !unlinked.iter().all(|(_, content)| self.folder.has_blob(content)) {
+            return Ok(false);
+        }
+        for (path, content) in unlinked {
+            self.folder.link(self.commit, path, &content.sha256)?;
+        }
+        self.folder.set_main(self.commit)?;
+        Ok(true)
+    }
 }
 
 /// Bytes of a file that an earlier download left.

@@ -90,9 +90,11 @@ fn all_shards_are_there_or_none_is_linked() {
     let hub = loopback.hub("shards");
     assert!(pulled(&hub).unwrap_err().contains("00003-of-00003.gguf (404)"));
     assert!(tree(&hub).iter().all(|path| path.starts_with("blobs/")), "{:?}", tree(&hub));
+    assert_whole_shards_are_removed(&hub, (parts[0].len() + parts[1].len()) as u64);
+    assert!(pulled(&hub).unwrap_err().contains("(404)"));
     is_well.store(true, Ordering::SeqCst);
     let model = pulled(&hub).unwrap();
-    assert_eq!(loopback.ranges().len(), 4, "the first two were whole");
+    assert_eq!(loopback.ranges().len(), 7, "the first two were whole");
     let read: Vec<u8> = model.files.iter().flat_map(|file| fs::read(file).unwrap()).collect();
     assert!(read == GGUF && model.files[0].ends_with(&names[0]));
     let of = kept(&hub);
@@ -103,6 +105,74 @@ fn all_shards_are_there_or_none_is_linked() {
     assert_eq!(kept(&hub)[0].missing, 1);
     assert!(cached(&hub, &tiny()).is_err());
     assert_eq!(pulled(&hub).unwrap().downloaded, 0, "its bytes are still there");
+}
+
+/// Two whole shards without a link, and the beginning of the third, are seen and removed.
+fn assert_whole_shards_are_removed(hub: &Hub, bytes: u64) {
+    assert!(kept(hub).is_empty());
+    let part = &unfinished(hub)[0];
+    assert_eq!((part.name.to_string().as_str(), part.files, part.bytes), ("org/tiny", 3, bytes));
+    let name = "org/tiny".parse().unwrap();
+    let removed = remove(hub, &name).unwrap();
+    assert_eq!((removed.files, removed.bytes), (0, bytes));
+    assert!(!hub.cache.join("models--org--tiny").exists(), "{:?}", tree(hub));
+    assert!(unfinished(hub).is_empty());
+    assert!(remove(hub, &name).unwrap_err().to_string().contains("org/tiny is not in"));
+}
+
+/// Bytes that another commit has need no download, so nobody holds their lock.
+#[test]
+fn a_model_that_is_removed_during_a_pull_is_downloaded_again() {
+    fresh("raced");
+    let (first, second): (&[u8], &[u8]) = (b"GGUF, the first half", b"and the second one");
+    let old = Repo::of(&[("m-Q8_0.gguf", first)]);
+    pulled(&Loopback::good(old).hub("raced")).unwrap();
+    let names = [1, 2].map(|n| format!("m-Q8_0-0000{n}-of-00002.gguf"));
+    let commit = "2".repeat(40);
+    let repo = Repo { commit, ..Repo::of(&[(&names[0], first), (&names[1], second)]) };
+    let offline = hub("http://127.0.0.1:1", "raced");
+    let loopback = Loopback::start(move |request, before| {
+        if request.is_file() && before == 0 {
+            remove(&offline, &"org/tiny:Q8_0".parse().unwrap()).unwrap();
+        }
+        repo.answer(request)
+    });
+    let hub = loopback.hub("raced");
+    let model = pulled(&hub).unwrap();
+    let read: Vec<Vec<u8>> = model.files.iter().map(|file| fs::read(file).unwrap()).collect();
+    assert!(read == [first, second]);
+    assert_eq!(loopback.ranges().len(), 2, "the second half came once");
+    assert_eq!(model.downloaded, (first.len() + second.len()) as u64);
+    assert_eq!(cached(&hub, &tiny()).unwrap().files, model.files);
+}
+
+/// A removal may come at any moment of a pull. Each of them is done as a whole.
+#[test]
+fn pulls_and_removals_at_once_do_not_fail() {
+    const PULLS: usize = 60;
+    fresh("busy-cache");
+    let loopback = Loopback::good(Repo::of(&[("m-Q8_0.gguf", b"GGUF")]));
+    let hub = loopback.hub("busy-cache");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let name = "org/tiny".parse().unwrap();
+            while !is_over.load(Ordering::SeqCst) {
+                if let Err(error) = remove(&hub, &name) {
+                    let error = error.to_string();
+                    assert!(error.contains("is not in") || error.contains("downloads"), "{error}");
+                }
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+        let pulls: Vec<_> = (0..PULLS).map(|_| pulled(&hub)).collect();
+        is_over.store(true, Ordering::SeqCst);
+        for model in pulls {
+            model.unwrap();
+        }
+    });
+    let model = pulled(&hub).unwrap();
+    assert_eq!(fs::read(&model.files[0]).unwrap(), b"GGUF");
 }
 
 #[test]
@@ -147,19 +217,21 @@ fn a_file_that_is_being_downloaded_is_not_removed() {
     let folder = fresh("locked");
     let hub = hub("http://127.0.0.1:1", "locked");
     let hash = "e".repeat(64);
-    let part = folder.join(format!("models--org--tiny/blobs/{hash}.incomplete"));
     let lock = folder.join(format!(".locks/models--org--tiny/{hash}.lock"));
-    for path in [&part, &lock] {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, "half").unwrap();
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    fs::write(&lock, "").unwrap();
+    for name in [format!("{hash}.incomplete"), hash] {
+        let part = folder.join("models--org--tiny/blobs").join(name);
+        fs::create_dir_all(part.parent().unwrap()).unwrap();
+        fs::write(&part, "half").unwrap();
+        let lock = fs::File::open(&lock).unwrap();
+        lock.lock().unwrap();
+        let name = "org/tiny".parse().unwrap();
+        let error = remove(&hub, &name).unwrap_err().to_string();
+        assert!(error.contains("a process downloads a file of org/tiny"), "{error}");
+        assert!(part.exists());
+        drop(lock);
+        assert_eq!(remove(&hub, &name).unwrap().bytes, 4);
+        assert!(!part.exists());
     }
-    let lock = fs::File::open(lock).unwrap();
-    lock.lock().unwrap();
-    let name = "org/tiny".parse().unwrap();
-    let error = remove(&hub, &name).unwrap_err().to_string();
-    assert!(error.contains("a process downloads a file of org/tiny"), "{error}");
-    assert!(part.exists());
-    drop(lock);
-    assert_eq!(remove(&hub, &name).unwrap().bytes, 4);
-    assert!(!part.exists());
 }
