@@ -61,12 +61,13 @@ fn main() -> ExitCode {
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let (_log, lines_lost) = start_log(args)?;
     let config = args.config()?;
-    secrets::keep_out_of_core_dumps(args, &config);
     let source = match args.engine.source() {
         Ok(source) => Ok(source),
         Err(wanted) => Err((args.engine.hub.hub()?, wanted)),
     };
+    secrets::keep_out_of_core_dumps(args, &config, source.as_ref().err().map(|(hub, _)| hub));
     let mut server = Server::start(config.clone())?;
+    secrets::warn(args, &config);
     let metrics = server.metrics();
     metrics.set_log_lines_lost(lines_lost);
     handle_signals(server.control(), metrics.clone(), args.clone())?;
@@ -80,7 +81,6 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     if let Some(source) = source
         && let Some(served) = server.load(&source, progress_bar(&source))?
     {
-        secrets::warn(args, &config);
         if !config.placement.pinned {
             tracing::warn!(
                 "the lanes are not pinned to cores: another corelane runs on them, or the control \

@@ -1,19 +1,22 @@
-//! Keeps API keys from people who should not have them, and warns where it cannot.
+//! Keeps API keys and tokens from people who should not have them, and warns where it cannot.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use corelane::config::ServeConfig;
+use corelane::hub::Hub;
 use corelane::server::listener::is_unix;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use crate::cli::ServeArgs;
+use crate::cli::{ServeArgs, exposed};
 
 /// Keeps API keys and the token for the hub out of core dumps, unless `--core-dumps` asks for them.
-pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig) {
+/// `hub` is that of a model by name.
+pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig, hub: Option<&Hub>) {
     // Also keeps other users' debuggers away. Without it, perf needs root for this process.
-    let has_secrets = !config.keys.is_empty() || args.engine.hub.has_token();
+    let has_token = args.engine.hub.has_token() || hub.is_some_and(|hub| hub.token.is_some());
+    let has_secrets = !config.keys.is_empty() || has_token;
     if has_secrets
         && !args.core_dumps
         && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err()
@@ -24,14 +27,9 @@ pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig) {
     }
 }
 
-/// Warns of an open server, and of keys that others can read.
+/// Warns of an open server, and of secrets that others can read.
 pub fn warn(args: &ServeArgs, config: &ServeConfig) {
-    for (flag, better) in secrets_on_command_line(std::env::args()) {
-        tracing::warn!(
-            "{flag} on the command line can be read by every user of this machine (ps, /proc); \
-             use {better}"
-        );
-    }
+    exposed::warn();
     if config.keys.is_empty() {
         let reachable = config.hosts.iter().find(|host| is_reachable(host, config.port));
         if let Some(host) = reachable {
@@ -41,13 +39,12 @@ pub fn warn(args: &ServeArgs, config: &ServeConfig) {
                 host
             );
         }
-        return;
     }
-    let config_file = args.config.as_ref().filter(|path| holds_keys(path));
+    let config_file = args.config.as_ref().filter(|path| holds_secrets(path));
     for path in args.api_key_file.iter().chain(config_file) {
         let Some(mode) = readable_by_others(path) else { continue };
         tracing::warn!(
-            "{} has the mode {mode:o}: others can read the keys in it; set it with chmod 600",
+            "{} has the mode {mode:o}: others can read the secrets in it; set it with chmod 600",
             path.display()
         );
     }
@@ -66,27 +63,14 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// The flags of the command line that hold secrets, and better places for these.
-fn secrets_on_command_line(
-    args: impl Iterator<Item = String>,
-) -> Vec<(&'static str, &'static str)> {
-    const FILE: &str = "--api-key-file, or the flag's environment variable";
-    const TOKEN: &str = "the environment variable HF_TOKEN";
-    let args: Vec<String> = args.collect();
-    let is_given = |(flag, _): &(&str, &str)| {
-        args.iter().any(|arg| {
-            arg.strip_prefix(*flag).is_some_and(|rest| matches!(rest.get(..1), None | Some("=")))
-        })
+/// Whether a configuration file has API keys, a token for the hub, or headers for a collector.
+fn holds_secrets(path: &Path) -> bool {
+    let is_secret = |key: &String| {
+        ["api-key", "key", "hf-token", "otlp-headers"].contains(&key.replace('_', "-").as_str())
     };
-    let flags = [("--api-key", FILE), ("--key", FILE), ("--hf-token", TOKEN), ("-hft", TOKEN)];
-    flags.into_iter().filter(is_given).collect()
-}
-
-/// Whether a configuration file sets API keys.
-fn holds_keys(path: &Path) -> bool {
     let table =
         std::fs::read_to_string(path).ok().and_then(|text| text.parse::<toml::Table>().ok());
-    table.is_some_and(|table| table.contains_key("api-key") || table.contains_key("key"))
+    table.is_some_and(|table| table.keys().any(is_secret))
 }
 
 /// The file's mode, if anybody but its owner may read it.
@@ -107,11 +91,20 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn core_dumps_are_off_where_there_are_keys() {
+    fn core_dumps_are_off_where_there_are_secrets() {
+        let home = std::env::temp_dir().join(format!("corelane-dumpable-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("token"), "secret").unwrap();
+        let hub = |home: &Path| {
+            let variable = |name: &str| (name == "HF_HOME").then(|| home.display().to_string());
+            Hub::new(variable, None, false).unwrap()
+        };
         for (flags, expected) in [
             (vec![], DumpableBehavior::Dumpable),
             (vec!["--key=a:secret"], DumpableBehavior::NotDumpable),
             (vec!["--hf-token=secret"], DumpableBehavior::NotDumpable),
+            (vec!["-m=mine.gguf"], DumpableBehavior::Dumpable),
+            (vec!["--hf-repo=a/b"], DumpableBehavior::NotDumpable),
             (vec!["--key=a:secret", "--core-dumps"], DumpableBehavior::Dumpable),
         ] {
             set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
@@ -119,34 +112,27 @@ mod tests {
             let Command::Serve(args) = Cli::parse_from(args).command else {
                 panic!("not the command serve")
             };
-            keep_out_of_core_dumps(&args, &args.config().unwrap());
+            let hub = args.engine.source().err().map(|_| hub(&home));
+            keep_out_of_core_dumps(&args, &args.config().unwrap(), hub.as_ref());
             assert_eq!(dumpable_behavior().unwrap(), expected, "{flags:?}");
         }
         set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+        std::fs::remove_dir_all(&home).unwrap();
     }
 
     #[test]
-    fn secrets_on_the_command_line_are_found() {
-        let found = |line: &str| {
-            let found = secrets_on_command_line(line.split(' ').map(str::to_owned));
-            found.into_iter().map(|(flag, _)| flag).collect::<Vec<_>>()
-        };
-        assert_eq!(found("corelane serve --api-key s"), ["--api-key"]);
-        assert_eq!(found("corelane serve --key=a:b --api-key=s"), ["--api-key", "--key"]);
-        assert_eq!(found("corelane serve -hft t --hf-token=t"), ["--hf-token", "-hft"]);
-        assert!(found("corelane serve --api-key-file f").is_empty());
-    }
-
-    #[test]
-    fn a_file_with_keys_that_others_can_read_is_found() {
+    fn a_file_with_secrets_that_others_can_read_is_found() {
         let path = std::env::temp_dir().join(format!("corelane-keys-{}.toml", std::process::id()));
         let write = |text: &str, mode| {
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            (holds_keys(&path), readable_by_others(&path))
+            (holds_secrets(&path), readable_by_others(&path))
         };
         assert_eq!(write("key = [\"a:secret\"]", 0o640), (true, Some(0o640)));
         assert_eq!(write("api-key = \"secret\"", 0o600), (true, None));
+        for key in ["hf-token", "hf_token", "api_key", "otlp-headers"] {
+            assert_eq!(write(&format!("{key} = \"secret\""), 0o604), (true, Some(0o604)), "{key}");
+        }
         assert_eq!(write("api-key-file = \"keys\"\nport = 1", 0o644), (false, Some(0o644)));
         std::fs::remove_file(&path).unwrap();
     }

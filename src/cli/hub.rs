@@ -42,8 +42,7 @@ impl HubArgs {
 
     /// Whether this process holds a token, for a model by name.
     pub fn has_token(&self) -> bool {
-        let in_environment = || std::env::var_os("HF_TOKEN").is_some();
-        self.hf_token.is_some() || (self.hf_repo.is_some() && in_environment())
+        self.hf_token.is_some()
     }
 
     /// The hub of these flags and of the environment.

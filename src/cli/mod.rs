@@ -7,6 +7,7 @@ pub mod bench;
 pub mod complete;
 pub mod doctor;
 mod engine;
+pub mod exposed;
 pub mod hub;
 mod ladder;
 pub mod model;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::support::hub::{Loopback, Repo};
 use crate::support::metrics::Page;
 use crate::support::{Client, eventually, post_bytes};
 
@@ -497,26 +498,34 @@ fn a_second_server_on_the_same_cores_is_not_pinned() {
     assert!(all.iter().all(|(_, cores)| *cores == may), "{may}: {all:?}");
 }
 
-/// A key would be in a core dump. Without keys there is nothing to hide.
+/// A key would be in a core dump, and so would a token. Without them there is nothing to hide.
 #[test]
 fn core_dumps_hold_no_keys() {
     let folder = std::env::temp_dir().join(format!("corelane-dumps-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let dumps = |key: Option<&str>| {
-        let serve = corelane(&with_free_ports(&["--parallel", "1"], "none"));
+    std::fs::write(folder.join("token"), "secret").unwrap();
+    let hub = Loopback::good(Repo::builtin());
+    let dumps = |model: &[&str], variables: &[(&str, &str)]| {
+        let args = [&["--parallel", "1"], model].concat();
+        let serve = corelane(&with_free_ports(&args, "none"));
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"]);
         shell.arg(serve.get_program()).args(serve.get_args()).current_dir(&folder);
         shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        shell.envs(key.map(|key| ("CORELANE_API_KEY", key)));
+        shell.env_remove("HF_TOKEN").env("HF_ENDPOINT", hub.endpoint());
+        shell.envs(variables.iter().copied());
         let mut running = Running::of(&mut shell);
         running.signal(rustix::process::Signal::ABORT);
         running.child.wait().unwrap().core_dumped()
     };
-    let (with_key, without) = (dumps(Some("secret")), dumps(None));
+    let with_key = dumps(&[], &[("CORELANE_API_KEY", "secret")]);
+    let by_name = ["-hf", "org/tiny"];
+    let with_token = dumps(&by_name, &[("HF_HOME", folder.to_str().unwrap())]);
+    let without_token = folder.join("none");
+    let without = dumps(&by_name, &[("HF_HOME", without_token.to_str().unwrap())]);
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(without, "this machine writes core dumps");
-    assert!(!with_key);
+    assert!(!with_key && !with_token);
 }
 
 /// Requests go on when the log cannot be written.

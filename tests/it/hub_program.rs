@@ -1,5 +1,7 @@
 //! The program with models by name: `serve -hf`, `model pull`, `list`, `rm` and `show`.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command_line::Running;
 use crate::support::gguf::split;
-use crate::support::hub::{Answer, Loopback, Repo, cache, cut, fresh, sha256};
+use crate::support::hub::{Answer, Loopback, Repo, cache, cut, fresh, refusal, sha256};
 use crate::support::{Client, eventually, post_bytes};
 
 /// The program with a hub, and with a folder of the test's own for its models.
@@ -247,6 +249,24 @@ fn models_are_pulled_listed_shown_and_removed() {
     assert_eq!(error, "corelane: org/tiny has no file for \"Q2_K\"; it has Q8_0\n");
     let error = stderr(&corelane(&["model", "pull", "tiny"]));
     assert!(error.contains("it must be OWNER/REPO or OWNER/REPO:QUANT"), "{error}");
+}
+
+/// Also if the model never comes.
+#[test]
+fn secrets_that_others_can_read_are_warned_of_before_the_download() {
+    let folder = fresh("secrets");
+    let config = folder.join("config.toml");
+    std::fs::write(&config, "hf-token = \"secret\"\n").unwrap();
+    std::fs::set_permissions(&config, Permissions::from_mode(0o644)).unwrap();
+    let gone = "http://127.0.0.1:1";
+    let args = [&SERVE[..], &["--offline", "--config", config.to_str().unwrap()]].concat();
+    let said = stderr(&run(gone, "secrets", &args));
+    assert!(said.contains("has the mode 644: others can read the secrets in it"), "{said}");
+    assert!(said.contains("corelane: org/tiny is not in"), "{said}");
+    let loopback = Loopback::start(|_, _| refusal(404, "gone"));
+    let pull = ["model", "pull", "org/tiny", "--hf-token", "secret"];
+    let said = stderr(&run(&loopback.endpoint(), "secrets", &pull));
+    assert!(said.contains("--hf-token on the command line can be read"), "{said}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use corelane::hub::{self, Name, Wanted};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::output::{megabytes, print};
+use crate::cli::exposed;
 use crate::cli::hub::{new_hub, shown};
 
 const EXAMPLES: &str = "\
@@ -46,6 +47,7 @@ pub fn run(args: &PullArgs) -> Result<(), String> {
         .without_time()
         .with_target(false)
         .init();
+    exposed::warn();
     let hub = new_hub(args.hf_token.as_deref(), false)?;
     let wanted = Wanted { name: args.name.clone(), file: args.file.clone() };
     let began = Instant::now();

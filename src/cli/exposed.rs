@@ -1,0 +1,43 @@
+//! Warns of secrets on the command line, which every user of the machine can read.
+
+/// Warns of secrets in this process's arguments.
+pub fn warn() {
+    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    for (flag, better) in secrets(args) {
+        tracing::warn!(
+            "{flag} on the command line can be read by every user of this machine (ps, /proc); \
+             use {better}"
+        );
+    }
+}
+
+/// The flags that hold secrets, and better places for these.
+fn secrets(args: impl Iterator<Item = String>) -> Vec<(&'static str, &'static str)> {
+    const FILE: &str = "--api-key-file, or the flag's environment variable";
+    const TOKEN: &str = "the environment variable HF_TOKEN";
+    let args: Vec<String> = args.collect();
+    let is_given = |(flag, _): &(&str, &str)| {
+        args.iter().any(|arg| {
+            arg.strip_prefix(*flag).is_some_and(|rest| matches!(rest.get(..1), None | Some("=")))
+        })
+    };
+    let flags = [("--api-key", FILE), ("--key", FILE), ("--hf-token", TOKEN), ("-hft", TOKEN)];
+    flags.into_iter().filter(is_given).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_on_the_command_line_are_found() {
+        let found = |line: &str| {
+            let found = secrets(line.split(' ').map(str::to_owned));
+            found.into_iter().map(|(flag, _)| flag).collect::<Vec<_>>()
+        };
+        assert_eq!(found("corelane serve --api-key s"), ["--api-key"]);
+        assert_eq!(found("corelane serve --key=a:b --api-key=s"), ["--api-key", "--key"]);
+        assert_eq!(found("corelane serve -hft t --hf-token=t"), ["--hf-token", "-hft"]);
+        assert!(found("corelane serve --api-key-file f").is_empty());
+    }
+}
