@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use corelane::config::ServeConfig;
-use corelane::hub::Name;
 use corelane::kernels::{Choice, InstructionSet};
 use corelane::memory::{self, gib};
 use corelane::model::load::{self, Source};
@@ -55,15 +54,15 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn good(name: &'static str, found: impl Into<String>) -> Self {
+    pub fn good(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, state: State::Good, found: found.into(), advice: None, command: None }
     }
 
-    fn but(self, state: State, advice: impl Into<String>) -> Self {
+    pub fn but(self, state: State, advice: impl Into<String>) -> Self {
         Self { state, advice: Some(advice.into()), ..self }
     }
 
-    fn command(self, command: impl Into<String>) -> Self {
+    pub fn command(self, command: impl Into<String>) -> Self {
         Self { command: Some(command.into()), ..self }
     }
 }
@@ -299,13 +298,6 @@ fn measured(topology: &Topology, set: InstructionSet) -> (Vec<Finding>, Option<f
 #[cfg(not(target_arch = "x86_64"))]
 fn measured(_: &Topology, _: InstructionSet) -> (Vec<Finding>, Option<f64>) {
     (Vec::new(), None)
-}
-
-/// A model by name that is not downloaded.
-pub fn no_model(name: &Name, error: String) -> Finding {
-    Finding::good("model", name.to_string())
-        .but(State::Bad, error)
-        .command(format!("corelane model pull {name}"))
 }
 
 /// Whether the model fits, and its speed at the most.

@@ -69,7 +69,9 @@ fn model(engine: &EngineArgs, config: &ServeConfig, rate: Option<f64>) -> Result
     };
     Ok(match hub::cached(&engine.hub.hub()?, &wanted) {
         Ok(model) => doctor::model(&first_of(model), config, rate),
-        Err(error) => doctor::no_model(&wanted.name, error.to_string()),
+        Err(error) => Finding::good("model", wanted.name.to_string())
+            .but(State::Bad, error.to_string())
+            .command(format!("corelane model pull {}", wanted.name)),
     })
 }
 
