@@ -16,9 +16,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// A model of a hub, and the hub.
 #[derive(Clone, Debug, Args)]
 pub struct HubArgs {
-    /// Model of huggingface.co, or of the hub in HF_ENDPOINT. It is downloaded to HF_HOME, unless
-    /// it is there. QUANT is in any case [default: Q4_K_M, else Q8_0, else the first file]
-    /// (also -hf, -hfr)
+    /// Model of huggingface.co, or of the hub in HF_ENDPOINT. Each start downloads it to HF_HOME, or
+    /// renews it there; --offline keeps what is there. QUANT is in any case [default: Q4_K_M, else
+    /// Q8_0, else the first file] (also -hf, -hfr)
     #[arg(long, value_name = "OWNER/REPO[:QUANT]", help_heading = "Model")]
     pub hf_repo: Option<Name>,
     /// File of the repository, instead of QUANT (also -hff)
@@ -28,7 +28,7 @@ pub struct HubArgs {
     /// token in HF_HOME] (also -hft)
     #[arg(long, value_name = "TOKEN", hide_env_values = true, help_heading = "Model")]
     hf_token: Option<String>,
-    /// Do not ask the hub: the model must be in HF_HOME (also HF_HUB_OFFLINE=1)
+    /// Do not ask the hub: the model must be in HF_HOME, and is not renewed (also HF_HUB_OFFLINE=1)
     #[arg(long, help_heading = "Model")]
     offline: bool,
 }
@@ -40,7 +40,7 @@ impl HubArgs {
         self.hf_repo.as_ref().map(wanted)
     }
 
-    /// Whether this process holds a token, for a model by name.
+    /// Whether the user gave a token by the flag.
     pub fn has_token(&self) -> bool {
         self.hf_token.is_some()
     }
