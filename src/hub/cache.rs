@@ -246,7 +246,44 @@ fn is_file_of(path: &Path, size: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use super::*;
+
+    /// A removal takes empty folders away. It may come at any moment of a download.
+    #[test]
+    fn links_and_removals_wait_for_each_other() {
+        let cache = std::env::temp_dir().join(format!("corelane-removed-{}", std::process::id()));
+        let folder = || Folder::new(&cache, &"a/b".parse().unwrap());
+        let (commit, hash, path) = ("1".repeat(40), "2".repeat(64), "c/a.gguf");
+        let is_over = AtomicBool::new(false);
+        let remove = |folder: &Folder| {
+            let _links = folder.lock_links().unwrap();
+            for file in [folder.incomplete(&hash), folder.file(&commit, path)] {
+                let _ = fs::remove_file(file);
+            }
+            folder.tidy();
+        };
+        let download = |folder: &Folder| -> Result<(), HubError> {
+            folder.open_incomplete(&hash)?;
+            let _links = folder.lock_links()?;
+            folder.link(&commit, path, &hash)?;
+            folder.set_main(&commit)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    remove(&folder());
+                    std::thread::sleep(Duration::from_micros(50)); // the other one's turn
+                }
+            });
+            let done = (0..500).try_for_each(|_| download(&folder()));
+            is_over.store(true, Ordering::SeqCst);
+            done.unwrap();
+        });
+        fs::remove_dir_all(&cache).unwrap();
+    }
 
     /// Each thread stands for a container in which the process has the number 1, on a disk whose
     /// locks do nothing.

@@ -146,35 +146,6 @@ fn a_model_that_is_removed_during_a_pull_is_downloaded_again() {
     assert_eq!(cached(&hub, &tiny()).unwrap().files, model.files);
 }
 
-/// A removal may come at any moment of a pull. Each of them is done as a whole.
-#[test]
-fn pulls_and_removals_at_once_do_not_fail() {
-    const PULLS: usize = 60;
-    fresh("busy-cache");
-    let loopback = Loopback::good(Repo::of(&[("m-Q8_0.gguf", b"GGUF")]));
-    let hub = loopback.hub("busy-cache");
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let name = "org/tiny".parse().unwrap();
-            while !is_over.load(Ordering::SeqCst) {
-                if let Err(error) = remove(&hub, &name) {
-                    let error = error.to_string();
-                    assert!(error.contains("is not in") || error.contains("downloads"), "{error}");
-                }
-                std::thread::sleep(Duration::from_micros(300));
-            }
-        });
-        let pulls: Vec<_> = (0..PULLS).map(|_| pulled(&hub)).collect();
-        is_over.store(true, Ordering::SeqCst);
-        for model in pulls {
-            model.unwrap();
-        }
-    });
-    let model = pulled(&hub).unwrap();
-    assert_eq!(fs::read(&model.files[0]).unwrap(), b"GGUF");
-}
-
 #[test]
 fn what_is_removed_is_what_nobody_else_needs() {
     fresh("removed");
