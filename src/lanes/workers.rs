@@ -121,13 +121,17 @@ impl Starter<'_> {
 
     fn start_embed(&mut self, make: MakeEmbedder) -> Result<WorkerLink, String> {
         let (link, worker) = self.link();
+        let metrics = self.metrics.clone();
         // The compute threads, which `make` starts, inherit the priority.
         let make = || {
             yield_to_others(BEHIND_STREAMS);
             make()
         };
         let run = move |mut embedder: Embedder| {
-            worker.run(|task, wanted| embed_piece(task, wanted, &mut embedder));
+            worker.run(|task, wanted| {
+                embedder.use_one_thread(metrics.front.running.get() > 0);
+                embed_piece(task, wanted, &mut embedder)
+            });
         };
         self.started.push(start_pinned("embed", pins(&self.config.placement), make, run)?);
         Ok(link)

@@ -21,6 +21,8 @@ pub struct Embedder {
     /// Numbers in a vector: its length, or the scores of a ranking head.
     numbers: usize,
     rows: RowArrays,
+    /// Threads of the pool.
+    threads: i32,
     /// Most tokens of one call.
     rows_max: usize,
     /// Most texts of one call.
@@ -65,10 +67,20 @@ impl Embedder {
             numbers,
             rows: RowArrays::new(config.step_rows as usize),
             attention: config.attention,
+            threads: config.decode_cores.len() as i32, // at most 512, checked in placement.rs
             rows_max: config.step_rows as usize,
             texts_max: config.slots as usize,
             _model: model,
         })
+    }
+
+    /// Computes the next calls with one thread, or with all of them. While streams have the
+    /// processors, threads of low priority run at different times, and each operation would wait
+    /// for the last of them.
+    pub fn use_one_thread(&mut self, one: bool) {
+        let threads = if one { 1 } else { self.threads };
+        // SAFETY: the context is live, and its pool has at least this many threads.
+        unsafe { sys::llama_set_n_threads(self.context, threads, threads) };
     }
 
     /// Computes the vectors of the first of `texts`, as many as fit into one call of the model, and
