@@ -11,7 +11,8 @@ tests/python, for the items, the small model and its reference.
 
 Without --model, the model is a small decoder with F32 weights. All its answers are compared with the reference in
 float64. If lm_eval is there (see tests/python/evaluation.py), it runs once, too, and is compared. With --model, answers
-beside the stream are compared with answers of the idle server. Streams of the small model are short; use --prompts 20
+beside the stream are compared with answers of the idle server; a model of random weights makes whole nats of differences
+in rounding, so that says something only about a real one. Streams of the small model are short; use --prompts 20
 --tokens 900 for it.
 """
 
