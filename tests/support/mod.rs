@@ -125,7 +125,8 @@ impl TestServer {
     /// The built-in model with a ranking head of some weights.
     pub fn ranking(config: ServeConfig) -> Self {
         let mut server = Server::start(config).unwrap();
-        let path = std::env::temp_dir().join(format!("corelane-ranks-{}.gguf", std::process::id()));
+        let port = server.address().port(); // no other server of the tests has it
+        let path = std::env::temp_dir().join(format!("corelane-ranks-{port}.gguf"));
         std::fs::write(&path, ranking_model()).unwrap();
         let source = corelane::model::load::Source::File(path.clone());
         let served = server.load(&source, |_| ()).unwrap().unwrap();
