@@ -4,12 +4,32 @@ Each round measures the stream alone, both together, and the load alone for as l
 order.
 """
 
+import http.client
+import json
 import threading
 import time
 import typing
+import urllib.parse
 
 from server import measure
 from spread import shown, spread
+
+
+class Poster:
+    """Posts to a server. Each thread has its connection."""
+
+    def __init__(self, url: str):
+        self.host, self.own = urllib.parse.urlsplit(url).netloc, threading.local()
+
+    def post(self, path: str, body: dict) -> dict:
+        if not hasattr(self.own, "connection"):
+            self.own.connection = http.client.HTTPConnection(self.host)
+        self.own.connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        response = self.own.connection.getresponse()
+        answer = json.loads(response.read())
+        if response.status != 200:
+            raise RuntimeError(answer)
+        return answer
 
 
 class Load:

@@ -8,37 +8,26 @@ at once, again and again. Streams of the built-in model are short; use --prompts
 """
 
 import argparse
-import http.client
-import json
 import pathlib
 import random
-import threading
-import urllib.parse
 
-from beside import turns
+from beside import Poster, turns
 from server import CORELANE, Server, machine
 
 WORDS = "the cat sat on a mat and one old ship ran over the hill into the red garden of the small house at the river".split()
 
 
-class Client:
-    """Sends texts. Each thread has its connection."""
+class Client(Poster):
+    """Sends texts."""
 
     def __init__(self, url: str, texts: int, words: int):
-        self.host, self.texts, self.words = urllib.parse.urlsplit(url).netloc, texts, words
-        self.own = threading.local()
+        super().__init__(url)
+        self.texts, self.words = texts, words
 
     def embed(self) -> int:
         """The number of tokens in texts that no request before had."""
-        if not hasattr(self.own, "connection"):
-            self.own.connection = http.client.HTTPConnection(self.host)
         texts = [" ".join(random.choices(WORDS, k=self.words)) for _ in range(self.texts)]
-        body = json.dumps({"input": texts, "encoding_format": "base64"})
-        self.own.connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json"})
-        response = self.own.connection.getresponse()
-        answer = json.loads(response.read())
-        if response.status != 200:
-            raise RuntimeError(answer)
+        answer = self.post("/v1/embeddings", {"input": texts, "encoding_format": "base64"})
         return answer["usage"]["prompt_tokens"]
 
 

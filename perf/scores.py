@@ -18,17 +18,14 @@ in rounding, so that says something only about a real one. Streams of the small 
 
 import argparse
 import contextlib
-import http.client
 import itertools
-import json
 import pathlib
 import sys
 import tempfile
 import threading
 import time
-import urllib.parse
 
-from beside import turns
+from beside import Poster, turns
 from server import CORELANE, ROOT, Server, machine
 
 sys.path.append(str(ROOT / "tests" / "python"))
@@ -38,27 +35,17 @@ import models  # noqa: E402
 EXACT = ["--cache-type-k=f32", "--cache-type-v=f32", "--flash-attn=off"]
 
 
-class Client:
-    """Asks for the choices' log-likelihoods. Each thread has its connection."""
+class Client(Poster):
+    """Asks for the choices' log-likelihoods."""
 
     def __init__(self, url: str, rows: list[dict]):
-        self.host = urllib.parse.urlsplit(url).netloc
-        self.own, self.lock = threading.local(), threading.Lock()
+        super().__init__(url)
+        self.lock = threading.Lock()
         pairs = [(row["context"], choice) for row in rows for choice in row["choices"]]
         self.choices = [(self.tokens(context), self.tokens(context + choice)) for context, choice in pairs]
         self.passes = itertools.count()
         self.next = self.one_pass()
         self.found = []  # pairs of a choice's number and its log-likelihood
-
-    def post(self, path: str, body: dict) -> dict:
-        if not hasattr(self.own, "connection"):
-            self.own.connection = http.client.HTTPConnection(self.host)
-        self.own.connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
-        response = self.own.connection.getresponse()
-        answer = json.loads(response.read())
-        if response.status != 200:
-            raise RuntimeError(answer)
-        return answer
 
     def tokens(self, text: str) -> list[int]:
         return self.post("/tokenize", {"content": text})["tokens"]

@@ -15,7 +15,7 @@ use llama_cpp_sys_2 as sys;
 use super::embed::n_embd_out;
 use super::gguf::Gguf;
 use super::llama::raw;
-use super::shards::others;
+use super::shards::{self, others};
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::{Choice, InstructionSet, ggml};
@@ -302,9 +302,7 @@ fn pooling(model: &LlamaModel) -> Option<Pooling> {
 /// Whether a model's files have a ranking head. Without one, llama.cpp would take the first number
 /// of a vector for a score.
 fn has_ranking_head(file: &Path) -> bool {
-    let files = std::iter::once(file.to_owned()).chain(others(file));
-    let mut tensors = files.filter_map(|file| Gguf::open(&file)).flat_map(|file| file.tensors());
-    tensors.any(|tensor| ["cls.weight", "cls.output.weight"].contains(&&*tensor.name))
+    shards::tensors(file).any(|tensor| ["cls.weight", "cls.output.weight"].contains(&&*tensor.name))
 }
 
 /// Bytes of keys and values of one token in all layers, with 2 bytes per number.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::gguf::Gguf;
+use super::gguf::{Gguf, TensorInfo};
 use super::library;
 
 /// The tensors of one type in a model.
@@ -22,9 +22,8 @@ pub struct TypeShare {
 /// be read has none.
 pub fn tensor_types(path: &Path) -> Vec<TypeShare> {
     library::start();
-    let files = std::iter::once(path.to_owned()).chain(others(path));
     let mut types: BTreeMap<String, (usize, u64)> = BTreeMap::new();
-    for tensor in files.filter_map(|file| Gguf::open(&file)).flat_map(|gguf| gguf.tensors()) {
+    for tensor in tensors(path) {
         let (tensors, bytes) = types.entry(tensor.type_name).or_default();
         *tensors += 1;
         *bytes += tensor.bytes;
@@ -33,6 +32,12 @@ pub fn tensor_types(path: &Path) -> Vec<TypeShare> {
     let mut shares: Vec<TypeShare> = types.into_iter().map(share).collect();
     shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
     shares
+}
+
+/// The tensors in all files of a model. A file that cannot be read has none.
+pub(super) fn tensors(path: &Path) -> impl Iterator<Item = TensorInfo> {
+    let files = std::iter::once(path.to_owned()).chain(others(path));
+    files.filter_map(|file| Gguf::open(&file)).flat_map(|file| file.tensors())
 }
 
 /// A model's other files, whether they exist or not.

@@ -151,7 +151,8 @@ impl StepCost {
         self.most_rows(bound, most, |count| self.both(decode, rows_from(depth, count)))
     }
 
-    /// The same for more rows with logits.
+    /// The most rows with logits, up to `most`, of a prompt at depth `depth`, that may join the
+    /// decode rows `decode` of a step within `bound`. `None` before such a step has run.
     pub fn decode_rows_within(
         &self,
         bound: Duration,

@@ -2,10 +2,12 @@
 //! `logprobs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::support::{TestServer, config, post_bytes};
 use corelane::kernels::Choice;
 use corelane::limits::SCORED_ROWS_MAX;
+use corelane::model::fake::FakeOptions;
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
@@ -137,7 +139,9 @@ fn what_is_scored_once_is_in_the_cache_for_others() {
 /// Scores take rows of many steps; a stream beside them gets its row in each.
 #[test]
 fn a_stream_runs_on_beside_scores() {
-    let server = TestServer::fake(config(), 0);
+    // The stream takes 4 s, and the scores a tenth of that.
+    let options = FakeOptions { step: Duration::from_millis(1), ..FakeOptions::default() };
+    let server = TestServer::fake_with(config(), options);
     let mut stream = server.connect();
     let body = json!({"prompt": "s", "max_tokens": 4000, "stream": true, "temperature": 0});
     stream.send(post_bytes("/v1/completions", &body.to_string()).as_bytes());
