@@ -28,7 +28,8 @@ pub struct Step {
     pub sample_us: u32,
     /// Microseconds before `began` in which there was work and the decode lane did none.
     pub bubble_us: u32,
-    /// When the front lane took it back.
+    /// When the front lane's turn began that took it back. A step that ended while that turn
+    /// was running has ended after this time.
     pub received: Micros,
     /// Rows that were prompt tokens.
     pub prefill_rows: u32,
