@@ -4,6 +4,8 @@
 //! the ops lane start next, and answer while the model loads. The calling thread loads the model.
 //! Then the decode lane, the mask lane and the worker lanes start.
 
+mod embed;
+mod share;
 mod size;
 mod thread;
 mod workers;

@@ -499,6 +499,13 @@ pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Tokens of texts whose embeddings are computed at once, and so of one text. Their keys and
 /// values take 235 MB for Qwen3-0.6B.
 pub const EMBEDDING_TOKENS_MAX: usize = 2048;
+/// The part of a processor that embeddings have while streams run. With it, the slowest steps take a
+/// sixth longer.
+pub const EMBED_SHARE: f64 = 0.05;
+/// The processor time after which they look whether it was more.
+pub const EMBED_SLICE: Duration = Duration::from_millis(1);
+/// The time after which they look whether streams still run.
+pub const EMBED_PAUSE: Duration = Duration::from_millis(10);
 /// Tasks at the worker lanes, waiting or done.
 pub const WORK_MAX: usize = 256;
 /// A piece of a task of a worker lane that takes longer is given up. After as long again the

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::embed::EmbedLane;
 use super::size::embed_config;
 use super::thread::{pins, spawn, start_pinned};
-use crate::api::error::ApiError;
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
 use crate::limits::{EMBEDDING_TOKENS_MAX, PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES};
 use crate::memory::Stack;
 use crate::metrics::Metrics;
-use crate::model::StepError;
 use crate::model::embed::Embedder;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
-use crate::placement::{BEHIND_STREAMS, yield_to_others};
-use crate::prepare::lane::{self, Outcome, Task, Wanted, Worker, WorkerLink};
-use crate::prepare::{Embeds, Prepared, ServedModel, Texts};
+use crate::placement::{BEHIND_STREAMS, BESIDE_STREAMS, yield_to_others};
+use crate::prepare::lane::{self, Outcome, Worker, WorkerLink};
+use crate::prepare::{Embeds, ServedModel};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
 use crate::types::Pooling;
@@ -124,40 +123,14 @@ impl Starter<'_> {
         let metrics = self.metrics.clone();
         // The compute threads, which `make` starts, inherit the priority.
         let make = || {
-            yield_to_others(BEHIND_STREAMS);
+            yield_to_others(BESIDE_STREAMS);
             make()
         };
-        let run = move |mut embedder: Embedder| {
-            worker.run(|task, wanted| {
-                embedder.use_one_thread(metrics.front.running.get() > 0);
-                embed_piece(task, wanted, &mut embedder)
-            });
+        let run = move |embedder: Embedder| {
+            let mut lane = EmbedLane::new(embedder, metrics);
+            worker.run(|task, wanted| lane.compute(task, wanted));
         };
         self.started.push(start_pinned("embed", pins(&self.config.placement), make, run)?);
         Ok(link)
     }
-}
-
-/// Computes vectors with one call of the model. Writes the answer once it has all of them.
-fn embed_piece(task: Task, wanted: &Wanted<'_>, embedder: &mut Embedder) -> Outcome {
-    let Task::Embed(mut texts) = task else { unreachable!("this is for the prepare lanes") };
-    let Texts { texts: all, vectors, .. } = &mut *texts;
-    if !all.is_empty() {
-        let rest = &all[vectors.len()..];
-        match embedder.embed(rest, &|| wanted.is_wanted(), vectors) {
-            Ok(()) => {}
-            Err(StepError::Aborted) => return Outcome::Done(Err(ApiError::deadline())),
-            Err(error) => {
-                tracing::error!(%error, "embeddings failed");
-                let message = "the model failed to make the embeddings; try again";
-                return Outcome::Done(Err(ApiError::internal(message)));
-            }
-        }
-    }
-    if texts.vectors.len() < texts.texts.len() {
-        return Outcome::More(Task::Embed(texts));
-    }
-    let mut answer = Vec::new();
-    (texts.answer)(texts.vectors, &mut answer);
-    Outcome::Done(Ok(Prepared::Answer(answer)))
 }

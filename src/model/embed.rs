@@ -74,9 +74,7 @@ impl Embedder {
         })
     }
 
-    /// Computes the next calls with one thread, or with all of them. While streams have the
-    /// processors, threads of low priority run at different times, and each operation would wait
-    /// for the last of them.
+    /// Computes the next calls with one thread, or with all of them.
     pub fn use_one_thread(&mut self, one: bool) {
         let threads = if one { 1 } else { self.threads };
         // SAFETY: the context is live, and its pool has at least this many threads.

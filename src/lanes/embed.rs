@@ -1,0 +1,77 @@
+//! The embed lane: computes vectors, and makes room for streams.
+//!
+//! While streams run, it computes with one thread, for a share of one processor. Threads of low
+//! priority run at different times, and each operation would wait for the last of them.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use super::share::Share;
+use crate::api::error::ApiError;
+use crate::metrics::Metrics;
+use crate::model::StepError;
+use crate::model::embed::Embedder;
+use crate::prepare::lane::{Outcome, Task, Wanted};
+use crate::prepare::{Prepared, Texts};
+
+/// See the module's description.
+pub(super) struct EmbedLane {
+    embedder: Embedder,
+    metrics: Arc<Metrics>,
+    /// A call was given up for a stream, so the next one has one thread, whatever runs then.
+    gave_way: bool,
+}
+
+impl EmbedLane {
+    pub fn new(embedder: Embedder, metrics: Arc<Metrics>) -> Self {
+        Self { embedder, metrics, gave_way: false }
+    }
+
+    /// Computes vectors of a task with one call of the model. Writes the answer once it has all of
+    /// them.
+    pub fn compute(&mut self, task: Task, wanted: &Wanted<'_>) -> Outcome {
+        let Task::Embed(mut texts) = task else { unreachable!("this is for the prepare lanes") };
+        if !texts.texts.is_empty() {
+            match self.call(&mut texts, wanted) {
+                Ok(()) => self.gave_way = false,
+                Err(StepError::Aborted) if self.gave_way && wanted.is_wanted() => {}
+                Err(StepError::Aborted) => {
+                    self.gave_way = false;
+                    return Outcome::Done(Err(ApiError::deadline()));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "embeddings failed");
+                    let message = "the model failed to make the embeddings; try again";
+                    return Outcome::Done(Err(ApiError::internal(message)));
+                }
+            }
+        }
+        if texts.vectors.len() < texts.texts.len() {
+            return Outcome::More(Task::Embed(texts));
+        }
+        let mut answer = Vec::new();
+        (texts.answer)(texts.vectors, &mut answer);
+        Outcome::Done(Ok(Prepared::Answer(answer)))
+    }
+
+    /// Adds vectors of the next texts. A call with all threads is given up when a stream starts.
+    fn call(&mut self, texts: &mut Texts, wanted: &Wanted<'_>) -> Result<(), StepError> {
+        let streams_run = || self.metrics.front.running.get() > 0;
+        let one_thread = self.gave_way || streams_run();
+        self.embedder.use_one_thread(one_thread);
+        let share = RefCell::new(Share::new());
+        let gives_way = Cell::new(false);
+        let goes_on = || {
+            if one_thread {
+                share.borrow_mut().keep(|| streams_run() && wanted.is_wanted());
+            } else if streams_run() {
+                gives_way.set(true);
+            }
+            !gives_way.get() && wanted.is_wanted()
+        };
+        let Texts { texts, vectors, .. } = texts;
+        let result = self.embedder.embed(&texts[vectors.len()..], &goes_on, vectors);
+        self.gave_way |= gives_way.get();
+        result
+    }
+}
