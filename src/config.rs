@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::kernels::Choice;
 use crate::limits::{
-    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, HOSTS_MAX, KEYS_MAX, PING_INTERVAL,
-    PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX,
-    STEP_ROWS_MAX,
+    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, GUESSES_MAX, HOSTS_MAX, KEYS_MAX,
+    PING_INTERVAL, PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN,
+    SLOTS_MAX, STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
 use crate::traces::Endpoint;
-use crate::types::{CacheLayout, FlashAttention, Pooling};
+use crate::types::{CacheLayout, FlashAttention, Guessing, Pooling, Speculation};
 
 /// The settings of a server, except its model.
 #[derive(Clone, Debug)]
@@ -62,6 +62,10 @@ pub struct ServeConfig {
     pub step_timeout: Duration,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
+    /// Where guesses of next tokens come from.
+    pub speculation: Speculation,
+    /// How the texts of a request that does not say guess.
+    pub guessing: Guessing,
     /// Whether requests of all keys share prefixes in the KV cache.
     pub share_cache: bool,
     /// Where spans of requests go; `None` makes none.
@@ -129,6 +133,8 @@ impl Default for ServeConfig {
             request_timeout: None,
             step_timeout: Duration::from_secs(60),
             cache_prompt: true,
+            speculation: Speculation::Auto,
+            guessing: Guessing { most: GUESSES_MAX as u8, least: 0, p_min: 0.0 },
             share_cache: false,
             otlp: None,
             profiling: false,
@@ -228,6 +234,9 @@ impl ServeConfig {
         }
         within("--key and --api-key: keys", self.keys.len(), 0, KEYS_MAX)?;
         within("--poll", self.poll as usize, 0, 100)?;
+        let Guessing { most, least, .. } = self.guessing;
+        within("--draft-max", most.into(), 0, GUESSES_MAX)?;
+        within("--draft-min", least.into(), 0, most.into())?;
         if !self.cache.values.is_plain() && self.cache.flash_attention == FlashAttention::Off {
             return Err("--cache-type-v of less than 16 bits needs --flash-attn on or auto".into());
         }

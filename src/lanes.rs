@@ -49,7 +49,7 @@ use crate::server::listener::Address;
 use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel, listener};
 use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
-use crate::types::ModelInfo;
+use crate::types::{Guessing, ModelInfo, Speculation};
 use size::cells_of_one;
 pub(crate) use size::{capacity, context_config, spin};
 use thread::{pins, spawn, start_pinned, wait_for};
@@ -242,14 +242,19 @@ impl Server {
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let reuse = capacity.reuse && !info.is_recurrent;
         let capacity = Capacity { reuse, ..capacity };
+        // Wrong guesses must be forgotten, which a recurrent state cannot.
+        let guesses = config.speculation != Speculation::Off && !info.is_recurrent;
+        let guessing = if guesses { config.guessing } else { Guessing::default() };
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
         let cores = pins(&config.placement);
         let metrics = self.metrics.clone();
+        let speculation = config.speculation;
         let decode = start_decode(decode_link, cores, move || {
-            Ok(DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics))
+            let lane = DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics);
+            Ok(if speculation == Speculation::Off { lane } else { lane.with_lookup() })
         })?;
         self.others.push(decode);
         let (masks, mask_lane) =
@@ -274,6 +279,7 @@ impl Server {
             slots: config.parallel,
             embeds: embedder.as_ref().map(|(embeds, _)| embeds.clone()),
             spm_infill: config.spm_infill,
+            guessing,
             n_predict: config.n_predict,
         });
         let workers = Starter {

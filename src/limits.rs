@@ -303,6 +303,24 @@ pub const RESPONSE_FIELD_BYTES_MAX: usize = 256;
 /// of 151,936 tokens.
 pub const SCORED_ROWS_MAX: usize = 32;
 
+/// Most tokens that one text guesses in a step. More than 16 rows of a text rarely all come true.
+pub const GUESSES_MAX: usize = 16;
+/// Guessed tokens of a step. Each has logits, like the rows above.
+pub const GUESSED_ROWS_MAX: usize = 32;
+/// Samples of a step: one for each sequence, and one for each guess that came true.
+pub const SAMPLES_MAX: usize = SLOTS_MAX + GUESSED_ROWS_MAX;
+/// Tokens that must be the same for a guess from an earlier place of the text. After one, most
+/// guesses are wrong; with three, a third of the right ones are missed (perf/replay.py's answers).
+pub const NGRAM: usize = 2;
+/// Equal tokens after which nearly all guesses are right.
+pub const LOOKUP_LONG: usize = 6;
+/// Earlier places of which the best one is chosen.
+pub const LOOKUP_CANDIDATES: usize = 16;
+/// Tokens that are compared at each of them.
+pub const LOOKUP_MATCH_MAX: usize = 32;
+/// Tokens that the index of a text takes in one step, in about 20 microseconds.
+pub const LOOKUP_TOKENS: usize = 2048;
+
 /// Most alternatives with log-probabilities for each generated token: OpenAI's bound.
 pub const TOP_LOGPROBS_MAX: usize = 20;
 /// Largest `logprobs` of a completion: OpenAI's bound. For chats it is `TOP_LOGPROBS_MAX`.
@@ -640,6 +658,9 @@ pub const BENCH_ROUNDS_MAX: usize = 1000;
 const _: () = assert!(BATCHES <= RING_CAPACITY, "all batches fit into one ring");
 const _: () = assert!(SLOTS_MAX <= STEP_ROWS_MAX, "every running sequence can decode in one step");
 const _: () = assert!(SLOTS_MAX <= u16::MAX as usize, "SlotId is 16 bits wide");
+const _: () = assert!(SAMPLES_MAX <= u16::MAX as usize, "so is the index of log-probabilities");
+const _: () = assert!(STEPS_IN_FLIGHT * GUESSES_MAX <= u8::MAX as usize, "counts are 8 bits wide");
+const _: () = assert!(GUESSES_MAX <= GUESSED_ROWS_MAX && NGRAM <= LOOKUP_MATCH_MAX);
 const _: () = assert!(SEQUENCE_TOKENS_MAX <= CONTEXT_TOKENS_MAX);
 const _: () = assert!(CONTEXT_TOKENS_MAX <= i32::MAX as usize, "llama_pos is an i32");
 const _: () = assert!(PROMPTS_MAX <= QUEUE_SEQUENCES, "one request always fits an empty queue");

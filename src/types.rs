@@ -123,6 +123,18 @@ pub enum Logits {
     Score(TokenId),
 }
 
+/// How many next tokens of a text are guessed, for one step to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Guessing {
+    /// The most guesses of a step; 0 guesses nothing. At most
+    /// [`GUESSES_MAX`](crate::limits::GUESSES_MAX).
+    pub most: u8,
+    /// The fewest guesses that are worth a row.
+    pub least: u8,
+    /// The least probability of a draft model's guess.
+    pub p_min: f32,
+}
+
 /// The common options of sampling.
 ///
 /// The chain runs in llama.cpp's default order: penalties, top-k, top-p, min-p, temperature, draw.
@@ -280,6 +292,31 @@ impl std::str::FromStr for Pooling {
             "last" => Ok(Pooling::Last),
             "rank" => Ok(Pooling::Rank),
             _ => Err("it must be none, mean, cls, last or rank".into()),
+        }
+    }
+}
+
+/// Where guesses of next tokens come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    /// From all that there is.
+    #[default]
+    Auto,
+    /// There are none.
+    Off,
+    /// From the text itself.
+    Lookup,
+}
+
+impl std::str::FromStr for Speculation {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(Speculation::Auto),
+            "off" => Ok(Speculation::Off),
+            "lookup" => Ok(Speculation::Lookup),
+            _ => Err("it must be auto, off or lookup".into()),
         }
     }
 }

@@ -22,8 +22,8 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::Sampling;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
+use corelane::types::{Guessing, Sampling};
 use support::{Client, TestServer, config, hold, job, mask_lane, served_model};
 
 #[global_allocator]
@@ -66,7 +66,8 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let counted_by_lane = metrics.clone();
     let lane = std::thread::spawn(move || {
         let backend = LlamaDecoder::new(model, &context).unwrap();
-        decode::run(DecodeLane::new(backend, SEQUENCES, 2048, end_tokens, metrics), link);
+        let lane = DecodeLane::new(backend, SEQUENCES, 2048, end_tokens, metrics);
+        decode::run(lane.with_lookup(), link);
     });
 
     let mut scheduler = Scheduler::new(capacity);
@@ -95,13 +96,16 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         let text = format!("Story {i}: Once upon a time");
         let prompt = loaded.vocab.tokenize(&text, true, true).unwrap().into();
         let sampling = Sampling { seed: i as u64, ..sampling };
-        NewSequence { advanced: advanced.map(Arc::new), ..NewSequence::new(prompt, 1300, sampling) }
+        // With a guess in each step, it has at most 2,000 tokens.
+        let guessing = Guessing { most: 1, ..Guessing::default() };
+        let advanced = advanced.map(Arc::new);
+        NewSequence { advanced, guessing, ..NewSequence::new(prompt, 2_020, sampling) }
     });
     scheduler.admit(sequences.collect(), |_, _| ()).unwrap();
     let mut batch = Box::<Batch>::default();
     let mut counted = 0;
     let mut warm = 0;
-    for step in 0..1_200 {
+    for step in 0..1_000 {
         batch.clear();
         assert!(scheduler.schedule(&mut batch));
         assert!(front.send(batch).is_ok());
@@ -116,17 +120,18 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
             warm = counted_by_lane.decode.allocations.get();
         }
         if step >= 200 {
-            assert_eq!((batch.samples.len(), batch.logprobs.len()), (SEQUENCES, 1));
+            assert!(batch.samples.len() >= SEQUENCES && !batch.logprobs.is_empty());
             assert_eq!(batch.allocations, 0, "step {step} allocated");
             counted += 1;
         }
     }
-    assert_eq!(counted, 1000);
+    assert_eq!(counted, 800);
     drop(front);
     lane.join().unwrap();
     // The counters say the same, and writing them allocated nothing either.
     assert_eq!(counted_by_lane.decode.allocations.get(), warm);
-    assert_eq!(counted_by_lane.decode.step_us.count(), 1200);
+    assert_eq!(counted_by_lane.decode.step_us.count(), 1000);
+    assert!(counted_by_lane.decode.guesses.made.get() > 100, "steps had guesses");
 }
 
 /// llama.cpp's samplers, every one of them at work.

@@ -239,7 +239,7 @@ impl Server {
     fn end_step(&mut self, mut generated: impl FnMut(usize)) {
         let batch = &mut *self.batch;
         for row in batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
-            let sample = Sample::plain(row.owner, 0);
+            let sample = Sample::plain(row, 0);
             batch.samples.push(sample).expect("one for each slot");
         }
         batch.decode_us = self.running_us.take().expect("a step runs");

@@ -54,7 +54,7 @@ impl Steady {
         assert!(self.scheduler.schedule(&mut self.batch));
         self.answers.clear();
         for row in self.batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
-            let sample = Sample::plain(row.owner, 7);
+            let sample = Sample::plain(row, 7);
             self.answers.samples.push(sample).expect("one for each slot");
         }
         assert_eq!(self.answers.samples.len(), self.sequences, "all prompts fit into one step");

@@ -50,6 +50,7 @@ pub fn served() -> ServedModel {
         slots: 4,
         embeds: Some(Embeds::new(Pooling::Mean, 512)),
         spm_infill: false,
+        guessing: corelane::types::Guessing::default(),
         n_predict: None,
     }
 }

@@ -10,7 +10,7 @@ use super::json::refuse;
 use super::logprobs::{SpelledLogprobs, TokenColumns};
 use super::prompts::read_prompts;
 use super::reply::{
-    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+    Delta, FinishReason, Guessed, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
 };
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::write::{push_string, push_string_inside};
@@ -236,7 +236,7 @@ pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
 
 /// Writes the times of a request under llama-server's names, in milliseconds and tokens per second.
 pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
-    let Summary { usage, timings } = summary;
+    let Summary { usage, timings, guessed } = summary;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let rate = |tokens: u64, time: Duration| {
         if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
@@ -250,7 +250,7 @@ pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
         "{{\"queued_ms\":{:.3},\"cache_n\":{},\"prompt_n\":{computed},\
          \"prompt_ms\":{:.3},\"prompt_per_token_ms\":{:.3},\"prompt_per_second\":{:.3},\
          \"predicted_n\":{},\"predicted_ms\":{:.3},\"predicted_per_token_ms\":{:.3},\
-         \"predicted_per_second\":{:.3}}}",
+         \"predicted_per_second\":{:.3}",
         ms(timings.queued),
         usage.cached_tokens,
         ms(timings.prefill),
@@ -262,6 +262,11 @@ pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
         rate(later, timings.decode),
     )
     .expect("memory");
+    if guessed.made > 0 {
+        let Guessed { made, kept } = guessed;
+        write!(out, ",\"draft_n\":{made},\"draft_n_accepted\":{kept}").expect("memory");
+    }
+    out.push(b'}');
 }
 
 #[cfg(test)]
@@ -401,7 +406,7 @@ mod tests {
         assert!(out.is_empty());
         let usage = Usage { prompt_tokens: 2, cached_tokens: 1, completion_tokens: 3 };
         let timings = Timings { queued: Duration::from_millis(5), ..Default::default() };
-        reply.push_end(Summary { usage, timings }, Micros(0), &mut out);
+        reply.push_end(Summary { usage, timings, ..Summary::default() }, Micros(0), &mut out);
         let mut value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let told = value.as_object_mut().unwrap().remove("timings").unwrap();
         assert_eq!((&told["queued_ms"], &told["cache_n"]), (&5.0.into(), &1.into()));

@@ -198,6 +198,15 @@ pub struct Timings {
     pub decode: Duration,
 }
 
+/// Guessed tokens of a whole request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guessed {
+    /// Guesses that were computed.
+    pub made: u64,
+    /// Those that came true.
+    pub kept: u64,
+}
+
 /// The totals of a finished request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -205,4 +214,6 @@ pub struct Summary {
     pub usage: Usage,
     /// Its time.
     pub timings: Timings,
+    /// Its guesses.
+    pub guessed: Guessed,
 }

@@ -14,7 +14,7 @@ use crate::limits::{
     CACHE_SALT_BYTES_MAX, CHOICES_MAX, INDENT_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX,
     REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
 };
-use crate::types::{LineLimits, Sampling};
+use crate::types::{Guessing, LineLimits, Sampling};
 
 /// A request to generate text.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,8 @@ pub struct GenerationRequest {
     pub urgency: Urgency,
     /// Whether the prompt may start from a prefix in the KV cache.
     pub cache_prompt: bool,
+    /// How many tokens may be guessed.
+    pub guessing: RequestedGuessing,
     /// Only requests with an equal salt share prefixes in the KV cache.
     pub cache_salt: Option<String>,
     /// How to write the reply.
@@ -112,6 +114,7 @@ impl Default for GenerationRequest {
             lines: LineLimits::default(),
             urgency: Urgency::default(),
             cache_prompt: true,
+            guessing: RequestedGuessing::default(),
             cache_salt: None,
             reply: ReplyOptions::default(),
         }
@@ -165,7 +168,44 @@ pub fn read_generation(
         lines: read_lines(fields)?,
         urgency: read_urgency(fields)?,
         cache_prompt: flag("cache_prompt", true)?,
+        guessing: read_guessing(fields)?,
         cache_salt: read_cache_salt(fields)?,
+    })
+}
+
+/// llama-server's `speculative.*` fields. What is `None` is as the server has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RequestedGuessing {
+    /// The most guesses of a step.
+    pub most: Option<u8>,
+    /// The fewest guesses that are worth a row.
+    pub least: Option<u8>,
+    /// The least probability of a draft model's guess.
+    pub p_min: Option<f32>,
+}
+
+impl RequestedGuessing {
+    /// What a request gets of a server that guesses like `server`: no more guesses than that.
+    pub fn within(self, server: Guessing) -> Guessing {
+        Guessing {
+            most: self.most.unwrap_or(server.most).min(server.most),
+            least: self.least.unwrap_or(server.least),
+            p_min: self.p_min.unwrap_or(server.p_min),
+        }
+    }
+}
+
+/// Reads `speculative.n_max`, `speculative.n_min` and `speculative.p_min`.
+fn read_guessing(fields: &Fields<'_, '_>) -> Result<RequestedGuessing, ApiError> {
+    let count = |name| -> Result<Option<u8>, ApiError> {
+        let count = fields.integer(name, 0..=i64::from(i32::MAX))?;
+        // No step has as many as 255.
+        Ok(count.map(|count| u8::try_from(count).unwrap_or(u8::MAX)))
+    };
+    Ok(RequestedGuessing {
+        most: count("speculative.n_max")?,
+        least: count("speculative.n_min")?,
+        p_min: fields.number("speculative.p_min", 0.0..=1.0)?.map(|p| p as f32),
     })
 }
 

@@ -15,6 +15,7 @@
 //!   [`load_report`], [`report`], [`compare`] and [`saved`] turn the numbers into tables and files.
 //!
 //! `corelane bench ladder` is in [`ladder`]: it measures the server stage by stage.
+//! `corelane bench replay` is in [`replay`]: it measures what guesses bring on recorded texts.
 //!
 //! The client shares its machine with the server under test. It is therefore one thread that sleeps
 //! between events. Every result includes the client's own CPU time.
@@ -37,6 +38,7 @@ pub mod load_report;
 pub mod metrics;
 pub mod progress;
 pub mod prompts;
+pub mod replay;
 pub mod reply;
 pub mod report;
 pub mod response;

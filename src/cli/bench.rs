@@ -5,6 +5,7 @@ use corelane::bench::{args, serve};
 
 use super::engine::EngineArgs;
 use super::ladder::{self, LadderArgs};
+use super::replay::{self, ReplayArgs};
 
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -18,6 +19,8 @@ enum BenchCommand {
     Serve(Box<args::BenchServeArgs>),
     /// Find where the speed goes: from the bare model to a client, one layer per rung.
     Ladder(Box<LadderArgs>),
+    /// Find out what guesses bring on recorded texts: with and without them, in turns.
+    Replay(Box<ReplayArgs>),
 }
 
 impl BenchArgs {
@@ -26,6 +29,7 @@ impl BenchArgs {
         match &mut self.command {
             BenchCommand::Serve(_) => None,
             BenchCommand::Ladder(args) => Some(&mut args.engine),
+            BenchCommand::Replay(args) => Some(&mut args.engine),
         }
     }
 }
@@ -35,5 +39,6 @@ pub fn run(args: &BenchArgs) -> Result<(), String> {
     match &args.command {
         BenchCommand::Serve(args) => serve::run(args),
         BenchCommand::Ladder(args) => ladder::run(args),
+        BenchCommand::Replay(args) => replay::run(args),
     }
 }

@@ -12,6 +12,7 @@ pub mod hub;
 mod ladder;
 pub mod model;
 pub mod profile;
+mod replay;
 mod serve;
 
 use std::cmp::Ordering;

@@ -7,7 +7,7 @@ use clap::Args;
 use corelane::config::{ApiKey, ServeConfig};
 use corelane::limits::{CONNECTIONS, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::traces::Endpoint;
-use corelane::types::Pooling;
+use corelane::types::{Guessing, Pooling, Speculation};
 
 use super::engine::EngineArgs;
 
@@ -188,6 +188,29 @@ pub struct ServeArgs {
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
+    /// Where guesses of the next tokens come from, which one step checks together: auto (from all
+    /// that there is), off, or lookup (from the text itself). They change no text. There are only
+    /// as many as pay
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Guesses")]
+    spec: Speculation,
+    /// Most guesses of a text in a step
+    #[arg(
+        long,
+        visible_alias = "spec-draft-n-max",
+        value_name = "N",
+        default_value_t = ServeConfig::default().guessing.most,
+        help_heading = "Guesses"
+    )]
+    draft_max: u8,
+    /// Fewest guesses that are worth a row
+    #[arg(
+        long,
+        visible_alias = "spec-draft-n-min",
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Guesses"
+    )]
+    draft_min: u8,
     /// Let requests of all API keys share prefixes in the KV cache. A client then learns from the
     /// time to its first token whether another key sent the same beginning of a prompt
     #[arg(long, help_heading = "KV cache")]
@@ -273,6 +296,12 @@ impl ServeArgs {
             request_timeout: (self.request_timeout_s > 0)
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             cache_prompt: !self.no_cache_prompt,
+            speculation: self.spec,
+            guessing: Guessing {
+                most: self.draft_max,
+                least: self.draft_min,
+                ..ServeConfig::default().guessing
+            },
             share_cache: self.share_cache,
             otlp: self.otlp()?,
             profiling: self.profiling,

@@ -56,6 +56,19 @@ impl Matcher {
         Allowed(allowed.unwrap_or_else(|| self.tokens.end_set()))
     }
 
+    /// Guesses the next tokens where only one text can follow: the longest ones, `most` at most.
+    pub fn forced(&mut self, most: usize) -> Vec<TokenId> {
+        let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
+            return Vec::new();
+        };
+        let bytes = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
+            Ok::<_, String>(parser.force_bytes())
+        });
+        // A failure shows when the next mask is computed.
+        let tokens = parser.token_env.tok_trie().greedy_tokenize(&bytes.unwrap_or_default());
+        tokens.into_iter().take(most).map(u32::cast_signed).collect()
+    }
+
     /// Appends a token to the text. After the end, tokens are ignored.
     ///
     /// # Errors

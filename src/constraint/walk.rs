@@ -26,6 +26,15 @@ impl Walk {
         self.matcher.allowed()
     }
 
+    /// Guesses the tokens that must follow `generated`, `most` at most.
+    ///
+    /// # Panics
+    /// As [`Walk::allowed_after`].
+    pub fn forced_after(&mut self, generated: &[TokenId], most: usize) -> Vec<TokenId> {
+        self.follow(generated, usize::MAX);
+        self.matcher.forced(most)
+    }
+
     /// Follows the next tokens of `generated`, `most` at most. Returns whether it has seen all.
     ///
     /// # Panics

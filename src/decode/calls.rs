@@ -4,6 +4,7 @@ use crate::ring::message::Row;
 
 /// The calls of `llama_decode` in a step: one for all rows, or one for decode rows and a second one
 /// for prompt rows.
+#[derive(Clone, Copy)]
 pub struct Calls {
     apart: bool,
 }
@@ -32,17 +33,32 @@ impl Calls {
 
     /// The rows of the first call (0) or the second (1). There may be none.
     pub fn rows<'a>(&self, rows: &'a [Row], call: usize) -> impl Iterator<Item = &'a Row> {
-        let apart = self.apart;
-        rows.chunk_by(|a, b| a.owner == b.owner)
-            .filter(move |rows| call == usize::from(apart && rows.len() > 1))
-            .flatten()
+        let calls = *self;
+        let sequences = rows.chunk_by(|a, b| a.owner == b.owner);
+        sequences.filter(move |rows| calls.call_of(rows) == call).flatten()
+    }
+
+    /// Like [`Calls::rows`].
+    pub fn rows_mut<'a>(
+        &self,
+        rows: &'a mut [Row],
+        call: usize,
+    ) -> impl Iterator<Item = &'a mut Row> {
+        let calls = *self;
+        let sequences = rows.chunk_by_mut(|a, b| a.owner == b.owner);
+        sequences.filter(move |rows| calls.call_of(rows) == call).flatten()
+    }
+
+    /// The call of the rows of a sequence.
+    fn call_of(&self, rows: &[Row]) -> usize {
+        usize::from(self.apart && rows.len() > 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::message::Input;
+    use crate::ring::message::{Guesses, Input};
     use crate::types::{Generation, Logits, Owner, Position, SlotId};
 
     /// Rows for slots: pairs of a slot and a number of rows.
@@ -52,6 +68,7 @@ mod tests {
             position: Position(position),
             input: Input::Carry,
             logits: Logits::Sample,
+            guesses: Guesses::default(),
         };
         let of_slot = |(slot, count): &(u16, u32)| {
             let slot = *slot;

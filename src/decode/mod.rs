@@ -14,10 +14,13 @@
 pub mod advanced;
 pub mod calls;
 mod dry;
+mod guesses;
 mod history;
 mod infill;
 mod largest;
 mod logprobs;
+mod lookup;
+mod mask;
 pub mod mask_lane;
 mod mirostat;
 mod penalties;
@@ -29,18 +32,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Micros};
-use crate::constraint::{Allowed, Compiled, Walk};
+use crate::clock::Micros;
+use crate::constraint::Walk;
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
-use crate::model::{Backend, DecodeRow, StepError};
+use crate::model::{Backend, DecodeRow, Drafter, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, Input, MaskCost, MaskTask, Row, Sample, Score, Start};
+use crate::ring::message::{Batch, Failed, Input, Row, Sample, Score, Start};
 use crate::sampling::AdvancedSampling;
-use crate::types::{Generation, Logits, Owner, Position, Sampling, SlotId, TokenId};
+use crate::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, TokenId};
 use advanced::Asked;
 use calls::Calls;
+use lookup::Lookup;
+use mask::{Mask, saturating};
 use sampler::{History, Sampler};
 
 /// Runs batches until the front lane closes the link.
@@ -62,6 +67,8 @@ pub struct DecodeLane<B> {
     slots: Box<[Slot]>,
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
+    /// Guesses tokens that are not in the text, if there is one.
+    drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The others run in a second call.
     first: usize,
     metrics: Arc<Metrics>,
@@ -82,6 +89,11 @@ struct Slot {
     /// The last sampled token, which is the input of the next row.
     carry: Option<TokenId>,
     prompt_tokens: u32,
+    /// The tokens with which the sequence ends.
+    tokens_max: u32,
+    guessing: Guessing,
+    /// Finds guesses in the text, if it may.
+    lookup: Option<Lookup>,
     sampling: Sampling,
     /// The less common options. They stay after the sequence has ended, until the next start takes
     /// them along.
@@ -91,56 +103,6 @@ struct Slot {
     /// The state of the constraint, if this lane has computed a mask.
     walk: Option<Walk>,
     history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
-}
-
-/// The tokens that a constraint allows.
-enum Mask<'a> {
-    /// From the mask lane.
-    Sent(&'a MaskTask),
-    /// Computed in this step.
-    Own { allowed: Allowed, is_broken: bool, cost: MaskCost },
-}
-
-impl Mask<'_> {
-    fn compute(
-        walk: &mut Option<Walk>,
-        compiled: &Compiled,
-        history: History<'_>,
-        clock: Clock,
-    ) -> Self {
-        let began = clock.now();
-        let walk = walk.get_or_insert_with(|| Walk::new(compiled));
-        let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
-        let allowed = walk.allowed_after(generated);
-        if let Some(error) = walk.error() {
-            tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
-        }
-        let us = saturating(clock.now().since(began));
-        let cost = MaskCost { us, bytes: saturating(walk.bytes() as u64) };
-        Self::Own { allowed, is_broken: walk.error().is_some(), cost }
-    }
-
-    fn allowed(&self) -> &Allowed {
-        match self {
-            Mask::Sent(task) => task.allowed.as_ref().expect("the mask lane has computed it"),
-            Mask::Own { allowed, .. } => allowed,
-        }
-    }
-
-    fn is_broken(&self) -> bool {
-        match self {
-            Mask::Sent(task) => task.broken,
-            Mask::Own { is_broken, .. } => *is_broken,
-        }
-    }
-
-    /// The cost for this step.
-    fn cost(&self) -> Option<MaskCost> {
-        match self {
-            Mask::Sent(_) => None,
-            Mask::Own { cost, .. } => Some(*cost),
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +134,9 @@ impl<B: Backend> DecodeLane<B> {
             has_run: false,
             carry: None,
             prompt_tokens: 0,
+            tokens_max: 0,
+            guessing: Guessing::default(),
+            lookup: None,
             sampling: Sampling::default(),
             advanced: None,
             mu: 0.0,
@@ -183,10 +148,26 @@ impl<B: Backend> DecodeLane<B> {
             sampler,
             slots: (0..slots).map(|_| slot()).collect(),
             rows: heapless::Vec::new(),
+            drafter: None,
             first: 0,
             metrics,
             ended: Micros(0),
         }
+    }
+
+    /// The same lane, which can guess tokens from the text itself.
+    #[must_use]
+    pub fn with_lookup(mut self) -> Self {
+        for slot in &mut self.slots {
+            slot.lookup = Some(Lookup::new(slot.history.len()));
+        }
+        self
+    }
+
+    /// The same lane, which can guess tokens that are not in the text.
+    #[must_use]
+    pub fn with_drafter(self, drafter: Box<dyn Drafter>) -> Self {
+        Self { drafter: Some(drafter), ..self }
     }
 
     /// The model. The simulation inspects it and makes it fail.
@@ -278,6 +259,7 @@ impl<B: Backend> DecodeLane<B> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
         let keep = self.backend.start(slot, source, keep);
+        self.slots[slot.index()].forget_places(if source == slot { keep } else { Position(0) });
         if source != slot {
             let tokens = ..keep.index();
             let [from, to] = self
@@ -290,6 +272,8 @@ impl<B: Backend> DecodeLane<B> {
         let place = &mut self.slots[slot.index()];
         place.generation = start.owner.generation;
         place.prompt_tokens = start.prompt_tokens;
+        place.tokens_max = start.tokens_max;
+        place.guessing = start.guessing;
         place.sampling = start.sampling;
         std::mem::swap(&mut place.advanced, &mut start.advanced);
         place.mu = start.mu;
@@ -305,6 +289,7 @@ impl<B: Backend> DecodeLane<B> {
     /// that has run before.
     fn prepare(&mut self, batch: &mut Batch) -> bool {
         self.rows.clear();
+        self.guess(batch);
         let calls = Calls::of(&batch.rows, self.backend.runs_ragged());
         let mut continues = self.take(batch, &calls, 0);
         self.first = self.rows.len();
@@ -317,7 +302,7 @@ impl<B: Backend> DecodeLane<B> {
     /// the rows of ended sequences. Returns the same as `prepare`.
     fn take(&mut self, batch: &mut Batch, calls: &Calls, call: usize) -> bool {
         let mut continues = false;
-        for row in calls.rows(&batch.rows, call) {
+        for row in calls.rows_mut(&mut batch.rows, call) {
             let slot = &mut self.slots[row.owner.slot.index()];
             assert_eq!(
                 slot.generation, row.owner.generation,
@@ -329,8 +314,7 @@ impl<B: Backend> DecodeLane<B> {
                 SlotState::Ended => batch.rows_dropped += 1,
                 SlotState::Running => {
                     continues |= slot.has_run;
-                    let row = slot.take(row);
-                    self.rows.push(row).expect("a batch and this list have the same bound");
+                    self.rows.extend(slot.take(row)); // the scheduler counts guesses as rows
                 }
             }
         }
@@ -339,77 +323,101 @@ impl<B: Backend> DecodeLane<B> {
 
     /// After rows that succeeded: moves the positions and samples.
     fn choose(&mut self, part: Range<usize>, batch: &mut Batch) {
-        for (index, row) in self.rows[part].iter().enumerate() {
+        // The slot of which the further rows are wrong guesses.
+        let mut undone = None;
+        for index in 0..part.len() {
+            let rows = &self.rows[part.clone()];
+            let (row, next) = (rows[index], rows.get(index + 1).copied());
+            if undone == Some(row.slot) {
+                continue;
+            }
             let slot = &mut self.slots[row.slot.index()];
-            slot.next = slot.planned;
+            slot.next = row.position.next();
             slot.has_run = true;
-            let owner = Owner { slot: row.slot, generation: slot.generation };
             match row.logits {
-                Logits::None => continue,
-                Logits::Score(token) => {
-                    let top = slot.advanced.as_ref().and_then(|advanced| advanced.logprobs);
-                    let logits = self.backend.logits(index);
-                    let logprobs = self.sampler.score(logits, token, top.unwrap_or(0));
-                    let score = Score { owner, position: row.position, token, logprobs };
-                    batch.scores.push(score).expect("the scheduler asks for no more");
-                    continue;
+                Logits::None => {}
+                Logits::Score(token) => self.score(index, row, token, batch),
+                Logits::Sample => {
+                    self.sample(index, row, batch);
+                    let guess = next.filter(|next| next.slot == row.slot);
+                    if guess.is_some_and(|guess| !self.comes_true(guess, batch)) {
+                        undone = Some(row.slot);
+                    }
                 }
-                Logits::Sample => {}
             }
-            let history = History {
-                tokens: &slot.history[..row.position.index() + 1],
-                prompt_tokens: slot.prompt_tokens as usize,
-            };
-            let constraint =
-                slot.advanced.as_ref().and_then(|advanced| advanced.constraint.as_deref());
-            let sent = batch.masks.iter().find(|task| task.owner == owner);
-            let mask = match (constraint, sent) {
-                (None, _) => None,
-                (Some(_), Some(task)) => {
-                    slot.walk = None; // from now on the mask lane follows the constraint
-                    Some(Mask::Sent(task))
-                }
-                (Some(_), None) if batch.masks_max.is_some_and(|most| batch.masks_took >= most) => {
-                    // The row is undone. Its sequence starts again with a mask of the mask lane.
-                    slot.state = SlotState::Ended;
-                    slot.next = self.backend.truncate(row.slot, row.position);
-                    slot.planned = slot.next;
-                    let failed = Failed { owner, next: slot.next, is_late: true };
-                    batch.failed.push(failed).expect("one failure for each slot");
-                    continue;
-                }
-                (Some(compiled), None) => {
-                    let own = Mask::compute(&mut slot.walk, compiled, history, self.metrics.clock);
-                    let us = own.cost().map_or(0, |cost| cost.us);
-                    batch.masks_took += Duration::from_micros(us.into());
-                    Some(own)
-                }
-            };
-            let logits = self.backend.logits(index);
-            let (token, logprobs) = match &slot.advanced {
-                None => (self.sampler.sample(logits, &slot.sampling, history), None),
-                Some(advanced) => {
-                    let asked = Asked { sampling: &slot.sampling, advanced };
-                    let allowed = mask.as_ref().map(|mask| mask.allowed());
-                    self.sampler.sample_with(logits, asked, allowed, &mut slot.mu, history)
-                }
-            };
-            let logprobs = logprobs.map(|logprobs| {
-                batch.logprobs.push(logprobs).expect("one for each sample");
-                (batch.logprobs.len() - 1) as u16 // below SLOTS_MAX
-            });
-            // A constrained text that may not go on ends, whatever was asked for.
-            let ends = !slot.sampling.ignore_eos || mask.is_some();
-            let end = self.sampler.is_end(token) && ends;
-            slot.carry = Some(token);
-            if end {
-                slot.state = SlotState::Ended;
-            }
-            let broken = end && mask.as_ref().is_some_and(|mask| mask.is_broken());
-            let mask = mask.and_then(|mask| mask.cost());
-            let sample = Sample { owner, token, end, broken, logprobs, mu: slot.mu, mask };
-            batch.samples.push(sample).expect("one sample for each slot");
         }
+    }
+
+    /// Tells the log-probability of a prompt's token.
+    fn score(&mut self, index: usize, row: DecodeRow, token: TokenId, batch: &mut Batch) {
+        let slot = &self.slots[row.slot.index()];
+        let owner = Owner { slot: row.slot, generation: slot.generation };
+        let top = slot.advanced.as_ref().and_then(|advanced| advanced.logprobs);
+        let logits = self.backend.logits(index);
+        let logprobs = self.sampler.score(logits, token, top.unwrap_or(0));
+        let score = Score { owner, position: row.position, token, logprobs };
+        batch.scores.push(score).expect("the scheduler asks for no more");
+    }
+
+    /// Samples the token behind a row of the last call.
+    fn sample(&mut self, index: usize, row: DecodeRow, batch: &mut Batch) {
+        let slot = &mut self.slots[row.slot.index()];
+        let owner = Owner { slot: row.slot, generation: slot.generation };
+        let history = History {
+            tokens: &slot.history[..row.position.index() + 1],
+            prompt_tokens: slot.prompt_tokens as usize,
+        };
+        let constraint = slot.advanced.as_ref().and_then(|advanced| advanced.constraint.as_deref());
+        let sent = batch.masks.iter().find(|task| task.owner == owner);
+        let mask = match (constraint, sent) {
+            (None, _) => None,
+            (Some(_), Some(task)) => {
+                slot.walk = None; // from now on the mask lane follows the constraint
+                Some(Mask::Sent(task))
+            }
+            (Some(_), None) if batch.masks_are_late() => {
+                // The row is undone. Its sequence starts again with a mask of the mask lane.
+                slot.state = SlotState::Ended;
+                slot.next = self.backend.truncate(row.slot, row.position);
+                slot.planned = slot.next;
+                let failed = Failed { owner, next: slot.next, is_late: true };
+                batch.failed.push(failed).expect("one failure for each slot");
+                return;
+            }
+            (Some(compiled), None) => {
+                let own = Mask::compute(&mut slot.walk, compiled, history, self.metrics.clock);
+                let us = own.cost().map_or(0, |cost| cost.us);
+                batch.masks_took += Duration::from_micros(us.into());
+                Some(own)
+            }
+        };
+        let logits = self.backend.logits(index);
+        let (token, logprobs) = match &slot.advanced {
+            None => (self.sampler.sample(logits, &slot.sampling, history), None),
+            Some(advanced) => {
+                let asked = Asked { sampling: &slot.sampling, advanced };
+                let allowed = mask.as_ref().map(|mask| mask.allowed());
+                self.sampler.sample_with(logits, asked, allowed, &mut slot.mu, history)
+            }
+        };
+        let logprobs = logprobs.map(|logprobs| {
+            batch.logprobs.push(logprobs).expect("one for each sample");
+            (batch.logprobs.len() - 1) as u16 // below SAMPLES_MAX
+        });
+        // A constrained text that may not go on ends, whatever was asked for.
+        let ends = !slot.sampling.ignore_eos || mask.is_some();
+        let end = self.sampler.is_end(token) && ends;
+        slot.carry = Some(token);
+        // With this token, the text has `position + 2` tokens.
+        if end || row.position.0 + 2 == slot.tokens_max {
+            slot.state = SlotState::Ended;
+        }
+        let broken = end && mask.as_ref().is_some_and(|mask| mask.is_broken());
+        let mask = mask.and_then(|mask| mask.cost());
+        let Slot { mu, .. } = *slot;
+        let position = row.position;
+        let sample = Sample { owner, position, token, end, broken, logprobs, mu, mask };
+        batch.samples.push(sample).expect("the scheduler grants no more guesses");
     }
 
     /// After rows, from this one on, that failed: positions stay where they were, cells that
@@ -444,24 +452,37 @@ impl<B: Backend> DecodeLane<B> {
 }
 
 impl Slot {
-    /// The model's row for a row of the batch; notes its token and position.
-    fn take(&mut self, row: &Row) -> DecodeRow {
+    /// The model's rows for a row of the batch: its own and those of its guesses. Notes the token
+    /// and the position, and tells the batch the true position.
+    fn take(&mut self, row: &mut Row) -> impl Iterator<Item = DecodeRow> {
         // Invariant: positions are checked on both sides of the ring.
-        assert_eq!(
-            row.position, self.planned,
-            "slot {:?}: the batch is at position {:?}, the decode lane at {:?}",
-            row.owner.slot, row.position, self.planned
+        let (least, moved) = (row.position.0, u32::from(row.guesses.in_flight));
+        assert!(
+            (least..=least + moved).contains(&self.planned.0),
+            "slot {:?}: the batch is at position {least} to {}, the decode lane at {}",
+            row.owner.slot,
+            least + moved,
+            self.planned.0
         );
-        let token = match row.input {
+        row.position = self.planned;
+        self.history[row.position.index()] = self.input(row);
+        self.planned = Position(row.position.0 + 1 + u32::from(row.guesses.made));
+        let Row { owner, logits, .. } = *row;
+        let tokens = self.history[row.position.index()..self.planned.index()].iter();
+        let positions = (row.position.0..).map(Position);
+        tokens.zip(positions).map(move |(token, position)| DecodeRow {
+            token: *token,
+            position,
+            slot: owner.slot,
+            logits,
+        })
+    }
+
+    /// The token of a row.
+    fn input(&self, row: &Row) -> TokenId {
+        match row.input {
             Input::Token(token) => token,
             Input::Carry => self.carry.expect("a carry follows a sample"),
-        };
-        self.history[row.position.index()] = token;
-        self.planned = self.planned.next();
-        DecodeRow { token, position: row.position, slot: row.owner.slot, logits: row.logits }
+        }
     }
-}
-
-fn saturating(micros: u64) -> u32 {
-    u32::try_from(micros).unwrap_or(u32::MAX)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::api::error::ApiError;
 use crate::api::logprobs::SpelledLogprobs;
 use crate::api::reply::{
-    Delta, FinishReason, Ping, PromptProgress, Reply, Summary, Timings, Usage,
+    Delta, FinishReason, Guessed, Ping, PromptProgress, Reply, Summary, Timings, Usage,
 };
 use crate::api::responses::stored::Stored;
 use crate::clock::Micros;
@@ -36,6 +36,8 @@ pub struct Exchange {
     unread_max: usize,
     /// Tokens so far.
     pub usage: Usage,
+    /// Guessed tokens so far.
+    pub guessed: Guessed,
     /// The time of admission.
     pub admitted: Micros,
     /// The time at which the first sequence got a slot.
@@ -81,6 +83,7 @@ impl Exchange {
             bytes,
             unread_max: bytes + UNREAD_BYTES_MAX,
             usage: Usage { prompt_tokens, ..Usage::default() },
+            guessed: Guessed::default(),
             admitted,
             started: None,
             first_token: None,
@@ -113,7 +116,8 @@ impl Exchange {
         let options = self.reply.options();
         let tokens = if options.return_tokens { delta.tokens } else { &[] };
         let with_summary = options.stream && options.timings_per_token || delta.finish.is_some();
-        let summary = Summary { usage: self.usage, timings: self.timings(now) };
+        let (usage, guessed) = (self.usage, self.guessed);
+        let summary = Summary { usage, timings: self.timings(now), guessed };
         let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
         let kept = if self.reply.keeps_text() { delta.bytes() } else { 0 };
         self.reply.push_delta(choice, delta, &mut self.out);

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::api::error::ApiError;
 use crate::clock::Micros;
-use crate::limits::{BATCHES, MASK_LANE_TIMEOUT, SEQUENCES_MAX, SLOTS_MAX};
+use crate::limits::{BATCHES, MASK_LANE_TIMEOUT, SAMPLES_MAX, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
 use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
@@ -63,7 +63,7 @@ pub struct Engine {
     /// The scheduler had no work for a step, and nothing has changed since.
     nothing_to_plan: bool,
     streams: Vec<Option<Stream>>, // [SEQUENCES_MAX], by SequenceId::index
-    events: Vec<Event>,           // of one step; capacity for one a slot
+    events: Vec<Event>,           // of one step; capacity EVENTS_MAX
     text: String,                 // of one token
     to_wake: Vec<SharedExchange>, // changed by one step
     pace: Pace,
@@ -73,6 +73,9 @@ pub struct Engine {
     history: History,
     metrics: Arc<Metrics>,
 }
+
+/// Events of a step of which every token is a guess or a sample.
+const EVENTS_MAX: usize = SLOTS_MAX + SAMPLES_MAX;
 
 /// Requests often arrive together: clients whose requests ended in the same step send their next
 /// ones at once. A step for the first of them alone would delay the others by a whole step, so an
@@ -108,9 +111,9 @@ impl Engine {
             pipeline: Pipeline::default(),
             nothing_to_plan: true,
             streams: (0..SEQUENCES_MAX).map(|_| None).collect(),
-            events: Vec::with_capacity(SLOTS_MAX),
+            events: Vec::with_capacity(EVENTS_MAX),
             text: String::with_capacity(256),
-            to_wake: Vec::with_capacity(SLOTS_MAX),
+            to_wake: Vec::with_capacity(EVENTS_MAX),
             pace: Pace::default(),
             gathering: Gathering::default(),
             next_deadline: None,
@@ -298,6 +301,13 @@ impl Engine {
         self.gathering = Gathering { expected: 0, until: self.gathered_at(now), for_masks: false };
         for event in events.drain(..) {
             match event {
+                Event::Guessed { id, made, kept } => {
+                    if let Some(stream) = &self.streams[id.index()] {
+                        let guessed = &mut stream.exchange.borrow_mut().guessed;
+                        guessed.made += u64::from(made);
+                        guessed.kept += u64::from(kept);
+                    }
+                }
                 Event::Token { id, token, logprobs, is_last, constraint_bytes } => {
                     let logprobs = logprobs.map(|index| &batch.logprobs[usize::from(index)]);
                     let generated = Generated { token, logprobs, is_last };

@@ -15,7 +15,7 @@ const USUAL_SEQUENCE_TOKENS: u32 = 2048;
 /// requests if that fits into `available_bytes`.
 ///
 /// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
-/// logits and the token history of each slot, the memory of requests (`request_bytes`), and a tenth
+/// logits and the token history of each slot with its index, the memory of requests (`request_bytes`), and a tenth
 /// for llama.cpp's compute buffers and everything else.
 ///
 /// # Errors
@@ -28,7 +28,8 @@ pub fn choose_context(
     available_bytes: u64,
 ) -> Result<u32, String> {
     let trained = info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
-    let slot_bytes = info.n_vocab as u64 * 4 + u64::from(trained) * 4;
+    // Four bytes for the history, and up to twelve for the index in which guesses are looked up.
+    let slot_bytes = info.n_vocab as u64 * 4 + u64::from(trained) * 16;
     let set_aside = u64::from(slots) * slot_bytes + request_bytes + available_bytes / 10;
     let for_cache = available_bytes.saturating_sub(set_aside);
     let fits = for_cache / info.kv_bytes_per_token.max(1);

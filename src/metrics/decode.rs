@@ -3,6 +3,7 @@
 use super::bounds::{BUBBLE_US, ROWS, SAMPLE_US, STEP_US};
 use super::histogram::Histogram;
 use super::value::Counter;
+use crate::limits::GUESSES_MAX;
 
 /// Written by the decode lane once per step.
 #[derive(Debug)]
@@ -30,6 +31,19 @@ pub struct DecodeMetrics {
     pub steps_failed: Counter,
     /// Rust heap allocations of the lane since its first step.
     pub allocations: Counter,
+    /// Guessed tokens.
+    pub guesses: GuessMetrics,
+}
+
+/// Guessed tokens.
+#[derive(Debug, Default)]
+pub struct GuessMetrics {
+    /// Rows with guesses behind them.
+    pub rows: Counter,
+    /// Guesses that ran.
+    pub made: Counter,
+    /// Guesses that came true: the first ones of their rows, the second ones, and so on.
+    pub kept: [Counter; GUESSES_MAX],
 }
 
 /// Classes of steps by their number of rows: the largest number in the class, and its name.
@@ -72,6 +86,7 @@ impl Default for DecodeMetrics {
             rows_dropped: Counter::default(),
             steps_failed: Counter::default(),
             allocations: Counter::default(),
+            guesses: GuessMetrics::default(),
         }
     }
 }

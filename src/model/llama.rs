@@ -14,7 +14,7 @@ use llama_cpp_sys_2 as sys;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
-use crate::limits::SCORED_ROWS_MAX;
+use crate::limits::{GUESSED_ROWS_MAX, SCORED_ROWS_MAX};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId};
 
 /// The parameters of a context.
@@ -79,10 +79,11 @@ impl LlamaDecoder {
     /// A sentence that names the missing resource.
     pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
         let context = new_context(&model, config, |params| {
-            // At most one row of each sequence is sampled, and some rows of prompts are scored.
+            // One row of each sequence is sampled, and some guesses; some rows of prompts are scored.
             // Without this bound llama.cpp reserves logits for every row: 300 MB for 512 rows and
             // 151,936 tokens.
-            params.n_outputs_max = (config.slots + SCORED_ROWS_MAX as u32).min(config.step_rows);
+            let more = (SCORED_ROWS_MAX + GUESSED_ROWS_MAX) as u32; // some dozens
+            params.n_outputs_max = (config.slots + more).min(config.step_rows);
             // With one cache per sequence, llama.cpp splits a step where its sequences' ids have a
             // gap or their row counts differ. With one cache for all, each row searches the cells
             // of all sequences, which costs more (perf/cache.py measures it).

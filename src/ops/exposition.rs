@@ -14,7 +14,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::page::{Label, MICROS, ONE, Page};
-use crate::metrics::{FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
+use crate::limits::GUESSES_MAX;
+use crate::metrics::{Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
 
 /// Writes the page.
 pub(super) fn write(metrics: &Arc<Metrics>, out: &mut impl fmt::Write) {
@@ -128,6 +129,31 @@ impl Page<'_> {
             "vllm:num_preemptions",
             "Requests that lost their slot and went back to the queue.",
             [(*model, front.preemptions.get())].into_iter(),
+        )?;
+        let guesses = &metrics.decode.guesses;
+        let kept = || guesses.kept.iter().map(Counter::get);
+        self.counters(
+            "vllm:spec_decode_num_drafts",
+            "Rows with guessed tokens behind them.",
+            [(*model, guesses.rows.get())].into_iter(),
+        )?;
+        self.counters(
+            "vllm:spec_decode_num_draft_tokens",
+            "Guessed tokens that were computed.",
+            [(*model, guesses.made.get())].into_iter(),
+        )?;
+        self.counters(
+            "vllm:spec_decode_num_accepted_tokens",
+            "Guessed tokens that came true.",
+            [(*model, kept().sum::<u64>())].into_iter(),
+        )?;
+        let [engine, name] = *model;
+        let positions: [String; GUESSES_MAX] = std::array::from_fn(|index| index.to_string());
+        let by_position = positions.iter().zip(kept());
+        self.counters(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Guessed tokens that came true, by their place behind the row.",
+            by_position.map(|(position, kept)| ([engine, name, ("position", position)], kept)),
         )?;
         let ends = [
             ("stop", &front.finished.stop),

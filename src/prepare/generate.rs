@@ -146,6 +146,7 @@ pub(super) fn of_prompts(
         key: envelope.key,
         scores_prompt,
         cache: request.cache_prompt.then_some(CacheScope { salt, ..envelope.cache }),
+        guessing: request.guessing.within(model.guessing),
     });
     let sequences: Vec<NewSequence> = sequences.collect();
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());

@@ -138,7 +138,7 @@ mod tests {
     use crate::clock::Micros;
     use crate::http::head::Method;
     use crate::model::vocab::Vocab;
-    use crate::types::{CacheScope, KeyId, ModelInfo, Pooling, TokenId};
+    use crate::types::{CacheScope, Guessing, KeyId, ModelInfo, Pooling, TokenId};
 
     fn served() -> ServedModel {
         ServedModel {
@@ -154,6 +154,7 @@ mod tests {
             context_tokens: 10,
             sequence_tokens: 10,
             spm_infill: false,
+            guessing: Guessing::default(),
             n_predict: None,
         }
     }

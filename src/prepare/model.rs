@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::api::model::Model;
 use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
-use crate::types::{ModelInfo, Pooling};
+use crate::types::{Guessing, ModelInfo, Pooling};
 
 /// The facts of the embed lane.
 #[derive(Clone, Debug)]
@@ -58,6 +58,8 @@ pub struct ServedModel {
     pub embeds: Option<Embeds>,
     /// Whether the text after a gap comes before the text before it.
     pub spm_infill: bool,
+    /// How the texts of a request that does not say guess.
+    pub guessing: Guessing,
     /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,
 }

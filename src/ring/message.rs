@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::constraint::{Allowed, Compiled, Walk};
-use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
+use crate::limits::{SAMPLES_MAX, SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
-use crate::types::{KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId};
+use crate::types::{
+    Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
+};
 
 /// One step: the scheduler's plan, and the decode lane's answers.
 ///
@@ -34,14 +36,17 @@ pub struct Batch {
     pub decode_rows: u32,
     /// The number of rows that are prompt tokens.
     pub prefill_rows: u32,
+    /// The number of guesses that the rows may have.
+    pub guessed_rows: u32,
     /// The decode lane begins no mask once the masks of this step have taken this time. `None` sets
     /// no limit.
     pub masks_max: Option<Duration>,
 
-    /// Answer: one sample for each row that ran and asked for one.
-    pub samples: heapless::Vec<Sample, SLOTS_MAX>,
+    /// Answer: one sample for each row that ran and asked for one, and one for each of its guesses
+    /// that came true. Those of a sequence are in order of position.
+    pub samples: heapless::Vec<Sample, SAMPLES_MAX>,
     /// Answer: the log-probabilities of samples whose requests asked for them.
-    pub logprobs: heapless::Vec<TokenLogprobs, SLOTS_MAX>,
+    pub logprobs: heapless::Vec<TokenLogprobs, SAMPLES_MAX>,
     /// Answer: the scores of prompt tokens, one for each row that ran and asked for one.
     pub scores: heapless::Vec<Score, SCORED_ROWS_MAX>,
     /// Answer: sequences that failed in this step. Their later rows are dropped until they restart.
@@ -77,6 +82,7 @@ impl Batch {
         self.rows.clear();
         self.decode_rows = 0;
         self.prefill_rows = 0;
+        self.guessed_rows = 0;
         self.samples.clear();
         self.logprobs.clear();
         self.scores.clear();
@@ -91,6 +97,11 @@ impl Batch {
         self.masks_max = None;
         self.masks_took = Duration::ZERO;
         self.allocations = 0;
+    }
+
+    /// True once the masks of the step have taken as long as they may.
+    pub fn masks_are_late(&self) -> bool {
+        self.masks_max.is_some_and(|most| self.masks_took >= most)
     }
 
     /// True when the decode lane has nothing to do for it.
@@ -115,6 +126,10 @@ pub struct Start {
     pub keep: Position,
     /// Tokens of the prompt. Later tokens are generated.
     pub prompt_tokens: u32,
+    /// The tokens with which the sequence ends.
+    pub tokens_max: u32,
+    /// How it may guess.
+    pub guessing: Guessing,
     /// How to sample tokens.
     pub sampling: Sampling,
     /// The less common sampling options. The batch returns with those of the slot's previous holder
@@ -140,12 +155,28 @@ pub struct Failed {
 pub struct Row {
     /// The slot and generation of the row's sequence.
     pub owner: Owner,
-    /// The token's position in its sequence. The decode lane compares it with its own count.
+    /// The token's position in its sequence: the least possible one, if guesses of the previous step
+    /// may move it. The decode lane compares it with its own count. Answer: the true one.
     pub position: Position,
     /// The token, or the place to take it from.
     pub input: Input,
     /// The use of the row's logits.
     pub logits: Logits,
+    /// The guesses behind it.
+    pub guesses: Guesses,
+}
+
+/// Guessed tokens behind a row. The decode lane makes the guesses, because the token of the row is
+/// not known before. It runs them in the same step, samples behind each, and keeps a guess if the
+/// sample before is the same token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guesses {
+    /// The guesses of steps in flight: the row's position may be greater by so many.
+    pub in_flight: u8,
+    /// The most guesses.
+    pub granted: u8,
+    /// Answer: the number of guesses that ran.
+    pub made: u8,
 }
 
 /// The source of a row's token.
@@ -162,6 +193,8 @@ pub enum Input {
 pub struct Sample {
     /// The slot and generation of the sequence.
     pub owner: Owner,
+    /// The position of the row before the token.
+    pub position: Position,
     /// The token.
     pub token: TokenId,
     /// The token ends the generation. The decode lane runs no further row of this sequence.
@@ -180,8 +213,10 @@ pub struct Sample {
 
 impl Sample {
     /// A token of a text that goes on, without a constraint, log-probabilities or mirostat.
-    pub fn plain(owner: Owner, token: TokenId) -> Self {
-        Self { owner, token, end: false, broken: false, logprobs: None, mu: 0.0, mask: None }
+    pub fn plain(row: &Row, token: TokenId) -> Self {
+        let Row { owner, position, .. } = *row;
+        let (end, broken, logprobs, mask) = (false, false, None, None);
+        Self { owner, position, token, end, broken, logprobs, mu: 0.0, mask }
     }
 }
 

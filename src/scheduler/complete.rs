@@ -23,12 +23,17 @@ impl Scheduler {
         for row in &batch.rows {
             self.computed(row, batch, &mut event);
         }
+        self.take_guesses(batch, &mut event);
+        let mut before = None;
         for sample in &batch.samples {
+            let is_first = before.replace(sample.owner) != Some(sample.owner);
             // The sequence is gone; its sample came late.
             let Some(id) = self.slots.holder(sample.owner) else { continue };
             let sequence = self.sequences.get_mut(id);
-            assert!(sequence.in_flight > 0, "a sample came back that nobody planned");
-            sequence.in_flight -= 1;
+            // Invariant: positions are checked on both sides of the ring.
+            assert_eq!(sample.position.index() + 1, sequence.tokens.len(), "a sample out of order");
+            assert!(sequence.in_flight > 0 || !is_first, "a sample that nobody planned");
+            sequence.in_flight -= u32::from(is_first);
             if let Some(cost) = sample.mask {
                 self.learn_mask(id, cost);
             }
@@ -82,8 +87,8 @@ impl Scheduler {
         self.cost.step(decode, prefill)
     }
 
-    /// The decode rows and the prompt rows of a step. Rows that are scored count as decode rows
-    /// where they run in one pass with these.
+    /// The decode rows, with the guesses that were made, and the prompt rows of a step. Rows that
+    /// are scored count as decode rows where they run in one pass with these.
     pub(super) fn rows_of(&self, batch: &Batch) -> (Rows, Rows) {
         let (mut decode, mut prefill) = (Rows::default(), Rows::default());
         let is_scored = |row: &Row| matches!(row.logits, Logits::Score(_));
@@ -93,7 +98,10 @@ impl Scheduler {
                 rows => !self.cells.are_own() && rows.iter().any(is_scored),
             };
             let kind = if decodes { &mut decode } else { &mut prefill };
-            rows.iter().for_each(|row| kind.add(row.position.index()));
+            for row in rows {
+                kind.add(row.position.index());
+                kind.add_guesses(row.guesses.made);
+            }
         }
         (decode, prefill)
     }
@@ -140,6 +148,7 @@ impl Scheduler {
         self.cells.truncate(failed.owner.slot, failed.next.index());
         sequence.cached = sequence.cached.min(sequence.planned);
         sequence.in_flight = 0;
+        sequence.guessed = 0;
         if !failed.is_late {
             // A step that took too long is tried again only once.
             sequence.failures += if aborted { STEP_RETRIES_MAX } else { 1 };

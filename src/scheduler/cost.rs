@@ -138,6 +138,12 @@ impl StepCost {
         self.decode.at(rows, rows.count).map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
+    /// The time of a step with these decode rows only, once such a step has run. A number of rows
+    /// that has not run yet is hoped to take little.
+    pub fn hoped_decode(&self, rows: Rows) -> Option<f64> {
+        self.decode.hoped_at(rows, rows.count)
+    }
+
     /// The most prompt rows, up to `most`, of a prompt at depth `depth`, with which a step with
     /// `decode` stays within `bound` in 99 of 100 steps. `None` before both kinds have run.
     pub fn prefill_rows_within(
@@ -217,6 +223,12 @@ impl Kind {
         }
         let more = self.depth.at(rows);
         self.curve.at(count).map(|us| us + more)
+    }
+
+    /// Like [`Kind::at`], with [`Curve::hoped_at`].
+    fn hoped_at(&self, rows: Rows, count: usize) -> Option<f64> {
+        let more = self.depth.at(rows);
+        self.curve.hoped_at(count).map(|us| us + more)
     }
 
     fn observe(&mut self, rows: Rows, count: usize, took: f64) {

@@ -6,8 +6,9 @@ use crate::limits::STEP_ROWS_MAX;
 /// The part of the error by which a step moves the slopes.
 const DEPTH_RATE: f64 = 0.05;
 
-/// Steps whose depths differ by less than this many tokens say nothing about the cost of depth.
-const DEPTHS_SPREAD: f64 = 64.0;
+/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of depth:
+/// the noise of their times would look like one.
+const DEPTHS_SPREAD: f64 = 512.0;
 
 /// The part of the error by which a step moves its knots.
 pub const RATE: f64 = 0.2;
@@ -29,6 +30,12 @@ impl Rows {
     pub fn add(&mut self, depth: usize) {
         self.count += 1;
         self.depths += depth;
+    }
+
+    /// Adds guesses behind the last row. They read the same keys and values as that row, which is
+    /// what depth costs.
+    pub fn add_guesses(&mut self, guesses: u8) {
+        self.count += usize::from(guesses);
     }
 
     /// The mean of the tokens before a row.
@@ -141,5 +148,12 @@ impl Curve {
             below = Some((at, value));
         }
         below.map(|(at, value)| value * rows as f64 / at as f64)
+    }
+
+    /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.
+    /// So numbers of rows are tried that nobody has to have.
+    pub fn hoped_at(&self, rows: usize) -> Option<f64> {
+        let largest = self.knots.iter().rposition(Option::is_some)?;
+        if rows <= 2 << largest { self.at(rows.min(1 << largest)) } else { self.at(rows) }
     }
 }

@@ -10,6 +10,8 @@
 //! - **Prefill** Prompt rows fill the step up to the bound on the time between two tokens
 //!   ([`cost`], `prefill`), at least one row. The shortest prompt goes first; in one of four steps the oldest
 //!   does.
+//! - **Guesses** Decode rows may have guesses behind them, as many as make the step's tokens come
+//!   fastest without slowing down who has none (`guesses`).
 //! - **Start** A waiting sequence gets a free slot when the KV cache has room for its known tokens
 //!   and for a share of its future ones, besides the same for all running sequences. The lowest
 //!   priority number goes first, then the key with the least service for its weight (`shares`),
@@ -36,6 +38,8 @@ mod complete;
 mod constrained;
 pub mod cost;
 mod curve;
+mod guesses;
+mod luck;
 mod masks;
 mod prefill;
 mod prefix;
@@ -50,7 +54,7 @@ mod view;
 use std::time::Duration;
 
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
-use crate::ring::message::{Batch, Input, Row};
+use crate::ring::message::{Batch, Guesses, Input, Row};
 pub use crate::types::SequenceId;
 use crate::types::{KeyId, Logits, Owner, SlotId, TokenId};
 pub use capacity::{Capacity, Refusal};
@@ -79,6 +83,15 @@ pub enum Event {
         is_last: bool,
         /// About the bytes that the state of its constraint holds, if the decode lane follows it.
         constraint_bytes: Option<u32>,
+    },
+    /// A sequence guessed tokens. The tokens of its step follow.
+    Guessed {
+        /// The sequence.
+        id: SequenceId,
+        /// Guesses that ran.
+        made: u8,
+        /// Those that came true.
+        kept: u8,
     },
     /// A token of the prompt was scored. They come in order.
     Score {
@@ -237,6 +250,7 @@ impl Scheduler {
         self.end_following(batch);
         self.start_waiting(batch, claimant);
         self.plan_decode(batch);
+        self.grant_guesses(batch);
         self.plan_prefill(batch);
         if batch.rows.is_empty() {
             self.free_a_standstill(batch);
@@ -385,8 +399,13 @@ impl Scheduler {
             Some(token) => Input::Token(*token),
             None => Input::Carry,
         };
-        let row =
-            Row { owner: sequence.owner(), position: sequence.next_position(), input, logits };
+        let row = Row {
+            owner: sequence.owner(),
+            position: sequence.next_position(),
+            input,
+            logits,
+            guesses: Guesses { in_flight: sequence.guessed as u8, ..Guesses::default() },
+        };
         // The tokens that a preempted sequence had generated are computed like a prompt.
         if sequence.planned < sequence.prompt_tokens || !samples {
             batch.prefill_rows += 1;
@@ -397,8 +416,14 @@ impl Scheduler {
         sequence.planned += 1;
         sequence.in_flight += u32::from(samples);
         self.shares.serve(sequence.asked.key, 1.0);
-        self.cells.grow(row.owner.slot);
+        let cells = sequence.cells();
+        self.grow(row.owner.slot, cells);
         batch.rows.push(row).expect("room was counted");
+    }
+
+    /// Gives a slot free cells until it has `cells`.
+    fn grow(&mut self, slot: SlotId, cells: usize) {
+        (self.cells.of(slot)..cells).for_each(|_| self.cells.grow(slot));
     }
 
     /// Ends a sequence on behalf of the caller. Does nothing if it has ended already.

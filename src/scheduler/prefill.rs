@@ -76,12 +76,12 @@ impl Scheduler {
     /// Prompt rows that a step may have beside its decode rows, for a prompt with `depth` computed
     /// tokens.
     fn prefill_rows(&self, batch: &Batch, depth: usize) -> usize {
-        let most = self.rows_max - batch.rows.len();
+        let most = self.rows_left(batch);
         let decode = planned_rows(batch);
         if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
             return most;
         }
-        let bound = self.bound_left(decode);
+        let bound = self.bound_left(batch);
         let fits = bound.and_then(|t| self.cost.prefill_rows_within(t, decode, depth, most));
         let Some(rows) = fits else { return PREFILL_ROWS_STEP.min(most) };
         if !self.cells.are_own() {
@@ -97,18 +97,26 @@ impl Scheduler {
         if self.cells.are_own() {
             return self.prefill_rows(batch, depth).min(SCORED_ROWS_MAX);
         }
-        let most = SCORED_ROWS_MAX.min(self.rows_max - batch.rows.len());
+        let most = SCORED_ROWS_MAX.min(self.rows_left(batch));
         let decode = planned_rows(batch);
         if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
             return most;
         }
-        let bound = self.bound_left(decode);
+        let bound = self.bound_left(batch);
         let fits = bound.and_then(|t| self.cost.decode_rows_within(t, decode, depth, most));
         fits.unwrap_or(PREFILL_ROWS_STEP).max(1).min(most)
     }
 
-    /// The part of the bound on a step that is left for its rows, if it is known.
-    fn bound_left(&self, decode: Rows) -> Option<Duration> {
+    /// Rows that a step may still have.
+    pub(super) fn rows_left(&self, batch: &Batch) -> usize {
+        self.rows_max - batch.rows.len() - batch.guessed_rows as usize
+    }
+
+    /// The part of the bound on a step that is left for its rows, if it is known. Guesses do not
+    /// raise the bound.
+    fn bound_left(&self, batch: &Batch) -> Option<Duration> {
+        let mut decode = Rows::default();
+        batch.rows.iter().for_each(|row| decode.add(row.position.index()));
         let copy = self.cost.copy().filter(|_| self.copied).unwrap_or_default();
         let masks = Duration::from_micros(self.masks.planned);
         self.bound(decode).map(|bound| bound.saturating_sub(copy).saturating_sub(masks))
@@ -122,9 +130,12 @@ impl Scheduler {
     }
 }
 
-/// The rows of a batch that has no prompt rows yet.
+/// The rows of a batch that has no prompt rows yet, with all guesses that it may have.
 fn planned_rows(batch: &Batch) -> Rows {
     let mut rows = Rows::default();
-    batch.rows.iter().for_each(|row| rows.add(row.position.index()));
+    for row in &batch.rows {
+        rows.add(row.position.index());
+        rows.add_guesses(row.guesses.granted);
+    }
     rows
 }

@@ -95,6 +95,7 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.planned = 0;
         sequence.in_flight = 0;
+        sequence.guessed = 0;
         if sequence.constraint().is_some() {
             let begins = MaskSource::DecodeLane { us: 0 };
             let masks = std::mem::replace(&mut sequence.masks, begins);

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::luck::Luck;
 use super::masks::MaskSource;
 use crate::constraint::Compiled;
 use crate::limits::MAKE_WAY_SHARE;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    CacheScope, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
+    CacheScope, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
 };
 
 /// A sequence starts only if one in four of the cells for its generation is free. If more are
@@ -35,14 +36,26 @@ pub struct NewSequence {
     /// The part of the prefix cache that it starts from, and keeps its tokens in. `None` computes
     /// the whole prompt, and keeps nothing.
     pub cache: Option<CacheScope>,
+    /// How many of its tokens may be guessed.
+    pub guessing: Guessing,
 }
 
 impl NewSequence {
-    /// A sequence of the first key, with priority 0 and with reuse.
+    /// A sequence of the first key, with priority 0, with reuse and without guesses.
     pub fn new(prompt: Arc<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
         let (advanced, key, cache) = (None, KeyId(0), Some(CacheScope::default()));
-        let (priority, scores_prompt) = (0, false);
-        Self { prompt, max_tokens, sampling, advanced, priority, key, scores_prompt, cache }
+        let (priority, scores_prompt, guessing) = (0, false, Guessing::default());
+        Self {
+            prompt,
+            max_tokens,
+            sampling,
+            advanced,
+            priority,
+            key,
+            scores_prompt,
+            cache,
+            guessing,
+        }
     }
 }
 
@@ -59,10 +72,16 @@ pub(super) struct Sequence {
     pub state: State,
     /// The number of its admission: a lower one is older.
     pub admitted: u64,
-    /// Rows planned so far, or found in the KV cache. This is the position of the next row.
+    /// Rows planned so far, or found in the KV cache, without guesses of steps in flight. This is
+    /// the least position of the next row.
     pub planned: usize,
-    /// Samples planned and not yet returned.
+    /// Samples planned and not yet returned, without those behind guesses.
     pub in_flight: u32,
+    /// Guesses that steps in flight may keep. So its next row is at `planned`, or up to this much
+    /// further.
+    pub guessed: usize,
+    /// How often its guesses come true.
+    pub luck: Luck,
     /// Scores of the prompt that came back.
     pub scored: usize,
     /// Tokens of the prompt found in the KV cache.
@@ -101,6 +120,11 @@ impl Sequence {
     /// The constraint that its text must keep to.
     pub fn constraint(&self) -> Option<&Arc<Compiled>> {
         self.asked.advanced.as_ref()?.constraint.as_ref()
+    }
+
+    /// The KV cells that its rows have or may have: those of guesses in flight are among them.
+    pub fn cells(&self) -> usize {
+        (self.planned + self.guessed).min(self.tokens_max())
     }
 
     /// Tokens generated and returned.
@@ -173,6 +197,8 @@ impl Sequence {
             source,
             keep: Position(keep as u32), // below sequence_tokens
             prompt_tokens: self.prompt_tokens as u32, // as above
+            tokens_max: self.tokens_max() as u32, // as above
+            guessing: self.asked.guessing,
             sampling: self.asked.sampling,
             advanced: self.asked.advanced.clone(),
             mu: self.mu,
@@ -222,6 +248,8 @@ impl Sequences {
             admitted: self.admitted,
             planned: 0,
             in_flight: 0,
+            guessed: 0,
+            luck: Luck::default(),
             scored: 0,
             cached: 0,
             failures: 0,

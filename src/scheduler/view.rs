@@ -64,8 +64,8 @@ impl Scheduler {
         let known = ended.len() + spare.len() + asked + sent + own.count();
         assert_eq!(known, *made, "a task of the mask lane is lost");
         for (slot, holder) in self.slots.holders() {
-            let planned = holder.map(|id| self.sequences.get(id).planned);
-            assert_eq!(self.cells.of(slot), planned.unwrap_or(self.cells.of(slot)), "{slot:?}");
+            let cells = holder.map(|id| self.sequences.get(id).cells());
+            assert_eq!(self.cells.of(slot), cells.unwrap_or(self.cells.of(slot)), "{slot:?}");
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::support::world::{World, capacity};
 use corelane::abort::StepAbort;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions};
-use corelane::ring::message::{Batch, Failed, Input, Row, Start};
+use corelane::ring::message::{Batch, Failed, Guesses, Input, Row, Start};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::{Generation, Logits, Owner, Position, Sampling, SlotId};
+use corelane::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId};
 
 fn lane(slots: usize) -> DecodeLane<FakeModel> {
     let model = FakeModel::new(slots, 100 * slots, 32, FakeOptions::default());
@@ -27,6 +27,8 @@ fn start(owner: Owner, keep: u32) -> Start {
         source: owner.slot,
         keep: Position(keep),
         prompt_tokens: 3,
+        tokens_max: 100,
+        guessing: Guessing::default(),
         sampling: Sampling::greedy(),
         advanced: None,
         mu: 0.0,
@@ -34,7 +36,13 @@ fn start(owner: Owner, keep: u32) -> Start {
 }
 
 fn row(owner: Owner, position: u32, sample: bool) -> Row {
-    Row { owner, position: Position(position), input: Input::Token(65), logits: logits_if(sample) }
+    Row {
+        owner,
+        position: Position(position),
+        input: Input::Token(65),
+        logits: logits_if(sample),
+        guesses: Guesses::default(),
+    }
 }
 
 /// Of the slots that decode, those with a prompt's slot between them would be split.
@@ -178,7 +186,7 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
 
 /// Invariant 5: positions are checked on both sides.
 #[test]
-#[should_panic(expected = "the batch is at position Position(5), the decode lane at Position(4)")]
+#[should_panic(expected = "the batch is at position 5 to 5, the decode lane at 4")]
 fn a_wrong_position_ends_the_process_with_both_numbers() {
     let mut scheduler = Scheduler::new(Capacity { step_rows: 32, ..capacity(1, 100) });
     let mut lane = lane(1);

@@ -107,6 +107,7 @@ fn every_flag_has_its_line() {
         &["profile"],
         &["bench", "serve"],
         &["bench", "ladder"],
+        &["bench", "replay"],
         &["model", "pull"],
         &["model", "list"],
         &["model", "rm"],

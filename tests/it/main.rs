@@ -14,6 +14,7 @@ mod described;
 mod documents;
 mod embeddings;
 mod fairness;
+mod guesses;
 mod http;
 mod hub;
 mod hub_cache;

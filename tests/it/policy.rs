@@ -325,7 +325,7 @@ fn the_youngest_of_the_lowest_priority_gives_way() {
                     ended.push(id);
                 }
             }
-            Event::Score { .. } => unreachable!("none was asked for"),
+            Event::Score { .. } | Event::Guessed { .. } => unreachable!("none was asked for"),
             Event::Finished(id, _) => ended.push(id),
         });
         world.scheduler.check();

@@ -10,7 +10,7 @@ use corelane::ring::message::{Batch, Start};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::chain::{Chain, Mirostat};
-use corelane::types::{Generation, Owner, Position, Sampling, SlotId};
+use corelane::types::{Generation, Guessing, Owner, Position, Sampling, SlotId};
 
 /// A decode lane with one slot, for sequences of 100 tokens that never end.
 fn lane() -> DecodeLane<FakeModel> {
@@ -28,6 +28,8 @@ fn what_a_slots_holder_asked_for_comes_back_with_the_next_start() {
         source: SlotId(0),
         keep: Position(0),
         prompt_tokens: 1,
+        tokens_max: 100,
+        guessing: Guessing::default(),
         sampling: Sampling::greedy(),
         advanced,
         mu: 0.0,

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corelane::decode::DecodeLane;
-use corelane::limits::STEPS_IN_FLIGHT;
+use corelane::limits::{GUESSES_MAX, STEPS_IN_FLIGHT};
 use corelane::metrics::Metrics;
 use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Start};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
-use corelane::types::{CacheScope, KeyId, Owner, Sampling, SlotId, TokenId};
+use corelane::types::{CacheScope, Guessing, KeyId, Owner, Sampling, SlotId, TokenId};
 
+use crate::drafter::RandomDrafter;
 use crate::support::Random;
 
 struct Simulation {
@@ -25,6 +26,8 @@ struct Simulation {
     forgets_whole: bool,
     /// Some prompts are scored.
     scores: bool,
+    /// The most guesses of a text in a step.
+    guesses: u8,
     scheduler: Scheduler,
     lane: DecodeLane<FakeModel>,
     /// Planned and not yet run.
@@ -73,6 +76,8 @@ struct Tally {
     preempted: u64,
     retried: u64,
     scored: u64,
+    guessed: u64,
+    guessed_right: u64,
 }
 
 impl Simulation {
@@ -95,15 +100,19 @@ impl Simulation {
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
         let forgets_whole = random.one_in(8);
+        let guesses =
+            if forgets_whole || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let model = FakeModel::new(
-            slots,
-            capacity.context_tokens as usize,
-            capacity.step_rows,
-            FakeOptions { end_one_in, forgets_whole, ..FakeOptions::default() },
-        );
+        let options = FakeOptions { end_one_in, forgets_whole, ..FakeOptions::default() };
+        let context = capacity.context_tokens as usize;
+        let model = FakeModel::new(slots, context, capacity.step_rows, options);
+        let wrong_one_in = [0, 2, 5][random.within(0, 2)];
+        let drafter = RandomDrafter { random: Random::new(seed), options, wrong_one_in };
+        let ends = Box::new([END]);
+        let lane = DecodeLane::new(model, slots, sequence_tokens as usize, ends, metrics);
         Self {
+            guesses: guesses as u8,
             failures: random.one_in(3),
             forgets_whole,
             scores: !seed.is_multiple_of(2),
@@ -111,7 +120,7 @@ impl Simulation {
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: DecodeLane::new(model, slots, sequence_tokens as usize, Box::new([END]), metrics),
+            lane: lane.with_lookup().with_drafter(Box::new(drafter)),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
@@ -195,6 +204,7 @@ impl Simulation {
             key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
             scores_prompt: self.scores && seed.is_multiple_of(4),
             cache: (!self.random.one_in(5)).then(CacheScope::default),
+            guessing: Guessing { most: self.guesses, least: seed as u8 % 3, p_min: 0.0 },
         }
     }
 
@@ -238,7 +248,9 @@ impl Simulation {
 
     /// Checks the rules for every planned step.
     fn check_plan(&self, batch: &Batch) {
-        assert!(batch.rows.len() <= self.capacity.step_rows);
+        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.granted)).sum();
+        assert_eq!(guesses, batch.guessed_rows);
+        assert!(batch.rows.len() + guesses as usize <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
         let is_held = |start: &Start| self.scheduler.holder(start.owner).is_some();
         assert!(batch.starts.iter().all(is_held), "who begins is there");
@@ -268,7 +280,8 @@ impl Simulation {
         let may_fail = self.failures || self.forgets_whole;
         assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
         // As if rows took so long: the scheduler learns from it.
-        batch.decode_us = 20 + 10 * batch.decode_rows + 3 * batch.prefill_rows;
+        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
+        batch.decode_us = 20 + 10 * batch.decode_rows + 3 * batch.prefill_rows + guesses;
         self.check_cells();
         self.tally.steps += 1;
         self.tally.rows += batch.rows.len() as u64;
@@ -317,6 +330,12 @@ impl Simulation {
                     let is_likely = scores[index].logprobs.logprob > -1e-3;
                     assert_eq!(is_likely, scores[index].token == next);
                     self.tally.scored += 1;
+                }
+                Event::Guessed { id, made, kept } => {
+                    assert!(self.live.contains_key(&id), "guesses of a live sequence");
+                    assert!(kept <= made);
+                    self.tally.guessed += u64::from(made);
+                    self.tally.guessed_right += u64::from(kept);
                 }
                 Event::Token { id, token, logprobs, is_last, .. } => {
                     let expected = self.live.get_mut(&id).expect("a token for a live sequence");
@@ -397,9 +416,12 @@ impl Simulation {
         let in_flight = step * STEPS_IN_FLIGHT as u64;
         // A cancelled sequence may have failed, too.
         let rows_of_left = if self.failures || self.forgets_whole { in_flight } else { 1 };
-        let bound = u64::from(tally.ended) + left * rows_of_left + failed * in_flight;
+        // With guesses, the decode lane may see the last token before the scheduler does.
+        let cut = if self.guesses > 0 { u64::from(tally.cut) } else { 0 };
+        let bound = u64::from(tally.ended) + cut + left * rows_of_left + failed * in_flight;
         assert!(tally.rows_dropped <= bound, "{tally:?}");
-        let unread = (left + failed) * STEPS_IN_FLIGHT as u64;
+        let samples = 1 + u64::from(self.guesses);
+        let unread = (left + failed) * STEPS_IN_FLIGHT as u64 * samples;
         assert!(tally.rows_wasted_on_cancelled <= unread, "{tally:?}");
     }
 }
@@ -435,6 +457,8 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         total.preempted += tally.preempted;
         total.retried += tally.retried;
         total.scored += tally.scored;
+        total.guessed += tally.guessed;
+        total.guessed_right += tally.guessed_right;
     }
     println!("{total:?}");
     // The mix is worth something only if everything happened often.
@@ -442,6 +466,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
     assert!(total.scored > 50_000);
+    assert!(total.guessed > 50_000 && 4 * total.guessed_right > total.guessed);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 

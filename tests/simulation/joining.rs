@@ -57,7 +57,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
                 assert_eq!(is_last, step == 2);
             }
             Event::Token { .. } => {}
-            Event::Score { .. } => unreachable!("none was asked for"),
+            Event::Score { .. } | Event::Guessed { .. } => unreachable!("none was asked for"),
             Event::Finished(id, finish) => panic!("{id:?} ended with {finish:?}"),
         });
     }

@@ -9,6 +9,7 @@
 //! SIMULATION_SEEDS=100000 cargo test --release --test simulation whole
 //! ```
 
+mod drafter;
 mod interleavings;
 mod joining;
 mod reference;
@@ -95,6 +96,8 @@ fn the_whole_engine_answers_every_request_as_if_it_were_alone() {
         ("hung steps", 20),
         ("retried", 100),
         ("preempted", 25),
+        ("guesses", 2_000),
+        ("guesses kept", 1_000),
         ("masks", 200),
         ("late masks", 2),
         ("cached", 2_000),

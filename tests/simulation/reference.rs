@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use corelane::api::logprobs::{Scored, SpelledLogprobs};
-use corelane::api::reply::{Delta, FinishReason, PromptProgress, Reply, Summary, Timings, Usage};
+use corelane::api::reply::{
+    Delta, FinishReason, Guessed, PromptProgress, Reply, Summary, Timings, Usage,
+};
 use corelane::clock::Micros;
 use corelane::limits::STEP_RETRIES_MAX;
 use corelane::model::fake::{END, FakeOptions, N_VOCAB, continuation_with};
@@ -37,6 +39,7 @@ pub struct Reference {
     first_token: Option<Micros>,
     prompt_tokens: u64,
     completion_tokens: u64,
+    guessed: Guessed,
 }
 
 struct Choice {
@@ -102,6 +105,7 @@ impl Reference {
             first_token: None,
             prompt_tokens: ask.prompts.iter().map(|prompt| prompt.len() as u64).sum(),
             completion_tokens: 0,
+            guessed: Guessed::default(),
         }
     }
 
@@ -168,6 +172,14 @@ impl Reference {
             assert_eq!(found.scored, if self.scores { position } else { 0 });
             self.first_token.get_or_insert(now);
             self.end(choice, FinishReason::Length, None, now);
+        }
+    }
+
+    /// Of a choice's guesses, some came true. Their tokens follow.
+    pub fn guessed(&mut self, choice: usize, made: u8, kept: usize) {
+        if !self.choices[choice].ended {
+            self.guessed.made += u64::from(made);
+            self.guessed.kept += kept as u64;
         }
     }
 
@@ -299,6 +311,7 @@ impl Reference {
                 cached_tokens,
                 completion_tokens: self.completion_tokens,
             },
+            guessed: self.guessed,
             timings: Timings {
                 queued: between(self.admitted, started),
                 prefill: between(started, first_token),

@@ -258,6 +258,9 @@ impl Requests {
             }
             _ => {}
         }
+        if path != "/v1/messages" && random.one_in(4) {
+            fields.insert("speculative.n_max".into(), random.within(0, 4).into());
+        }
         if path == "/v1/completions" && random.one_in(4) {
             fields.insert("echo".into(), true.into());
         }

@@ -27,7 +27,7 @@ use corelane::engine::budget::Budget;
 use corelane::engine::exchange::SharedExchange;
 use corelane::engine::job::Job;
 use corelane::http::head::Method;
-use corelane::limits::{REQUEST_MEMORY_BYTES, RING_CAPACITY};
+use corelane::limits::{GUESSES_MAX, REQUEST_MEMORY_BYTES, RING_CAPACITY};
 use corelane::metrics::Metrics;
 use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
@@ -37,8 +37,9 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
-use corelane::types::{CacheScope, KeyId, Owner, SlotId, TokenId};
+use corelane::types::{CacheScope, Guessing, KeyId, Owner, SlotId, TokenId};
 
+use crate::drafter::RandomDrafter;
 use crate::reference::Reference;
 use crate::request::{Ask, Requests, TEMPLATE};
 use crate::support::{Random, mask_lane as new_mask_lane, served_model};
@@ -179,12 +180,19 @@ impl World {
             phrases: random.one_in(2).then_some(PHRASES),
             ..FakeOptions::default()
         };
+        let guesses = !options.forgets_whole && !random.one_in(3);
+        let wrong_one_in = [0, 2, 5][random.within(0, 2)];
+        let drafter = RandomDrafter { random: Random::new(seed), options, wrong_one_in };
         let vocab = Arc::new(Vocab::of_fake());
         let model = ServedModel {
             vocab: vocab.clone(),
             chat: Some(ChatModel::new(TEMPLATE, "", "").unwrap()),
             slots,
             context_tokens: capacity.context_tokens,
+            guessing: Guessing {
+                most: if guesses { random.within(1, GUESSES_MAX) as u8 } else { 0 },
+                ..Guessing::default()
+            },
             ..served_model(sequence_tokens)
         };
         let metrics = Arc::new(Metrics::default());
@@ -206,7 +214,9 @@ impl World {
             owners: HashMap::new(),
             engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
             pump_is_due: false,
-            lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default()),
+            lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
+                .with_lookup()
+                .with_drafter(Box::new(drafter)),
             link,
             down: VecDeque::new(),
             running: None,
@@ -514,6 +524,7 @@ impl World {
         let rows = batch.rows.iter().map(|row| (row.owner, row.position.index()));
         self.answers.push(Answers {
             rows: rows.collect(),
+            guesses: batch.rows.iter().map(|row| (row.owner, row.guesses.made)).collect(),
             scores: batch.scores.to_vec(),
             step_failed: batch.step_failed,
             samples: batch.samples.iter().map(|sample| (*sample, logprobs(sample))).collect(),

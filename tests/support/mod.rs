@@ -34,7 +34,7 @@ use corelane::random::SplitMix64;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::MaskTask;
 use corelane::ring::{self, FrontLink, LaneLink};
-use corelane::types::{CacheScope, KeyId, Logits, ModelInfo, TokenId};
+use corelane::types::{CacheScope, Guessing, KeyId, Logits, ModelInfo, TokenId};
 
 /// The same seed, the same test.
 pub struct Random(SplitMix64);
@@ -384,6 +384,7 @@ pub fn served_model(sequence_tokens: u32) -> ServedModel {
         slots: 1,
         embeds: None,
         spm_infill: false,
+        guessing: Guessing::default(),
         n_predict: None,
     }
 }

@@ -224,6 +224,7 @@ impl World {
                 served.tokens += 1;
                 served.ended = is_last;
             }
+            Event::Guessed { .. } => {}
             Event::Score { id, .. } => served.get_mut(&id).expect("it was sent").scores += 1,
             Event::Finished(id, _) => served.get_mut(&id).expect("it was sent").ended = true,
         });

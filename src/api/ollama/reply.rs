@@ -154,7 +154,7 @@ impl Reply for OllamaReply {
             Some(FinishReason::Stop) | None => "stop",
             Some(FinishReason::Length | FinishReason::Timeout) => "length",
         };
-        let Summary { usage, timings } = summary;
+        let Summary { usage, timings, .. } = summary;
         let ns = |time: Duration| time.as_nanos();
         write!(
             out,

@@ -142,9 +142,8 @@ pub fn executor(
             let rows = calls.rows(&batch.rows, call).enumerate();
             for (index, row) in rows.filter(|(_, row)| row.logits == Logits::Sample) {
                 let token = largest(model.logits(index), end_tokens);
-                let owner = row.owner;
-                last[owner.slot.index()] = token;
-                let sample = Sample::plain(owner, token);
+                last[row.owner.slot.index()] = token;
+                let sample = Sample::plain(row, token);
                 batch.samples.push(sample).expect("one sample for each slot");
             }
         }

@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::inner::texts_of;
 use super::measure::{Measured, Watch};
-use super::workload::{Queue, Texts, Workload};
+use super::requests::Requests;
+use super::workload::{Texts, Workload};
 use crate::clock::Micros;
 use crate::engine::pipeline::Pipeline;
 use crate::limits::{BATCHES, STEPS_IN_FLIGHT};
@@ -20,7 +21,6 @@ use crate::ring::FrontLink;
 use crate::ring::bell::SocketBell;
 use crate::ring::message::Batch;
 use crate::scheduler::Scheduler;
-use crate::types::TokenId;
 
 /// Makes the calling thread wait for the decode lane in the same way as the front lane does.
 pub struct Waiter {
@@ -117,16 +117,12 @@ pub fn rings(pipe: &mut Pipe, workload: &Workload, batches: Vec<Box<Batch>>) -> 
 }
 
 /// Rung 4: the scheduler plans the batches while requests arrive and finish.
-///
-/// Calls `on_token` with the index of a request and its next token.
 pub fn scheduler(
     pipe: &mut Pipe,
     scheduler: &mut Scheduler,
-    workload: &Workload,
+    queue: &mut impl Requests,
     spare: &mut heapless::Vec<Box<Batch>, BATCHES>,
-    on_token: impl FnMut(usize, TokenId),
 ) -> Measured {
-    let mut queue = Queue::new(workload, on_token);
     let mut pipeline = Pipeline::default();
     let mut nothing_to_plan = false;
     let watch = Watch::start();
@@ -135,7 +131,7 @@ pub fn scheduler(
         let now = pipe.waiter.now();
         while let Some(mut batch) = pipe.link.receive() {
             pipeline.received(now);
-            scheduler.complete(&mut batch, |event| queue.on_event(event));
+            scheduler.complete(&mut batch, |event| queue.on_event(event, now));
             queue.fill(scheduler);
             nothing_to_plan = false;
             batch.clear();

@@ -10,7 +10,7 @@ use super::endpoint::{self, Interface, text_and_tokens};
 use super::inner;
 use super::pipe::{self, Pipe, Waiter};
 use super::rung::{Allocations, Ladder, RungRun};
-use super::workload::{STOP, Texts, Workload};
+use super::workload::{Queue, STOP, Texts, Workload};
 use crate::api::route;
 use crate::bench::prompts::Prompts;
 use crate::clock::Clock;
@@ -28,7 +28,7 @@ use crate::ring::{self, bell::SocketBell};
 use crate::scheduler::Scheduler;
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
-use crate::types::TokenId;
+use crate::types::{Guessing, TokenId};
 
 /// Expected bytes of text per token. A text that needs more grows.
 const TOKEN_BYTES: usize = 8;
@@ -234,7 +234,8 @@ impl Stage {
         let mut streams: Vec<TextStream> = Vec::new();
         let mut said: Vec<String> = Vec::new();
         let warm_up = self.workload.warm_up();
-        pipe::scheduler(&mut pipe, &mut scheduler, &warm_up, &mut spare, |_, _| ());
+        let mut first = Queue::new(&warm_up, |_, _| ());
+        pipe::scheduler(&mut pipe, &mut scheduler, &mut first, &mut spare);
         if rung == 5 {
             let stops = StopStrings::new(vec![STOP.to_owned()]);
             let requests = self.workload.prompts.len();
@@ -243,18 +244,13 @@ impl Stage {
             said = (0..requests).map(|_| String::with_capacity(room)).collect();
         }
         let counts = Counts::read(&pipe.metrics);
-        let measured = pipe::scheduler(
-            &mut pipe,
-            &mut scheduler,
-            &self.workload,
-            &mut spare,
-            |request, token| {
-                texts.0[request].push(token);
-                if let Some(stream) = streams.get_mut(request) {
-                    stream.push(vocab.bytes_of(token), &mut said[request]);
-                }
-            },
-        );
+        let mut queue = Queue::new(&self.workload, |request, token| {
+            texts.0[request].push(token);
+            if let Some(stream) = streams.get_mut(request) {
+                stream.push(vocab.bytes_of(token), &mut said[request]);
+            }
+        });
+        let measured = pipe::scheduler(&mut pipe, &mut scheduler, &mut queue, &mut spare);
         let counts = counts.until_now(&pipe.metrics);
         pipe.end();
         let tokens = self.check_tokens(texts, false)?;
@@ -279,6 +275,7 @@ impl Stage {
             context_tokens: self.workload.capacity.context_tokens,
             sequence_tokens: self.workload.capacity.sequence_tokens,
             spm_infill: false,
+            guessing: Guessing::default(),
             n_predict: None,
         });
         let capacity = self.workload.capacity.clone();

@@ -1,6 +1,8 @@
 //! The work of every rung: the same prompts. Rungs 0 to 3 also get the same batches, recorded from
 //! the real scheduler.
 
+use super::requests::Requests;
+use crate::clock::Micros;
 use crate::limits::{SEQUENCES_MAX, STEPS_IN_FLIGHT};
 use crate::ring::message::{Batch, Sample};
 use crate::scheduler::{Capacity, Event, NewSequence, Scheduler};
@@ -70,7 +72,7 @@ impl Workload {
             }
             let mut answered = answer(&batches[completed]);
             completed += 1;
-            scheduler.complete(&mut answered, |event| queue.on_event(event));
+            scheduler.complete(&mut answered, |event| queue.on_event(event, Micros(0)));
             queue.fill(scheduler);
         }
         batches
@@ -81,7 +83,7 @@ impl Workload {
 fn answer(batch: &Batch) -> Batch {
     let mut answered = Batch::default();
     for row in batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
-        let sample = Sample::plain(row.owner, 0);
+        let sample = Sample::plain(row, 0);
         answered.samples.push(sample).expect("one sample for each slot");
     }
     answered
@@ -103,9 +105,10 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
     pub fn new(workload: &'a Workload, on_token: F) -> Self {
         Self { workload, next: 0, running: 0, requests: vec![0; SEQUENCES_MAX], on_token }
     }
+}
 
-    /// Admits requests up to the workload's concurrency.
-    pub fn fill(&mut self, scheduler: &mut Scheduler) {
+impl<F: FnMut(usize, TokenId)> Requests for Queue<'_, F> {
+    fn fill(&mut self, scheduler: &mut Scheduler) {
         while self.running < self.workload.concurrency && self.next < self.workload.prompts.len() {
             let (request, requests) = (self.next, &mut self.requests);
             let new = vec![self.workload.sequence(request)];
@@ -116,20 +119,20 @@ impl<'a, F: FnMut(usize, TokenId)> Queue<'a, F> {
         }
     }
 
-    /// Handles an event of a sequence.
-    pub fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event, _: Micros) {
         match event {
             Event::Token { id, token, is_last, .. } => {
                 (self.on_token)(self.requests[id.index()], token);
                 self.running -= usize::from(is_last);
             }
-            Event::Score { .. } => unreachable!("the workload asks for none"),
+            Event::Score { .. } | Event::Guessed { .. } => {
+                unreachable!("the workload asks for none")
+            }
             Event::Finished(..) => self.running -= 1,
         }
     }
 
-    /// Returns whether every request has ended.
-    pub fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.running == 0 && self.next == self.workload.prompts.len()
     }
 }

@@ -8,6 +8,8 @@ use super::*;
 /// The answers of a step, seen on their way to the engine.
 pub(super) struct Answers {
     pub(super) rows: Vec<(Owner, usize)>,
+    /// The guesses behind each row.
+    pub(super) guesses: Vec<(Owner, u8)>,
     pub(super) scores: Vec<Score>,
     pub(super) samples: Vec<(Sample, Option<TokenLogprobs>)>,
     pub(super) failed: Vec<Owner>,
@@ -47,6 +49,15 @@ impl World {
             for (owner, position) in answers.rows.iter().filter(|row| !failed.contains(&row.0)) {
                 if let Some((client, choice)) = self.holder(*owner) {
                     self.clients[client].reference.row(choice, *position, self.now);
+                }
+            }
+            for (owner, made) in answers.guesses.iter().filter(|(_, made)| *made > 0) {
+                let samples = answers.samples.iter().filter(|(sample, _)| sample.owner == *owner);
+                let Some(kept) = samples.count().checked_sub(1) else { continue };
+                if let Some((client, choice)) = self.holder(*owner) {
+                    self.count("guesses", u64::from(*made));
+                    self.count("guesses kept", kept as u64);
+                    self.clients[client].reference.guessed(choice, *made, kept);
                 }
             }
             for (sample, logprobs) in &answers.samples {
@@ -106,7 +117,9 @@ impl World {
 
     /// Checks the rules for every planned step.
     pub(super) fn check_plan(&self, batch: &Batch) {
-        assert!(batch.rows.len() <= self.capacity.step_rows);
+        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.granted)).sum();
+        assert_eq!(guesses, batch.guessed_rows);
+        assert!(batch.rows.len() + guesses as usize <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
         let places = batch.rows.iter().map(|row| (row.owner.slot, row.position));
         assert!(places.is_sorted(), "in the order of slots, or llama.cpp splits the step");
@@ -141,24 +154,28 @@ impl World {
         self.count("evicted", scheduler.evicted_tokens);
         self.count("preempted", scheduler.preemptions);
         self.count("retried", scheduler.retries);
-        self.check_waste(stop + timeout + abort, error);
+        self.check_waste(stop + timeout + abort, length, error);
     }
 
     /// Bounds the rows and samples that were computed in vain. `cut` sequences ended before the
-    /// model ended them, or with it; `failed` ones with an error.
+    /// model ended them, or with it; `whole` ones had all their tokens, and `failed` ones an error.
     ///
     /// An end that the decode lane sees costs at most one dropped row, and so does a late mask. A
     /// failure drops the rows of the steps in flight. A stop string, a cancellation and a preemption
     /// cost at most the samples of the steps in flight.
-    fn check_waste(&self, cut: u64, failed: u64) {
+    fn check_waste(&self, cut: u64, whole: u64, failed: u64) {
         let of = |name| self.tally.get(name).copied().unwrap_or(0);
         let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
         let (left, failed) = (cut + of("preempted"), failed + of("retried"));
         // A sequence that left may have failed, too.
         let rows_of_left = if self.failures || self.options.forgets_whole { in_flight } else { 1 };
-        let bound = of("ends") + of("late masks") + left * rows_of_left + failed * in_flight;
+        // With guesses, the decode lane may see the last token before the scheduler does.
+        let whole = if self.model.guessing.most > 0 { whole } else { 0 };
+        let bound =
+            of("ends") + whole + of("late masks") + left * rows_of_left + failed * in_flight;
         assert!(of("rows dropped") <= bound, "{:?}", self.tally);
-        let bound = (left + failed) * STEPS_IN_FLIGHT as u64;
+        let samples = 1 + u64::from(self.model.guessing.most);
+        let bound = (left + failed) * STEPS_IN_FLIGHT as u64 * samples;
         assert!(of("unread samples") <= bound, "{:?}", self.tally);
     }
 }

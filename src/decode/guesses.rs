@@ -1,0 +1,138 @@
+//! Guesses: tokens that a step runs before anybody knows that they come next.
+//!
+//! A step of four rows takes little longer than one of one row. So the lane guesses the next tokens
+//! of a text, runs them in the same step, and samples behind each row as usual. A guess has come
+//! true if the sample before it is the same token. After the first wrong one, the further rows are
+//! undone.
+//!
+//! **Invariant:** no guess changes a text. The tokens are the samples, each drawn by the whole chain
+//! from the logits behind the tokens before it; a guess only decides how many of them one step
+//! gives.
+
+use std::time::Duration;
+
+use super::lookup::Lookup;
+use super::{DecodeLane, Slot, SlotState};
+use crate::constraint::Walk;
+use crate::limits::GUESSED_ROWS_MAX;
+use crate::model::{Backend, DecodeRow, Draft};
+use crate::ring::message::{Batch, Row};
+use crate::types::{Position, TokenId};
+
+impl<B: Backend> DecodeLane<B> {
+    /// Makes the guesses that the batch grants: those that a constraint forces, or else from the text
+    /// itself, or else with the drafter.
+    pub(super) fn guess(&mut self, batch: &mut Batch) {
+        let granted = batch.rows.iter_mut().filter(|row| row.guesses.granted > 0);
+        // Rows are in the order of slots.
+        let mut granted = granted.peekable();
+        let clock = self.metrics.clock;
+        let mut took = Duration::ZERO;
+        let mut drafts = heapless::Vec::<Draft<'_>, GUESSED_ROWS_MAX>::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let is_its = |row: &&mut Row| row.owner.slot.index() == index;
+            let Some(row) = granted.next_if(is_its).filter(|_| slot.state == SlotState::Running)
+            else {
+                continue;
+            };
+            let began = clock.now();
+            let forced = slot.forced(row);
+            took += Duration::from_micros(clock.now().since(began));
+            let (lookup, draft) = slot.draft_of(row);
+            let forced = &forced[..forced.len().min(draft.most)];
+            draft.tokens[draft.len..][..forced.len()].copy_from_slice(forced);
+            *draft.made = forced.len() as u8; // at most `most`
+            if let Some(lookup) = lookup.filter(|_| forced.is_empty()) {
+                *draft.made = lookup.guess(draft.tokens, draft.len, draft.most) as u8; // at most it
+            }
+            if *draft.made == 0 && draft.most > 0 {
+                drafts.push(draft).expect("each has a guess");
+            }
+        }
+        if let Some(drafter) = self.drafter.as_mut().filter(|_| !drafts.is_empty()) {
+            drafter.draft(&mut drafts);
+        }
+        drop(drafts);
+        batch.masks_took += took;
+        self.count_guesses(batch);
+    }
+
+    /// Drops guesses that are too few for a row, and counts the others.
+    fn count_guesses(&self, batch: &mut Batch) {
+        let metrics = &self.metrics.decode.guesses;
+        for Row { owner, guesses, .. } in &mut batch.rows {
+            if guesses.made < self.slots[owner.slot.index()].guessing.least {
+                guesses.made = 0;
+            }
+            if guesses.made > 0 {
+                metrics.rows.increment();
+                metrics.made.add(guesses.made.into());
+            }
+        }
+    }
+
+    /// Whether a guess is the token that was sampled before it, and may be sampled behind. If not,
+    /// this row and the further ones of its slot are undone.
+    pub(super) fn comes_true(&mut self, guess: DecodeRow, batch: &Batch) -> bool {
+        let slot = &mut self.slots[guess.slot.index()];
+        let is_constrained =
+            slot.advanced.as_ref().is_some_and(|advanced| advanced.constraint.is_some());
+        let comes_true = slot.state == SlotState::Running
+            && slot.carry == Some(guess.token)
+            && !(is_constrained && batch.masks_are_late());
+        if comes_true {
+            let runs = |row: &&Row| row.owner.slot == guess.slot;
+            let row = batch.rows.iter().find(runs).expect("its row is in the batch");
+            let index = guess.position.index() - row.position.index() - 1;
+            self.metrics.decode.guesses.kept[index].increment();
+            return true;
+        }
+        // A late mask has undone its row already.
+        if slot.planned > slot.next {
+            let left = self.backend.truncate(guess.slot, slot.next);
+            assert_eq!(left, slot.next, "a model that cannot forget a part makes no guesses");
+            slot.planned = left;
+        }
+        false
+    }
+}
+
+impl Slot {
+    /// The tokens behind a row that its constraint forces, if it knows them.
+    fn forced(&mut self, row: &Row) -> Vec<TokenId> {
+        let advanced = self.advanced.as_ref();
+        let Some(constraint) = advanced.and_then(|advanced| advanced.constraint.as_deref()) else {
+            return Vec::new();
+        };
+        let position = self.planned.index();
+        self.history[position] = self.input(row);
+        let prompt_tokens = self.prompt_tokens as usize;
+        let generated = &self.history[prompt_tokens.min(position + 1)..=position];
+        let walk = self.walk.get_or_insert_with(|| Walk::new(constraint));
+        walk.forced_after(generated, row.guesses.granted.into())
+    }
+
+    /// The guesses that a row may have, and the index of the text. Notes the row's token.
+    fn draft_of<'a>(&'a mut self, row: &'a mut Row) -> (Option<&'a mut Lookup>, Draft<'a>) {
+        let position = self.planned.index();
+        self.history[position] = self.input(row);
+        // The last token of the text is not run, and so the one before it is the last guess.
+        let room = (self.tokens_max as usize).saturating_sub(position + 2);
+        let draft = Draft {
+            slot: row.owner.slot,
+            tokens: &mut self.history,
+            len: position + 1,
+            most: usize::from(row.guesses.granted).min(room),
+            p_min: self.guessing.p_min,
+            made: &mut row.guesses.made,
+        };
+        (self.lookup.as_mut(), draft)
+    }
+
+    /// The text has changed from this position on.
+    pub(super) fn forget_places(&mut self, from: Position) {
+        if let Some(lookup) = &mut self.lookup {
+            lookup.truncate(&self.history, from.index());
+        }
+    }
+}

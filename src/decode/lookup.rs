@@ -1,0 +1,268 @@
+//! Guesses the next tokens of a text from the text itself: what followed the last time that the same
+//! tokens came before.
+//!
+//! An index finds earlier places by the hash of [`NGRAM`] tokens, like the hash chains of LZ77
+//! compressors. Of the newest [`LOOKUP_CANDIDATES`] places with the same hash, the one wins after
+//! which the most tokens before it are the same, too.
+//!
+//! **Invariant:** no step allocates here, and a step looks at a bounded number of tokens.
+
+use crate::limits::{LOOKUP_CANDIDATES, LOOKUP_LONG, LOOKUP_MATCH_MAX, LOOKUP_TOKENS, NGRAM};
+use crate::random::mix;
+use crate::types::TokenId;
+
+/// The index of one slot's tokens.
+pub struct Lookup {
+    /// By hash: the newest place with it.
+    newest: Box<[Place]>, // [power of two]
+    /// By place: the one before with the same hash.
+    before: Box<[Place]>, // [sequence_tokens]
+    /// The tokens that the index has: those below this place.
+    indexed: usize,
+}
+
+/// The index of the last token of an n-gram, plus one. 0 is none.
+type Place = u32;
+
+impl Lookup {
+    /// An empty index for a text of at most `tokens` tokens.
+    pub fn new(tokens: usize) -> Self {
+        Self {
+            newest: vec![0; tokens.next_power_of_two()].into_boxed_slice(),
+            before: vec![0; tokens].into_boxed_slice(),
+            indexed: 0,
+        }
+    }
+
+    /// Forgets all places.
+    pub fn clear(&mut self) {
+        if self.indexed > 0 {
+            self.newest.fill(0);
+            self.indexed = 0;
+        }
+    }
+
+    /// Forgets the places from `keep` on. `tokens` are those of the text so far.
+    pub fn truncate(&mut self, tokens: &[TokenId], keep: usize) {
+        let removed = self.indexed.saturating_sub(keep);
+        if removed > self.newest.len() / 8 {
+            return self.clear();
+        }
+        // In the order opposite to that of `follow`, so each one is the newest of its hash.
+        for _ in 0..removed {
+            self.indexed -= 1;
+            if let Some(bucket) = self.bucket(&tokens[..=self.indexed]) {
+                self.newest[bucket] = self.before[self.indexed];
+            }
+        }
+    }
+
+    /// Adds the tokens that are new, at most [`LOOKUP_TOKENS`] of them.
+    fn follow(&mut self, tokens: &[TokenId]) {
+        let end = tokens.len().min(self.indexed + LOOKUP_TOKENS);
+        while self.indexed < end {
+            if let Some(bucket) = self.bucket(&tokens[..=self.indexed]) {
+                self.before[self.indexed] = self.newest[bucket];
+                self.newest[bucket] = self.indexed as Place + 1; // at most sequence_tokens
+            }
+            self.indexed += 1;
+        }
+    }
+
+    /// Where the hash of the last tokens is. `None` for too few of them.
+    fn bucket(&self, tokens: &[TokenId]) -> Option<usize> {
+        let (_, ngram) = tokens.split_last_chunk::<NGRAM>()?;
+        let hash = ngram.iter().fold(0, |hash, token| mix(hash ^ u64::from(token.cast_unsigned())));
+        Some(hash as usize & (self.newest.len() - 1)) // a power of two
+    }
+
+    /// Guesses what follows the first `len` tokens of `text`, which are more than it was truncated
+    /// to, and writes it behind them: `most`
+    /// tokens at most. Returns their number.
+    pub fn guess(&mut self, text: &mut [TokenId], len: usize, most: usize) -> usize {
+        let most = most.min(text.len() - len);
+        let tokens = &text[..len];
+        // The last n-gram is no place to go on from: nothing follows it yet.
+        self.follow(&tokens[..len.saturating_sub(1)]);
+        let found = self.find(tokens);
+        // One by one: what follows may be what was just written.
+        let count = most.min(found.worth());
+        for index in 0..count {
+            text[len + index] = text[found.place + index];
+        }
+        count
+    }
+
+    /// The best place to go on from.
+    fn find(&self, tokens: &[TokenId]) -> Found {
+        let mut found = Found::default();
+        let mut nexts = heapless::Vec::<TokenId, LOOKUP_CANDIDATES>::new();
+        let mut place = self.bucket(tokens).map_or(0, |bucket| self.newest[bucket] as usize);
+        while place != 0 && !nexts.is_full() {
+            let same = common_end(&tokens[..place], tokens);
+            if same > found.same {
+                found = Found { place, same, ..found };
+            }
+            if same >= NGRAM {
+                let _ = nexts.push(tokens[place]); // it is not full
+            }
+            found.candidates += 1;
+            if found.candidates == LOOKUP_CANDIDATES {
+                break;
+            }
+            place = self.before[place - 1] as usize;
+        }
+        let agrees = |next: &&TokenId| **next == tokens[found.place];
+        found.agree = 2 * nexts.iter().filter(agrees).count() > nexts.len();
+        found
+    }
+}
+
+/// A place to go on from.
+#[derive(Default)]
+struct Found {
+    /// The place, and how many tokens before it are the same as at the end.
+    place: usize,
+    same: usize,
+    /// More than half of the places go on with the same token.
+    agree: bool,
+    /// The places that were looked at.
+    candidates: usize,
+}
+
+impl Found {
+    /// How many guesses it is worth. Of the guesses behind a few equal tokens, half are right where
+    /// the places agree, and a sixth where they do not; behind many equal tokens nearly all are.
+    fn worth(&self) -> usize {
+        match self.same {
+            0..NGRAM => 0,
+            same @ NGRAM..LOOKUP_LONG => {
+                if self.agree {
+                    same
+                } else {
+                    0
+                }
+            }
+            same => 2 * same,
+        }
+    }
+}
+
+/// How many of the last tokens are the same, [`LOOKUP_MATCH_MAX`] at most.
+fn common_end(a: &[TokenId], b: &[TokenId]) -> usize {
+    let pairs = a.iter().rev().zip(b.iter().rev());
+    pairs.take(LOOKUP_MATCH_MAX).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The guesses after a text.
+    fn guesses(lookup: &mut Lookup, text: &[TokenId], most: usize) -> Vec<TokenId> {
+        let mut room = text.to_vec();
+        room.resize(text.len() + most, -1);
+        let count = lookup.guess(&mut room, text.len(), most);
+        room[text.len()..][..count].to_vec()
+    }
+
+    fn of(text: &str, most: usize) -> String {
+        let tokens: Vec<TokenId> = text.bytes().map(TokenId::from).collect();
+        let found = guesses(&mut Lookup::new(tokens.len() + most), &tokens, most);
+        found.iter().map(|token| *token as u8 as char).collect()
+    }
+
+    #[test]
+    fn it_goes_on_as_the_last_time() {
+        assert_eq!(of("the cat sat. the cat", 99), " sat. the cat ");
+        assert_eq!(of("the cat sat. the cat", 3), " sa");
+        assert_eq!(of("one two six", 9), "");
+        assert_eq!(of("", 9), "");
+        assert_eq!(of("a", 9), "");
+    }
+
+    #[test]
+    fn no_more_is_guessed_than_the_match_is_worth() {
+        assert_eq!(of("abcdefgh_abc", 9), "def");
+        assert_eq!(of("abcdefgh_abcdef", 99), "gh_abcdefgh_");
+    }
+
+    #[test]
+    fn the_longest_match_wins_and_then_the_newest() {
+        assert_eq!(of("wxabcd1 xabcd1 yabcd2 wxabcd", 1), "1");
+        assert_eq!(of("wxabcd1 wxabcd2 wxabcd", 1), "2");
+    }
+
+    #[test]
+    fn places_that_disagree_are_worth_nothing_but_behind_a_long_match() {
+        assert_eq!(of("ab1 ab2 ab", 1), "");
+        assert_eq!(of("ab1 ab2 ab2 ab", 1), "2");
+        assert_eq!(of("abcdef1 abcdef2 abcdef", 1), "2");
+    }
+
+    #[test]
+    fn a_loop_goes_on() {
+        assert_eq!(of("abababab", 6), "ababab");
+        assert_eq!(of("aaaa", 3), "aaa");
+    }
+
+    #[test]
+    fn a_long_text_is_indexed_over_several_steps() {
+        let mut text: Vec<TokenId> = (0..3 * LOOKUP_TOKENS as TokenId).collect();
+        text.extend([5, 6, 7]);
+        let mut lookup = Lookup::new(text.len() + 1);
+        assert_eq!(guesses(&mut lookup, &text, 1), [8]);
+        assert_eq!(lookup.indexed, LOOKUP_TOKENS);
+        text.extend([8, 3 * LOOKUP_TOKENS as TokenId - 4, 3 * LOOKUP_TOKENS as TokenId - 3]);
+        text.push(3 * LOOKUP_TOKENS as TokenId - 2);
+        let mut lookup = Lookup::new(text.len() + 1);
+        let found: Vec<_> = (0..4).map(|_| guesses(&mut lookup, &text, 1)).collect();
+        assert_eq!(found[..2], [[], []] as [[TokenId; 0]; 2]);
+        assert_eq!(found[3], [3 * LOOKUP_TOKENS as TokenId - 1]);
+    }
+
+    /// The definition, by trying all places.
+    fn reference(text: &[TokenId], most: usize) -> Vec<TokenId> {
+        let places = (1..text.len()).map(|at| (common_end(&text[..at], text), at));
+        let places: Vec<_> = places.filter(|(same, _)| *same >= NGRAM).collect();
+        let Some((same, place)) = places.iter().copied().max() else { return Vec::new() };
+        let agree = places.iter().filter(|(_, at)| text[*at] == text[place]).count();
+        let worth = match same {
+            6.. => 2 * same,
+            _ if 2 * agree > places.len() => same,
+            _ => 0,
+        };
+        let mut all = text.to_vec();
+        (0..most.min(worth)).for_each(|index| all.push(all[place + index]));
+        all.split_off(text.len())
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_search_finds_whatever_was_forgotten(
+            text in prop::collection::vec(0..3i32, 1..120),
+            cuts in prop::collection::vec((0..120usize, 0..120usize), 0..6),
+            most in 0..9usize,
+        ) {
+            let mut lookup = Lookup::new(2000); // no two of these pairs share a bucket
+            let (mut text, all) = (text.clone(), text);
+            for (cut, grow) in cuts {
+                guesses(&mut lookup, &text, most);
+                lookup.truncate(&text, cut);
+                text.truncate(cut.max(1));
+                // Another text goes on from here.
+                text.extend(all.iter().cycle().skip(grow).take(1 + grow % 40).map(|token| 2 - token));
+                text.truncate(150);
+            }
+            let found = guesses(&mut lookup, &text, most);
+            let expected = reference(&text, most);
+            // Beyond the candidates, a longer match may be missed.
+            let few = (1..text.len()).filter(|at| common_end(&text[..*at], &text) >= NGRAM).count();
+            if few <= LOOKUP_CANDIDATES {
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The tokens that may follow in a constrained text.
+
+use super::history::History;
+use crate::clock::Clock;
+use crate::constraint::{Allowed, Compiled, Walk};
+use crate::ring::message::{MaskCost, MaskTask};
+
+/// The tokens that a constraint allows.
+pub(super) enum Mask<'a> {
+    /// From the mask lane.
+    Sent(&'a MaskTask),
+    /// Computed in this step.
+    Own { allowed: Allowed, is_broken: bool, cost: MaskCost },
+}
+
+impl Mask<'_> {
+    pub fn compute(
+        walk: &mut Option<Walk>,
+        compiled: &Compiled,
+        history: History<'_>,
+        clock: Clock,
+    ) -> Self {
+        let began = clock.now();
+        let walk = walk.get_or_insert_with(|| Walk::new(compiled));
+        let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
+        let allowed = walk.allowed_after(generated);
+        if let Some(error) = walk.error() {
+            tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
+        }
+        let us = saturating(clock.now().since(began));
+        let cost = MaskCost { us, bytes: saturating(walk.bytes() as u64) };
+        Self::Own { allowed, is_broken: walk.error().is_some(), cost }
+    }
+
+    pub fn allowed(&self) -> &Allowed {
+        match self {
+            Mask::Sent(task) => task.allowed.as_ref().expect("the mask lane has computed it"),
+            Mask::Own { allowed, .. } => allowed,
+        }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Mask::Sent(task) => task.broken,
+            Mask::Own { is_broken, .. } => *is_broken,
+        }
+    }
+
+    /// The cost for this step.
+    pub fn cost(&self) -> Option<MaskCost> {
+        match self {
+            Mask::Sent(_) => None,
+            Mask::Own { cost, .. } => Some(*cost),
+        }
+    }
+}
+
+/// The number, or the largest one.
+pub(super) fn saturating(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

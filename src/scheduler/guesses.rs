@@ -1,0 +1,161 @@
+//! How many guesses each sequence may make in a step.
+//!
+//! A guess is a row that may be computed in vain. It pays while it brings the step more tokens than
+//! time. The cost model knows the time of more rows, and [`Luck`] how often the guesses of a text
+//! come true. So guesses are granted one by one, the most promising first, and the number wins with
+//! which all texts together get the most tokens in a second. Among many streams, or in texts that
+//! repeat nothing, this is none.
+//!
+//! Whoever gains nothing by them must not wait for them: a step takes no longer than its least
+//! lucky sequence gains, but for [`OTHERS_WAIT`].
+
+use super::cost::Rows;
+use super::luck::Luck;
+use super::masks::MaskSource;
+use super::{Event, Scheduler};
+use crate::limits::{GUESSED_ROWS_MAX, SLOTS_MAX};
+use crate::ring::message::{Batch, Guesses};
+use crate::types::{Logits, SequenceId};
+
+/// Guesses must promise so many times the tokens in a second. The cost model is not exact.
+const WORTH: f64 = 1.03;
+
+/// A step with guesses may take so many times as long for a sequence without.
+const OTHERS_WAIT: f64 = 1.1;
+
+/// A sequence that may guess.
+struct Guesser {
+    id: SequenceId,
+    /// The index of its row in the batch.
+    row: usize,
+    luck: Luck,
+    most: usize,
+    /// Guesses granted so far, and the tokens that it will then get.
+    granted: usize,
+    tokens: f64,
+}
+
+impl Scheduler {
+    /// Grants guesses to the decode rows of a batch.
+    pub(super) fn grant_guesses(&mut self, batch: &mut Batch) {
+        let mut guessers = self.guessers(batch);
+        if guessers.is_empty() {
+            return;
+        }
+        let mut room = GUESSED_ROWS_MAX.min(self.rows_left(batch));
+        // One for a prompt, and cells for the rows of the next step.
+        room = room.saturating_sub(1);
+        let cells = self.cells.left() + self.cells.kept();
+        room = room.min(cells.saturating_sub(self.held.len()));
+        let others = self.held.len() > guessers.len();
+        self.choose_guesses(batch, &mut guessers, others, room);
+        let wanted = guessers.iter().map(|guesser| guesser.granted).sum();
+        self.evict(batch, wanted);
+        for Guesser { id, row, granted, .. } in guessers {
+            let granted = granted.min(self.cells.left());
+            let row = &mut batch.rows[row];
+            row.guesses.granted = granted as u8; // at most GUESSES_MAX
+            batch.guessed_rows += granted as u32; // as above
+            let sequence = self.sequences.get_mut(id);
+            sequence.guessed += granted;
+            let cells = sequence.cells();
+            self.grow(row.owner.slot, cells);
+        }
+    }
+
+    /// The sequences of a batch that may guess.
+    fn guessers(&self, batch: &Batch) -> heapless::Vec<Guesser, SLOTS_MAX> {
+        let mut guessers = heapless::Vec::new();
+        // If slots have caches of their own, llama.cpp computes sequences with different numbers of
+        // rows one after another.
+        if self.cells.are_own() && self.held.len() > 1 {
+            return guessers;
+        }
+        for (index, row) in batch.rows.iter().enumerate() {
+            let Some(id) = self.slots.holder(row.owner) else { continue };
+            let sequence = self.sequences.get(id);
+            let most = usize::from(sequence.asked.guessing.most);
+            let is_masked = !matches!(sequence.masks, MaskSource::DecodeLane { .. });
+            if row.logits != Logits::Sample || most == 0 || is_masked {
+                continue;
+            }
+            let guesser =
+                Guesser { id, row: index, luck: sequence.luck, most, granted: 0, tokens: 1.0 };
+            let pushed = guessers.push(guesser);
+            assert!(pushed.is_ok(), "one row for each slot");
+        }
+        guessers
+    }
+
+    /// Chooses the numbers of guesses, `room` together at most. `others` says whether sequences wait
+    /// for the step that make none.
+    fn choose_guesses(
+        &self,
+        batch: &Batch,
+        guessers: &mut heapless::Vec<Guesser, SLOTS_MAX>,
+        others: bool,
+        room: usize,
+    ) {
+        let mut rows = Rows::default();
+        batch.rows.iter().for_each(|row| rows.add(row.position.index()));
+        let Some(alone) = self.cost.decode(rows).map(|time| time.as_secs_f64() * 1e6) else {
+            return;
+        };
+        let mut tokens = rows.count as f64;
+        let (mut best, mut rate) = (0, WORTH * tokens / alone);
+        let mut order = heapless::Vec::<u16, GUESSED_ROWS_MAX>::new();
+        // The time if every guess is made, and the time to expect.
+        let (mut longest, mut expected) = (alone, alone);
+        for count in 1..=room {
+            let chances = |guesser: &Guesser| guesser.luck.chances(guesser.granted);
+            // In proportion to what it has: a token more for the one with fewer is worth more.
+            let gain = |guesser: &Guesser| chances(guesser).1 / guesser.tokens;
+            let next = guessers
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, guesser)| guesser.granted < guesser.most)
+                .max_by(|(_, a), (_, b)| gain(a).total_cmp(&gain(b)));
+            let Some((index, guesser)) = next else { break };
+            let (made, kept) = chances(guesser);
+            guesser.granted += 1;
+            guesser.tokens += kept;
+            tokens += kept;
+            rows.add_guesses(1);
+            order.push(index as u16).expect("no more than there is room"); // below SLOTS_MAX
+            let Some(time) = self.cost.hoped_decode(rows) else { break };
+            expected += made * (time - longest).max(0.0);
+            longest = time;
+            let least = guessers.iter().map(|guesser| guesser.tokens).fold(f64::MAX, f64::min);
+            let least = if others { 1.0 } else { least };
+            if tokens / expected > rate && longest <= alone * least * OTHERS_WAIT {
+                (best, rate) = (count, tokens / expected);
+            }
+        }
+        order.iter().skip(best).for_each(|index| guessers[usize::from(*index)].granted -= 1);
+    }
+
+    /// Takes the guesses of a step: those that came true are rows, and the cells of the others are
+    /// free again.
+    pub(super) fn take_guesses(&mut self, batch: &Batch, event: &mut impl FnMut(Event)) {
+        for row in batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
+            let Guesses { granted, made, .. } = row.guesses;
+            // A row that was dropped or failed has no samples.
+            let samples = batch.samples.iter().filter(|sample| sample.owner == row.owner).count();
+            let Some(kept) = samples.checked_sub(1) else { continue };
+            let Some(id) = self.slots.holder(row.owner) else { continue };
+            let sequence = self.sequences.get_mut(id);
+            sequence.luck.observe(granted.into(), made.into(), kept);
+            if granted == 0 {
+                continue;
+            }
+            sequence.guessed -= usize::from(granted);
+            sequence.planned += kept;
+            let (key, cells) = (sequence.asked.key, sequence.cells());
+            self.cells.truncate(row.owner.slot, cells);
+            self.shares.serve(key, made.into());
+            if made > 0 {
+                event(Event::Guessed { id, made, kept: kept as u8 }); // at most `made`
+            }
+        }
+    }
+}
