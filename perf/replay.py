@@ -24,7 +24,7 @@ WORD = re.compile(r" ?[A-Za-z]{1,7}|[A-Za-z]{1,7}| ?\d| ?[^\sA-Za-z\d]{1,3}|\n *
 FIRST_TOKEN, LAST_TOKEN = 20_000, 70_000  # ordinary tokens of a vocabulary of 151,936
 
 RUNS = {
-    # name: the records, at once, and those beside
+    # name: the records, how many at once, and those beside
     "edits-1": ("edits", 1, None),
     "retrieval-1": ("retrieval", 1, None),
     "edits-4": ("edits", 4, None),
@@ -49,13 +49,13 @@ class Words:
         return [FIRST_TOKEN + self.numbers.setdefault(piece, len(self.numbers)) for piece in pieces]
 
 
-def records(name: str, words: Words, most: int) -> list[dict]:
+def records(name: str, words: Words, most: int, at_once: int) -> list[dict]:
     """Records as tokens, with at most so many of each answer."""
     if name == "random":
         draw = random.Random(1)
         tokens = lambda count: [draw.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(count)]
         # Of different lengths, or the streams of a run would end together.
-        return [{"prompt": tokens(32), "answer": tokens(draw.randrange(60, 140))} for _ in range(32)]
+        return [{"prompt": tokens(32), "answer": tokens(draw.randrange(60, 140))} for _ in range(2 * at_once + 6)]
     texts = [json.loads(line) for line in (RECORDS / f"{name}.jsonl").read_text().splitlines()]
     return [{"prompt": words.tokens(text["prompt"]), "answer": words.tokens(text["answer"])[:most]} for text in texts]
 
@@ -69,23 +69,28 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=RUNS, default=list(RUNS))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    words, files = Words(), {}
-    for name in ["edits", "retrieval", "prose", "random"]:
-        files[name] = options.folder / f"{name}.tokens.jsonl"
-        files[name].write_text("".join(json.dumps(record) + "\n" for record in records(name, words, options.answer)))
+    words = Words()
+
+    def written(name: str, at_once: int) -> pathlib.Path:
+        file = options.folder / f"{name}.tokens.jsonl"
+        lines = (json.dumps(record) + "\n" for record in records(name, words, options.answer, at_once))
+        file.write_text("".join(lines))
+        return file
+
     with (options.folder / "replay.txt").open("a") as table:
         for name in options.only:
-            texts, concurrency, beside = RUNS[name]
-            command = [CORELANE, "bench", "replay", files[texts], f"--concurrency={concurrency}", f"--rounds={options.rounds}"]
+            texts, at_once, beside = RUNS[name]
+            files = [written(texts, at_once)] + [written(beside, 1)] * (beside is not None)
+            command = [CORELANE, "bench", "replay", files[0], f"--concurrency={at_once}", f"--rounds={options.rounds}"]
             command += [f"--json={options.folder / name}.json"]
             command += [f"--model={options.model}"] if options.model else []
-            command += [f"--beside={files[beside]}"] if beside else []
+            command += [f"--beside={files[1]}"] if beside else []
             shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             print(f"## {name}\n{shown}", file=table, flush=True)
             print(f"## {name}\n{shown}", flush=True)
+            for file in files:
+                file.unlink()
         print(f"machine: {machine()}", file=table)
-    for file in files.values():
-        file.unlink()
 
 
 if __name__ == "__main__":

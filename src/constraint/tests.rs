@@ -371,3 +371,25 @@ fn work_that_takes_long_is_stopped() {
     let error = text.join().unwrap().expect("it was stopped");
     assert_eq!(error, "the next token took more than 250 ms of processor time");
 }
+
+#[test]
+fn what_must_follow_is_known_and_changes_no_mask() {
+    let constraint = Constraint::Regex("(left|lemon): [0-9]{2} (and so on)?".into());
+    let compiled = compiler().compile(&constraint).unwrap();
+    let (mut plain, mut guessing) = (Matcher::new(&compiled), Matcher::new(&compiled));
+    let mut forced = Vec::new();
+    for byte in b"lemon: 42 and so on" {
+        let guesses = guessing.forced(99);
+        assert_eq!(allowed(&mut guessing), allowed(&mut plain));
+        forced.push(guesses.iter().map(|token| *token as u8 as char).collect::<String>());
+        assert_eq!(guessing.forced(1).len(), guesses.len().min(1));
+        plain.push(TokenId::from(*byte)).unwrap();
+        guessing.push(TokenId::from(*byte)).unwrap();
+    }
+    assert_eq!(forced[0], "le");
+    assert_eq!(forced[3], "on: ", "after lem");
+    assert_eq!(forced[7], "", "any digit");
+    assert_eq!(forced[9], " ", "it may end after it");
+    assert_eq!(forced[12], "d so on");
+    assert!(guessing.forced(99).is_empty(), "it has ended");
+}

@@ -35,9 +35,12 @@ impl<B: Backend> DecodeLane<B> {
             else {
                 continue;
             };
-            let began = clock.now();
-            let forced = slot.forced(row);
-            took += Duration::from_micros(clock.now().since(began));
+            let mut forced = Vec::new(); // of constrained texts only, which may allocate
+            if slot.constraint().is_some() {
+                let began = clock.now();
+                forced = slot.forced(row);
+                took += Duration::from_micros(clock.now().since(began));
+            }
             let (lookup, draft) = slot.draft_of(row);
             let forced = &forced[..forced.len().min(draft.most)];
             draft.tokens[draft.len..][..forced.len()].copy_from_slice(forced);
@@ -75,14 +78,11 @@ impl<B: Backend> DecodeLane<B> {
     /// this row and the further ones of its slot are undone.
     pub(super) fn comes_true(&mut self, guess: DecodeRow, batch: &Batch) -> bool {
         let slot = &mut self.slots[guess.slot.index()];
-        let is_constrained =
-            slot.advanced.as_ref().is_some_and(|advanced| advanced.constraint.is_some());
         let comes_true = slot.state == SlotState::Running
             && slot.carry == Some(guess.token)
-            && !(is_constrained && batch.masks_are_late());
+            && !(slot.constraint().is_some() && batch.masks_are_late());
         if comes_true {
-            let runs = |row: &&Row| row.owner.slot == guess.slot;
-            let row = batch.rows.iter().find(runs).expect("its row is in the batch");
+            let row = batch.last_row(guess.slot).expect("its row is in the batch");
             let index = guess.position.index() - row.position.index() - 1;
             self.metrics.decode.guesses.kept[index].increment();
             return true;
@@ -100,12 +100,10 @@ impl<B: Backend> DecodeLane<B> {
 impl Slot {
     /// The tokens behind a row that its constraint forces, if it knows them.
     fn forced(&mut self, row: &Row) -> Vec<TokenId> {
-        let advanced = self.advanced.as_ref();
-        let Some(constraint) = advanced.and_then(|advanced| advanced.constraint.as_deref()) else {
-            return Vec::new();
-        };
         let position = self.planned.index();
         self.history[position] = self.input(row);
+        let Some(advanced) = &self.advanced else { return Vec::new() };
+        let Some(constraint) = &advanced.constraint else { return Vec::new() };
         let prompt_tokens = self.prompt_tokens as usize;
         let generated = &self.history[prompt_tokens.min(position + 1)..=position];
         let walk = self.walk.get_or_insert_with(|| Walk::new(constraint));

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::constraint::Walk;
+use crate::constraint::{Compiled, Walk};
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
@@ -476,6 +476,11 @@ impl Slot {
             slot: owner.slot,
             logits,
         })
+    }
+
+    /// What its text must keep to.
+    fn constraint(&self) -> Option<&Compiled> {
+        self.advanced.as_ref()?.constraint.as_deref()
     }
 
     /// The token of a row.

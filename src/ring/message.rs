@@ -99,6 +99,12 @@ impl Batch {
         self.allocations = 0;
     }
 
+    /// The last row of a slot, which is the one that samples. Rows are in the order of slots.
+    pub fn last_row(&self, slot: SlotId) -> Option<&Row> {
+        let behind = self.rows.partition_point(|row| row.owner.slot <= slot);
+        self.rows[..behind].last().filter(|row| row.owner.slot == slot)
+    }
+
     /// True once the masks of the step have taken as long as they may.
     pub fn masks_are_late(&self) -> bool {
         self.masks_max.is_some_and(|most| self.masks_took >= most)

@@ -13,7 +13,7 @@ use super::cost::Rows;
 use super::luck::Luck;
 use super::masks::MaskSource;
 use super::{Event, Scheduler};
-use crate::limits::{GUESSED_ROWS_MAX, SLOTS_MAX};
+use crate::limits::GUESSED_ROWS_MAX;
 use crate::ring::message::{Batch, Guesses};
 use crate::types::{Logits, SequenceId};
 
@@ -22,6 +22,8 @@ const WORTH: f64 = 1.03;
 
 /// A step with guesses may take so many times as long for a sequence without.
 const OTHERS_WAIT: f64 = 1.1;
+
+type Guessers = heapless::Vec<Guesser, GUESSED_ROWS_MAX>;
 
 /// A sequence that may guess.
 struct Guesser {
@@ -64,8 +66,12 @@ impl Scheduler {
     }
 
     /// The sequences of a batch that may guess.
-    fn guessers(&self, batch: &Batch) -> heapless::Vec<Guesser, SLOTS_MAX> {
+    fn guessers(&self, batch: &Batch) -> Guessers {
         let mut guessers = heapless::Vec::new();
+        // In a step of so many rows, a further one takes about its full share of the time.
+        if batch.rows.len() > GUESSED_ROWS_MAX {
+            return guessers;
+        }
         // If slots have caches of their own, llama.cpp computes sequences with different numbers of
         // rows one after another.
         if self.cells.are_own() && self.held.len() > 1 {
@@ -89,13 +95,7 @@ impl Scheduler {
 
     /// Chooses the numbers of guesses, `room` together at most. `others` says whether sequences wait
     /// for the step that make none.
-    fn choose_guesses(
-        &self,
-        batch: &Batch,
-        guessers: &mut heapless::Vec<Guesser, SLOTS_MAX>,
-        others: bool,
-        room: usize,
-    ) {
+    fn choose_guesses(&self, batch: &Batch, guessers: &mut Guessers, others: bool, room: usize) {
         let mut rows = Rows::default();
         batch.rows.iter().for_each(|row| rows.add(row.position.index()));
         let Some(alone) = self.cost.decode(rows).map(|time| time.as_secs_f64() * 1e6) else {
@@ -137,11 +137,12 @@ impl Scheduler {
     /// Takes the guesses of a step: those that came true are rows, and the cells of the others are
     /// free again.
     pub(super) fn take_guesses(&mut self, batch: &Batch, event: &mut impl FnMut(Event)) {
-        for row in batch.rows.iter().filter(|row| row.logits == Logits::Sample) {
+        // A row that was dropped or failed has no samples.
+        for own in batch.samples.chunk_by(|a, b| a.owner == b.owner) {
+            // (Benchmarks answer without rows.)
+            let Some(row) = batch.last_row(own[0].owner.slot) else { continue };
             let Guesses { granted, made, .. } = row.guesses;
-            // A row that was dropped or failed has no samples.
-            let samples = batch.samples.iter().filter(|sample| sample.owner == row.owner).count();
-            let Some(kept) = samples.checked_sub(1) else { continue };
+            let kept = own.len() - 1;
             let Some(id) = self.slots.holder(row.owner) else { continue };
             let sequence = self.sequences.get_mut(id);
             sequence.luck.observe(granted.into(), made.into(), kept);
