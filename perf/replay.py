@@ -80,7 +80,7 @@ def main() -> None:
     with (options.folder / "replay.txt").open("a") as table:
         for name in options.only:
             texts, at_once, beside = RUNS[name]
-            files = [written(texts, at_once)] + [written(beside, 1)] * (beside is not None)
+            files = [written(texts, at_once)] + ([written(beside, 1)] if beside else [])
             command = [CORELANE, "bench", "replay", files[0], f"--concurrency={at_once}", f"--rounds={options.rounds}"]
             command += [f"--json={options.folder / name}.json"]
             command += [f"--model={options.model}"] if options.model else []
