@@ -50,7 +50,7 @@ class Words:
 
 
 def records(name: str, words: Words, most: int, at_once: int) -> list[dict]:
-    """Records as tokens, with at most so many of each answer."""
+    """Records as tokens. Each answer is cut to `most` tokens."""
     if name == "random":
         draw = random.Random(1)
         tokens = lambda count: [draw.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(count)]

@@ -303,14 +303,14 @@ pub const RESPONSE_FIELD_BYTES_MAX: usize = 256;
 /// of 151,936 tokens.
 pub const SCORED_ROWS_MAX: usize = 32;
 
-/// Most tokens that one text guesses in a step. More than 16 rows of a text rarely all come true.
+/// Most tokens that one text guesses in a step.
 pub const GUESSES_MAX: usize = 16;
 /// Guessed tokens of a step. Each has logits, like the rows above.
 pub const GUESSED_ROWS_MAX: usize = 32;
 /// Samples of a step: one for each sequence, and one for each guess that came true.
 pub const SAMPLES_MAX: usize = SLOTS_MAX + GUESSED_ROWS_MAX;
-/// Tokens that must be the same for a guess from an earlier place of the text. After one, most
-/// guesses are wrong; with three, a third of the right ones are missed (perf/replay.py's answers).
+/// Tokens that must be the same for a guess from an earlier place of the text. Behind fewer, more
+/// guesses are wrong; with more, right ones are missed.
 pub const NGRAM: usize = 2;
 /// Equal tokens after which nearly all guesses are right.
 pub const LOOKUP_LONG: usize = 6;
@@ -318,7 +318,7 @@ pub const LOOKUP_LONG: usize = 6;
 pub const LOOKUP_CANDIDATES: usize = 16;
 /// Tokens that are compared at each of them.
 pub const LOOKUP_MATCH_MAX: usize = 32;
-/// Tokens that the index of a text takes in one step, in about 20 microseconds.
+/// Tokens that the index of a text takes in one step, so that no step waits for a long prompt.
 pub const LOOKUP_TOKENS: usize = 2048;
 
 /// Most alternatives with log-probabilities for each generated token: OpenAI's bound.

@@ -1,6 +1,6 @@
 //! Guesses: tokens that a step runs before anybody knows that they come next.
 //!
-//! A step of four rows takes little longer than one of one row. So the lane guesses the next tokens
+//! A step of four rows takes far less time than four steps. So the lane guesses the next tokens
 //! of a text, runs them in the same step, and samples behind each row as usual. A guess has come
 //! true if the sample before it is the same token. After the first wrong one, the further rows are
 //! undone.

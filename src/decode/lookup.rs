@@ -35,7 +35,7 @@ impl Lookup {
     }
 
     /// Forgets all places.
-    pub fn clear(&mut self) {
+    fn clear(&mut self) {
         if self.indexed > 0 {
             self.newest.fill(0);
             self.indexed = 0;
@@ -76,17 +76,16 @@ impl Lookup {
         Some(hash as usize & (self.newest.len() - 1)) // a power of two
     }
 
-    /// Guesses what follows the first `len` tokens of `text`, which are more than it was truncated
-    /// to, and writes it behind them: `most`
-    /// tokens at most. Returns their number.
+    /// Guesses what follows the first `len` tokens of `text`, and writes it behind them. Returns the
+    /// number of guesses, `most` at most. After [`Lookup::truncate`] the text must have grown.
     pub fn guess(&mut self, text: &mut [TokenId], len: usize, most: usize) -> usize {
         let most = most.min(text.len() - len);
         let tokens = &text[..len];
         // The last n-gram is no place to go on from: nothing follows it yet.
         self.follow(&tokens[..len.saturating_sub(1)]);
         let found = self.find(tokens);
-        // One by one: what follows may be what was just written.
         let count = most.min(found.worth());
+        // Token by token, because the source may reach into the tokens that are being written.
         for index in 0..count {
             text[len + index] = text[found.place + index];
         }
@@ -98,17 +97,17 @@ impl Lookup {
         let mut found = Found::default();
         let mut nexts = heapless::Vec::<TokenId, LOOKUP_CANDIDATES>::new();
         let mut place = self.bucket(tokens).map_or(0, |bucket| self.newest[bucket] as usize);
-        while place != 0 && !nexts.is_full() {
+        for _ in 0..LOOKUP_CANDIDATES {
+            if place == 0 {
+                break;
+            }
+            // Other n-grams may have the same hash.
             let same = common_end(&tokens[..place], tokens);
+            if same >= NGRAM {
+                nexts.push(tokens[place]).expect("one for each candidate");
+            }
             if same > found.same {
                 found = Found { place, same, ..found };
-            }
-            if same >= NGRAM {
-                let _ = nexts.push(tokens[place]); // it is not full
-            }
-            found.candidates += 1;
-            if found.candidates == LOOKUP_CANDIDATES {
-                break;
             }
             place = self.before[place - 1] as usize;
         }
@@ -121,29 +120,21 @@ impl Lookup {
 /// A place to go on from.
 #[derive(Default)]
 struct Found {
-    /// The place, and how many tokens before it are the same as at the end.
     place: usize,
+    /// How many tokens before it are the same as at the end of the text.
     same: usize,
-    /// More than half of the places go on with the same token.
+    /// Most places go on with the same token as this one.
     agree: bool,
-    /// The places that were looked at.
-    candidates: usize,
 }
 
 impl Found {
-    /// How many guesses it is worth. Of the guesses behind a few equal tokens, half are right where
-    /// the places agree, and a sixth where they do not; behind many equal tokens nearly all are.
+    /// How many guesses it is worth. Behind a few equal tokens, places that disagree are mostly
+    /// wrong. Behind many, nearly all guesses are right.
     fn worth(&self) -> usize {
         match self.same {
-            0..NGRAM => 0,
-            same @ NGRAM..LOOKUP_LONG => {
-                if self.agree {
-                    same
-                } else {
-                    0
-                }
-            }
-            same => 2 * same,
+            LOOKUP_LONG.. => 2 * self.same,
+            NGRAM.. if self.agree => self.same,
+            _ => 0,
         }
     }
 }
@@ -230,7 +221,7 @@ mod tests {
         let Some((same, place)) = places.iter().copied().max() else { return Vec::new() };
         let agree = places.iter().filter(|(_, at)| text[*at] == text[place]).count();
         let worth = match same {
-            6.. => 2 * same,
+            LOOKUP_LONG.. => 2 * same,
             _ if 2 * agree > places.len() => same,
             _ => 0,
         };

@@ -177,7 +177,8 @@ pub struct Row {
 /// sample before is the same token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guesses {
-    /// The guesses of steps in flight: the row's position may be greater by so many.
+    /// Guesses that steps in flight may keep. Each one that they keep makes the row's position
+    /// greater by one.
     pub in_flight: u8,
     /// The most guesses.
     pub granted: u8,

@@ -17,10 +17,11 @@ use crate::limits::GUESSED_ROWS_MAX;
 use crate::ring::message::{Batch, Guesses};
 use crate::types::{Logits, SequenceId};
 
-/// Guesses must promise so many times the tokens in a second. The cost model is not exact.
+/// Guesses must promise 3 % more tokens in a second, because the cost model is not exact.
 const WORTH: f64 = 1.03;
 
-/// A step with guesses may take so many times as long for a sequence without.
+/// While another sequence waits for a step and gains nothing by its guesses, they may make the step a
+/// tenth longer.
 const OTHERS_WAIT: f64 = 1.1;
 
 type Guessers = heapless::Vec<Guesser, GUESSED_ROWS_MAX>;
@@ -68,7 +69,7 @@ impl Scheduler {
     /// The sequences of a batch that may guess.
     fn guessers(&self, batch: &Batch) -> Guessers {
         let mut guessers = heapless::Vec::new();
-        // In a step of so many rows, a further one takes about its full share of the time.
+        // The step spends its time on computing then, not on reading weights: no row is cheap.
         if batch.rows.len() > GUESSED_ROWS_MAX {
             return guessers;
         }

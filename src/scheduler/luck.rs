@@ -6,7 +6,7 @@ use crate::limits::GUESSES_MAX;
 /// second ones and so on are counted apart: a text that finds many guesses is one that repeats
 /// itself, so the later ones come true as often.
 ///
-/// All counts are of about the last [`Luck::STEPS`] steps in which so many guesses were granted.
+/// Each count covers about the last [`Luck::STEPS`] steps in which that guess was granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Luck {
     guesses: [Count; GUESSES_MAX],

@@ -10,8 +10,8 @@
 //! - **Prefill** Prompt rows fill the step up to the bound on the time between two tokens
 //!   ([`cost`], `prefill`), at least one row. The shortest prompt goes first; in one of four steps the oldest
 //!   does.
-//! - **Guesses** Decode rows may have guesses behind them, as many as make the step's tokens come
-//!   fastest without slowing down who has none (`guesses`).
+//! - **Guesses** Decode rows may have guesses behind them: as many as bring the most tokens in a
+//!   second, while nobody else waits much longer for the step (`guesses`).
 //! - **Start** A waiting sequence gets a free slot when the KV cache has room for its known tokens
 //!   and for a share of its future ones, besides the same for all running sequences. The lowest
 //!   priority number goes first, then the key with the least service for its weight (`shares`),
@@ -38,6 +38,7 @@ mod complete;
 mod constrained;
 pub mod cost;
 mod curve;
+mod event;
 mod guesses;
 mod luck;
 mod masks;
@@ -56,10 +57,11 @@ use std::time::Duration;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row};
 pub use crate::types::SequenceId;
-use crate::types::{KeyId, Logits, Owner, SlotId, TokenId};
+use crate::types::{KeyId, Logits, Owner, SlotId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
+pub use event::{Event, Finish};
 use masks::Masks;
 use prefix::Prefix;
 pub use sequence::NewSequence;
@@ -67,60 +69,6 @@ use sequence::{Sequence, Sequences, State};
 use shares::{Overtaken, Recent, Shares};
 use slots::{Kept, Slots};
 pub use tally::{Phase, SlotView, Tally};
-
-/// The outcome of a step for one sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A token was sampled.
-    Token {
-        /// The sequence. If this is its last token, the id is free again.
-        id: SequenceId,
-        /// The token.
-        token: TokenId,
-        /// The index of the token's log-probabilities in the batch, if the request asked for them.
-        logprobs: Option<u16>,
-        /// The sequence has its `max_tokens`.
-        is_last: bool,
-        /// About the bytes that the state of its constraint holds, if the decode lane follows it.
-        constraint_bytes: Option<u32>,
-    },
-    /// A sequence guessed tokens. The tokens of its step follow.
-    Guessed {
-        /// The sequence.
-        id: SequenceId,
-        /// Guesses that ran.
-        made: u8,
-        /// Those that came true.
-        kept: u8,
-    },
-    /// A token of the prompt was scored. They come in order.
-    Score {
-        /// The sequence.
-        id: SequenceId,
-        /// The index among the scores of the batch.
-        index: usize,
-    },
-    /// The sequence ended without a token that belongs to its text. The id is free again.
-    Finished(SequenceId, Finish),
-}
-
-/// The end of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model sampled an end-of-generation token, which is not part of the text.
-    End {
-        /// The token.
-        token: TokenId,
-        /// The index of its log-probabilities in the batch, if the request asked for them.
-        logprobs: Option<u16>,
-    },
-    /// The prompt is computed, and the sequence asked for no token.
-    PromptComputed,
-    /// The sequence's steps failed.
-    Failed,
-    /// The constraint could not be followed any further.
-    Broken,
-}
 
 /// See the module's description.
 pub struct Scheduler {

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::world::capacity;
-use crate::support::{TestServer, config};
+use crate::support::{TestServer, config, context};
 use corelane::config::ServeConfig;
 use corelane::decode::DecodeLane;
 use corelane::kernels::Choice;
 use corelane::limits::GUESSED_ROWS_MAX;
 use corelane::model::fake::FakeOptions;
-use corelane::model::llama::{ContextConfig, LlamaDecoder};
+use corelane::model::llama::LlamaDecoder;
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow, Draft, Drafter};
 use corelane::ring::message::{Batch, Guesses, Input, Row, Sample, Start};
 use corelane::scheduler::{Event, NewSequence, Scheduler, SequenceId};
 use corelane::types::{
-    CacheLayout, Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Speculation,
-    TokenId,
+    Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Speculation, TokenId,
 };
 use serde_json::{Value, json};
 
@@ -65,6 +64,7 @@ fn a_text_is_the_same_with_guesses_and_without() {
                 let found = answer["choices"][0]["logprobs"]["token_logprobs"].as_array();
                 found.into_iter().flatten().map(|p| p.as_f64().unwrap()).collect()
             };
+            assert_eq!(logprobs(&with).len(), logprobs(&without).len(), "{body}");
             let pairs = logprobs(&with).into_iter().zip(logprobs(&without));
             assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-3), "{body}");
             assert_eq!(without["timings"].get("draft_n"), None);
@@ -146,18 +146,7 @@ fn the_tokens_behind_guesses_have_the_models_distribution() {
     const SLOTS: usize = 16;
     const DRAWS: usize = 50_000;
     let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
-    let context = ContextConfig {
-        context_tokens: 1024,
-        slots: SLOTS as u32,
-        step_rows: 128,
-        ubatch_rows: 128,
-        decode_cores: vec![0],
-        pinned: false,
-        poll: 0,
-        cache: CacheLayout::default(),
-        attention: loaded.kernels,
-        abort: Arc::default(),
-    };
+    let context = context(&loaded, SLOTS as u32, 1024, 128);
     let prompt = loaded.vocab.tokenize("One day the", true, true).unwrap();
     let draw = move || {
         let mut model = LlamaDecoder::new(loaded.model, &context).unwrap();

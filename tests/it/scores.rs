@@ -1,17 +1,16 @@
 //! The log-probabilities of a prompt's tokens, as evaluation harnesses ask for them: `echo` with
 //! `logprobs`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{TestServer, config, post_bytes};
+use crate::support::{TestServer, config, context, post_bytes};
 use corelane::kernels::Choice;
 use corelane::limits::SCORED_ROWS_MAX;
 use corelane::model::fake::FakeOptions;
-use corelane::model::llama::{ContextConfig, LlamaDecoder};
+use corelane::model::llama::LlamaDecoder;
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
-use corelane::types::{CacheLayout, Logits, Position, SlotId, TokenId};
+use corelane::types::{Logits, Position, SlotId, TokenId};
 use serde_json::{Value, json};
 
 const TEXT: &str = "Once upon a time there was a little fox who lived near the river. Every day \
@@ -35,18 +34,7 @@ fn ask(server: &TestServer, more: Value) -> Value {
 /// The log-probability of each token but the first, by a plain loop over the model.
 fn direct(tokens: Vec<TokenId>) -> Vec<f64> {
     let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
-    let context = ContextConfig {
-        context_tokens: 256,
-        slots: 1,
-        step_rows: 256,
-        ubatch_rows: 256,
-        decode_cores: vec![0],
-        pinned: false,
-        poll: 0,
-        cache: CacheLayout::default(),
-        attention: loaded.kernels,
-        abort: Arc::default(),
-    };
+    let context = context(&loaded, 1, 256, 256);
     let compute = move || {
         let mut backend = LlamaDecoder::new(loaded.model, &context).unwrap();
         let place = tokens.windows(2).enumerate();

@@ -27,6 +27,8 @@ use corelane::metrics::Metrics;
 use corelane::model::builtin::GGUF;
 use corelane::model::fake::{FakeOptions, continuation};
 use corelane::model::gguf::Gguf;
+use corelane::model::llama::ContextConfig;
+use corelane::model::load::Loaded;
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
 use corelane::prepare::{self, Envelope, Prepared, ServedModel};
@@ -34,7 +36,7 @@ use corelane::random::SplitMix64;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::MaskTask;
 use corelane::ring::{self, FrontLink, LaneLink};
-use corelane::types::{CacheScope, Guessing, KeyId, Logits, ModelInfo, TokenId};
+use corelane::types::{CacheLayout, CacheScope, Guessing, KeyId, Logits, ModelInfo, TokenId};
 
 /// The same seed, the same test.
 pub struct Random(SplitMix64);
@@ -422,4 +424,20 @@ pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
 /// Memory for one request, as much as it needs.
 pub fn hold() -> Hold {
     Budget::new(1 << 40, &[1.0]).hold(Some(KeyId(0)))
+}
+
+/// The context of a model in a test: one thread, and shared cells.
+pub fn context(loaded: &Loaded, slots: u32, context_tokens: u32, rows: u32) -> ContextConfig {
+    ContextConfig {
+        context_tokens,
+        slots,
+        step_rows: rows,
+        ubatch_rows: rows,
+        decode_cores: vec![0],
+        pinned: false,
+        poll: 0,
+        cache: CacheLayout::default(),
+        attention: loaded.kernels,
+        abort: Arc::default(),
+    }
 }
