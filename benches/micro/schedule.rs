@@ -17,7 +17,7 @@ struct Steady {
     scheduler: Scheduler,
     sequences: usize,
     batch: Box<Batch>,
-    /// The decode lane's result of a step. It stays the same while the sequences do.
+    /// The decode lane's result of a step. Only its positions change while the sequences stay.
     answers: Box<Batch>,
 }
 
@@ -66,6 +66,9 @@ impl Steady {
         self.batch.clear();
         self.scheduler.schedule(&mut self.batch);
         assert_eq!(self.batch.rows.len(), self.sequences);
+        for sample in &mut self.answers.samples {
+            sample.position.0 += 1;
+        }
         let mut ended = false;
         self.scheduler.complete(black_box(&mut self.answers), |event| {
             let is_end =
