@@ -1,5 +1,6 @@
 //! The server's configuration, already checked: a server can run it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -64,6 +65,8 @@ pub struct ServeConfig {
     pub cache_prompt: bool,
     /// Where guesses of next tokens come from.
     pub speculation: Speculation,
+    /// The file of the model that makes some of them; `None` leaves it to the text.
+    pub model_draft: Option<PathBuf>,
     /// How the texts of a request that does not say guess.
     pub guessing: Guessing,
     /// Whether requests of all keys share prefixes in the KV cache.
@@ -134,6 +137,7 @@ impl Default for ServeConfig {
             step_timeout: Duration::from_secs(60),
             cache_prompt: true,
             speculation: Speculation::Auto,
+            model_draft: None,
             guessing: Guessing { most: GUESSES_MAX as u8, least: 0, p_min: 0.0 },
             share_cache: false,
             otlp: None,
@@ -234,9 +238,23 @@ impl ServeConfig {
         }
         within("--key and --api-key: keys", self.keys.len(), 0, KEYS_MAX)?;
         within("--poll", self.poll as usize, 0, 100)?;
-        let Guessing { most, least, .. } = self.guessing;
+        let Guessing { most, least, p_min } = self.guessing;
         within("--draft-max", most.into(), 0, GUESSES_MAX)?;
         within("--draft-min", least.into(), 0, most.into())?;
+        if !(0.0..=1.0).contains(&p_min) {
+            return Err(format!("--draft-p-min is {p_min}; it must be from 0 to 1"));
+        }
+        match (self.speculation, &self.model_draft) {
+            (Speculation::Draft, None) => {
+                return Err("--spec draft needs a draft model; --model-draft names its file".into());
+            }
+            (Speculation::Off | Speculation::Lookup, Some(_)) => {
+                return Err(
+                    "--model-draft has no use with this --spec; it must be auto or draft".into()
+                );
+            }
+            _ => {}
+        }
         if !self.cache.values.is_plain() && self.cache.flash_attention == FlashAttention::Off {
             return Err("--cache-type-v of less than 16 bits needs --flash-attn on or auto".into());
         }

@@ -4,6 +4,7 @@
 //! the ops lane start next, and answer while the model loads. The calling thread loads the model.
 //! Then the decode lane, the mask lane and the worker lanes start.
 
+mod draft;
 mod embed;
 mod share;
 mod size;
@@ -25,6 +26,7 @@ use crate::api::route;
 use crate::chat::named;
 use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
+use crate::decode::draft::Drafter;
 use crate::decode::{self, DecodeLane, mask_lane};
 use crate::limits::{
     IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
@@ -32,6 +34,7 @@ use crate::limits::{
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
+use crate::model::draft::load_draft;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
@@ -50,6 +53,7 @@ use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel
 use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
 use crate::types::{Guessing, ModelInfo, Speculation};
+pub(crate) use draft::NewDraft;
 use size::cells_of_one;
 pub(crate) use size::{capacity, context_config, spin};
 use thread::{pins, spawn, start_pinned, wait_for};
@@ -176,7 +180,10 @@ impl Server {
         if let Source::File(path) = source {
             self.path = Some(path.clone());
         }
-        self.serve_loaded(&loaded).map(Some)
+        match self.serve_loaded(&loaded) {
+            Err(_) if self.control.is_draining() => Ok(None), // the draft model's loading ended
+            served => served.map(Some),
+        }
     }
 
     /// Serves a model that is already in memory.
@@ -187,11 +194,14 @@ impl Server {
         // With a recurrent model, llama.cpp computes sequences with different numbers of rows
         // separately.
         self.config.cache.unified &= !loaded.info.is_recurrent;
+        let draft = self.load_draft(loaded)?;
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
         let available = memory::available_bytes();
-        // The model's size is for 16 bits; the layout may need less.
-        let kv_bytes = loaded.info.kv_bytes_per_token as f64 * self.config.cache.relative_size();
-        let sized = ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..loaded.info.clone() };
+        // Both models hold a text. Their sizes are for 16 bits; the layout may need less.
+        let kv_bytes = |info: &ModelInfo| info.kv_bytes_per_token as f64;
+        let kv_bytes = kv_bytes(&loaded.info) + draft.as_ref().map_or(0.0, |d| kv_bytes(&d.info));
+        let kv_bytes_per_token = (kv_bytes * self.config.cache.relative_size()) as u64;
+        let sized = ModelInfo { kv_bytes_per_token, ..loaded.info.clone() };
         let asked = self.config.context_tokens;
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
         let context_tokens = memory::choose_context(asked, slots, &sized, requests, available)?;
@@ -202,8 +212,29 @@ impl Server {
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         let embedder = embedder(&self.config, loaded, &context)?;
-        let make_backend = move || LlamaDecoder::new(model, &context);
-        self.serve(vocab, info, context_tokens, sequence_tokens, make_backend, embedder)
+        let draft = draft.map(|draft| NewDraft::new(&draft, loaded, &context));
+        let make_models = move || {
+            let model = LlamaDecoder::new(model, &context)?;
+            let drafter = draft.map(|draft| draft.make(&model, |draft| draft)).transpose()?;
+            Ok((model, drafter))
+        };
+        self.serve(vocab, info, context_tokens, sequence_tokens, make_models, embedder)
+    }
+
+    /// Loads the draft model, if there is one.
+    fn load_draft(&self, served: &Loaded) -> Result<Option<Loaded>, String> {
+        let Some(path) = &self.config.model_draft else { return Ok(None) };
+        if served.info.is_recurrent {
+            return Err("--model-draft: the served model is recurrent, and cannot forget a wrong \
+                        guess; leave it out"
+                .into());
+        }
+        let control = self.control.clone();
+        let progress = move |_| !control.is_draining();
+        let draft = load_draft(path, self.config.kernels, &served.vocab, progress)
+            .map_err(|error| error.to_string())?;
+        tracing::info!(name = draft.info.name, parameters = draft.info.n_params, "draft model");
+        Ok(Some(draft))
     }
 
     /// Serves the fake model, for tests.
@@ -222,7 +253,8 @@ impl Server {
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         let abort = self.control.abort.clone();
         let make = move || {
-            Ok(FakeModel::new(slots, context_tokens as usize, rows, options).with_abort(abort))
+            let fake = FakeModel::new(slots, context_tokens as usize, rows, options);
+            Ok((fake.with_abort(abort), None))
         };
         let vocab = Arc::new(Vocab::of_fake());
         self.serve(vocab, info, context_tokens, sequence_tokens, make, None)
@@ -234,7 +266,7 @@ impl Server {
         info: ModelInfo,
         context_tokens: u32,
         sequence_tokens: u32,
-        make_backend: impl FnOnce() -> Result<B, String> + Send + 'static,
+        make_models: impl FnOnce() -> Result<(B, Option<Box<dyn Drafter>>), String> + Send + 'static,
         embedder: Option<NewEmbedder>,
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
@@ -253,8 +285,10 @@ impl Server {
         let metrics = self.metrics.clone();
         let speculation = config.speculation;
         let decode = start_decode(decode_link, cores, move || {
-            let lane = DecodeLane::new(make_backend()?, slots, tokens, end_tokens, metrics);
-            Ok(if speculation == Speculation::Off { lane } else { lane.with_lookup() })
+            let (model, drafter) = make_models()?;
+            let lane = DecodeLane::new(model, slots, tokens, end_tokens, metrics);
+            let lane = if speculation.looks_up() { lane.with_lookup() } else { lane };
+            Ok(lane.with_drafter(drafter))
         })?;
         self.others.push(decode);
         let (masks, mask_lane) =

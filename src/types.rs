@@ -306,6 +306,20 @@ pub enum Speculation {
     Off,
     /// From the text itself.
     Lookup,
+    /// From the draft model.
+    Draft,
+}
+
+impl Speculation {
+    /// Whether guesses come from the text itself.
+    pub fn looks_up(self) -> bool {
+        matches!(self, Self::Auto | Self::Lookup)
+    }
+
+    /// Whether they come from a draft model, if there is one.
+    pub fn drafts(self) -> bool {
+        matches!(self, Self::Auto | Self::Draft)
+    }
 }
 
 impl std::str::FromStr for Speculation {
@@ -316,7 +330,8 @@ impl std::str::FromStr for Speculation {
             "auto" => Ok(Speculation::Auto),
             "off" => Ok(Speculation::Off),
             "lookup" => Ok(Speculation::Lookup),
-            _ => Err("it must be auto, off or lookup".into()),
+            "draft" => Ok(Speculation::Draft),
+            _ => Err("it must be auto, off, lookup or draft".into()),
         }
     }
 }

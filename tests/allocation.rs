@@ -44,6 +44,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         queue_tokens: 1 << 20,
         reuse: false,
         own_cells: false,
+        drafts: false,
         weights: vec![1.0],
     };
     let context = ContextConfig {
@@ -194,6 +195,7 @@ fn allocations_in_8000_tokens(path: &str, body: &[u8]) -> u64 {
         queue_tokens: 1 << 20,
         reuse: false,
         own_cells: false,
+        drafts: false,
         weights: vec![1.0],
     };
     let (bell, _socket) = SocketBell::new().unwrap();

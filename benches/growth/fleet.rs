@@ -188,6 +188,7 @@ impl Server {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             own_cells: false,
+            drafts: false,
             weights: vec![1.0],
         };
         Self {

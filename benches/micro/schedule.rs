@@ -33,6 +33,7 @@ impl Steady {
             queue_tokens: QUEUE_TOKENS,
             reuse: false,
             own_cells: false,
+            drafts: false,
             weights: vec![1.0],
         };
         let mut steady = Self {
@@ -106,6 +107,7 @@ fn start(c: &mut Criterion) {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             own_cells: false,
+            drafts: false,
             weights: vec![1.0],
         };
         let prompt = |own: usize| {

@@ -123,6 +123,7 @@ fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
         Some("-ctv") => "--cache-type-v".into(),
         Some("-kvu") => "--kv-unified".into(),
         Some("-no-kvu") => "--no-kv-unified".into(),
+        Some("-md") => "--model-draft".into(),
         Some("-fa") => "--flash-attn".into(),
         Some("-hf" | "-hfr") => "--hf-repo".into(),
         Some("-hff") => "--hf-file".into(),

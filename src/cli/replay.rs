@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use corelane::bench::replay::{self, Replay, record, table};
 use corelane::config::ServeConfig;
+use corelane::model::draft::load_draft;
 use corelane::model::load::load;
-use corelane::types::Guessing;
+use corelane::types::{Guessing, Speculation};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::engine::EngineArgs;
@@ -46,6 +47,16 @@ pub struct ReplayArgs {
         help_heading = "Work"
     )]
     draft_max: u8,
+    /// Where guesses come from: auto, lookup (from the text itself) or draft (from --model-draft)
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Work")]
+    spec: Speculation,
+    /// GGUF file of a smaller model with the same vocabulary, which guesses (also -md)
+    #[arg(long, visible_alias = "spec-draft-model", value_name = "FILE", help_heading = "Work")]
+    model_draft: Option<PathBuf>,
+    /// The part of its guesses that are right: it computes them all, but says what the record says
+    /// in so many of them
+    #[arg(long, value_name = "PART", default_value_t = 0.7, help_heading = "Work")]
+    draft_accept: f64,
     /// Save every round as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
@@ -61,14 +72,26 @@ pub fn run(args: &ReplayArgs) -> Result<(), String> {
             return Err(format!("{flag} is 0; it must be at least 1"));
         }
     }
+    if !(0.0..=1.0).contains(&args.draft_accept) {
+        return Err(format!("--draft-accept is {}; it must be from 0 to 1", args.draft_accept));
+    }
+    let guessing = Guessing { most: args.draft_max, ..config.guessing };
+    let (speculation, model_draft) = (args.spec, args.model_draft.clone());
+    let config = ServeConfig { guessing, speculation, model_draft, ..config };
+    config.check()?;
     let loaded = load(&args.engine.obtain()?, config.kernels, |_| true);
     let loaded = loaded.map_err(|error| error.to_string())?;
+    let draft = config.model_draft.as_ref().map(|path| {
+        let draft = load_draft(path, config.kernels, &loaded.vocab, |_| true);
+        draft.map_err(|error| error.to_string())
+    });
+    let draft = draft.transpose()?;
     let read = |path: &PathBuf| record::read(path, &loaded.vocab);
-    let guessing = Guessing { most: args.draft_max, ..config.guessing };
     let replay = Replay {
         records: read(&args.records)?,
         beside: args.beside.as_ref().map(read).transpose()?.unwrap_or_default(),
-        config: ServeConfig { guessing, ..config },
+        config,
+        draft_accept: args.draft_accept,
         concurrency: args.concurrency,
         rounds: args.rounds,
     };
@@ -76,7 +99,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), String> {
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} runs, {msg}");
     bar.set_style(style.expect("the template is ours, and valid"));
     bar.set_message("a warm-up");
-    let rounds = replay::run(&replay, &loaded, |run| {
+    let rounds = replay::run(&replay, &loaded, draft.as_ref(), |run| {
         bar.set_message(format!("{:.1} tokens/s", run.rate));
         bar.inc(1);
     })?;

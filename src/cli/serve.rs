@@ -189,8 +189,8 @@ pub struct ServeArgs {
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
     /// Where guesses of the next tokens come from, which one step checks together: auto (from all
-    /// that there is), off, or lookup (from the text itself). They change no text. There are only
-    /// as many as pay
+    /// that there is), off, lookup (from the text itself) or draft (from --model-draft). They change
+    /// no text. There are only as many as pay
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Guesses")]
     spec: Speculation,
     /// Most guesses of a text in a step
@@ -202,7 +202,7 @@ pub struct ServeArgs {
         help_heading = "Guesses"
     )]
     draft_max: u8,
-    /// Fewest guesses that are worth a row
+    /// Fewest guesses of a text in a step; fewer are dropped
     #[arg(
         long,
         visible_alias = "spec-draft-n-min",
@@ -211,6 +211,19 @@ pub struct ServeArgs {
         help_heading = "Guesses"
     )]
     draft_min: u8,
+    /// Least probability that the draft model gives to a guess
+    #[arg(
+        long,
+        visible_alias = "spec-draft-p-min",
+        value_name = "P",
+        default_value_t = 0.0,
+        help_heading = "Guesses"
+    )]
+    draft_p_min: f32,
+    /// GGUF file of a smaller model with the same vocabulary, which guesses where the text does not
+    /// repeat itself (also -md)
+    #[arg(long, visible_alias = "spec-draft-model", value_name = "FILE", help_heading = "Guesses")]
+    model_draft: Option<PathBuf>,
     /// Let requests of all API keys share prefixes in the KV cache. A client then learns from the
     /// time to its first token whether another key sent the same beginning of a prompt
     #[arg(long, help_heading = "KV cache")]
@@ -300,8 +313,9 @@ impl ServeArgs {
             guessing: Guessing {
                 most: self.draft_max,
                 least: self.draft_min,
-                ..ServeConfig::default().guessing
+                p_min: self.draft_p_min,
             },
+            model_draft: self.model_draft.clone(),
             share_cache: self.share_cache,
             otlp: self.otlp()?,
             profiling: self.profiling,

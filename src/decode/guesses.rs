@@ -11,19 +11,20 @@
 
 use std::time::Duration;
 
+use super::draft::Draft;
 use super::lookup::Lookup;
 use super::{DecodeLane, Slot, SlotState};
 use crate::constraint::Walk;
-use crate::limits::GUESSED_ROWS_MAX;
-use crate::model::{Backend, DecodeRow, Draft};
-use crate::ring::message::{Batch, Row};
+use crate::limits::{DRAFT_READ_ROWS, DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
+use crate::model::{Backend, DecodeRow};
+use crate::ring::message::{Batch, GuessSource, Row};
 use crate::types::{Position, TokenId};
 
 impl<B: Backend> DecodeLane<B> {
     /// Makes the guesses that the batch grants: those that a constraint forces, or else from the text
     /// itself, or else with the drafter.
     pub(super) fn guess(&mut self, batch: &mut Batch) {
-        let granted = batch.rows.iter_mut().filter(|row| row.guesses.granted > 0);
+        let granted = batch.rows.iter_mut().filter(|row| row.guesses.most() > 0);
         // Rows are in the order of slots.
         let mut granted = granted.peekable();
         let clock = self.metrics.clock;
@@ -41,14 +42,17 @@ impl<B: Backend> DecodeLane<B> {
                 forced = slot.forced(row);
                 took += Duration::from_micros(clock.now().since(began));
             }
-            let (lookup, draft) = slot.draft_of(row);
-            let forced = &forced[..forced.len().min(draft.most)];
+            let (lookup, mut draft) = slot.draft_of(row);
+            let most = draft.most.min(draft.answer.granted.into());
+            let forced = &forced[..forced.len().min(most)];
             draft.tokens[draft.len..][..forced.len()].copy_from_slice(forced);
-            *draft.made = forced.len() as u8; // at most `most`
+            draft.answer.made = forced.len() as u8; // at most `most`
             if let Some(lookup) = lookup.filter(|_| forced.is_empty()) {
-                *draft.made = lookup.guess(draft.tokens, draft.len, draft.most) as u8; // at most it
+                draft.answer.made = lookup.guess(draft.tokens, draft.len, most) as u8; // as above
             }
-            if *draft.made == 0 && draft.most > 0 {
+            draft.most = draft.most.min(draft.answer.drafts.into());
+            if draft.answer.made == 0 && draft.most > 0 {
+                draft.answer.source = GuessSource::Draft;
                 drafts.push(draft).expect("each has a guess");
             }
         }
@@ -58,6 +62,27 @@ impl<B: Backend> DecodeLane<B> {
         drop(drafts);
         batch.masks_took += took;
         self.count_guesses(batch);
+    }
+
+    /// Lets the drafter read the prompts of the step, so that it can guess as soon as they end. Among
+    /// many texts nobody will.
+    pub(super) fn read_prompts(&mut self, batch: &Batch) {
+        let Some(drafter) = &mut self.drafter else { return };
+        let running = self.slots.iter().filter(|slot| slot.state == SlotState::Running).count();
+        if running > DRAFT_TEXTS_MAX {
+            return;
+        }
+        for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
+            let id = rows[0].owner.slot;
+            let slot = &self.slots[id.index()];
+            let is_prompt = rows[0].position.0 < slot.prompt_tokens;
+            // The last token of a text needs no guess.
+            let guesses = slot.guessing.most > 0 && slot.tokens_max > slot.prompt_tokens + 1;
+            if slot.state == SlotState::Running && is_prompt && guesses {
+                let text = &slot.history[..slot.planned.index()];
+                drafter.read(id, text, rows.len() + DRAFT_READ_ROWS);
+            }
+        }
     }
 
     /// Drops guesses that are too few for a row, and counts the others.
@@ -110,7 +135,7 @@ impl Slot {
         walk.forced_after(generated, row.guesses.granted.into())
     }
 
-    /// The guesses that a row may have, and the index of the text. Notes the row's token.
+    /// The place for the guesses of a row, and the index of the text. Notes the row's token.
     fn draft_of<'a>(&'a mut self, row: &'a mut Row) -> (Option<&'a mut Lookup>, Draft<'a>) {
         let position = self.planned.index();
         self.history[position] = self.input(row);
@@ -120,9 +145,9 @@ impl Slot {
             slot: row.owner.slot,
             tokens: &mut self.history,
             len: position + 1,
-            most: usize::from(row.guesses.granted).min(room),
+            most: room,
             p_min: self.guessing.p_min,
-            made: &mut row.guesses.made,
+            answer: &mut row.guesses,
         };
         (self.lookup.as_mut(), draft)
     }

@@ -13,6 +13,7 @@
 
 pub mod advanced;
 pub mod calls;
+pub mod draft;
 mod dry;
 mod guesses;
 mod history;
@@ -37,13 +38,14 @@ use crate::constraint::{Compiled, Walk};
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
-use crate::model::{Backend, DecodeRow, Drafter, StepError};
+use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
 use crate::ring::message::{Batch, Failed, Input, Row, Sample, Score, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, TokenId};
 use advanced::Asked;
 use calls::Calls;
+use draft::Drafter;
 use lookup::Lookup;
 use mask::{Mask, saturating};
 use sampler::{History, Sampler};
@@ -164,10 +166,10 @@ impl<B: Backend> DecodeLane<B> {
         self
     }
 
-    /// The same lane, which can guess tokens that are not in the text.
+    /// The same lane, which can guess tokens that are not in the text, if there is a drafter.
     #[must_use]
-    pub fn with_drafter(self, drafter: Box<dyn Drafter>) -> Self {
-        Self { drafter: Some(drafter), ..self }
+    pub fn with_drafter(self, drafter: Option<Box<dyn Drafter>>) -> Self {
+        Self { drafter, ..self }
     }
 
     /// The model. The simulation inspects it and makes it fail.
@@ -189,6 +191,9 @@ impl<B: Backend> DecodeLane<B> {
         for slot in &batch.clears {
             self.backend.truncate(*slot, Position(0));
             self.set_next(*slot, Position(0));
+            if let Some(drafter) = &mut self.drafter {
+                drafter.start(*slot, *slot, Position(0));
+            }
         }
         for slot in &batch.forgets {
             self.slots[slot.index()].walk = None;
@@ -198,16 +203,22 @@ impl<B: Backend> DecodeLane<B> {
                 batch.failed.push(failed).expect("one failure for each slot");
             }
         }
+        self.backend.begin_step(batch.step);
+        let began = self.metrics.clock.now();
+        self.guess(batch);
+        let guessed = self.metrics.clock.now();
         let continues = self.prepare(batch);
         if self.rows.is_empty() {
             return;
         }
-        self.backend.begin_step(batch.step);
-        let began = self.metrics.clock.now();
+        let prepared = self.metrics.clock.now();
         let work_existed = if continues { self.ended } else { batch.sent };
+        let bubble = began.since(work_existed.max(self.ended)) + prepared.since(guessed);
         batch.began = began;
-        batch.bubble_us = saturating(began.since(work_existed.max(self.ended)));
-        self.ended = began;
+        batch.bubble_us = saturating(bubble);
+        batch.guess_us = saturating(guessed.since(began));
+        self.ended = prepared;
+        self.read_prompts(batch);
         for part in [0..self.first, self.first..self.rows.len()] {
             if !part.is_empty() && !batch.step_failed {
                 self.run(part, batch);
@@ -234,6 +245,9 @@ impl<B: Backend> DecodeLane<B> {
     fn count(&self, batch: &Batch) {
         let metrics = &self.metrics.decode;
         metrics.bubble_us.observe(batch.bubble_us.into());
+        if batch.guessed_rows > 0 {
+            metrics.guess_us.observe(batch.guess_us.into());
+        }
         metrics.step_us.observe(batch.decode_us.into());
         metrics.sample_us.observe(batch.sample_us.into());
         metrics.decode_rows.observe(batch.decode_rows.into());
@@ -259,6 +273,9 @@ impl<B: Backend> DecodeLane<B> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
         let keep = self.backend.start(slot, source, keep);
+        if let Some(drafter) = &mut self.drafter {
+            drafter.start(slot, source, keep);
+        }
         self.slots[slot.index()].forget_places(if source == slot { keep } else { Position(0) });
         if source != slot {
             let tokens = ..keep.index();
@@ -289,7 +306,6 @@ impl<B: Backend> DecodeLane<B> {
     /// that has run before.
     fn prepare(&mut self, batch: &mut Batch) -> bool {
         self.rows.clear();
-        self.guess(batch);
         let calls = Calls::of(&batch.rows, self.backend.runs_ragged());
         let mut continues = self.take(batch, &calls, 0);
         self.first = self.rows.len();

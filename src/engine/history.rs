@@ -22,7 +22,7 @@ pub struct Step {
     pub sent: Micros,
     /// When the decode lane began it.
     pub began: Micros,
-    /// Microseconds in the model.
+    /// Microseconds in the model and before it, to find guesses.
     pub model_us: u32,
     /// Microseconds of sampling.
     pub sample_us: u32,
@@ -72,7 +72,7 @@ impl Step {
             number: batch.step,
             sent: batch.sent,
             began: batch.began,
-            model_us: batch.decode_us,
+            model_us: batch.guess_us + batch.decode_us,
             sample_us: batch.sample_us,
             bubble_us: batch.bubble_us,
             received,

@@ -1,6 +1,6 @@
 //! The decode lane's metrics.
 
-use super::bounds::{BUBBLE_US, ROWS, SAMPLE_US, STEP_US};
+use super::bounds::{BUBBLE_US, GUESS_US, ROWS, SAMPLE_US, STEP_US};
 use super::histogram::Histogram;
 use super::value::Counter;
 use crate::limits::GUESSES_MAX;
@@ -10,11 +10,13 @@ use crate::limits::GUESSES_MAX;
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct DecodeMetrics {
     /// The bubble before each step, in microseconds: the time in which the lane had work, but was
-    /// neither inside the model nor sampling. It ends at the start of the model. It starts when the
+    /// neither inside a model, nor sampling, nor guessing. It ends at the start of the model. It starts when the
     /// previous step ended or when this step's work existed, whichever is later. Work that
     /// continues a sequence existed when the previous step ended. Other work existed when the front
     /// lane sent it.
     pub bubble_us: Histogram<{ BUBBLE_US.len() }>,
+    /// Time to find guesses, in microseconds per step that may have some.
+    pub guess_us: Histogram<{ GUESS_US.len() }>,
     /// Time inside the model, in microseconds per step. The count is the number of steps.
     pub step_us: Histogram<{ STEP_US.len() }>,
     /// Time of sampling, in microseconds per step.
@@ -78,6 +80,7 @@ impl Default for DecodeMetrics {
     fn default() -> Self {
         Self {
             bubble_us: Histogram::new(&BUBBLE_US),
+            guess_us: Histogram::new(&GUESS_US),
             step_us: Histogram::new(&STEP_US),
             sample_us: Histogram::new(&SAMPLE_US),
             decode_rows: Histogram::new(&ROWS),

@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use llama_cpp_2::model::LlamaModel;
@@ -47,7 +48,7 @@ pub struct ContextConfig {
 pub struct LlamaDecoder {
     context: *mut sys::llama_context,
     memory: sys::llama_memory_t,
-    threadpool: *mut sys::ggml_threadpool,
+    threads: Rc<Threads>,
     n_vocab: usize,
     /// Whether all sequences share one KV cache.
     unified: bool,
@@ -59,6 +60,22 @@ pub struct LlamaDecoder {
     abort: Arc<StepAbort>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
+}
+
+/// The compute threads.
+struct Threads(*mut sys::ggml_threadpool);
+
+impl Threads {
+    fn new(config: &ContextConfig) -> Result<Rc<Self>, String> {
+        new_threadpool(config).map(|pool| Rc::new(Self(pool)))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // SAFETY: it is freed once, after the contexts that use it, which hold this.
+        unsafe { sys::ggml_threadpool_free(self.0) };
+    }
 }
 
 /// The arrays that a `llama_batch` points to.
@@ -78,6 +95,22 @@ impl LlamaDecoder {
     /// # Errors
     /// A sentence that names the missing resource.
     pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
+        Self::on(Threads::new(config)?, model, config)
+    }
+
+    /// Makes the context of another model, for calls in turns with this one, on the same threads.
+    ///
+    /// # Errors
+    /// As for [`LlamaDecoder::new`].
+    pub fn beside(&self, model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
+        Self::on(self.threads.clone(), model, config)
+    }
+
+    fn on(
+        threads: Rc<Threads>,
+        model: Arc<LlamaModel>,
+        config: &ContextConfig,
+    ) -> Result<Self, String> {
         let context = new_context(&model, config, |params| {
             // One row of each sequence is sampled, and some guesses; some rows of prompts are scored.
             // Without this bound llama.cpp reserves logits for every row: 300 MB for 512 rows and
@@ -89,10 +122,9 @@ impl LlamaDecoder {
             // of all sequences, which costs more (perf/cache.py measures it).
             params.kv_unified = config.cache.unified;
         })?;
-        let threadpool = new_threadpool(config)?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         let memory = unsafe {
-            sys::llama_attach_threadpool(context, threadpool, threadpool);
+            sys::llama_attach_threadpool(context, threads.0, threads.0);
             sys::llama_get_memory(context)
         };
         let n_vocab = model.n_vocab() as usize; // never negative
@@ -112,7 +144,7 @@ impl LlamaDecoder {
         Ok(Self {
             context,
             memory,
-            threadpool,
+            threads,
             n_vocab,
             unified,
             ragged,
@@ -271,11 +303,8 @@ impl Backend for LlamaDecoder {
 
 impl Drop for LlamaDecoder {
     fn drop(&mut self) {
-        // SAFETY: both were made in `new` and are freed once, users first.
-        unsafe {
-            sys::llama_free(self.context);
-            sys::ggml_threadpool_free(self.threadpool);
-        }
+        // SAFETY: it was made in `on` and is freed once, before the threads and the model.
+        unsafe { sys::llama_free(self.context) };
     }
 }
 

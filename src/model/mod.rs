@@ -6,6 +6,7 @@
 pub mod attentions;
 pub mod builtin;
 mod checked;
+pub mod draft;
 pub mod embed;
 pub mod fake;
 pub mod ggml;
@@ -65,29 +66,6 @@ pub trait Backend {
         self.truncate(slot, Position(0));
         if tokens == Position(0) { tokens } else { self.copy(source, slot, tokens) }
     }
-}
-
-/// Guesses the next tokens of texts.
-pub trait Drafter {
-    /// Makes guesses for some slots, in the order of their ids.
-    fn draft(&mut self, wanted: &mut [Draft<'_>]);
-}
-
-/// Guesses for one slot.
-#[derive(Debug)]
-pub struct Draft<'a> {
-    /// The slot. A drafter may keep what it has computed for it.
-    pub slot: SlotId,
-    /// The tokens of the text. The guesses go behind the first `len`.
-    pub tokens: &'a mut [TokenId],
-    /// The tokens that are known.
-    pub len: usize,
-    /// The most guesses; there is room for them.
-    pub most: usize,
-    /// The least probability of a guess.
-    pub p_min: f32,
-    /// Answer: the number of guesses.
-    pub made: &'a mut u8,
 }
 
 /// One token to compute.

@@ -381,6 +381,12 @@ impl Page<'_> {
             (&decode.bubble_us, MICROS),
         )?;
         self.histogram(
+            "corelane_guess_seconds",
+            "Time of a step to find guesses.",
+            &[],
+            (&decode.guess_us, MICROS),
+        )?;
+        self.histogram(
             "corelane_step_seconds",
             "Time of a step inside the model.",
             &[],

@@ -62,7 +62,10 @@ pub struct Batch {
     /// Answer: time before that in which there was work and the decode lane did none, in
     /// microseconds.
     pub bubble_us: u32,
-    /// Answer: time inside the model, in microseconds.
+    /// Answer: time to find guesses, in microseconds.
+    pub guess_us: u32,
+    /// Answer: time inside the model, in microseconds. It includes the time in which the draft model
+    /// reads prompts.
     pub decode_us: u32,
     /// Answer: time in the sampler, in microseconds, masks included.
     pub sample_us: u32,
@@ -92,6 +95,7 @@ impl Batch {
         self.rows_dropped = 0;
         self.began = Micros(0);
         self.bubble_us = 0;
+        self.guess_us = 0;
         self.decode_us = 0;
         self.sample_us = 0;
         self.masks_max = None;
@@ -180,10 +184,33 @@ pub struct Guesses {
     /// Guesses that steps in flight may keep. Each one that they keep makes the row's position
     /// greater by one.
     pub in_flight: u8,
-    /// The most guesses.
+    /// The most guesses from the text, or that its constraint forces.
     pub granted: u8,
+    /// The most guesses of the draft model, which is asked if there are no others.
+    pub drafts: u8,
     /// Answer: the number of guesses that ran.
     pub made: u8,
+    /// Answer: where they are from.
+    pub source: GuessSource,
+}
+
+impl Guesses {
+    /// The most guesses, from wherever.
+    pub fn most(&self) -> u8 {
+        self.granted.max(self.drafts)
+    }
+}
+
+/// Where guesses are from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuessSource {
+    /// From the text or its constraint.
+    #[default]
+    Text,
+    /// From the draft model.
+    Draft,
+    /// The draft model was asked, but has yet to read more of the text.
+    Unread,
 }
 
 /// The source of a row's token.

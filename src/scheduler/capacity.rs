@@ -28,6 +28,8 @@ pub struct Capacity {
     /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
     /// one.
     pub own_cells: bool,
+    /// There is a draft model, which can guess.
+    pub drafts: bool,
     /// The weight of each key.
     pub weights: Vec<f64>,
 }

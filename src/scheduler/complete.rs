@@ -6,7 +6,7 @@ use super::cost::Rows;
 use super::sequence::State;
 use super::{Event, Finish, Scheduler};
 use crate::limits::STEP_RETRIES_MAX;
-use crate::ring::message::{Batch, Failed, Row, Sample, Start};
+use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
 use crate::types::{Logits, SequenceId};
 
 impl Scheduler {
@@ -114,7 +114,7 @@ impl Scheduler {
 
     /// Learns from the time of a step.
     fn learn(&mut self, batch: &Batch) {
-        self.ran += Duration::from_micros(batch.decode_us.into());
+        self.ran += Duration::from_micros(u64::from(batch.guess_us) + u64::from(batch.decode_us));
         let ran = batch.rows.len() - batch.rows_dropped as usize;
         if batch.step_failed {
             self.rows_max = (ran / 2).max(1);
@@ -123,6 +123,7 @@ impl Scheduler {
             return;
         }
         self.rows_max = (2 * self.rows_max).min(self.capacity.step_rows);
+        self.learn_drafts(batch);
         let masks: u32 = batch.samples.iter().filter_map(|sample| sample.mask).map(|m| m.us).sum();
         let took = u64::from(batch.decode_us) + u64::from(batch.sample_us.saturating_sub(masks));
         let is_copy = |start: &&Start| start.source != start.owner.slot && start.keep.index() > 0;
@@ -132,6 +133,19 @@ impl Scheduler {
             let (decode, prefill) = self.rows_of(batch);
             self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
         }
+    }
+
+    /// Learns from the time of the draft model's guesses.
+    fn learn_drafts(&mut self, batch: &Batch) {
+        let of = |source| batch.rows.iter().filter(move |row| row.guesses.source == source);
+        // To read on takes time without a guess.
+        if of(GuessSource::Unread).next().is_some() {
+            return;
+        }
+        let was_asked = of(GuessSource::Draft).next().is_some();
+        let took = was_asked.then(|| Duration::from_micros(batch.guess_us.into()));
+        let guesses = of(GuessSource::Draft).map(|row| usize::from(row.guesses.made)).sum();
+        self.cost.observe_drafts(guesses, took);
     }
 
     /// A step failed with this sequence, or was undone for it. It restarts where it stood, or ends

@@ -35,10 +35,10 @@ const MARGIN_START: f64 = 0.2;
 /// The largest margin, as a part of the expected time.
 const MARGIN_MAX: f64 = 0.5;
 
-/// Decay of the copy's estimated time in each step without a copy. A copy that seems too slow is
-/// not made and so not measured, though the first one may have met untouched memory. The decay lets
-/// a copy be tried again after some hundred steps.
-const COPY_FADES: f64 = 0.002;
+/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise.
+/// What seems too slow is not done and so not measured, though the first time it may have met
+/// untouched memory. The decay lets it be tried again after some hundred steps.
+const FADES: f64 = 0.002;
 
 /// A step that takes longer than this many times the expected time met something else, such as a
 /// page fault or another program. It counts as if it had taken that long.
@@ -59,6 +59,8 @@ pub struct StepCost {
     margin: f64,
     /// Microseconds of a copy from one slot to another.
     copy: Option<f64>,
+    /// Microseconds of the draft model for each of its guesses.
+    draft: Option<f64>,
 }
 
 impl StepCost {
@@ -73,12 +75,10 @@ impl StepCost {
         let took = took.as_secs_f64() * 1e6;
         if copies > 0 {
             let Some(rows) = self.both(decode, prefill) else { return };
-            let each = (took - rows).max(0.0) / copies as f64;
-            let copy = self.copy.get_or_insert(each);
-            *copy += RATE * (each.min(SURPRISE_MAX * copy.max(1.0)) - *copy);
+            follow(&mut self.copy, (took - rows).max(0.0) / copies as f64);
             return;
         }
-        self.copy = self.copy.map(|copy| copy * (1.0 - COPY_FADES));
+        self.copy = self.copy.map(|copy| copy * (1.0 - FADES));
         if prefill.count == 0 {
             self.decode.observe(decode, decode.count, took);
             return;
@@ -97,6 +97,20 @@ impl StepCost {
             let took = took.min(SURPRISE_MAX * expected.max(1.0));
             self.decodes.observe(decode_share(decode, count), took - expected);
         }
+    }
+
+    /// Learns from a step in which the draft model made `guesses` guesses. If it was not asked, `took`
+    /// is `None`.
+    pub fn observe_drafts(&mut self, guesses: usize, took: Option<Duration>) {
+        match took {
+            Some(took) => follow(&mut self.draft, took.as_secs_f64() * 1e6 / guesses.max(1) as f64),
+            None => self.draft = self.draft.map(|draft| draft * (1.0 - FADES)),
+        }
+    }
+
+    /// The expected time of a drafted guess in microseconds, once one was made.
+    pub fn draft(&self) -> Option<f64> {
+        self.draft
     }
 
     /// The expected time of a step with these rows, once it is known.
@@ -196,6 +210,12 @@ impl StepCost {
         }
         Some(fits)
     }
+}
+
+/// Moves an estimate towards what was seen.
+fn follow(estimate: &mut Option<f64>, seen: f64) {
+    let known = estimate.get_or_insert(seen);
+    *known += RATE * (seen.min(SURPRISE_MAX * known.max(1.0)) - *known);
 }
 
 /// `count` rows of a sequence, the first of them with `depth` tokens before it.

@@ -13,6 +13,10 @@ const DEPTHS_SPREAD: f64 = 512.0;
 /// The part of the error by which a step moves its knots.
 pub const RATE: f64 = 0.2;
 
+/// What is known of a knot counts less with each step that says nothing about it: half as much after
+/// 350 steps. The machine may have changed, or that one step may have met something else.
+const STALES: f64 = 0.002;
+
 /// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.
 const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 
@@ -90,6 +94,8 @@ impl Slope {
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
     knots: [Option<f64>; KNOTS],
+    /// How much is still known of each knot, from 1 to 0.
+    fresh: [f64; KNOTS],
 }
 
 impl Curve {
@@ -98,8 +104,9 @@ impl Curve {
         let below = rows.ilog2() as usize;
         // The position between the knot below and the knot above, from 0 to 1.
         let share = rows as f64 / (1 << below) as f64 - 1.0;
+        self.fresh.iter_mut().for_each(|fresh| *fresh *= 1.0 - STALES);
         let Some(predicted) = self.at(rows) else {
-            self.knots[below] = Some(took);
+            (self.knots[below], self.fresh[below]) = (Some(took), 1.0);
             return;
         };
         let error = took - predicted;
@@ -109,8 +116,9 @@ impl Curve {
             }
             let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
             // An unknown knot takes the whole error.
-            let rate = if self.knots[knot].is_some() { RATE * weight } else { weight };
+            let rate = weight * RATE.max(1.0 - self.fresh[knot]);
             self.knots[knot] = Some((value + rate * error).max(0.0));
+            self.fresh[knot] += weight * (1.0 - self.fresh[knot]);
         }
         self.agree(if share < 0.5 { below } else { (below + 1).min(KNOTS - 1) });
     }
@@ -134,9 +142,25 @@ impl Curve {
     /// The time of `rows` rows, once some have run: between two known knots a line, beyond the
     /// largest in proportion to it, and below the smallest the same time.
     pub fn at(&self, rows: usize) -> Option<f64> {
-        let known = |(index, knot): (usize, &Option<f64>)| Some((1usize << index, (*knot)?));
-        let mut below = None;
-        for (at, value) in self.knots.iter().enumerate().filter_map(known) {
+        self.on_line(rows, |_, value, _| value)
+    }
+
+    /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.
+    /// And the less is still known of more rows, the less longer they take. So numbers of rows are
+    /// tried that nobody has to have.
+    pub fn hoped_at(&self, rows: usize) -> Option<f64> {
+        let largest = self.knots.iter().rposition(Option::is_some)?;
+        let rows = if rows <= 2 << largest { rows.min(1 << largest) } else { rows };
+        self.on_line(rows, |knot, value, below| below + self.fresh[knot] * (value - below))
+    }
+
+    /// A line through the known knots. `height` gives that of a knot from its index, its time and the
+    /// height of the knot below.
+    fn on_line(&self, rows: usize, height: impl Fn(usize, f64, f64) -> f64) -> Option<f64> {
+        let mut below: Option<(usize, f64)> = None;
+        for (index, knot) in self.knots.iter().enumerate() {
+            let (at, Some(value)) = (1 << index, *knot) else { continue };
+            let value = below.map_or(value, |(_, below)| height(index, value, below));
             if at == rows {
                 return Some(value);
             }
@@ -148,12 +172,5 @@ impl Curve {
             below = Some((at, value));
         }
         below.map(|(at, value)| value * rows as f64 / at as f64)
-    }
-
-    /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.
-    /// So numbers of rows are tried that nobody has to have.
-    pub fn hoped_at(&self, rows: usize) -> Option<f64> {
-        let largest = self.knots.iter().rposition(Option::is_some)?;
-        if rows <= 2 << largest { self.at(rows.min(1 << largest)) } else { self.at(rows) }
     }
 }

@@ -10,6 +10,8 @@ use crate::limits::GUESSES_MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Luck {
     guesses: [Count; GUESSES_MAX],
+    /// The chance that a guess is hoped to have if the one before it came true.
+    goes_on: f32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +25,10 @@ struct Count {
 }
 
 impl Count {
-    /// Before the first guess, and again when it was not granted for a long time: it is worth a try.
-    const HOPE: Self = Self { granted: 2.0, made: 2.0, kept: 1.4 };
+    /// A chance before anything is known of it.
+    fn hope(chance: f32) -> Self {
+        Self { granted: 2.0, made: 2.0, kept: 2.0 * chance }
+    }
 
     /// Moves towards another count by a part of the distance.
     fn approach(&mut self, other: Self, part: f32) {
@@ -34,13 +38,33 @@ impl Count {
     }
 }
 
-impl Default for Luck {
-    fn default() -> Self {
-        Self { guesses: [Count::HOPE; GUESSES_MAX] }
-    }
-}
-
 impl Luck {
+    /// The chance of a first guess before it was tried, and again when it was not for a long time:
+    /// it is worth a try.
+    const HOPE: f32 = 0.7;
+
+    /// Guesses from a text of which nothing is known yet.
+    pub fn of_text() -> Self {
+        Self::new(1.0)
+    }
+
+    /// Guesses of a draft model. Each one may be wrong, wherever the text comes from.
+    pub fn of_draft() -> Self {
+        Self::new(Self::HOPE)
+    }
+
+    fn new(goes_on: f32) -> Self {
+        let mut luck = Self { guesses: [Count::hope(Self::HOPE); GUESSES_MAX], goes_on };
+        for index in 1..GUESSES_MAX {
+            luck.guesses[index] = luck.hope(index);
+        }
+        luck
+    }
+
+    fn hope(&self, index: usize) -> Count {
+        Count::hope(Self::HOPE * self.goes_on.powi(index as i32)) // below GUESSES_MAX
+    }
+
     /// See [`Luck`].
     const STEPS: f32 = 16.0;
 
@@ -49,10 +73,11 @@ impl Luck {
 
     /// Learns that `kept` of `made` guesses came true.
     pub fn observe(&mut self, granted: usize, made: usize, kept: usize) {
-        for (index, count) in self.guesses.iter_mut().enumerate() {
-            let number = index + 1;
+        for index in 0..GUESSES_MAX {
+            let (number, hope) = (index + 1, self.hope(index));
+            let count = &mut self.guesses[index];
             if number > granted {
-                count.approach(Count::HOPE, Self::FORGETS);
+                count.approach(hope, Self::FORGETS);
                 continue;
             }
             count.approach(Count { granted: 0.0, made: 0.0, kept: 0.0 }, 1.0 / Self::STEPS);
@@ -62,10 +87,14 @@ impl Luck {
         }
     }
 
-    /// The chances that one more guess is made and that it comes true, behind `before` others.
+    /// The chances that one more guess is made and that it comes true, behind `before` others. They
+    /// are no better than those of the guesses before it, which must be made and come true, too.
     pub fn chances(&self, before: usize) -> (f64, f64) {
-        let Count { granted, made, kept } = self.guesses[before];
-        ((made / granted).into(), (kept / granted).into())
+        let chances = self.guesses[..=before].iter().map(|count| {
+            let Count { granted, made, kept } = *count;
+            (f64::from(made / granted), f64::from(kept / granted))
+        });
+        chances.fold((1.0, 1.0), |(made, kept), next| (made.min(next.0), kept.min(next.1)))
     }
 }
 
@@ -75,7 +104,7 @@ mod tests {
 
     #[test]
     fn later_guesses_are_counted_apart() {
-        let mut luck = Luck::default();
+        let mut luck = Luck::of_text();
         for step in 0..200 {
             // In one step of four, six guesses are made, and four come true.
             let (made, kept) = if step % 4 == 0 { (6, 4) } else { (0, 0) };
@@ -88,12 +117,14 @@ mod tests {
             let near = |found: f64, expected: f64| (found - expected).abs() < 0.08;
             assert!(near(made, expected.0) && near(kept, expected.1), "{before}: {made} {kept}");
         }
-        assert_eq!(luck.chances(8), (1.0, f64::from(0.7f32)), "never granted");
+        let hoped = luck.guesses[8];
+        assert_eq!((hoped.made, hoped.kept), (2.0, 1.4), "never granted");
+        assert_eq!(luck.chances(8), luck.chances(7), "no better than the one before");
     }
 
     #[test]
     fn hope_comes_back() {
-        let mut luck = Luck::default();
+        let mut luck = Luck::of_text();
         (0..200).for_each(|_| luck.observe(1, 1, 0));
         let (_, hopeless) = luck.chances(0);
         (0..1000).for_each(|_| luck.observe(0, 0, 0));

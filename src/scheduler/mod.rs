@@ -62,6 +62,7 @@ pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
 pub use event::{Event, Finish};
+use luck::Luck;
 use masks::Masks;
 use prefix::Prefix;
 pub use sequence::NewSequence;
@@ -92,6 +93,8 @@ pub struct Scheduler {
     ran: Duration,
     /// For each key, the slots that it had a moment ago.
     recent: Box<[Recent]>,
+    /// How often guesses of the draft model came true of late, with which new sequences start.
+    draft_luck: Luck,
     tally: Tally,
 }
 
@@ -116,6 +119,7 @@ impl Scheduler {
             step: 0,
             ran: Duration::ZERO,
             recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
+            draft_luck: Luck::of_draft(),
             tally: Tally::default(),
             capacity,
         }
@@ -309,7 +313,8 @@ impl Scheduler {
     fn take(&mut self, slot: SlotId, id: SequenceId, reused: usize) -> Owner {
         self.tally.evicted_tokens += (self.slots.kept_len(slot) - reused) as u64;
         self.held.push(id).expect("one held slot for each slot");
-        self.sequences.get_mut(id).started = self.step;
+        let sequence = self.sequences.get_mut(id);
+        (sequence.started, sequence.draft_luck) = (self.step, self.draft_luck);
         self.cells.take(slot, reused, self.sequences.get(id).tokens_max());
         self.choose_mask_source(id);
         self.slots.take(slot, id)

@@ -135,7 +135,7 @@ fn planned_rows(batch: &Batch) -> Rows {
     let mut rows = Rows::default();
     for row in &batch.rows {
         rows.add(row.position.index());
-        rows.add_guesses(row.guesses.granted);
+        rows.add_guesses(row.guesses.most());
     }
     rows
 }

@@ -80,8 +80,10 @@ pub(super) struct Sequence {
     /// Guesses that steps in flight may keep. So its next row is at `planned`, or up to this much
     /// further.
     pub guessed: usize,
-    /// How often its guesses come true.
+    /// How often guesses from its text come true.
     pub luck: Luck,
+    /// How often those of the draft model come true.
+    pub draft_luck: Luck,
     /// Scores of the prompt that came back.
     pub scored: usize,
     /// Tokens of the prompt found in the KV cache.
@@ -249,7 +251,8 @@ impl Sequences {
             planned: 0,
             in_flight: 0,
             guessed: 0,
-            luck: Luck::default(),
+            luck: Luck::of_text(),
+            draft_luck: Luck::of_draft(),
             scored: 0,
             cached: 0,
             failures: 0,

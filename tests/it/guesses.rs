@@ -9,14 +9,15 @@ use crate::support::world::capacity;
 use crate::support::{TestServer, config, context};
 use corelane::config::ServeConfig;
 use corelane::decode::DecodeLane;
+use corelane::decode::draft::{Draft, Drafter};
 use corelane::kernels::Choice;
 use corelane::limits::GUESSED_ROWS_MAX;
 use corelane::model::fake::FakeOptions;
 use corelane::model::llama::LlamaDecoder;
 use corelane::model::load::{Source, load};
-use corelane::model::{Backend, DecodeRow, Draft, Drafter};
-use corelane::ring::message::{Batch, Guesses, Input, Row, Sample, Start};
-use corelane::scheduler::{Event, NewSequence, Scheduler, SequenceId};
+use corelane::model::{Backend, DecodeRow};
+use corelane::ring::message::{Batch, GuessSource, Guesses, Input, Row, Sample, Start};
+use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use corelane::types::{
     Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Speculation, TokenId,
 };
@@ -128,7 +129,7 @@ impl Drafter for Same {
         for draft in wanted {
             let count = draft.most.min(self.0.len());
             draft.tokens[draft.len..][..count].copy_from_slice(&self.0[..count]);
-            *draft.made = count as u8;
+            draft.answer.made = count as u8;
         }
     }
 }
@@ -182,7 +183,7 @@ fn the_tokens_behind_guesses_have_the_models_distribution() {
         let best = (0..second.len()).max_by(|a, b| second[*a].total_cmp(&second[*b])).unwrap();
         let guesses = vec![likely[0] as TokenId, best as TokenId];
         let mut lane = DecodeLane::new(model, SLOTS, 100, Box::new([]), Arc::default())
-            .with_drafter(Box::new(Same(guesses)));
+            .with_drafter(Some(Box::new(Same(guesses))));
         let mut batch = Batch::default();
         let mut pairs: HashMap<(TokenId, TokenId), u32> = HashMap::new();
         let mut kept = 0;
@@ -212,7 +213,7 @@ fn the_tokens_behind_guesses_have_the_models_distribution() {
                 batch.starts.push(start).unwrap();
                 for (at, token) in prompt.iter().enumerate().skip(keep) {
                     let is_last = at == last;
-                    let guesses = Guesses { granted: 2 * u8::from(is_last), ..Guesses::default() };
+                    let guesses = Guesses { drafts: 2 * u8::from(is_last), ..Guesses::default() };
                     let row = Row {
                         owner: owner(slot),
                         position: Position(at as u32),
@@ -283,13 +284,20 @@ struct Pace {
     /// Milliseconds of a step, and of each further row.
     step: u32,
     row: u32,
+    /// Milliseconds of a guess, if a draft model makes them.
+    draft: Option<u32>,
     batch: Batch,
 }
 
 impl Pace {
     fn new(step: u32, row: u32) -> Self {
-        let scheduler = Scheduler::new(capacity(16, 10_000));
-        Self { scheduler, step, row, batch: Batch::default() }
+        Self::with(step, row, None)
+    }
+
+    fn with(step: u32, row: u32, draft: Option<u32>) -> Self {
+        let drafts = draft.is_some();
+        let scheduler = Scheduler::new(Capacity { drafts, ..capacity(16, 10_000) });
+        Self { scheduler, step, row, draft, batch: Batch::default() }
     }
 
     fn admit(&mut self, most: u8) -> SequenceId {
@@ -315,6 +323,12 @@ impl Pace {
             for row in &mut batch.rows {
                 let id = scheduler.holder(row.owner).unwrap();
                 row.guesses.made = row.guesses.granted;
+                if let Some(draft) = self.draft {
+                    row.guesses.made = row.guesses.drafts;
+                    row.guesses.source = [GuessSource::Text, GuessSource::Draft]
+                        [usize::from(row.guesses.drafts > 0)];
+                    batch.guess_us += 1000 * draft * u32::from(row.guesses.made);
+                }
                 rows += u32::from(row.guesses.made);
                 for more in 0..=kept(id, row.guesses.made) {
                     let position = Position(row.position.0 + u32::from(more));
@@ -355,6 +369,35 @@ fn the_number_of_guesses_follows_what_rows_cost() {
         granted.sort_unstable();
         assert!(range.contains(&granted[50]), "{row} ms a row: {granted:?}");
     }
+}
+
+#[test]
+fn a_draft_model_is_asked_as_often_as_it_pays() {
+    // Of three guesses in a row, two come true.
+    for (draft, range) in [(1, 2..5), (5, 2..4), (50, 0..1)] {
+        let mut pace = Pace::with(20, 0, Some(draft));
+        pace.admit(16);
+        pace.run(300, |_, made| made.min(2));
+        let mut drafted: Vec<u32> = (0..100)
+            .map(|_| {
+                pace.run(1, |_, made| made.min(2));
+                pace.batch.rows.iter().map(|row| u32::from(row.guesses.drafts)).sum()
+            })
+            .collect();
+        drafted.sort_unstable();
+        assert!(range.contains(&drafted[50]), "{draft} ms a guess: {drafted:?}");
+    }
+}
+
+#[test]
+fn a_new_text_starts_with_what_is_known_of_the_draft_model() {
+    let mut pace = Pace::with(20, 0, Some(5));
+    let first = pace.admit(16);
+    pace.run(300, |_, _| 0);
+    pace.scheduler.cancel(first);
+    pace.admit(16);
+    pace.run(2, |_, _| 0); // its prompt, and its first token
+    assert_eq!(pace.batch.rows[0].guesses.drafts, 0);
 }
 
 #[test]

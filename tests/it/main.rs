@@ -12,6 +12,7 @@ mod constraint;
 mod decode_lane;
 mod described;
 mod documents;
+mod draft;
 mod embeddings;
 mod fairness;
 mod guesses;

@@ -15,7 +15,7 @@ use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
 use corelane::types::{CacheScope, Guessing, KeyId, Owner, Sampling, SlotId, TokenId};
 
-use crate::drafter::RandomDrafter;
+use crate::drafter::drafter;
 use crate::support::Random;
 
 struct Simulation {
@@ -97,6 +97,7 @@ impl Simulation {
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
             own_cells: random.one_in(2),
+            drafts: !random.one_in(3),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
         let forgets_whole = random.one_in(8);
@@ -107,8 +108,7 @@ impl Simulation {
         let options = FakeOptions { end_one_in, forgets_whole, ..FakeOptions::default() };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
-        let wrong_one_in = [0, 2, 5][random.within(0, 2)];
-        let drafter = RandomDrafter { random: Random::new(seed), options, wrong_one_in };
+        let drafter = drafter(&mut random, seed, options, slots, context);
         let ends = Box::new([END]);
         let lane = DecodeLane::new(model, slots, sequence_tokens as usize, ends, metrics);
         Self {
@@ -120,7 +120,7 @@ impl Simulation {
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: lane.with_lookup().with_drafter(Box::new(drafter)),
+            lane: lane.with_lookup().with_drafter(Some(drafter)),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
@@ -248,7 +248,7 @@ impl Simulation {
 
     /// Checks the rules for every planned step.
     fn check_plan(&self, batch: &Batch) {
-        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.granted)).sum();
+        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.most())).sum();
         assert_eq!(guesses, batch.guessed_rows);
         assert!(batch.rows.len() + guesses as usize <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);
@@ -281,6 +281,7 @@ impl Simulation {
         assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
         // As if rows took so long: the scheduler learns from it.
         let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
+        batch.guess_us = self.random.within(0, 5) as u32 * guesses;
         batch.decode_us = 20 + 10 * batch.decode_rows + 3 * batch.prefill_rows + guesses;
         self.check_cells();
         self.tally.steps += 1;
@@ -466,7 +467,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
     assert!(total.scored > 50_000);
-    assert!(total.guessed > 50_000 && 4 * total.guessed_right > total.guessed);
+    assert!(total.guessed > 30_000 && 4 * total.guessed_right > total.guessed);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 

@@ -39,7 +39,7 @@ use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
 use corelane::types::{CacheScope, Guessing, KeyId, Owner, SlotId, TokenId};
 
-use crate::drafter::RandomDrafter;
+use crate::drafter::drafter;
 use crate::reference::Reference;
 use crate::request::{Ask, Requests, TEMPLATE};
 use crate::support::{Random, mask_lane as new_mask_lane, served_model};
@@ -172,6 +172,7 @@ impl World {
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
             own_cells: random.one_in(3),
+            drafts: !random.one_in(3),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
         let options = FakeOptions {
@@ -181,8 +182,8 @@ impl World {
             ..FakeOptions::default()
         };
         let guesses = !options.forgets_whole && !random.one_in(3);
-        let wrong_one_in = [0, 2, 5][random.within(0, 2)];
-        let drafter = RandomDrafter { random: Random::new(seed), options, wrong_one_in };
+        let context = capacity.context_tokens as usize;
+        let drafter = drafter(&mut random, seed, options, slots, context);
         let vocab = Arc::new(Vocab::of_fake());
         let model = ServedModel {
             vocab: vocab.clone(),
@@ -199,7 +200,6 @@ impl World {
         let budget = Budget::new(REQUEST_MEMORY_BYTES, &capacity.weights);
         let (bell, _) = SocketBell::new().unwrap();
         let (front, link) = ring::link(RING_CAPACITY, Arc::new(bell), Duration::ZERO);
-        let context = capacity.context_tokens as usize;
         let fake = FakeModel::new(slots, context, capacity.step_rows, options);
         let ends = Box::new([END]);
         let (masks, mask_link) = new_mask_lane();
@@ -216,7 +216,7 @@ impl World {
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
                 .with_lookup()
-                .with_drafter(Box::new(drafter)),
+                .with_drafter(Some(drafter)),
             link,
             down: VecDeque::new(),
             running: None,
@@ -510,7 +510,8 @@ impl World {
         let may_fail = self.failures || self.options.forgets_whole;
         assert!(failed.is_empty() || may_fail, "no step lacks room");
         batch.decode_us = took.as_micros() as u32;
-        batch.sample_us = 0; // of another clock
+        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
+        (batch.guess_us, batch.sample_us) = (10 * guesses, 0); // of another clock
         for mask in batch.samples.iter_mut().filter_map(|sample| sample.mask.as_mut()) {
             mask.us = if self.random.one_in(30) { 20_000 } else { 100 };
         }

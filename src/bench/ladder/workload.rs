@@ -183,6 +183,7 @@ pub(super) mod tests {
                 queue_tokens: 1024,
                 reuse: false,
                 own_cells: false,
+                drafts: false,
                 weights: vec![1.0],
             },
         }

@@ -18,10 +18,10 @@ use super::ladder::pipe::{self, Pipe, Waiter};
 use crate::clock::Clock;
 use crate::config::ServeConfig;
 use crate::decode::DecodeLane;
-use crate::lanes;
+use crate::lanes::{self, NewDraft};
 use crate::limits::{BATCHES, RING_CAPACITY};
 use crate::metrics::Metrics;
-use crate::model::llama::LlamaDecoder;
+use crate::model::llama::{ContextConfig, LlamaDecoder};
 use crate::model::load::Loaded;
 use crate::ring;
 use crate::scheduler::Scheduler;
@@ -37,6 +37,7 @@ pub use round::{Replay, Round, Run};
 pub fn run(
     replay: &Replay,
     loaded: &Loaded,
+    draft: Option<&Loaded>,
     mut tell: impl FnMut(&Run),
 ) -> Result<Vec<Round>, String> {
     let streams = replay.concurrency + usize::from(!replay.beside.is_empty());
@@ -57,7 +58,10 @@ pub fn run(
     };
     config.check()?;
     let capacity = lanes::capacity(&config, context_tokens, context_tokens.min(trained as u32));
-    let mut pipe = start(&config, loaded, context_tokens, longest, all)?;
+    let context = lanes::context_config(&config, loaded, context_tokens, Arc::default());
+    let draft = draft.map(|draft| NewDraft::new(draft, loaded, &context));
+    let draft = draft.map(|draft| (draft, replay.draft_accept));
+    let mut pipe = start(&config, loaded, context, draft, longest, all)?;
     let mut scheduler = Scheduler::new(capacity);
     let mut spare = (0..BATCHES).map(|_| Box::default()).collect();
     let mut rounds = Vec::new();
@@ -84,22 +88,31 @@ pub fn run(
 fn start(
     config: &ServeConfig,
     loaded: &Loaded,
-    context_tokens: u32,
+    context: ContextConfig,
+    draft: Option<(NewDraft, f64)>,
     longest: usize,
     records: Arc<[Record]>,
 ) -> Result<Pipe, String> {
     let metrics = Arc::new(Metrics::new(Clock::start(), std::iter::empty()));
     let (waiter, bell) = Waiter::new(!config.placement.is_shared(), metrics.clone())?;
     let (link, decode_link) = ring::link(RING_CAPACITY, bell, lanes::spin(config));
-    let context = lanes::context_config(config, loaded, context_tokens, Arc::default());
     let end_tokens: Box<[TokenId]> = loaded.vocab.end_tokens().into();
     let (slots, model) = (config.parallel, loaded.model.clone());
+    let looks_up = config.speculation.looks_up();
     let decode = lanes::start_decode(decode_link, config.placement.decode_cores.clone(), {
         let metrics = metrics.clone();
         move || {
             let model = LlamaDecoder::new(model, &context)?;
+            let drafter = draft.map(|(draft, accept)| {
+                draft.make(&model, |draft| {
+                    Replayed::new(draft, records.clone(), slots).right_in(accept)
+                })
+            });
+            let drafter = drafter.transpose()?;
             let model = Replayed::new(model, records, slots);
-            Ok(DecodeLane::new(model, slots, longest, end_tokens, metrics).with_lookup())
+            let lane = DecodeLane::new(model, slots, longest, end_tokens, metrics);
+            let lane = if looks_up { lane.with_lookup() } else { lane };
+            Ok(lane.with_drafter(drafter))
         }
     })?;
     Ok(Pipe { link, waiter, decode, metrics })

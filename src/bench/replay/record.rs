@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::model::vocab::Vocab;
 use crate::model::{Backend, DecodeRow, StepError};
+use crate::random::mix;
 use crate::types::{Position, SlotId, TokenId};
 
 /// A prompt, and the answer that a model gave to it.
@@ -68,6 +69,8 @@ fn tokens(fields: &Value, name: &str, vocab: &Vocab) -> Result<Vec<TokenId>, Str
 pub struct Replayed<B> {
     model: B,
     records: Arc<[Record]>,
+    /// The part of tokens in which it is right. In the others it says the next id.
+    right: f64,
     slots: Box<[Slot]>,
     /// The rows of the last call.
     rows: Vec<DecodeRow>,
@@ -83,7 +86,14 @@ struct Slot {
 impl<B: Backend> Replayed<B> {
     /// `model`, which says what `records` say, in `slots` slots.
     pub fn new(model: B, records: Arc<[Record]>, slots: usize) -> Self {
-        Self { model, records, slots: vec![Slot::default(); slots].into(), rows: Vec::new() }
+        let slots = vec![Slot::default(); slots].into();
+        Self { model, records, right: 1.0, slots, rows: Vec::new() }
+    }
+
+    /// The same model, which is right in this part of the tokens only, the same ones each time.
+    #[must_use]
+    pub fn right_in(self, right: f64) -> Self {
+        Self { right, ..self }
     }
 
     /// The token that follows a row.
@@ -93,7 +103,10 @@ impl<B: Backend> Replayed<B> {
         let begins = |record: &Record| record.prompt == tokens[..record.prompt.len().min(end)];
         let found = || self.records.iter().position(begins).expect("only records are asked for");
         let record = &self.records[*record.get_or_insert_with(found)];
-        record.tokens.get(end).copied().unwrap_or_default() // behind its last token
+        let token = record.tokens.get(end).copied().unwrap_or_default(); // behind its last token
+        let place = mix(mix(end as u64) ^ u64::from(token.cast_unsigned()));
+        let is_right = place as f64 / u64::MAX as f64 <= self.right;
+        if is_right { token } else { (token + 1) % self.model.n_vocab() as TokenId }
     }
 }
 
@@ -193,5 +206,7 @@ mod tests {
         model.decode(&rows).unwrap();
         let mut said = |index| argmax(model.logits(index)) as u8;
         assert_eq!([said(1), said(2), said(4), said(5)], *b"cdyz");
+        let mut model = model.right_in(0.0);
+        assert_eq!(argmax(model.logits(1)) as u8, b'd', "never right");
     }
 }

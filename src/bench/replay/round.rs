@@ -13,6 +13,8 @@ pub struct Replay {
     pub records: Vec<Record>,
     /// Records of the stream beside them, which never guesses. There may be none.
     pub beside: Vec<Record>,
+    /// The part of its guesses in which the draft model, if there is one, says what a record says.
+    pub draft_accept: f64,
     /// Streams at once, without the one beside them.
     pub concurrency: usize,
     /// Rounds with guesses, and as many without.

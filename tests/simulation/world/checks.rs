@@ -117,7 +117,7 @@ impl World {
 
     /// Checks the rules for every planned step.
     pub(super) fn check_plan(&self, batch: &Batch) {
-        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.granted)).sum();
+        let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.most())).sum();
         assert_eq!(guesses, batch.guessed_rows);
         assert!(batch.rows.len() + guesses as usize <= self.capacity.step_rows);
         assert_eq!(batch.rows.len() as u32, batch.decode_rows + batch.prefill_rows);

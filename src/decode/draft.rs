@@ -1,0 +1,315 @@
+//! Guesses of a draft model: a smaller model with the same vocabulary.
+//!
+//! It has a KV cache of its own, with the same slots. It reads a prompt in the same steps as the
+//! served model. Where it has not, because many texts ran or a guess was wrong, it reads what it
+//! lacks before its next guess.
+//!
+//! **Invariant:** it never matters for a text what this model says or whether it fails.
+
+use super::largest::{argmax, max};
+use super::weights::sum_exp;
+use crate::limits::{DRAFT_READ_ROWS, GUESSED_ROWS_MAX};
+use crate::model::{Backend, DecodeRow};
+use crate::ring::message::{GuessSource, Guesses};
+use crate::types::{Logits, Position, SlotId, TokenId};
+
+/// Guesses the next tokens of texts.
+pub trait Drafter {
+    /// A slot now begins with the first `keep` tokens of `source`, which may be the slot itself, and
+    /// has no others.
+    fn start(&mut self, _slot: SlotId, _source: SlotId, _keep: Position) {}
+
+    /// Reads the text of a slot, up to `most` tokens that it does not know yet.
+    fn read(&mut self, _slot: SlotId, _text: &[TokenId], _most: usize) {}
+
+    /// Makes guesses for some slots, in the order of their ids.
+    fn draft(&mut self, wanted: &mut [Draft<'_>]);
+}
+
+/// Guesses for one slot.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// The slot.
+    pub slot: SlotId,
+    /// The tokens of the text. The guesses go behind the first `len`.
+    pub tokens: &'a mut [TokenId],
+    /// The tokens that are known, at least one.
+    pub len: usize,
+    /// The most guesses; there is room for them.
+    pub most: usize,
+    /// The least probability of a guess.
+    pub p_min: f32,
+    /// Answer: how many were made, or why none.
+    pub answer: &'a mut Guesses,
+}
+
+impl Draft<'_> {
+    /// Adds a guess. Returns whether there may be another one.
+    fn push(&mut self, guess: TokenId) -> bool {
+        self.tokens[self.known()] = guess;
+        self.answer.made += 1;
+        usize::from(self.answer.made) < self.most
+    }
+
+    /// The tokens so far, with the guesses.
+    fn known(&self) -> usize {
+        self.len + usize::from(self.answer.made)
+    }
+}
+
+/// See the module's description.
+pub struct DraftModel<B> {
+    model: B,
+    slots: Box<[Vec<TokenId>]>, // the tokens in each slot's cache; room for `text_tokens`
+    rows: Vec<DecodeRow>,       // of one call; room for `rows_max`
+    /// Guesses are below it: this model may have some more tokens than the served one.
+    n_vocab: usize,
+    text_tokens: usize,
+    rows_max: usize,
+}
+
+impl<B: Backend> DraftModel<B> {
+    /// `model`, for a served model of `n_vocab` tokens, with `slots` slots for texts of `text_tokens`
+    /// tokens. It takes `rows_max` rows at once.
+    pub fn new(
+        model: B,
+        n_vocab: usize,
+        slots: usize,
+        text_tokens: usize,
+        rows_max: usize,
+    ) -> Self {
+        Self {
+            n_vocab: n_vocab.min(model.n_vocab()),
+            model,
+            slots: (0..slots).map(|_| Vec::with_capacity(text_tokens)).collect(),
+            rows: Vec::with_capacity(rows_max),
+            text_tokens,
+            rows_max,
+        }
+    }
+
+    /// Plans rows for the tokens that a slot's cache lacks, at most `most` and as many as still fit.
+    /// Returns whether the last token of the text is among them. It has logits.
+    fn plan(&mut self, slot: SlotId, text: &[TokenId], most: usize) -> bool {
+        let held = &mut self.slots[slot.index()];
+        // The last token runs in any case, for its logits.
+        let known = &text[..text.len() - 1];
+        let same = held.iter().zip(known).take_while(|(held, token)| held == token).count();
+        if same < held.len() {
+            let left = self.model.truncate(slot, Position(same as u32)); // below text_tokens
+            held.truncate(left.index());
+        }
+        let most = most.min(self.rows_max - self.rows.len());
+        for index in (held.len()..text.len()).take(most) {
+            let token = text[index];
+            if token as usize >= self.model.n_vocab() {
+                return false; // the served model has some more tokens
+            }
+            let is_last = index + 1 == text.len();
+            let logits = if is_last { Logits::Sample } else { Logits::None };
+            let position = Position(index as u32); // below text_tokens
+            self.rows.push(DecodeRow { token, position, slot, logits });
+            held.push(token);
+        }
+        held.len() == text.len()
+    }
+
+    /// Runs the planned rows. After an error the cache is empty, for nobody knows what it holds.
+    fn run(&mut self) -> bool {
+        let Err(error) = self.model.decode(&self.rows) else { return true };
+        tracing::debug!(rows = self.rows.len(), %error, "the draft model failed");
+        for (slot, held) in (0..).map(SlotId).zip(&mut self.slots) {
+            self.model.truncate(slot, Position(0));
+            held.clear();
+        }
+        false
+    }
+
+    /// The most probable token behind a row, if it is as probable as `p_min`.
+    fn best(&mut self, row: usize, p_min: f32) -> Option<TokenId> {
+        let logits = &self.model.logits(row)[..self.n_vocab];
+        let is_probable = p_min <= 0.0 || 1.0 / sum_exp(logits, max(logits)) >= f64::from(p_min);
+        is_probable.then(|| argmax(logits) as TokenId) // below n_vocab
+    }
+}
+
+impl<B: Backend> Drafter for DraftModel<B> {
+    fn start(&mut self, slot: SlotId, source: SlotId, keep: Position) {
+        let held = self.slots[source.index()].len() as u32; // at most text_tokens
+        let keep = self.model.start(slot, source, keep.min(Position(held))).index();
+        match self.slots.get_disjoint_mut([slot.index(), source.index()]) {
+            Ok([to, from]) => {
+                to.clear();
+                to.extend_from_slice(&from[..keep]);
+            }
+            Err(_) => self.slots[slot.index()].truncate(keep), // they are the same
+        }
+    }
+
+    fn read(&mut self, slot: SlotId, text: &[TokenId], most: usize) {
+        let mut left = most;
+        while left > 0 && text.len() <= self.text_tokens {
+            self.rows.clear();
+            let is_whole = self.plan(slot, text, left);
+            left -= self.rows.len();
+            if self.rows.is_empty() || !self.run() || is_whole {
+                return;
+            }
+        }
+    }
+
+    fn draft(&mut self, wanted: &mut [Draft<'_>]) {
+        // The drafts that go on, and their rows with logits.
+        let mut going = heapless::Vec::<(usize, usize), GUESSED_ROWS_MAX>::new();
+        self.rows.clear();
+        for (index, draft) in wanted.iter_mut().enumerate() {
+            if draft.len + draft.most > self.text_tokens {
+                continue; // longer than it can read
+            }
+            if self.plan(draft.slot, &draft.tokens[..draft.len], DRAFT_READ_ROWS) {
+                going.push((index, self.rows.len() - 1)).expect("each has a guess");
+            } else {
+                draft.answer.source = GuessSource::Unread;
+            }
+        }
+        while !self.rows.is_empty() && self.run() {
+            self.rows.clear();
+            for (index, row) in std::mem::take(&mut going) {
+                let draft = &mut wanted[index];
+                let Some(guess) = self.best(row, draft.p_min) else { continue };
+                if draft.push(guess) && self.plan(draft.slot, &draft.tokens[..draft.known()], 1) {
+                    going.push((index, self.rows.len() - 1)).expect("no more than before");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB, continuation};
+
+    const TEXT_TOKENS: usize = 300;
+
+    fn model(options: FakeOptions) -> DraftModel<FakeModel> {
+        let fake = FakeModel::new(4, 1000, 100, options);
+        DraftModel::new(fake, N_VOCAB, 4, TEXT_TOKENS, 100)
+    }
+
+    /// Asks for guesses for some texts, one in each slot.
+    fn draft(
+        model: &mut DraftModel<FakeModel>,
+        texts: &[&[TokenId]],
+        most: usize,
+        p_min: f32,
+    ) -> Vec<(GuessSource, Vec<TokenId>)> {
+        let mut rooms: Vec<Vec<TokenId>> = texts.iter().map(|text| text.to_vec()).collect();
+        rooms.iter_mut().for_each(|room| room.resize(room.len() + most, -1));
+        let mut answers = vec![Guesses::default(); texts.len()];
+        let drafts = rooms.iter_mut().zip(&mut answers).zip(texts).zip(0..);
+        let mut wanted: Vec<_> = drafts
+            .map(|(((tokens, answer), text), slot)| {
+                answer.source = GuessSource::Draft;
+                Draft { slot: SlotId(slot), tokens, len: text.len(), most, p_min, answer }
+            })
+            .collect();
+        model.draft(&mut wanted);
+        drop(wanted);
+        let guesses = answers.iter().zip(&rooms).zip(texts).map(|((answer, room), text)| {
+            (answer.source, room[text.len()..][..answer.made.into()].to_vec())
+        });
+        guesses.collect()
+    }
+
+    fn guesses(model: &mut DraftModel<FakeModel>, text: &[TokenId], most: usize) -> Vec<TokenId> {
+        draft(model, &[text], most, 0.0).swap_remove(0).1
+    }
+
+    #[test]
+    fn it_guesses_what_its_model_says() {
+        let mut model = model(FakeOptions::default());
+        let texts: [&[TokenId]; 3] = [&[1, 2, 3], &[9], &[4, 4]];
+        let expected = texts.map(|text| (GuessSource::Draft, continuation(text, 5, 0)));
+        assert_eq!(draft(&mut model, &texts, 5, 0.0), expected);
+        assert_eq!(model.model.calls(), 5, "all texts together");
+    }
+
+    #[test]
+    fn it_follows_a_text_whatever_came_of_its_guesses() {
+        let mut model = model(FakeOptions::default());
+        let mut text = vec![1, 2, 3];
+        for kept in [0, 1, 2, 4, 0, 3] {
+            let found = guesses(&mut model, &text, 4);
+            assert_eq!(found, continuation(&text, 4, 0), "after {} tokens", text.len());
+            text.extend_from_slice(&found[..kept]);
+            text.push(7);
+        }
+        assert_eq!(model.model.calls(), 6 * 4, "what it knows, it does not read again");
+    }
+
+    #[test]
+    fn a_text_that_it_has_not_read_comes_in_parts() {
+        let mut model = model(FakeOptions::default());
+        let text: Vec<TokenId> = (0..2 * DRAFT_READ_ROWS as TokenId + 10).collect();
+        let mut next = || draft(&mut model, &[&text], 2, 0.0).swap_remove(0);
+        assert_eq!(
+            [next(), next()],
+            [(GuessSource::Unread, vec![]), (GuessSource::Unread, vec![])]
+        );
+        assert_eq!(next(), (GuessSource::Draft, continuation(&text, 2, 0)));
+        // Read ahead, it comes at once. A prompt is longer than one call takes.
+        let text: Vec<TokenId> = (1..=250).map(|token| token % 99).collect();
+        model.read(SlotId(0), &text, 250);
+        assert_eq!(guesses(&mut model, &text, 2), continuation(&text, 2, 0));
+    }
+
+    #[test]
+    fn a_text_longer_than_it_takes_has_no_guesses() {
+        let mut model = model(FakeOptions::default());
+        let text = vec![1; TEXT_TOKENS];
+        model.read(SlotId(0), &text[1..], 1000);
+        model.read(SlotId(0), &[text.as_slice(), &[1]].concat(), 1000);
+        assert_eq!(draft(&mut model, &[&text], 1, 0.0), [(GuessSource::Draft, vec![])]);
+    }
+
+    #[test]
+    fn a_start_takes_the_beginning_of_another_text() {
+        let mut model = model(FakeOptions::default());
+        let text: Vec<TokenId> = (0..100).collect();
+        model.read(SlotId(0), &text, 100);
+        model.start(SlotId(1), SlotId(0), Position(90));
+        model.start(SlotId(0), SlotId(0), Position(50));
+        assert_eq!([0, 1].map(|slot| model.model.tokens_in(SlotId(slot))), [50, 90]);
+        let calls = model.model.calls();
+        let texts: [&[TokenId]; 2] = [&text[..60], &text];
+        let expected = texts.map(|text| (GuessSource::Draft, continuation(text, 1, 0)));
+        assert_eq!(draft(&mut model, &texts, 1, 0.0), expected);
+        assert_eq!(model.model.calls(), calls + 1);
+        model.start(SlotId(2), SlotId(3), Position(10));
+        assert_eq!(model.model.tokens_in(SlotId(2)), 0, "the other has read nothing");
+    }
+
+    #[test]
+    fn a_guess_must_be_as_probable_as_asked() {
+        let mut model = model(FakeOptions::default());
+        // The fake model's logits are 20 and 0.
+        let p = 1.0 / (1.0 + 256.0 * (-20.0f32).exp());
+        assert_eq!(draft(&mut model, &[&[1, 2]], 3, p - 1e-6)[0].1.len(), 3);
+        assert_eq!(draft(&mut model, &[&[1, 2]], 3, 1.0)[0].1.len(), 0);
+    }
+
+    #[test]
+    fn after_an_error_it_reads_the_text_again() {
+        let options = FakeOptions { fail_one_in: 3, ..FakeOptions::default() };
+        let mut model = model(options);
+        let text = [5, 6, 7];
+        assert_eq!(
+            guesses(&mut model, &text, 4),
+            continuation(&text, 2, 0),
+            "the third call fails"
+        );
+        assert_eq!(model.model.tokens_in(SlotId(0)), 0);
+        assert_eq!(guesses(&mut model, &text, 2), continuation(&text, 2, 0));
+    }
+}

@@ -1,0 +1,48 @@
+//! Makes the draft model of the decode lane.
+
+use std::sync::Arc;
+
+use llama_cpp_2::model::LlamaModel;
+
+use crate::decode::draft::{DraftModel, Drafter};
+use crate::model::Backend;
+use crate::model::llama::{ContextConfig, LlamaDecoder};
+use crate::model::load::Loaded;
+
+/// A draft model that is loaded. The decode lane makes its context.
+pub(crate) struct NewDraft {
+    model: Arc<LlamaModel>,
+    context: ContextConfig,
+    n_vocab: usize,
+    text_tokens: usize,
+}
+
+impl NewDraft {
+    /// The draft model for a served model with this context.
+    pub fn new(draft: &Loaded, served: &Loaded, context: &ContextConfig) -> Self {
+        // One cache for all: it takes any number of tokens of each text.
+        let mut context = context.clone();
+        context.cache.unified = true;
+        Self {
+            model: draft.model.clone(),
+            n_vocab: served.info.n_vocab,
+            text_tokens: draft.info.context_trained.min(context.context_tokens) as usize,
+            context,
+        }
+    }
+
+    /// Makes its context on the threads of the served model. `wrap` may put something around it.
+    ///
+    /// # Errors
+    /// A sentence that names the missing resource.
+    pub fn make<B: Backend + 'static>(
+        self,
+        served: &LlamaDecoder,
+        wrap: impl FnOnce(LlamaDecoder) -> B,
+    ) -> Result<Box<dyn Drafter>, String> {
+        let Self { model, context, n_vocab, text_tokens } = self;
+        let model = wrap(served.beside(model, &context)?);
+        let (slots, rows) = (context.slots as usize, context.step_rows as usize);
+        Ok(Box::new(DraftModel::new(model, n_vocab, slots, text_tokens, rows)))
+    }
+}

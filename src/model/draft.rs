@@ -1,0 +1,81 @@
+//! Loads a draft model, if its guesses can be tokens of the served model.
+
+use std::path::Path;
+
+use super::load::{LoadError, Loaded, Source, load};
+use super::vocab::Vocab;
+use crate::kernels::Choice;
+use crate::limits::DRAFT_VOCAB_DIFFERENCE_MAX;
+use crate::types::TokenId;
+
+/// Why a model cannot be the draft model.
+#[derive(Debug, thiserror::Error)]
+pub enum DraftError {
+    /// It cannot be loaded.
+    #[error("--model-draft: {0}")]
+    Load(#[from] LoadError),
+    /// It cannot forget wrong guesses.
+    #[error(
+        "--model-draft: {0} is a recurrent model, which cannot forget a wrong guess; \
+         a transformer can"
+    )]
+    Recurrent(String),
+    /// Its vocabulary has too many tokens, or too few.
+    #[error(
+        "--model-draft: its vocabulary has {found} tokens and that of the served model {wanted}; \
+         a draft model must have the same vocabulary"
+    )]
+    Size {
+        /// Tokens of the draft model.
+        found: usize,
+        /// Tokens of the served model.
+        wanted: usize,
+    },
+    /// One of its tokens is another text.
+    #[error(
+        "--model-draft: its token {token} is {found:?} and that of the served model {wanted:?}; \
+         a draft model must have the same vocabulary"
+    )]
+    Token {
+        /// The first such token.
+        token: TokenId,
+        /// Its text in the draft model.
+        found: String,
+        /// Its text in the served model.
+        wanted: String,
+    },
+}
+
+/// Loads the draft model of a served model. Calls `progress` as [`load`] does.
+///
+/// # Errors
+/// See [`DraftError`]; each is one sentence for a user.
+pub fn load_draft(
+    path: &Path,
+    kernels: Choice,
+    served: &Vocab,
+    progress: impl FnMut(f32) -> bool + 'static,
+) -> Result<Loaded, DraftError> {
+    let draft = load(&Source::File(path.to_owned()), kernels, progress)?;
+    if draft.info.is_recurrent {
+        return Err(DraftError::Recurrent(draft.info.name));
+    }
+    check_vocabulary(&draft.vocab, served)?;
+    Ok(draft)
+}
+
+/// The tokens that both have must be the same.
+fn check_vocabulary(draft: &Vocab, served: &Vocab) -> Result<(), DraftError> {
+    let (found, wanted) = (draft.n_tokens(), served.n_tokens());
+    if found.abs_diff(wanted) > DRAFT_VOCAB_DIFFERENCE_MAX {
+        return Err(DraftError::Size { found, wanted });
+    }
+    let text = |vocab: &Vocab, token| String::from_utf8_lossy(vocab.spelling_of(token)).into();
+    let both = found.min(wanted) as TokenId; // an i32 in llama.cpp
+    match (0..both).find(|token| draft.spelling_of(*token) != served.spelling_of(*token)) {
+        Some(token) => {
+            Err(DraftError::Token { token, found: text(draft, token), wanted: text(served, token) })
+        }
+        None => Ok(()),
+    }
+}
