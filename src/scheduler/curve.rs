@@ -13,8 +13,12 @@ const DEPTHS_SPREAD: f64 = 512.0;
 /// The part of the error by which a step moves its knots.
 pub const RATE: f64 = 0.2;
 
-/// What is known of a knot counts less with each step that says nothing about it: half as much after
-/// 350 steps. The machine may have changed, or that one step may have met something else.
+/// The part of what is not known of a knot that a step there tells. One step alone may have met
+/// something else, such as memory that nobody had touched.
+const TELLS: f64 = 0.5;
+
+/// The part of what is known of a knot that a step without it takes away: the machine may have
+/// changed. After 350 steps it is half.
 const STALES: f64 = 0.002;
 
 /// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.
@@ -94,8 +98,8 @@ impl Slope {
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
     knots: [Option<f64>; KNOTS],
-    /// How much is still known of each knot, from 1 to 0.
-    fresh: [f64; KNOTS],
+    /// How well each knot is known, from 0 to 1.
+    known: [f64; KNOTS],
 }
 
 impl Curve {
@@ -104,9 +108,9 @@ impl Curve {
         let below = rows.ilog2() as usize;
         // The position between the knot below and the knot above, from 0 to 1.
         let share = rows as f64 / (1 << below) as f64 - 1.0;
-        self.fresh.iter_mut().for_each(|fresh| *fresh *= 1.0 - STALES);
+        self.known.iter_mut().for_each(|known| *known *= 1.0 - STALES);
         let Some(predicted) = self.at(rows) else {
-            (self.knots[below], self.fresh[below]) = (Some(took), 1.0);
+            (self.knots[below], self.known[below]) = (Some(took), TELLS);
             return;
         };
         let error = took - predicted;
@@ -115,10 +119,10 @@ impl Curve {
                 continue;
             }
             let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
-            // An unknown knot takes the whole error.
-            let rate = weight * RATE.max(1.0 - self.fresh[knot]);
+            // An unknown knot takes the whole error, and one that is little known most of it.
+            let rate = weight * RATE.max(1.0 - self.known[knot]);
             self.knots[knot] = Some((value + rate * error).max(0.0));
-            self.fresh[knot] += weight * (1.0 - self.fresh[knot]);
+            self.known[knot] += TELLS * weight * (1.0 - self.known[knot]);
         }
         self.agree(if share < 0.5 { below } else { (below + 1).min(KNOTS - 1) });
     }
@@ -146,12 +150,12 @@ impl Curve {
     }
 
     /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.
-    /// And the less is still known of more rows, the less longer they take. So numbers of rows are
-    /// tried that nobody has to have.
+    /// And the less is known of more rows, the less longer they take. So numbers of rows are tried
+    /// that nobody has to have.
     pub fn hoped_at(&self, rows: usize) -> Option<f64> {
         let largest = self.knots.iter().rposition(Option::is_some)?;
         let rows = if rows <= 2 << largest { rows.min(1 << largest) } else { rows };
-        self.on_line(rows, |knot, value, below| below + self.fresh[knot] * (value - below))
+        self.on_line(rows, |knot, value, below| below + self.known[knot] * (value - below))
     }
 
     /// A line through the known knots. `height` gives that of a knot from its index, its time and the

@@ -69,7 +69,7 @@ impl Luck {
     const STEPS: f32 = 16.0;
 
     /// The part by which a step without a guess brings back the hope in it.
-    const FORGETS: f32 = 1.0 / 256.0;
+    const FORGETS: f32 = 1.0 / 1024.0;
 
     /// Learns that `kept` of `made` guesses came true.
     pub fn observe(&mut self, granted: usize, made: usize, kept: usize) {
@@ -127,7 +127,7 @@ mod tests {
         let mut luck = Luck::of_text();
         (0..200).for_each(|_| luck.observe(1, 1, 0));
         let (_, hopeless) = luck.chances(0);
-        (0..1000).for_each(|_| luck.observe(0, 0, 0));
+        (0..4000).for_each(|_| luck.observe(0, 0, 0));
         let (_, hope) = luck.chances(0);
         assert!(hopeless < 0.01 && hope > 0.5, "{hopeless} {hope}");
     }
