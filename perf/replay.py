@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What do guesses bring on recorded answers? All the runs of the study, by `corelane bench replay`.
 
-    perf/replay.py FOLDER [--model FILE] [--rounds 3] [--only NAME ...]
+    perf/replay.py FOLDER [--model FILE] [--model-draft FILE [--draft-accept 0.7]] [--rounds 3] [--only NAME ...]
 
 Records are in perf/records: answers to edits of source files (the real changes of some commits), answers from passages
 of the documentation, and prose that does not repeat its prompt. They are texts. A model of `corelane model synth` has the
 vocabulary of the built-in one, in which texts take several times as many tokens as in that of a real model. So the texts
 are cut into words here, and each word becomes a token. FOLDER gets a table and the JSON of each run.
+
+Nobody has recorded what a draft model would have guessed. It computes its guesses, and as many of them are right as
+--draft-accept says.
 """
 
 import argparse
@@ -34,6 +37,8 @@ RUNS = {
     "random-8": ("random", 8, None),
     "random-32": ("random", 32, None),
     "edits-beside": ("edits", 1, "random"),
+    "prose-4": ("prose", 4, None),
+    "prose-beside": ("prose", 1, "random"),
 }
 
 
@@ -64,6 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--model")
+    parser.add_argument("--model-draft")
+    parser.add_argument("--draft-accept", default="0.7")
+    parser.add_argument("--spec", default="auto")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--answer", type=int, default=300, help="most tokens of an answer")
     parser.add_argument("--only", nargs="*", choices=RUNS, default=list(RUNS))
@@ -85,6 +93,9 @@ def main() -> None:
             command += [f"--json={options.folder / name}.json"]
             command += [f"--model={options.model}"] if options.model else []
             command += [f"--beside={files[1]}"] if beside else []
+            command += [f"--spec={options.spec}"]
+            if options.model_draft:
+                command += [f"--model-draft={options.model_draft}", f"--draft-accept={options.draft_accept}"]
             shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             print(f"## {name}\n{shown}", file=table, flush=True)
             print(f"## {name}\n{shown}", flush=True)
