@@ -97,6 +97,7 @@ def main() -> None:
             if options.model_draft:
                 command += [f"--model-draft={options.model_draft}", f"--draft-accept={options.draft_accept}"]
             shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            shown = f"$ {' '.join(str(part) for part in ['corelane', *command[1:]])}\n{shown}"
             print(f"## {name}\n{shown}", file=table, flush=True)
             print(f"## {name}\n{shown}", flush=True)
             for file in files:

@@ -244,17 +244,7 @@ impl ServeConfig {
         if !(0.0..=1.0).contains(&p_min) {
             return Err(format!("--draft-p-min is {p_min}; it must be from 0 to 1"));
         }
-        match (self.speculation, &self.model_draft) {
-            (Speculation::Draft, None) => {
-                return Err("--spec draft needs a draft model; --model-draft names its file".into());
-            }
-            (Speculation::Off | Speculation::Lookup, Some(_)) => {
-                return Err(
-                    "--model-draft has no use with this --spec; it must be auto or draft".into()
-                );
-            }
-            _ => {}
-        }
+        self.check_drafts()?;
         if !self.cache.values.is_plain() && self.cache.flash_attention == FlashAttention::Off {
             return Err("--cache-type-v of less than 16 bits needs --flash-attn on or auto".into());
         }
@@ -264,6 +254,22 @@ impl ServeConfig {
             within("--ctx-size", tokens as usize, least, CONTEXT_TOKENS_MAX)?;
         }
         Ok(())
+    }
+
+    /// Checks that a draft model and its use go together.
+    ///
+    /// # Errors
+    /// As for [`ServeConfig::check`].
+    pub fn check_drafts(&self) -> Result<(), String> {
+        match (self.speculation, &self.model_draft) {
+            (Speculation::Draft, None) => {
+                Err("--spec draft needs a draft model; --model-draft names its file".into())
+            }
+            (Speculation::Off | Speculation::Lookup, Some(_)) => {
+                Err("--model-draft has no use with this --spec; it must be auto or draft".into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -198,9 +198,9 @@ impl Server {
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
         let available = memory::available_bytes();
         // Both models hold a text. Their sizes are for 16 bits; the layout may need less.
-        let kv_bytes = |info: &ModelInfo| info.kv_bytes_per_token as f64;
-        let kv_bytes = kv_bytes(&loaded.info) + draft.as_ref().map_or(0.0, |d| kv_bytes(&d.info));
-        let kv_bytes_per_token = (kv_bytes * self.config.cache.relative_size()) as u64;
+        let models = [Some(loaded), draft.as_ref()].into_iter().flatten();
+        let kv_bytes: u64 = models.map(|model| model.info.kv_bytes_per_token).sum();
+        let kv_bytes_per_token = (kv_bytes as f64 * self.config.cache.relative_size()) as u64;
         let sized = ModelInfo { kv_bytes_per_token, ..loaded.info.clone() };
         let asked = self.config.context_tokens;
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
@@ -224,14 +224,9 @@ impl Server {
     /// Loads the draft model, if there is one.
     fn load_draft(&self, served: &Loaded) -> Result<Option<Loaded>, String> {
         let Some(path) = &self.config.model_draft else { return Ok(None) };
-        if served.info.is_recurrent {
-            return Err("--model-draft: the served model is recurrent, and cannot forget a wrong \
-                        guess; leave it out"
-                .into());
-        }
         let control = self.control.clone();
         let progress = move |_| !control.is_draining();
-        let draft = load_draft(path, self.config.kernels, &served.vocab, progress)
+        let draft = load_draft(path, self.config.kernels, served, progress)
             .map_err(|error| error.to_string())?;
         tracing::info!(name = draft.info.name, parameters = draft.info.n_params, "draft model");
         Ok(Some(draft))

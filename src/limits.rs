@@ -309,9 +309,9 @@ pub const GUESSES_MAX: usize = 16;
 pub const GUESSED_ROWS_MAX: usize = 32;
 /// Samples of a step: one for each sequence, and one for each guess that came true.
 pub const SAMPLES_MAX: usize = SLOTS_MAX + GUESSED_ROWS_MAX;
-/// Tokens of a text that the draft model reads in one step, besides those of its prompt in that step.
-pub const DRAFT_READ_ROWS: usize = 64;
-/// Texts that run when the draft model still reads prompts. Among more, few guesses pay.
+/// Tokens that the draft model reads of texts that it has not read in time, in one step.
+pub const DRAFT_READ_ROWS: usize = 16;
+/// Texts that run while the draft model works. Among more, few guesses pay.
 pub const DRAFT_TEXTS_MAX: usize = 8;
 /// Tokens by which the vocabulary of a draft model may be larger or smaller. Files of one family
 /// differ in tokens that no text has.

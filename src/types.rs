@@ -322,6 +322,17 @@ impl Speculation {
     }
 }
 
+impl std::fmt::Display for Speculation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Lookup => "lookup",
+            Self::Draft => "draft",
+        })
+    }
+}
+
 impl std::str::FromStr for Speculation {
     type Err = String;
 

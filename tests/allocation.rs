@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
+use corelane::decode::draft::DraftModel;
 use corelane::decode::{self, DecodeLane};
 use corelane::engine::Engine;
 use corelane::kernels::Choice;
@@ -18,8 +19,9 @@ use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
 use corelane::prepare::ServedModel;
+use corelane::ring;
 use corelane::ring::bell::SocketBell;
-use corelane::ring::{self, message::Batch};
+use corelane::ring::message::{Batch, GuessSource};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
@@ -34,6 +36,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     const SEQUENCES: usize = 8;
     let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
+    let draft = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
     let capacity = Capacity {
         slots: SEQUENCES,
         step_rows: 64,
@@ -44,7 +47,8 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         queue_tokens: 1 << 20,
         reuse: false,
         own_cells: false,
-        drafts: false,
+        looks_up: true,
+        drafts: true,
         weights: vec![1.0],
     };
     let context = ContextConfig {
@@ -67,8 +71,10 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let counted_by_lane = metrics.clone();
     let lane = std::thread::spawn(move || {
         let backend = LlamaDecoder::new(model, &context).unwrap();
+        let beside = backend.beside(draft.model, &context).unwrap();
+        let drafter = DraftModel::new(beside, draft.info.n_vocab, SEQUENCES, 2048, 64);
         let lane = DecodeLane::new(backend, SEQUENCES, 2048, end_tokens, metrics);
-        decode::run(lane.with_lookup(), link);
+        decode::run(lane.with_lookup().with_drafter(Some(Box::new(drafter))), link);
     });
 
     let mut scheduler = Scheduler::new(capacity);
@@ -106,6 +112,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let mut batch = Box::<Batch>::default();
     let mut counted = 0;
     let mut warm = 0;
+    let mut drafted = 0;
     for step in 0..1_000 {
         batch.clear();
         assert!(scheduler.schedule(&mut batch));
@@ -116,6 +123,9 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
                 None => std::thread::yield_now(),
             }
         };
+        // As if guesses took no time, so that there are some, whatever this machine is.
+        (batch.guess_us, batch.decode_us, batch.sample_us) = (0, 1_000, 0);
+        drafted += batch.rows.iter().filter(|row| row.guesses.source == GuessSource::Draft).count();
         scheduler.complete(&mut batch, |_| ());
         if step == 199 {
             warm = counted_by_lane.decode.allocations.get();
@@ -133,6 +143,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     assert_eq!(counted_by_lane.decode.allocations.get(), warm);
     assert_eq!(counted_by_lane.decode.step_us.count(), 1000);
     assert!(counted_by_lane.decode.guesses.made.get() > 100, "steps had guesses");
+    assert!(drafted > 100, "{drafted} rows had guesses of the draft model");
 }
 
 /// llama.cpp's samplers, every one of them at work.
@@ -195,6 +206,7 @@ fn allocations_in_8000_tokens(path: &str, body: &[u8]) -> u64 {
         queue_tokens: 1 << 20,
         reuse: false,
         own_cells: false,
+        looks_up: true,
         drafts: false,
         weights: vec![1.0],
     };

@@ -188,6 +188,7 @@ impl Server {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             own_cells: false,
+            looks_up: true,
             drafts: false,
             weights: vec![1.0],
         };

@@ -33,6 +33,7 @@ impl Steady {
             queue_tokens: QUEUE_TOKENS,
             reuse: false,
             own_cells: false,
+            looks_up: true,
             drafts: false,
             weights: vec![1.0],
         };
@@ -107,6 +108,7 @@ fn start(c: &mut Criterion) {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             own_cells: false,
+            looks_up: true,
             drafts: false,
             weights: vec![1.0],
         };

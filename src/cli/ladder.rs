@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use corelane::bench::ladder::{self, Ladder, RUNGS, picture, table};
+use corelane::config::ServeConfig;
+use corelane::types::Speculation;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::engine::EngineArgs;
@@ -52,6 +54,10 @@ pub struct LadderArgs {
     /// Rungs to run, such as 0,4,10 or 0-4 [default: all]
     #[arg(long, value_name = "RUNGS", value_parser = parse_rungs, help_heading = "Work")]
     rung: Option<Rungs>,
+    /// Where guesses of next tokens come from, on the rungs from 4 on: off, or lookup (from the text
+    /// itself). With guesses, these rungs make other steps than the lower ones
+    #[arg(long, value_name = "HOW", default_value = "off", value_parser = parse_spec, help_heading = "Work")]
+    spec: Speculation,
     /// Seed of the prompts
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Work")]
     seed: u64,
@@ -78,6 +84,13 @@ fn parse_rungs(list: &str) -> Result<Rungs, String> {
     Ok(Rungs(rungs))
 }
 
+fn parse_spec(how: &str) -> Result<Speculation, String> {
+    match how.parse() {
+        Ok(spec @ (Speculation::Off | Speculation::Lookup)) => Ok(spec),
+        _ => Err("it must be off or lookup".into()),
+    }
+}
+
 impl LadderArgs {
     /// The ladder to run.
     fn ladder(&self) -> Result<Ladder, String> {
@@ -88,7 +101,7 @@ impl LadderArgs {
         }
         Ok(Ladder {
             source: self.engine.obtain()?,
-            config: self.engine.config()?,
+            config: ServeConfig { speculation: self.spec, ..self.engine.config()? },
             requests: self.requests,
             concurrency: self.concurrency,
             prompt_tokens: self.prompt_tokens,

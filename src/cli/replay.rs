@@ -48,20 +48,32 @@ pub struct ReplayArgs {
     )]
     draft_max: u8,
     /// Where guesses come from: auto, lookup (from the text itself) or draft (from --model-draft)
-    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Work")]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        value_parser = parse_spec,
+        help_heading = "Work"
+    )]
     spec: Speculation,
     /// GGUF file of a smaller model with the same vocabulary, which guesses (also -md)
     #[arg(long, visible_alias = "spec-draft-model", value_name = "FILE", help_heading = "Work")]
     model_draft: Option<PathBuf>,
-    /// The part of its guesses that are right: it computes them all, but says what the record says
-    /// in so many of them
-    #[arg(long, value_name = "PART", default_value_t = 0.7, help_heading = "Work")]
+    /// Share of its guesses that are right. A record does not tell, so they are chosen at random
+    #[arg(long, value_name = "SHARE", default_value_t = 0.7, help_heading = "Work")]
     draft_accept: f64,
     /// Save every round as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+fn parse_spec(how: &str) -> Result<Speculation, String> {
+    match how.parse() {
+        Ok(Speculation::Off) | Err(_) => Err("it must be auto, lookup or draft".into()),
+        Ok(spec) => Ok(spec),
+    }
 }
 
 /// Runs the replay and shows the result.
@@ -78,11 +90,11 @@ pub fn run(args: &ReplayArgs) -> Result<(), String> {
     let guessing = Guessing { most: args.draft_max, ..config.guessing };
     let (speculation, model_draft) = (args.spec, args.model_draft.clone());
     let config = ServeConfig { guessing, speculation, model_draft, ..config };
-    config.check()?;
+    config.check_drafts()?;
     let loaded = load(&args.engine.obtain()?, config.kernels, |_| true);
     let loaded = loaded.map_err(|error| error.to_string())?;
     let draft = config.model_draft.as_ref().map(|path| {
-        let draft = load_draft(path, config.kernels, &loaded.vocab, |_| true);
+        let draft = load_draft(path, config.kernels, &loaded, |_| true);
         draft.map_err(|error| error.to_string())
     });
     let draft = draft.transpose()?;

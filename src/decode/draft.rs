@@ -1,14 +1,14 @@
 //! Guesses of a draft model: a smaller model with the same vocabulary.
 //!
 //! It has a KV cache of its own, with the same slots. It reads a prompt in the same steps as the
-//! served model. Where it has not, because many texts ran or a guess was wrong, it reads what it
-//! lacks before its next guess.
+//! served model. A text that it has not read, because many texts ran or it did not pay, it reads
+//! before its next guess, some tokens in each step.
 //!
-//! **Invariant:** it never matters for a text what this model says or whether it fails.
+//! **Invariant:** whatever this model says, and if it fails, a text stays the same.
 
 use super::largest::{argmax, max};
 use super::weights::sum_exp;
-use crate::limits::{DRAFT_READ_ROWS, GUESSED_ROWS_MAX};
+use crate::limits::{DRAFT_READ_ROWS, GUESSED_ROWS_MAX, GUESSES_MAX};
 use crate::model::{Backend, DecodeRow};
 use crate::ring::message::{GuessSource, Guesses};
 use crate::types::{Logits, Position, SlotId, TokenId};
@@ -19,12 +19,37 @@ pub trait Drafter {
     /// has no others.
     fn start(&mut self, _slot: SlotId, _source: SlotId, _keep: Position) {}
 
-    /// Reads the text of a slot, up to `most` tokens that it does not know yet.
-    fn read(&mut self, _slot: SlotId, _text: &[TokenId], _most: usize) {}
+    /// Reads texts ahead of their guesses.
+    fn read(&mut self, _texts: &[Reading<'_>]) {}
 
     /// Makes guesses for some slots, in the order of their ids.
     fn draft(&mut self, wanted: &mut [Draft<'_>]);
 }
+
+/// A text to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    /// The slot.
+    pub slot: SlotId,
+    /// The text, at least one token.
+    pub text: &'a [TokenId],
+    /// The most tokens to read.
+    pub most: usize,
+}
+
+/// What was planned of a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Planned {
+    /// All of it. The last row has the logits behind the text.
+    Whole,
+    /// A part.
+    Part,
+    /// It cannot be read.
+    Never,
+}
+
+/// Most tokens by which a text grows in a step.
+const GROWTH: usize = GUESSES_MAX + 1;
 
 /// Guesses for one slot.
 #[derive(Debug)]
@@ -54,6 +79,11 @@ impl Draft<'_> {
     /// The tokens so far, with the guesses.
     fn known(&self) -> usize {
         self.len + usize::from(self.answer.made)
+    }
+
+    /// The text with the guesses, to read at most `most` tokens of it.
+    fn text(&self, most: usize) -> Reading<'_> {
+        Reading { slot: self.slot, text: &self.tokens[..self.known()], most }
     }
 }
 
@@ -88,9 +118,12 @@ impl<B: Backend> DraftModel<B> {
         }
     }
 
-    /// Plans rows for the tokens that a slot's cache lacks, at most `most` and as many as still fit.
-    /// Returns whether the last token of the text is among them. It has logits.
-    fn plan(&mut self, slot: SlotId, text: &[TokenId], most: usize) -> bool {
+    /// Plans rows for the tokens of a text that its slot's cache lacks, at most `most` and as many as
+    /// still fit.
+    fn plan(&mut self, Reading { slot, text, most }: Reading<'_>) -> Planned {
+        if text.len() > self.text_tokens {
+            return Planned::Never;
+        }
         let held = &mut self.slots[slot.index()];
         // The last token runs in any case, for its logits.
         let known = &text[..text.len() - 1];
@@ -103,7 +136,7 @@ impl<B: Backend> DraftModel<B> {
         for index in (held.len()..text.len()).take(most) {
             let token = text[index];
             if token as usize >= self.model.n_vocab() {
-                return false; // the served model has some more tokens
+                return Planned::Never; // the served model has some more tokens
             }
             let is_last = index + 1 == text.len();
             let logits = if is_last { Logits::Sample } else { Logits::None };
@@ -111,7 +144,7 @@ impl<B: Backend> DraftModel<B> {
             self.rows.push(DecodeRow { token, position, slot, logits });
             held.push(token);
         }
-        held.len() == text.len()
+        if held.len() == text.len() { Planned::Whole } else { Planned::Part }
     }
 
     /// Runs the planned rows. After an error the cache is empty, for nobody knows what it holds.
@@ -146,15 +179,26 @@ impl<B: Backend> Drafter for DraftModel<B> {
         }
     }
 
-    fn read(&mut self, slot: SlotId, text: &[TokenId], most: usize) {
-        let mut left = most;
-        while left > 0 && text.len() <= self.text_tokens {
-            self.rows.clear();
-            let is_whole = self.plan(slot, text, left);
-            left -= self.rows.len();
-            if self.rows.is_empty() || !self.run() || is_whole {
-                return;
+    fn read(&mut self, texts: &[Reading<'_>]) {
+        self.rows.clear();
+        for text in texts {
+            let mut most = text.most;
+            loop {
+                let before = self.rows.len();
+                let planned = self.plan(Reading { most, ..*text });
+                most -= self.rows.len() - before;
+                if planned != Planned::Part || most == 0 {
+                    break;
+                }
+                // The call is full.
+                if !self.run() {
+                    return;
+                }
+                self.rows.clear();
             }
+        }
+        if !self.rows.is_empty() {
+            self.run();
         }
     }
 
@@ -162,22 +206,30 @@ impl<B: Backend> Drafter for DraftModel<B> {
         // The drafts that go on, and their rows with logits.
         let mut going = heapless::Vec::<(usize, usize), GUESSED_ROWS_MAX>::new();
         self.rows.clear();
+        let mut unread = DRAFT_READ_ROWS; // for all texts together
         for (index, draft) in wanted.iter_mut().enumerate() {
-            if draft.len + draft.most > self.text_tokens {
-                continue; // longer than it can read
-            }
-            if self.plan(draft.slot, &draft.tokens[..draft.len], DRAFT_READ_ROWS) {
-                going.push((index, self.rows.len() - 1)).expect("each has a guess");
-            } else {
-                draft.answer.source = GuessSource::Unread;
+            let before = self.rows.len();
+            let planned = self.plan(draft.text(GROWTH + unread));
+            unread -= (self.rows.len() - before).saturating_sub(GROWTH);
+            match planned {
+                Planned::Whole => {
+                    going.push((index, self.rows.len() - 1)).expect("each has a guess");
+                }
+                Planned::Part => draft.answer.source = GuessSource::Unread,
+                Planned::Never => {}
             }
         }
-        while !self.rows.is_empty() && self.run() {
+        while !self.rows.is_empty() {
+            if !self.run() {
+                // It shows in its luck.
+                wanted.iter_mut().for_each(|draft| draft.answer.source = GuessSource::Draft);
+                return;
+            }
             self.rows.clear();
             for (index, row) in std::mem::take(&mut going) {
                 let draft = &mut wanted[index];
                 let Some(guess) = self.best(row, draft.p_min) else { continue };
-                if draft.push(guess) && self.plan(draft.slot, &draft.tokens[..draft.known()], 1) {
+                if draft.push(guess) && self.plan(draft.text(1)) == Planned::Whole {
                     going.push((index, self.rows.len() - 1)).expect("no more than before");
                 }
             }
@@ -251,33 +303,57 @@ mod tests {
     #[test]
     fn a_text_that_it_has_not_read_comes_in_parts() {
         let mut model = model(FakeOptions::default());
-        let text: Vec<TokenId> = (0..2 * DRAFT_READ_ROWS as TokenId + 10).collect();
-        let mut next = || draft(&mut model, &[&text], 2, 0.0).swap_remove(0);
-        assert_eq!(
-            [next(), next()],
-            [(GuessSource::Unread, vec![]), (GuessSource::Unread, vec![])]
-        );
-        assert_eq!(next(), (GuessSource::Draft, continuation(&text, 2, 0)));
-        // Read ahead, it comes at once. A prompt is longer than one call takes.
+        // The first text gets the whole room, the second what every text may grow.
+        let text: Vec<TokenId> = (0..2 * (GROWTH + DRAFT_READ_ROWS) as TokenId + 10).collect();
+        let mut next = || draft(&mut model, &[&text, &text], 2, 0.0);
+        let unread = (GuessSource::Unread, vec![]);
+        let drafted = (GuessSource::Draft, continuation(&text, 2, 0));
+        assert_eq!(next(), [unread.clone(), unread.clone()]);
+        assert_eq!(next(), [unread.clone(), unread.clone()]);
+        assert_eq!(next(), [drafted.clone(), unread]);
+        (0..2).for_each(|_| drop(next()));
+        assert_eq!(next(), [drafted.clone(), drafted]);
+    }
+
+    #[test]
+    fn texts_are_read_ahead_in_as_few_calls_as_they_fit_into() {
+        let mut model = model(FakeOptions::default());
         let text: Vec<TokenId> = (1..=250).map(|token| token % 99).collect();
-        model.read(SlotId(0), &text, 250);
-        assert_eq!(guesses(&mut model, &text, 2), continuation(&text, 2, 0));
+        let reading =
+            |slot, len: usize, most| Reading { slot: SlotId(slot), text: &text[..len], most };
+        model.read(&[reading(0, 30, 30), reading(1, 250, 180), reading(2, 40, 40)]);
+        assert_eq!(model.model.calls(), 3, "100 rows at once");
+        assert_eq!([0, 1, 2].map(|slot| model.model.tokens_in(SlotId(slot))), [30, 180, 40]);
+        model.read(&[reading(1, 250, 250)]);
+        assert_eq!(model.model.tokens_in(SlotId(1)), 250);
+        let texts: [&[TokenId]; 3] = [&text[..30], &text, &text[..40]];
+        let expected = texts.map(|text| (GuessSource::Draft, continuation(text, 2, 0)));
+        assert_eq!(draft(&mut model, &texts, 2, 0.0), expected);
     }
 
     #[test]
     fn a_text_longer_than_it_takes_has_no_guesses() {
         let mut model = model(FakeOptions::default());
-        let text = vec![1; TEXT_TOKENS];
-        model.read(SlotId(0), &text[1..], 1000);
-        model.read(SlotId(0), &[text.as_slice(), &[1]].concat(), 1000);
+        let text = vec![1; TEXT_TOKENS + 1];
+        model.read(&[Reading { slot: SlotId(0), text: &text, most: 1000 }]);
+        assert_eq!(model.model.tokens_in(SlotId(0)), 0);
         assert_eq!(draft(&mut model, &[&text], 1, 0.0), [(GuessSource::Draft, vec![])]);
+        assert_eq!(guesses(&mut model, &text[..20], 1), continuation(&text[..20], 1, 0));
+    }
+
+    #[test]
+    fn a_token_that_only_the_served_model_has_ends_its_guesses() {
+        let mut model = model(FakeOptions::default());
+        let text = [1, 2, N_VOCAB as TokenId, 3];
+        assert_eq!(draft(&mut model, &[&text], 1, 0.0), [(GuessSource::Draft, vec![])]);
+        assert_eq!(guesses(&mut model, &text[..2], 3), continuation(&text[..2], 3, 0));
     }
 
     #[test]
     fn a_start_takes_the_beginning_of_another_text() {
         let mut model = model(FakeOptions::default());
         let text: Vec<TokenId> = (0..100).collect();
-        model.read(SlotId(0), &text, 100);
+        model.read(&[Reading { slot: SlotId(0), text: &text, most: 100 }]);
         model.start(SlotId(1), SlotId(0), Position(90));
         model.start(SlotId(0), SlotId(0), Position(50));
         assert_eq!([0, 1].map(|slot| model.model.tokens_in(SlotId(slot))), [50, 90]);
@@ -311,5 +387,11 @@ mod tests {
         );
         assert_eq!(model.model.tokens_in(SlotId(0)), 0);
         assert_eq!(guesses(&mut model, &text, 2), continuation(&text, 2, 0));
+        // A text that does not fit counts as one without guesses, not as one to read on.
+        let fake = FakeModel::new(1, 30, 100, FakeOptions::default());
+        let mut small = DraftModel::new(fake, N_VOCAB, 1, TEXT_TOKENS, 100);
+        let text = [1; 100];
+        let found = [(); 3].map(|()| draft(&mut small, &[&text], 1, 0.0).swap_remove(0).0);
+        assert_eq!(found, [GuessSource::Draft; 3]);
     }
 }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::draft::Draft;
+use super::draft::{Draft, Reading};
 use super::lookup::Lookup;
 use super::{DecodeLane, Slot, SlotState};
 use crate::constraint::Walk;
@@ -37,7 +37,7 @@ impl<B: Backend> DecodeLane<B> {
                 continue;
             };
             let mut forced = Vec::new(); // of constrained texts only, which may allocate
-            if slot.constraint().is_some() {
+            if slot.constraint().is_some() && row.guesses.granted > 0 {
                 let began = clock.now();
                 forced = slot.forced(row);
                 took += Duration::from_micros(clock.now().since(began));
@@ -64,24 +64,25 @@ impl<B: Backend> DecodeLane<B> {
         self.count_guesses(batch);
     }
 
-    /// Lets the drafter read the prompts of the step, so that it can guess as soon as they end. Among
-    /// many texts nobody will.
+    /// Lets the drafter read the prompts of the step, so that it can guess as soon as they end.
     pub(super) fn read_prompts(&mut self, batch: &Batch) {
-        let Some(drafter) = &mut self.drafter else { return };
-        let running = self.slots.iter().filter(|slot| slot.state == SlotState::Running).count();
-        if running > DRAFT_TEXTS_MAX {
-            return;
-        }
+        let Some(drafter) = self.drafter.as_mut().filter(|_| batch.drafter_reads) else { return };
+        let mut texts = heapless::Vec::<Reading<'_>, DRAFT_TEXTS_MAX>::new();
         for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
             let id = rows[0].owner.slot;
             let slot = &self.slots[id.index()];
-            let is_prompt = rows[0].position.0 < slot.prompt_tokens;
+            // What a preempted text had generated is computed again like a prompt.
+            let is_prompt = rows.len() > 1 || rows[0].position.0 < slot.prompt_tokens;
             // The last token of a text needs no guess.
             let guesses = slot.guessing.most > 0 && slot.tokens_max > slot.prompt_tokens + 1;
             if slot.state == SlotState::Running && is_prompt && guesses {
                 let text = &slot.history[..slot.planned.index()];
-                drafter.read(id, text, rows.len() + DRAFT_READ_ROWS);
+                let most = rows.len() + DRAFT_READ_ROWS;
+                texts.push(Reading { slot: id, text, most }).expect("few texts run then");
             }
+        }
+        if !texts.is_empty() {
+            drafter.read(&texts);
         }
     }
 

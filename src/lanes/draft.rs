@@ -41,8 +41,11 @@ impl NewDraft {
         wrap: impl FnOnce(LlamaDecoder) -> B,
     ) -> Result<Box<dyn Drafter>, String> {
         let Self { model, context, n_vocab, text_tokens } = self;
-        let model = wrap(served.beside(model, &context)?);
-        let (slots, rows) = (context.slots as usize, context.step_rows as usize);
+        let beside = served.beside(model, &context);
+        let model = wrap(beside.map_err(|error| format!("--model-draft: {error}"))?);
+        let slots = context.slots as usize;
+        // llama.cpp takes no more rows at once than it has cells.
+        let rows = context.step_rows.min(context.context_tokens) as usize;
         Ok(Box::new(DraftModel::new(model, n_vocab, slots, text_tokens, rows)))
     }
 }

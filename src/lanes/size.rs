@@ -70,6 +70,7 @@ pub(crate) fn capacity(
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
         own_cells: !config.cache.unified,
+        looks_up: config.speculation.looks_up(),
         drafts: config.speculation.drafts() && config.model_draft.is_some(),
         weights: config.weights(),
     }

@@ -10,7 +10,7 @@ use crate::limits::GUESSES_MAX;
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct DecodeMetrics {
     /// The bubble before each step, in microseconds: the time in which the lane had work, but was
-    /// neither inside a model, nor sampling, nor guessing. It ends at the start of the model. It starts when the
+    /// neither inside a model, nor sampling, nor looking for guesses. It ends at the start of the model. It starts when the
     /// previous step ended or when this step's work existed, whichever is later. Work that
     /// continues a sequence existed when the previous step ended. Other work existed when the front
     /// lane sent it.

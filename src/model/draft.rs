@@ -14,10 +14,10 @@ pub enum DraftError {
     /// It cannot be loaded.
     #[error("--model-draft: {0}")]
     Load(#[from] LoadError),
-    /// It cannot forget wrong guesses.
+    /// One of the two models cannot forget wrong guesses.
     #[error(
         "--model-draft: {0} is a recurrent model, which cannot forget a wrong guess; \
-         a transformer can"
+         both models must be transformers"
     )]
     Recurrent(String),
     /// Its vocabulary has too many tokens, or too few.
@@ -53,14 +53,14 @@ pub enum DraftError {
 pub fn load_draft(
     path: &Path,
     kernels: Choice,
-    served: &Vocab,
+    served: &Loaded,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, DraftError> {
     let draft = load(&Source::File(path.to_owned()), kernels, progress)?;
-    if draft.info.is_recurrent {
-        return Err(DraftError::Recurrent(draft.info.name));
+    if let Some(model) = [&draft, served].into_iter().find(|model| model.info.is_recurrent) {
+        return Err(DraftError::Recurrent(model.info.name.clone()));
     }
-    check_vocabulary(&draft.vocab, served)?;
+    check_vocabulary(&draft.vocab, &served.vocab)?;
     Ok(draft)
 }
 

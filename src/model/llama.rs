@@ -210,7 +210,7 @@ unsafe extern "C" {
 
 /// llama.cpp calls this between two operations of a step.
 unsafe extern "C" fn is_aborted(orders: *mut c_void) -> bool {
-    // SAFETY: `LlamaDecoder::new` set this pointer; what it points to outlives the context.
+    // SAFETY: `LlamaDecoder::on` set this pointer; what it points to outlives the context.
     unsafe { (*orders.cast::<StepAbort>()).is_given_up() }
 }
 

@@ -55,13 +55,10 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// The path names a directory or another non-file.
-    #[error("the model {0} is not a file; --model takes the path of a GGUF file")]
+    #[error("the model {0} is not a file; it must be a GGUF file")]
     NotAFile(PathBuf),
     /// The file is not a GGUF file.
-    #[error(
-        "{path} is not a GGUF file: it begins with {found:?} instead of \"GGUF\"; \
-         --model takes a model in GGUF format"
-    )]
+    #[error("{path} is not a GGUF file: it begins with {found:?} instead of \"GGUF\"")]
     NotGguf {
         /// The file.
         path: PathBuf,

@@ -38,6 +38,8 @@ pub struct Batch {
     pub prefill_rows: u32,
     /// The number of guesses that the rows may have.
     pub guessed_rows: u32,
+    /// The draft model reads the prompts of this step.
+    pub drafter_reads: bool,
     /// The decode lane begins no mask once the masks of this step have taken this time. `None` sets
     /// no limit.
     pub masks_max: Option<Duration>,
@@ -59,8 +61,7 @@ pub struct Batch {
     pub rows_dropped: u32,
     /// Answer: the time at which the decode lane began.
     pub began: Micros,
-    /// Answer: time before that in which there was work and the decode lane did none, in
-    /// microseconds.
+    /// Answer: time in which there was work and the decode lane did none of it, in microseconds.
     pub bubble_us: u32,
     /// Answer: time to find guesses, in microseconds.
     pub guess_us: u32,
@@ -86,6 +87,7 @@ impl Batch {
         self.decode_rows = 0;
         self.prefill_rows = 0;
         self.guessed_rows = 0;
+        self.drafter_reads = false;
         self.samples.clear();
         self.logprobs.clear();
         self.scores.clear();

@@ -28,6 +28,8 @@ pub struct Capacity {
     /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
     /// one.
     pub own_cells: bool,
+    /// Guesses are looked up in the text.
+    pub looks_up: bool,
     /// There is a draft model, which can guess.
     pub drafts: bool,
     /// The weight of each key.

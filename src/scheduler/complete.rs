@@ -84,7 +84,13 @@ impl Scheduler {
     /// The expected time of a step with the rows of `batch`, once it is known.
     pub fn step_time(&self, batch: &Batch) -> Option<Duration> {
         let (decode, prefill) = self.rows_of(batch);
-        self.cost.step(decode, prefill)
+        self.cost.step(decode, prefill).map(|time| time + self.drafts_time(batch))
+    }
+
+    /// The expected time of the draft model for a step.
+    pub(super) fn drafts_time(&self, batch: &Batch) -> Duration {
+        let drafts: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.drafts)).sum();
+        Duration::from_secs_f64(f64::from(drafts) * self.cost.draft().unwrap_or(0.0) / 1e6)
     }
 
     /// The decode rows, with the guesses that were made, and the prompt rows of a step. Rows that
@@ -135,17 +141,16 @@ impl Scheduler {
         }
     }
 
-    /// Learns from the time of the draft model's guesses.
+    /// Learns from the time of the draft model's guesses. A step in which it also read a text on took
+    /// longer, and one without guesses shows nothing.
     fn learn_drafts(&mut self, batch: &Batch) {
         let of = |source| batch.rows.iter().filter(move |row| row.guesses.source == source);
-        // To read on takes time without a guess.
-        if of(GuessSource::Unread).next().is_some() {
-            return;
+        let guesses: usize = of(GuessSource::Draft).map(|row| usize::from(row.guesses.made)).sum();
+        if guesses > 0 && of(GuessSource::Unread).next().is_none() {
+            self.cost.observe_drafts(guesses, Duration::from_micros(batch.guess_us.into()));
+        } else {
+            self.cost.forget_drafts();
         }
-        let was_asked = of(GuessSource::Draft).next().is_some();
-        let took = was_asked.then(|| Duration::from_micros(batch.guess_us.into()));
-        let guesses = of(GuessSource::Draft).map(|row| usize::from(row.guesses.made)).sum();
-        self.cost.observe_drafts(guesses, took);
     }
 
     /// A step failed with this sequence, or was undone for it. It restarts where it stood, or ends

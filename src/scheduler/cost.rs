@@ -35,9 +35,9 @@ const MARGIN_START: f64 = 0.2;
 /// The largest margin, as a part of the expected time.
 const MARGIN_MAX: f64 = 0.5;
 
-/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise.
-/// What seems too slow is not done and so not measured, though the first time it may have met
-/// untouched memory. The decay lets it be tried again after some hundred steps.
+/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise. A
+/// copy that seems too slow is not made and so not measured, though the first one may have met
+/// untouched memory. The decay lets a copy be tried again after some hundred steps.
 const FADES: f64 = 0.002;
 
 /// A step that takes longer than this many times the expected time met something else, such as a
@@ -99,13 +99,14 @@ impl StepCost {
         }
     }
 
-    /// Learns from a step in which the draft model made `guesses` guesses. If it was not asked, `took`
-    /// is `None`.
-    pub fn observe_drafts(&mut self, guesses: usize, took: Option<Duration>) {
-        match took {
-            Some(took) => follow(&mut self.draft, took.as_secs_f64() * 1e6 / guesses.max(1) as f64),
-            None => self.draft = self.draft.map(|draft| draft * (1.0 - FADES)),
-        }
+    /// Learns from a step before which the draft model made `guesses` guesses.
+    pub fn observe_drafts(&mut self, guesses: usize, took: Duration) {
+        follow(&mut self.draft, took.as_secs_f64() * 1e6 / guesses as f64);
+    }
+
+    /// A step without such guesses. See [`FADES`].
+    pub fn forget_drafts(&mut self) {
+        self.draft = self.draft.map(|draft| draft * (1.0 - FADES));
     }
 
     /// The expected time of a drafted guess in microseconds, once one was made.

@@ -13,12 +13,11 @@ const DEPTHS_SPREAD: f64 = 512.0;
 /// The part of the error by which a step moves its knots.
 pub const RATE: f64 = 0.2;
 
-/// The part of what is not known of a knot that a step there tells. One step alone may have met
-/// something else, such as memory that nobody had touched.
+/// After one step with its rows a knot is half known, after two three quarters. The first one may have
+/// met something else, such as memory that nobody had touched.
 const TELLS: f64 = 0.5;
 
-/// The part of what is known of a knot that a step without it takes away: the machine may have
-/// changed. After 350 steps it is half.
+/// A knot that no step touches is half as well known after 350 steps: the machine may have changed.
 const STALES: f64 = 0.002;
 
 /// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.

@@ -17,7 +17,7 @@ use super::cost::Rows;
 use super::luck::Luck;
 use super::masks::MaskSource;
 use super::{Event, Scheduler};
-use crate::limits::GUESSED_ROWS_MAX;
+use crate::limits::{DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use crate::ring::message::{Batch, GuessSource, Guesses};
 use crate::types::{Logits, SequenceId};
 
@@ -28,34 +28,42 @@ const WORTH: f64 = 1.03;
 /// tenth longer.
 const OTHERS_WAIT: f64 = 1.1;
 
-type Guessers = heapless::Vec<Guesser, GUESSED_ROWS_MAX>;
+type OfEach<T> = heapless::Vec<T, GUESSED_ROWS_MAX>;
 
-/// A sequence that may guess.
+/// A sequence that may guess, and the index of its row in the batch.
+#[derive(Clone, Copy)]
 struct Guesser {
     id: SequenceId,
-    /// The index of its row in the batch.
     row: usize,
-    /// The luck of the kind of guesses that is being granted.
+}
+
+/// The guesses of one kind that a sequence may get.
+struct Wish {
     luck: Luck,
     most: usize,
-    /// Guesses granted from the text, once these are chosen. Drafts may use their rows.
-    from_text: usize,
-    /// Guesses of the kind granted so far, and the tokens that it will then get.
+    /// Rows that the sequence has for guesses of the other kind. Only one kind will use them.
+    has: usize,
+    /// Guesses granted so far, and the tokens that it will then get.
     granted: usize,
     tokens: f64,
 }
 
-impl Guesser {
-    /// Rows for the guesses of either kind.
-    fn rows(&self) -> usize {
-        self.from_text.max(self.granted)
+impl Wish {
+    fn new(luck: Luck, most: usize, has: usize) -> Self {
+        Self { luck, most, has, granted: 0, tokens: 1.0 }
+    }
+
+    /// Another guess takes a row that it has not got yet.
+    fn takes_room(&self) -> bool {
+        self.granted >= self.has
     }
 }
 
 impl Scheduler {
     /// Grants guesses to the decode rows of a batch.
     pub(super) fn grant_guesses(&mut self, batch: &mut Batch) {
-        let mut guessers = self.guessers(batch);
+        batch.drafter_reads = self.may_draft() && self.drafts_pay();
+        let guessers = self.guessers(batch);
         if guessers.is_empty() {
             return;
         }
@@ -65,106 +73,117 @@ impl Scheduler {
         let cells = self.cells.left() + self.cells.kept();
         room = room.min(cells.saturating_sub(self.held.len()));
         let others = self.held.len() > guessers.len();
-        self.choose_guesses(batch, &mut guessers, 0.0, others, room);
+        let sequences = || guessers.iter().map(|guesser| self.sequences.get(guesser.id));
+        let wishes = sequences().map(|sequence| {
+            let finds = self.capacity.looks_up || sequence.is_constrained();
+            let most = if finds { sequence.asked.guessing.most } else { 0 };
+            Wish::new(sequence.luck, most.into(), 0)
+        });
+        let from_text = self.choose_guesses(batch, wishes.collect(), 0.0, others, room);
         let each = self.cost.draft();
-        for guesser in &mut guessers {
-            guesser.from_text = guesser.granted;
-            guesser.luck = self.sequences.get(guesser.id).draft_luck;
-            (guesser.granted, guesser.tokens) = (0, 1.0);
-            if each.is_none() {
-                guesser.most = 1; // it shows what they cost
-            }
-        }
-        if self.capacity.drafts {
-            self.choose_guesses(batch, &mut guessers, each.unwrap_or(0.0), others, room);
-        }
-        self.evict(batch, guessers.iter().map(Guesser::rows).sum());
-        for Guesser { id, row, from_text, granted, .. } in guessers {
-            let row = &mut batch.rows[row];
-            // At most GUESSES_MAX each.
-            row.guesses.granted = from_text.min(self.cells.left()) as u8;
-            row.guesses.drafts = granted.min(self.cells.left()) as u8;
+        let wishes = sequences().zip(&from_text).map(|(sequence, from_text)| {
+            // The first guess shows what they cost.
+            let most = if each.is_some() { sequence.asked.guessing.most } else { 1 };
+            let most = if self.may_draft() { most } else { 0 };
+            Wish::new(sequence.draft_luck, most.into(), *from_text)
+        });
+        let each = each.unwrap_or(0.0);
+        let drafts = self.choose_guesses(batch, wishes.collect(), each, others, room);
+        self.evict(batch, from_text.iter().zip(&drafts).map(|(a, b)| a.max(b)).sum());
+        for (Guesser { id, row }, numbers) in guessers.iter().zip(from_text.iter().zip(&drafts)) {
+            let sequence = self.sequences.get_mut(*id);
+            let granted = |number: &usize| {
+                let number = number.min(&self.cells.left()).to_owned() as u8; // at most GUESSES_MAX
+                if number < sequence.asked.guessing.least { 0 } else { number }
+            };
+            let row = &mut batch.rows[*row];
+            (row.guesses.granted, row.guesses.drafts) = (granted(numbers.0), granted(numbers.1));
             batch.guessed_rows += u32::from(row.guesses.most());
-            let sequence = self.sequences.get_mut(id);
             sequence.guessed += usize::from(row.guesses.most());
             let cells = sequence.cells();
             self.grow(row.owner.slot, cells);
         }
     }
 
+    /// Whether the draft model works. Among many texts few guesses pay, and it would have to read
+    /// them all.
+    fn may_draft(&self) -> bool {
+        self.capacity.drafts && self.held.len() <= DRAFT_TEXTS_MAX && self.runs_ragged()
+    }
+
+    /// Whether a lone text with the usual luck would gain by a draft.
+    fn drafts_pay(&self) -> bool {
+        let rows = |count| Rows { count, depths: 0 };
+        let alone = self.cost.hoped_decode(rows(1));
+        let Some((alone, two)) = alone.zip(self.cost.hoped_decode(rows(2))) else { return true };
+        let (_, kept) = self.draft_luck.chances(0);
+        (1.0 + kept) / (two + self.cost.draft().unwrap_or(0.0)) > WORTH / alone
+    }
+
+    /// Whether sequences with different numbers of rows run at once. If slots have caches of their
+    /// own, llama.cpp computes them one after another.
+    fn runs_ragged(&self) -> bool {
+        !self.cells.are_own() || self.held.len() <= 1
+    }
+
     /// The sequences of a batch that may guess.
-    fn guessers(&self, batch: &Batch) -> Guessers {
+    fn guessers(&self, batch: &Batch) -> OfEach<Guesser> {
         let mut guessers = heapless::Vec::new();
         // The step spends its time on computing then, not on reading weights: no row is cheap.
-        if batch.rows.len() > GUESSED_ROWS_MAX {
-            return guessers;
-        }
-        // If slots have caches of their own, llama.cpp computes sequences with different numbers of
-        // rows one after another.
-        if self.cells.are_own() && self.held.len() > 1 {
+        if batch.rows.len() > GUESSED_ROWS_MAX || !self.runs_ragged() {
             return guessers;
         }
         for (index, row) in batch.rows.iter().enumerate() {
             let Some(id) = self.slots.holder(row.owner) else { continue };
             let sequence = self.sequences.get(id);
-            let most = usize::from(sequence.asked.guessing.most);
+            let guesses = sequence.asked.guessing.most > 0;
             let is_masked = !matches!(sequence.masks, MaskSource::DecodeLane { .. });
-            if row.logits != Logits::Sample || most == 0 || is_masked {
-                continue;
+            if row.logits == Logits::Sample && guesses && !is_masked {
+                let pushed = guessers.push(Guesser { id, row: index });
+                assert!(pushed.is_ok(), "one row for each slot");
             }
-            let luck = sequence.luck;
-            let pushed = guessers.push(Guesser {
-                id,
-                row: index,
-                luck,
-                most,
-                from_text: 0,
-                granted: 0,
-                tokens: 1.0,
-            });
-            assert!(pushed.is_ok(), "one row for each slot");
         }
         guessers
     }
 
     /// Chooses the numbers of guesses of one kind, which take `each` microseconds besides their rows.
-    /// All kinds have `room` rows at most. `others` says whether sequences wait
-    /// for the step that make none.
+    /// Both kinds have `room` rows together at most. `others` says that the step has sequences without
+    /// guesses, which wait for it.
     fn choose_guesses(
         &self,
         batch: &Batch,
-        guessers: &mut Guessers,
+        mut wishes: OfEach<Wish>,
         each: f64,
         others: bool,
         room: usize,
-    ) {
+    ) -> OfEach<usize> {
         let mut rows = Rows::default();
         batch.rows.iter().for_each(|row| rows.add(row.position.index()));
+        let granted = |wishes: &OfEach<Wish>| wishes.iter().map(|wish| wish.granted).collect();
         let Some(alone) = self.cost.decode(rows).map(|time| time.as_secs_f64() * 1e6) else {
-            return;
+            return granted(&wishes);
         };
         let mut tokens = rows.count as f64;
         let (mut best, mut rate) = (0, WORTH * tokens / alone);
         let mut order = heapless::Vec::<u16, GUESSED_ROWS_MAX>::new();
         // The time if every guess is made, and the time to expect.
         let (mut longest, mut expected) = (alone, alone);
-        let taken: usize = guessers.iter().map(Guesser::rows).sum();
-        let mut free = room.saturating_sub(taken);
+        let taken: usize = wishes.iter().map(|wish| wish.has).sum();
+        let mut left = room.saturating_sub(taken);
         for count in 1..=room {
-            let chances = |guesser: &Guesser| guesser.luck.chances(guesser.granted);
+            let chances = |wish: &Wish| wish.luck.chances(wish.granted);
             // In proportion to what it has: a token more for the one with fewer is worth more.
-            let gain = |guesser: &Guesser| chances(guesser).1 / guesser.tokens;
-            let next = guessers
+            let gain = |wish: &Wish| chances(wish).1 / wish.tokens;
+            let next = wishes
                 .iter_mut()
                 .enumerate()
-                .filter(|(_, guesser)| guesser.granted < guesser.most)
-                .filter(|(_, guesser)| guesser.granted < guesser.from_text || free > 0)
+                .filter(|(_, wish)| wish.granted < wish.most && (left > 0 || !wish.takes_room()))
                 .max_by(|(_, a), (_, b)| gain(a).total_cmp(&gain(b)));
-            let Some((index, guesser)) = next else { break };
-            let (made, kept) = chances(guesser);
-            free -= usize::from(guesser.granted >= guesser.from_text);
-            guesser.granted += 1;
-            guesser.tokens += kept;
+            let Some((index, wish)) = next else { break };
+            let (made, kept) = chances(wish);
+            left -= usize::from(wish.takes_room());
+            wish.granted += 1;
+            wish.tokens += kept;
             tokens += kept;
             rows.add_guesses(1);
             order.push(index as u16).expect("no more than there is room"); // below SLOTS_MAX
@@ -172,18 +191,22 @@ impl Scheduler {
             let time = time + each * count as f64;
             expected += made * (time - longest).max(0.0);
             longest = time;
-            let least = guessers.iter().map(|guesser| guesser.tokens).fold(f64::MAX, f64::min);
+            let least = wishes.iter().map(|wish| wish.tokens).fold(f64::MAX, f64::min);
             let least = if others { 1.0 } else { least };
             if tokens / expected > rate && longest <= alone * least * OTHERS_WAIT {
                 (best, rate) = (count, tokens / expected);
             }
         }
-        order.iter().skip(best).for_each(|index| guessers[usize::from(*index)].granted -= 1);
+        order.iter().skip(best).for_each(|index| wishes[usize::from(*index)].granted -= 1);
+        granted(&wishes)
     }
 
     /// Takes the guesses of a step: those that came true are rows, and the cells of the others are
     /// free again.
     pub(super) fn take_guesses(&mut self, batch: &Batch, event: &mut impl FnMut(Event)) {
+        if batch.rows.iter().all(|row| row.guesses.drafts == 0) {
+            self.draft_luck.observe(0, 0, 0);
+        }
         // A row that was dropped or failed has no samples.
         for own in batch.samples.chunk_by(|a, b| a.owner == b.owner) {
             // (Benchmarks answer without rows.)
@@ -198,9 +221,11 @@ impl Scheduler {
             sequence.luck.observe(granted.into(), found, right);
             // A draft model that may guess, but was not asked or is not ready, shows nothing.
             if source == GuessSource::Draft || drafts == 0 {
-                for luck in [&mut sequence.draft_luck, &mut self.draft_luck] {
-                    luck.observe(drafts.into(), made.into(), kept);
-                }
+                sequence.draft_luck.observe(drafts.into(), made.into(), kept);
+            }
+            // One text that it cannot read, or that wants more probable guesses, says nothing of others.
+            if source == GuessSource::Draft && made > 0 {
+                self.draft_luck.observe(drafts.into(), made.into(), kept);
             }
             if most == 0 {
                 continue;

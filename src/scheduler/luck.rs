@@ -10,7 +10,7 @@ use crate::limits::GUESSES_MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Luck {
     guesses: [Count; GUESSES_MAX],
-    /// The chance that a guess is hoped to have if the one before it came true.
+    /// The hope that a guess comes true if the one before it did, from 0 to 1.
     goes_on: f32,
 }
 

@@ -398,7 +398,7 @@ impl Scheduler {
                 self.shares.leave(sequence.asked.key, sequence.tokens.len());
             }
             State::Running(owner) | State::Following { owner, .. } => {
-                let cells = sequence.planned;
+                let (cells, is_constrained) = (sequence.planned, sequence.is_constrained());
                 sequence.tokens.truncate(cells);
                 let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
                 let reused = 2 * sequence.cached >= sequence.prompt_tokens;
@@ -406,8 +406,7 @@ impl Scheduler {
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);
-                if sequence.asked.advanced.as_ref().is_some_and(|asked| asked.constraint.is_some())
-                {
+                if is_constrained {
                     self.drop_masks(owner.slot, sequence.masks);
                 }
             }

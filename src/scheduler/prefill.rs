@@ -119,7 +119,8 @@ impl Scheduler {
         batch.rows.iter().for_each(|row| decode.add(row.position.index()));
         let copy = self.cost.copy().filter(|_| self.copied).unwrap_or_default();
         let masks = Duration::from_micros(self.masks.planned);
-        self.bound(decode).map(|bound| bound.saturating_sub(copy).saturating_sub(masks))
+        let besides = copy + masks + self.drafts_time(batch);
+        self.bound(decode).map(|bound| bound.saturating_sub(besides))
     }
 
     /// The longest time of a step with these decode rows, if it is known.

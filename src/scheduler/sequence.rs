@@ -114,6 +114,11 @@ pub(super) enum State {
 }
 
 impl Sequence {
+    /// Whether its text must keep to a constraint.
+    pub fn is_constrained(&self) -> bool {
+        self.asked.advanced.as_ref().is_some_and(|asked| asked.constraint.is_some())
+    }
+
     /// The most KV cells that the sequence may need.
     pub fn tokens_max(&self) -> usize {
         self.prompt_tokens + self.asked.max_tokens as usize

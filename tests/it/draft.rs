@@ -96,7 +96,7 @@ fn a_server_with_a_draft_model_says_the_same() {
     let mut drafted = 0;
     for body in [
         json!({"prompt": "One day the", "max_tokens": 80, "temperature": 0}),
-        json!({"prompt": "Once upon a time there was", "temperature": 0.8, "seed": 3}),
+        json!({"prompt": "Once upon a time there was", "max_tokens": 60, "temperature": 0}),
         json!({"prompt": "My name is", "regex": "( [a-z]+){1,9}", "temperature": 0}),
     ] {
         let answer = |server: &TestServer| -> Value {

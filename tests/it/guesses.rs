@@ -11,7 +11,7 @@ use corelane::config::ServeConfig;
 use corelane::decode::DecodeLane;
 use corelane::decode::draft::{Draft, Drafter};
 use corelane::kernels::Choice;
-use corelane::limits::GUESSED_ROWS_MAX;
+use corelane::limits::{DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use corelane::model::fake::FakeOptions;
 use corelane::model::llama::LlamaDecoder;
 use corelane::model::load::{Source, load};
@@ -286,6 +286,8 @@ struct Pace {
     row: u32,
     /// Milliseconds of a guess, if a draft model makes them.
     draft: Option<u32>,
+    /// The draft model has yet to read the text.
+    reads_on: bool,
     batch: Batch,
 }
 
@@ -297,7 +299,7 @@ impl Pace {
     fn with(step: u32, row: u32, draft: Option<u32>) -> Self {
         let drafts = draft.is_some();
         let scheduler = Scheduler::new(Capacity { drafts, ..capacity(16, 10_000) });
-        Self { scheduler, step, row, draft, batch: Batch::default() }
+        Self { scheduler, step, row, draft, reads_on: false, batch: Batch::default() }
     }
 
     fn admit(&mut self, most: u8) -> SequenceId {
@@ -324,9 +326,12 @@ impl Pace {
                 let id = scheduler.holder(row.owner).unwrap();
                 row.guesses.made = row.guesses.granted;
                 if let Some(draft) = self.draft {
-                    row.guesses.made = row.guesses.drafts;
-                    row.guesses.source = [GuessSource::Text, GuessSource::Draft]
-                        [usize::from(row.guesses.drafts > 0)];
+                    row.guesses.made = if self.reads_on { 0 } else { row.guesses.drafts };
+                    row.guesses.source = match row.guesses.drafts {
+                        0 => GuessSource::Text,
+                        _ if self.reads_on => GuessSource::Unread,
+                        _ => GuessSource::Draft,
+                    };
                     batch.guess_us += 1000 * draft * u32::from(row.guesses.made);
                 }
                 rows += u32::from(row.guesses.made);
@@ -396,9 +401,51 @@ fn a_new_text_starts_with_what_is_known_of_the_draft_model() {
     let first = pace.admit(16);
     pace.run(300, |_, _| 0);
     pace.scheduler.cancel(first);
+    let drafts_of_a_new_text = |pace: &mut Pace| {
+        let text = pace.admit(16);
+        pace.run(2, |_, _| 0); // its prompt, and its first token
+        let drafts = pace.batch.rows[0].guesses.drafts;
+        pace.scheduler.cancel(text);
+        drafts
+    };
+    assert_eq!(drafts_of_a_new_text(&mut pace), 0);
+    let first = pace.admit(16);
+    pace.run(3000, |_, made| made);
+    pace.scheduler.cancel(first);
+    assert!(drafts_of_a_new_text(&mut pace) > 0, "they come true again");
+}
+
+#[test]
+fn a_draft_model_that_reads_on_loses_no_luck() {
+    let mut pace = Pace::with(20, 0, Some(5));
     pace.admit(16);
-    pace.run(2, |_, _| 0); // its prompt, and its first token
-    assert_eq!(pace.batch.rows[0].guesses.drafts, 0);
+    pace.run(100, |_, made| made);
+    pace.reads_on = true;
+    pace.run(100, |_, _| 0);
+    assert!(pace.batch.rows[0].guesses.drafts > 0);
+    pace.reads_on = false;
+    pace.run(1, |_, made| made);
+    assert!(pace.batch.rows[0].guesses.drafts > 0);
+}
+
+#[test]
+fn a_draft_model_rests_among_many_texts() {
+    let mut pace = Pace::with(20, 0, Some(1));
+    for texts in 1..=DRAFT_TEXTS_MAX + 1 {
+        pace.admit(16);
+        pace.run(40, |_, made| made);
+        let works = texts <= DRAFT_TEXTS_MAX;
+        let drafts = pace.batch.rows.iter().any(|row| row.guesses.drafts > 0);
+        assert_eq!((drafts, pace.batch.drafter_reads), (works, works), "{texts} texts");
+    }
+}
+
+#[test]
+fn a_draft_model_that_never_pays_reads_no_prompts() {
+    let mut pace = Pace::with(20, 0, Some(5));
+    pace.admit(16);
+    pace.run(200, |_, _| 0);
+    assert!(!pace.batch.drafter_reads);
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn capacity() -> Capacity {
         queue_tokens: 1000,
         reuse: false,
         own_cells: false,
+        looks_up: true,
         drafts: false,
         weights: vec![1.0],
     }

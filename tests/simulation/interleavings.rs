@@ -97,6 +97,7 @@ impl Simulation {
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
             own_cells: random.one_in(2),
+            looks_up: true,
             drafts: !random.one_in(3),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };

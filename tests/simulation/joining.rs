@@ -26,6 +26,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         queue_tokens: 1000,
         reuse: true,
         own_cells: false,
+        looks_up: true,
         drafts: false,
         weights: vec![1.0],
     };

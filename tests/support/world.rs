@@ -26,6 +26,7 @@ pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
         queue_tokens: 1 << 20,
         reuse: true,
         own_cells: false,
+        looks_up: true,
         drafts: false,
         weights: vec![1.0],
     }

@@ -28,7 +28,7 @@ use crate::ring::{self, bell::SocketBell};
 use crate::scheduler::Scheduler;
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
-use crate::types::{Guessing, TokenId};
+use crate::types::{Guessing, Speculation, TokenId};
 
 /// Expected bytes of text per token. A text that needs more grows.
 const TOKEN_BYTES: usize = 8;
@@ -74,6 +74,11 @@ impl Stage {
             prompts: prompts(ladder, loaded.vocab.n_tokens())?,
             gen_tokens: ladder.gen_tokens,
             concurrency: ladder.concurrency,
+            guessing: if config.speculation == Speculation::Off || loaded.info.is_recurrent {
+                Guessing::default() // a recurrent model cannot forget a wrong guess
+            } else {
+                config.guessing
+            },
             capacity: lanes::capacity(&config, context_tokens, context_tokens.min(trained)),
         };
         let reference = OnceLock::new();
@@ -195,6 +200,7 @@ impl Stage {
         let (link, decode_link) = ring::link(RING_CAPACITY, bell, lanes::spin(&self.config));
         let cores = self.config.placement.decode_cores.clone();
         let (model, config) = (self.loaded.model.clone(), self.context_config());
+        let looks_up = self.config.speculation.looks_up();
         let end_tokens: Box<[TokenId]> = self.loaded.vocab.end_tokens().into();
         let (slots, tokens) =
             (self.config.parallel, self.workload.capacity.sequence_tokens as usize);
@@ -202,7 +208,8 @@ impl Stage {
             let metrics = metrics.clone();
             move || {
                 let backend = LlamaDecoder::new(model, &config)?;
-                Ok(DecodeLane::new(backend, slots, tokens, end_tokens, metrics))
+                let lane = DecodeLane::new(backend, slots, tokens, end_tokens, metrics);
+                Ok(if looks_up { lane.with_lookup() } else { lane })
             }
         })?;
         Ok(Pipe { link, waiter, decode, metrics })
@@ -275,7 +282,7 @@ impl Stage {
             context_tokens: self.workload.capacity.context_tokens,
             sequence_tokens: self.workload.capacity.sequence_tokens,
             spm_infill: false,
-            guessing: Guessing::default(),
+            guessing: self.workload.guessing,
             n_predict: None,
         });
         let capacity = self.workload.capacity.clone();

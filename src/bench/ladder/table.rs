@@ -149,6 +149,7 @@ pub fn to_json(ladder: &Ladder, report: &LadderReport) -> Value {
         "concurrency": ladder.concurrency,
         "prompt_tokens": ladder.prompt_tokens,
         "gen_tokens": ladder.gen_tokens,
+        "spec": ladder.config.speculation.to_string(),
         "seed": ladder.seed,
         "front_core": ladder.config.placement.front_core,
         "decode_cores": ladder.config.placement.decode_cores,

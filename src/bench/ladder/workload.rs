@@ -6,7 +6,7 @@ use crate::clock::Micros;
 use crate::limits::{SEQUENCES_MAX, STEPS_IN_FLIGHT};
 use crate::ring::message::{Batch, Sample};
 use crate::scheduler::{Capacity, Event, NewSequence, Scheduler};
-use crate::types::{Logits, Sampling, TokenId};
+use crate::types::{Guessing, Logits, Sampling, TokenId};
 
 /// Requests of equal length, with a fixed number in flight.
 #[derive(Clone, Debug)]
@@ -17,6 +17,9 @@ pub struct Workload {
     pub gen_tokens: u32,
     /// Number of requests in flight.
     pub concurrency: usize,
+    /// How the requests guess, from rung 4 on. The batches of rungs 0 to 3 are recorded before anybody
+    /// knows which guesses come true.
+    pub guessing: Guessing,
     /// The scheduler's limits.
     pub capacity: Capacity,
 }
@@ -41,7 +44,8 @@ impl Workload {
     /// The scheduler's input for a request.
     pub fn sequence(&self, request: usize) -> NewSequence {
         let prompt = self.prompts[request].as_slice().into();
-        NewSequence::new(prompt, self.gen_tokens, Self::sampling())
+        let guessing = self.guessing;
+        NewSequence { guessing, ..NewSequence::new(prompt, self.gen_tokens, Self::sampling()) }
     }
 
     /// A short workload for warming up: the first requests, one for each that runs at once.
@@ -58,7 +62,8 @@ impl Workload {
     /// A new request starts as soon as one ends, and each step is planned while the previous one
     /// runs.
     pub fn record(&self, scheduler: &mut Scheduler) -> Vec<Box<Batch>> {
-        let mut queue = Queue::new(self, |_, _| ());
+        let workload = Workload { guessing: Guessing::default(), ..self.clone() };
+        let mut queue = Queue::new(&workload, |_, _| ());
         let mut batches: Vec<Box<Batch>> = Vec::new();
         let mut completed = 0;
         queue.fill(scheduler);
@@ -125,9 +130,8 @@ impl<F: FnMut(usize, TokenId)> Requests for Queue<'_, F> {
                 (self.on_token)(self.requests[id.index()], token);
                 self.running -= usize::from(is_last);
             }
-            Event::Score { .. } | Event::Guessed { .. } => {
-                unreachable!("the workload asks for none")
-            }
+            Event::Guessed { .. } => {}
+            Event::Score { .. } => unreachable!("the workload asks for none"),
             Event::Finished(..) => self.running -= 1,
         }
     }
@@ -173,6 +177,7 @@ pub(super) mod tests {
             prompts: vec![vec![1; prompt]; requests],
             gen_tokens: 5,
             concurrency,
+            guessing: Guessing::default(),
             capacity: Capacity {
                 slots: concurrency,
                 step_rows: 64,
@@ -183,6 +188,7 @@ pub(super) mod tests {
                 queue_tokens: 1024,
                 reuse: false,
                 own_cells: false,
+                looks_up: true,
                 drafts: false,
                 weights: vec![1.0],
             },

@@ -43,6 +43,11 @@ pub fn run(
     let streams = replay.concurrency + usize::from(!replay.beside.is_empty());
     let all: Arc<[Record]> = [replay.records.as_slice(), &replay.beside].concat().into();
     let longest = all.iter().map(|record| record.tokens.len()).max().unwrap_or(0);
+    if loaded.info.is_recurrent {
+        return Err(
+            "a recurrent model makes no guesses, because it cannot forget a wrong one".into()
+        );
+    }
     let trained = loaded.info.context_trained as usize;
     if longest > trained {
         return Err(format!("a record has {longest} tokens; this model takes {trained}"));

@@ -134,7 +134,10 @@ impl<B: Backend> Backend for Replayed<B> {
         let next = self.next(self.rows[row]);
         let logits = self.model.logits(row);
         logits.fill(0.0);
-        logits[next as usize] = 1.0; // a token of the vocabulary
+        // A draft model may lack some of the tokens.
+        if let Some(logit) = logits.get_mut(next as usize) {
+            *logit = 1.0;
+        }
         logits
     }
 

@@ -67,7 +67,10 @@ pub fn to_json(replay: &Replay, rounds: &[Round]) -> Value {
     json!({
         "records": replay.records.len(),
         "concurrency": replay.concurrency,
-        "guessing": replay.config.guessing.most,
+        "draft_max": replay.config.guessing.most,
+        "spec": replay.config.speculation.to_string(),
+        "model_draft": replay.config.model_draft,
+        "draft_accept": replay.config.model_draft.as_ref().map(|_| replay.draft_accept),
         "rounds": rounds,
     })
 }
