@@ -141,13 +141,13 @@ impl Scheduler {
         }
     }
 
-    /// Learns from the time of the draft model's guesses. A step in which it also read a text on took
-    /// longer, and one without guesses shows nothing.
+    /// Learns from the time of the draft model. Where it has yet to read a text, this is the price of
+    /// a guess, too. Where it made none for another reason, it took no time.
     fn learn_drafts(&mut self, batch: &Batch) {
         let of = |source| batch.rows.iter().filter(move |row| row.guesses.source == source);
         let guesses: usize = of(GuessSource::Draft).map(|row| usize::from(row.guesses.made)).sum();
-        if guesses > 0 && of(GuessSource::Unread).next().is_none() {
-            self.cost.observe_drafts(guesses, Duration::from_micros(batch.guess_us.into()));
+        if guesses > 0 || of(GuessSource::Unread).next().is_some() {
+            self.cost.observe_drafts(guesses.max(1), Duration::from_micros(batch.guess_us.into()));
         } else {
             self.cost.forget_drafts();
         }

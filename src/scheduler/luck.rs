@@ -12,6 +12,8 @@ pub(super) struct Luck {
     guesses: [Count; GUESSES_MAX],
     /// The hope that a guess comes true if the one before it did, from 0 to 1.
     goes_on: f32,
+    /// The part by which a step without a guess brings back the hope in it.
+    forgets: f32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,18 +45,23 @@ impl Luck {
     /// it is worth a try.
     const HOPE: f32 = 0.7;
 
-    /// Guesses from a text of which nothing is known yet.
+    /// See [`Luck`].
+    const STEPS: f32 = 16.0;
+
+    /// Guesses from a text of which nothing is known yet. Where it does not repeat itself there are
+    /// few, so to try costs little.
     pub fn of_text() -> Self {
-        Self::new(1.0)
+        Self::new(1.0, 1.0 / 256.0)
     }
 
-    /// Guesses of a draft model. Each one may be wrong, wherever the text comes from.
+    /// Guesses of a draft model. Each one may be wrong, wherever the text comes from, and each one takes
+    /// its time.
     pub fn of_draft() -> Self {
-        Self::new(Self::HOPE)
+        Self::new(Self::HOPE, 1.0 / 1024.0)
     }
 
-    fn new(goes_on: f32) -> Self {
-        let mut luck = Self { guesses: [Count::hope(Self::HOPE); GUESSES_MAX], goes_on };
+    fn new(goes_on: f32, forgets: f32) -> Self {
+        let mut luck = Self { guesses: [Count::hope(Self::HOPE); GUESSES_MAX], goes_on, forgets };
         for index in 1..GUESSES_MAX {
             luck.guesses[index] = luck.hope(index);
         }
@@ -65,19 +72,13 @@ impl Luck {
         Count::hope(Self::HOPE * self.goes_on.powi(index as i32)) // below GUESSES_MAX
     }
 
-    /// See [`Luck`].
-    const STEPS: f32 = 16.0;
-
-    /// The part by which a step without a guess brings back the hope in it.
-    const FORGETS: f32 = 1.0 / 1024.0;
-
     /// Learns that `kept` of `made` guesses came true.
     pub fn observe(&mut self, granted: usize, made: usize, kept: usize) {
         for index in 0..GUESSES_MAX {
             let (number, hope) = (index + 1, self.hope(index));
             let count = &mut self.guesses[index];
             if number > granted {
-                count.approach(hope, Self::FORGETS);
+                count.approach(hope, self.forgets);
                 continue;
             }
             count.approach(Count { granted: 0.0, made: 0.0, kept: 0.0 }, 1.0 / Self::STEPS);
@@ -127,7 +128,7 @@ mod tests {
         let mut luck = Luck::of_text();
         (0..200).for_each(|_| luck.observe(1, 1, 0));
         let (_, hopeless) = luck.chances(0);
-        (0..4000).for_each(|_| luck.observe(0, 0, 0));
+        (0..1000).for_each(|_| luck.observe(0, 0, 0));
         let (_, hope) = luck.chances(0);
         assert!(hopeless < 0.01 && hope > 0.5, "{hopeless} {hope}");
     }

@@ -355,9 +355,11 @@ fn guesses_that_come_true_are_granted_and_others_rest() {
     assert!(pace.run(60, |_, made| made).0 >= 15, "all come true");
     assert_eq!(pace.run(200, |_, _| 0).0, 0, "none comes true");
     let granted: Vec<u32> = (0..400).map(|_| pace.run(1, |_, _| 0).0).collect();
-    // A step takes 21 ms, and a guess 1 ms more. They may cost 2 % of the time.
-    let tries: u32 = granted.iter().sum();
-    assert!((1..400 * 21 / 50).contains(&tries), "now and then one is tried: {tries} in 400 steps");
+    // A step takes 21 ms, and a guess 1 ms more. A text that does not repeat itself has about
+    // three in a try. They may cost 2 % of the time.
+    let tries = granted.iter().filter(|granted| **granted > 0).count();
+    assert!(3 * tries < 400 * 21 / 50, "now and then one is tried: {tries} in 400 steps");
+    assert!(tries > 0);
     assert!(pace.run(400, |_, made| made).0 >= 15, "they come true again");
 }
 
