@@ -34,7 +34,6 @@ use crate::limits::{
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
-use crate::model::draft::load_draft;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
@@ -54,6 +53,7 @@ use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
 use crate::types::{Guessing, ModelInfo, Speculation};
 pub(crate) use draft::NewDraft;
+use draft::load_draft;
 use size::cells_of_one;
 pub(crate) use size::{capacity, context_config, spin};
 use thread::{pins, spawn, start_pinned, wait_for};
@@ -194,7 +194,7 @@ impl Server {
         // With a recurrent model, llama.cpp computes sequences with different numbers of rows
         // separately.
         self.config.cache.unified &= !loaded.info.is_recurrent;
-        let draft = self.load_draft(loaded)?;
+        let draft = load_draft(&self.config, loaded, self.control.clone())?;
         let slots = self.config.parallel as u32; // at most SLOTS_MAX
         let available = memory::available_bytes();
         // Both models hold a text. Their sizes are for 16 bits; the layout may need less.
@@ -219,17 +219,6 @@ impl Server {
             Ok((model, drafter))
         };
         self.serve(vocab, info, context_tokens, sequence_tokens, make_models, embedder)
-    }
-
-    /// Loads the draft model, if there is one.
-    fn load_draft(&self, served: &Loaded) -> Result<Option<Loaded>, String> {
-        let Some(path) = &self.config.model_draft else { return Ok(None) };
-        let control = self.control.clone();
-        let progress = move |_| !control.is_draining();
-        let draft = load_draft(path, self.config.kernels, served, progress)
-            .map_err(|error| error.to_string())?;
-        tracing::info!(name = draft.info.name, parameters = draft.info.n_params, "draft model");
-        Ok(Some(draft))
     }
 
     /// Serves the fake model, for tests.

@@ -11,9 +11,10 @@
 
 use std::time::Duration;
 
+use super::DecodeLane;
 use super::draft::{Draft, Reading};
 use super::lookup::Lookup;
-use super::{DecodeLane, Slot, SlotState};
+use super::slot::{Slot, SlotState};
 use crate::constraint::Walk;
 use crate::limits::{DRAFT_READ_ROWS, DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use crate::model::{Backend, DecodeRow};

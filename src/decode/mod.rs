@@ -27,6 +27,7 @@ mod mirostat;
 mod penalties;
 mod pool;
 pub mod sampler;
+mod slot;
 mod weights;
 
 use std::ops::Range;
@@ -34,21 +35,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::constraint::{Compiled, Walk};
 use crate::limits::STEP_ROWS_MAX;
 use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, Input, Row, Sample, Score, Start};
-use crate::sampling::AdvancedSampling;
-use crate::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, TokenId};
+use crate::ring::message::{Batch, Failed, Sample, Score, Start};
+use crate::types::{Logits, Owner, Position, SlotId, TokenId};
 use advanced::Asked;
 use calls::Calls;
 use draft::Drafter;
 use lookup::Lookup;
 use mask::{Mask, saturating};
 use sampler::{History, Sampler};
+use slot::{Slot, SlotState};
 
 /// Runs batches until the front lane closes the link.
 pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
@@ -78,45 +78,6 @@ pub struct DecodeLane<B> {
     ended: Micros,
 }
 
-/// The decode lane's view of a slot of the KV cache.
-struct Slot {
-    generation: Generation,
-    state: SlotState,
-    /// The position of the next row. It moves only after a step with that row succeeded.
-    next: Position,
-    /// `next` plus the rows of the step that is being prepared.
-    planned: Position,
-    /// A step has run some of the holder's rows.
-    has_run: bool,
-    /// The last sampled token, which is the input of the next row.
-    carry: Option<TokenId>,
-    prompt_tokens: u32,
-    /// The tokens with which the sequence ends.
-    tokens_max: u32,
-    guessing: Guessing,
-    /// Finds guesses in the text, if it may.
-    lookup: Option<Lookup>,
-    sampling: Sampling,
-    /// The less common options. They stay after the sequence has ended, until the next start takes
-    /// them along.
-    advanced: Option<Arc<AdvancedSampling>>,
-    /// Mirostat's state.
-    mu: f32,
-    /// The state of the constraint, if this lane has computed a mask.
-    walk: Option<Walk>,
-    history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
-    /// The slot has no cells.
-    Free,
-    /// The slot runs every row sent for it.
-    Running,
-    /// The slot drops every row sent for it, until a sequence starts in it.
-    Ended,
-}
-
 impl<B: Backend> DecodeLane<B> {
     /// A lane with `slots` slots, for sequences of at most `sequence_tokens`
     /// tokens. `end_tokens` are the vocabulary's end-of-generation tokens.
@@ -128,27 +89,10 @@ impl<B: Backend> DecodeLane<B> {
         metrics: Arc<Metrics>,
     ) -> Self {
         let sampler = Sampler::new(backend.n_vocab(), end_tokens);
-        let slot = || Slot {
-            generation: Generation::default(),
-            state: SlotState::Free,
-            next: Position(0),
-            planned: Position(0),
-            has_run: false,
-            carry: None,
-            prompt_tokens: 0,
-            tokens_max: 0,
-            guessing: Guessing::default(),
-            lookup: None,
-            sampling: Sampling::default(),
-            advanced: None,
-            mu: 0.0,
-            walk: None,
-            history: vec![0; sequence_tokens].into_boxed_slice(),
-        };
         Self {
             backend,
             sampler,
-            slots: (0..slots).map(|_| slot()).collect(),
+            slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
             drafter: None,
             first: 0,
@@ -463,47 +407,6 @@ impl<B: Backend> DecodeLane<B> {
             let owner = Owner { slot: row.slot, generation: slot.generation };
             let failed = Failed { owner, next: slot.next, is_late: false };
             batch.failed.push(failed).expect("one failure for each slot");
-        }
-    }
-}
-
-impl Slot {
-    /// The model's rows for a row of the batch: its own and those of its guesses. Notes the token
-    /// and the position, and tells the batch the true position.
-    fn take(&mut self, row: &mut Row) -> impl Iterator<Item = DecodeRow> {
-        // Invariant: positions are checked on both sides of the ring.
-        let (least, moved) = (row.position.0, u32::from(row.guesses.in_flight));
-        assert!(
-            (least..=least + moved).contains(&self.planned.0),
-            "slot {:?}: the batch is at position {least} to {}, the decode lane at {}",
-            row.owner.slot,
-            least + moved,
-            self.planned.0
-        );
-        row.position = self.planned;
-        self.history[row.position.index()] = self.input(row);
-        self.planned = Position(row.position.0 + 1 + u32::from(row.guesses.made));
-        let Row { owner, logits, .. } = *row;
-        let tokens = self.history[row.position.index()..self.planned.index()].iter();
-        let positions = (row.position.0..).map(Position);
-        tokens.zip(positions).map(move |(token, position)| DecodeRow {
-            token: *token,
-            position,
-            slot: owner.slot,
-            logits,
-        })
-    }
-
-    /// What its text must keep to.
-    fn constraint(&self) -> Option<&Compiled> {
-        self.advanced.as_ref()?.constraint.as_deref()
-    }
-
-    /// The token of a row.
-    fn input(&self, row: &Row) -> TokenId {
-        match row.input {
-            Input::Token(token) => token,
-            Input::Carry => self.carry.expect("a carry follows a sample"),
         }
     }
 }

@@ -1,13 +1,32 @@
-//! Makes the draft model of the decode lane.
+//! Loads the draft model, and makes it on the decode lane.
 
 use std::sync::Arc;
 
 use llama_cpp_2::model::LlamaModel;
 
+use crate::config::ServeConfig;
 use crate::decode::draft::{DraftModel, Drafter};
-use crate::model::Backend;
 use crate::model::llama::{ContextConfig, LlamaDecoder};
 use crate::model::load::Loaded;
+use crate::model::{Backend, draft};
+use crate::server::Control;
+
+/// Loads the draft model of a configuration, if there is one. A drain ends it.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) fn load_draft(
+    config: &ServeConfig,
+    served: &Loaded,
+    control: Arc<Control>,
+) -> Result<Option<Loaded>, String> {
+    let Some(path) = &config.model_draft else { return Ok(None) };
+    let progress = move |_| !control.is_draining();
+    let draft = draft::load_draft(path, config.kernels, served, progress);
+    let draft = draft.map_err(|error| error.to_string())?;
+    tracing::info!(name = draft.info.name, parameters = draft.info.n_params, "draft model");
+    Ok(Some(draft))
+}
 
 /// A draft model that is loaded. The decode lane makes its context.
 pub(crate) struct NewDraft {

@@ -104,7 +104,7 @@ impl StepCost {
         follow(&mut self.draft, took.as_secs_f64() * 1e6 / guesses as f64);
     }
 
-    /// A step without such guesses. See [`FADES`].
+    /// A step without such guesses. What they cost fades, so that they are tried again.
     pub fn forget_drafts(&mut self) {
         self.draft = self.draft.map(|draft| draft * (1.0 - FADES));
     }
