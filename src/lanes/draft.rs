@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use llama_cpp_2::model::LlamaModel;
-
 use crate::config::ServeConfig;
 use crate::decode::draft::{DraftModel, Drafter};
 use crate::model::llama::{ContextConfig, LlamaDecoder};
-use crate::model::load::Loaded;
+use crate::model::load::{Loaded, Weights};
 use crate::model::{Backend, draft};
 use crate::server::Control;
 
@@ -30,7 +28,7 @@ pub(super) fn load_draft(
 
 /// A draft model that is loaded. The decode lane makes its context.
 pub(crate) struct NewDraft {
-    model: Arc<LlamaModel>,
+    model: Weights,
     context: ContextConfig,
     n_vocab: usize,
     text_tokens: usize,

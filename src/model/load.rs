@@ -31,10 +31,13 @@ pub enum Source {
     File(PathBuf),
 }
 
+/// The weights of a model.
+pub type Weights = Arc<LlamaModel>;
+
 /// A model in memory, without a context yet.
 pub struct Loaded {
     /// The weights.
-    pub model: Arc<LlamaModel>,
+    pub model: Weights,
     /// Its vocabulary.
     pub vocab: Arc<Vocab>,
     /// Its properties.
