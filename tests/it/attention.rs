@@ -172,8 +172,15 @@ fn check(s: &AttentionSizes, input: &AttentionInput, threads: usize) {
         // Rounding queries to 8 bits costs both about 0.004.
         let most = if s.cached[0] == Q8_0 { 0.03 } else { 2e-5 };
         assert!(largest < most, "{} {s:?}: {largest}", set.name());
-        // Sums of f32 differ in their last bits.
-        assert!(ours <= 1.05 * theirs + 3e-7, "{} {s:?}: {ours}, theirs {theirs}", set.name());
+        // Sums of f32 differ in their last bits. Each query's rounding to 8 bits is a matter of chance, so
+        // of few queries ours may come out worse.
+        let queries = (s.rows * s.heads) as f64;
+        let chance = if s.cached[0] == Q8_0 { 0.5 / queries.sqrt() } else { 0.0 };
+        assert!(
+            ours <= (1.05 + chance) * theirs + 3e-7,
+            "{} {s:?}: {ours}, theirs {theirs}",
+            set.name()
+        );
     }
 }
 
