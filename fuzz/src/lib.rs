@@ -32,6 +32,9 @@ macro_rules! target {
     };
 }
 
+/// The numbers of a vector in these tests.
+const VECTOR_NUMBERS: usize = 4;
+
 /// The tokens of a sequence in these tests.
 pub const SEQUENCE_TOKENS: u32 = 4096;
 
@@ -39,7 +42,7 @@ pub const SEQUENCE_TOKENS: u32 = 4096;
 pub fn served() -> ServedModel {
     ServedModel {
         vocab: Arc::new(Vocab::of_fake()),
-        info: ModelInfo::default(),
+        info: ModelInfo { n_embd_out: VECTOR_NUMBERS, ..ModelInfo::default() },
         name: "fake".into(),
         aliases: Vec::new(),
         tags: Vec::new(),
@@ -90,7 +93,7 @@ pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Comp
             }
         }
         Ok(Prepared::Texts(texts)) => {
-            let vector = vec![f32::NAN; 4];
+            let vector = vec![f32::NAN; VECTOR_NUMBERS];
             let mut answer = Vec::new();
             (texts.answer)(vec![vector; texts.texts.len()], &mut answer);
             serde_json::from_slice::<serde_json::Value>(&answer).expect("an answer is JSON");
