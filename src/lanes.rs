@@ -51,11 +51,11 @@ use crate::server::listener::Address;
 use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel, listener};
 use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
-use crate::types::{Guessing, ModelInfo, Speculation};
+use crate::types::ModelInfo;
 pub(crate) use draft::NewDraft;
 use draft::load_draft;
 use size::cells_of_one;
-pub(crate) use size::{capacity, context_config, spin};
+pub(crate) use size::{capacity, context_config, guessing, spin};
 use thread::{pins, spawn, start_pinned, wait_for};
 use workers::{NewEmbedder, Starter, embedder};
 
@@ -258,21 +258,18 @@ impl Server {
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let reuse = capacity.reuse && !info.is_recurrent;
         let capacity = Capacity { reuse, ..capacity };
-        // Wrong guesses must be forgotten, which a recurrent state cannot.
-        let guesses = config.speculation != Speculation::Off && !info.is_recurrent;
-        let guessing = if guesses { config.guessing } else { Guessing::default() };
+        let guessing = guessing(config, &info);
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
         let (slots, tokens) = (config.parallel, sequence_tokens as usize);
         let cores = pins(&config.placement);
         let metrics = self.metrics.clone();
-        let speculation = config.speculation;
+        let looks_up = config.speculation.looks_up();
         let decode = start_decode(decode_link, cores, move || {
             let (model, drafter) = make_models()?;
             let lane = DecodeLane::new(model, slots, tokens, end_tokens, metrics);
-            let lane = if speculation.looks_up() { lane.with_lookup() } else { lane };
-            Ok(lane.with_drafter(drafter))
+            Ok(lane.with_guesses(looks_up, drafter))
         })?;
         self.others.push(decode);
         let (masks, mask_lane) =

@@ -74,7 +74,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         let beside = backend.beside(draft.model, &context).unwrap();
         let drafter = DraftModel::new(beside, draft.info.n_vocab, SEQUENCES, 2048, 64);
         let lane = DecodeLane::new(backend, SEQUENCES, 2048, end_tokens, metrics);
-        decode::run(lane.with_lookup().with_drafter(Some(Box::new(drafter))), link);
+        decode::run(lane.with_guesses(true, Some(Box::new(drafter))), link);
     });
 
     let mut scheduler = Scheduler::new(capacity);

@@ -101,19 +101,15 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// The same lane, which can guess tokens from the text itself.
+    /// The same lane, which guesses tokens: from the text itself if `looks_up`, and with a drafter if
+    /// there is one.
     #[must_use]
-    pub fn with_lookup(mut self) -> Self {
-        for slot in &mut self.slots {
+    pub fn with_guesses(mut self, looks_up: bool, drafter: Option<Box<dyn Drafter>>) -> Self {
+        for slot in self.slots.iter_mut().filter(|_| looks_up) {
             slot.lookup = Some(Lookup::new(slot.history.len()));
         }
+        self.drafter = drafter;
         self
-    }
-
-    /// The same lane, which can guess tokens that are not in the text, if there is a drafter.
-    #[must_use]
-    pub fn with_drafter(self, drafter: Option<Box<dyn Drafter>>) -> Self {
-        Self { drafter, ..self }
     }
 
     /// The model. The simulation inspects it and makes it fail.

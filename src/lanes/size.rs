@@ -9,7 +9,7 @@ use crate::limits::{EMBEDDING_TEXTS_MAX, SPIN_BEFORE_PARK};
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::scheduler::Capacity;
-use crate::types::FlashAttention;
+use crate::types::{FlashAttention, Guessing, ModelInfo, Speculation};
 
 /// The model's context for a server of `config`.
 pub(crate) fn context_config(
@@ -80,6 +80,13 @@ pub(crate) fn capacity(
 /// room beside all other sequences, each with a row of its own.
 fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
     batch_rows.min(ubatch_rows.max(2 * slots))
+}
+
+/// How the requests that do not say guess.
+pub(crate) fn guessing(config: &ServeConfig, info: &ModelInfo) -> Guessing {
+    // Wrong guesses must be forgotten, which a recurrent state cannot.
+    let guesses = config.speculation != Speculation::Off && !info.is_recurrent;
+    if guesses { config.guessing } else { Guessing::default() }
 }
 
 /// The time that the front lane and the decode lane poll before they park.

@@ -213,7 +213,8 @@ impl StepCost {
     }
 }
 
-/// Moves an estimate towards what was seen.
+/// Corrects an estimate by a part of its error. One measurement may be far off, so it counts as
+/// [`SURPRISE_MAX`] times the estimate at most.
 fn follow(estimate: &mut Option<f64>, seen: f64) {
     let known = estimate.get_or_insert(seen);
     *known += RATE * (seen.min(SURPRISE_MAX * known.max(1.0)) - *known);

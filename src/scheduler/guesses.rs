@@ -82,7 +82,7 @@ impl Scheduler {
         let from_text = self.choose_guesses(batch, wishes.collect(), 0.0, others, room);
         let each = self.cost.draft();
         let wishes = sequences().zip(&from_text).map(|(sequence, from_text)| {
-            // The first guess shows what they cost.
+            // Until the time of a guess is known, one is enough to measure it.
             let most = if each.is_some() { sequence.asked.guessing.most } else { 1 };
             let most = if self.may_draft() { most } else { 0 };
             Wish::new(sequence.draft_luck, most.into(), *from_text)

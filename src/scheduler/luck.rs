@@ -41,8 +41,8 @@ impl Count {
 }
 
 impl Luck {
-    /// The chance of a first guess before it was tried, and again when it was not for a long time:
-    /// it is worth a try.
+    /// The chance that a first guess is given before one was tried. So one is tried. The chance comes
+    /// back when there was none for a long time.
     const HOPE: f32 = 0.7;
 
     /// See [`Luck`].

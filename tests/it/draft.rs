@@ -124,8 +124,8 @@ fn texts(drafts: bool) -> (Vec<Vec<TokenId>>, u64) {
     let model = LlamaDecoder::new(served.model, &context).unwrap();
     let beside = model.beside(draft.model, &context).unwrap();
     let drafter = drafts.then(|| Box::new(DraftModel::new(beside, n_vocab, SLOTS, 256, 128)) as _);
-    let mut lane =
-        DecodeLane::new(model, SLOTS, 256, Box::new([]), Arc::default()).with_drafter(drafter);
+    let mut lane = DecodeLane::new(model, SLOTS, 256, Box::new([]), Arc::default())
+        .with_guesses(false, drafter);
     let mut scheduler = Scheduler::new(Capacity { drafts, ..capacity(SLOTS, 1024) });
     let mut texts = vec![Vec::new(); SLOTS];
     let mut places = Vec::new();

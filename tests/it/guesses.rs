@@ -183,7 +183,7 @@ fn the_tokens_behind_guesses_have_the_models_distribution() {
         let best = (0..second.len()).max_by(|a, b| second[*a].total_cmp(&second[*b])).unwrap();
         let guesses = vec![likely[0] as TokenId, best as TokenId];
         let mut lane = DecodeLane::new(model, SLOTS, 100, Box::new([]), Arc::default())
-            .with_drafter(Some(Box::new(Same(guesses))));
+            .with_guesses(false, Some(Box::new(Same(guesses))));
         let mut batch = Batch::default();
         let mut pairs: HashMap<(TokenId, TokenId), u32> = HashMap::new();
         let mut kept = 0;
@@ -332,7 +332,9 @@ impl Pace {
                         _ if self.reads_on => GuessSource::Unread,
                         _ => GuessSource::Draft,
                     };
-                    batch.guess_us += 1000 * draft * u32::from(row.guesses.made);
+                    // To read on takes as long as a guess.
+                    let calls = row.guesses.made.max(u8::from(self.reads_on));
+                    batch.guess_us += 1000 * draft * u32::from(calls);
                 }
                 rows += u32::from(row.guesses.made);
                 for more in 0..=kept(id, row.guesses.made) {

@@ -121,7 +121,7 @@ impl Simulation {
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: lane.with_lookup().with_drafter(Some(drafter)),
+            lane: lane.with_guesses(true, Some(drafter)),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),

@@ -216,8 +216,7 @@ impl World {
             engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
-                .with_lookup()
-                .with_drafter(Some(drafter)),
+                .with_guesses(true, Some(drafter)),
             link,
             down: VecDeque::new(),
             running: None,

@@ -28,7 +28,7 @@ use crate::ring::{self, bell::SocketBell};
 use crate::scheduler::Scheduler;
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
-use crate::types::{Guessing, Speculation, TokenId};
+use crate::types::TokenId;
 
 /// Expected bytes of text per token. A text that needs more grows.
 const TOKEN_BYTES: usize = 8;
@@ -74,11 +74,7 @@ impl Stage {
             prompts: prompts(ladder, loaded.vocab.n_tokens())?,
             gen_tokens: ladder.gen_tokens,
             concurrency: ladder.concurrency,
-            guessing: if config.speculation == Speculation::Off || loaded.info.is_recurrent {
-                Guessing::default() // a recurrent model cannot forget a wrong guess
-            } else {
-                config.guessing
-            },
+            guessing: lanes::guessing(&config, &loaded.info),
             capacity: lanes::capacity(&config, context_tokens, context_tokens.min(trained)),
         };
         let reference = OnceLock::new();
@@ -209,7 +205,7 @@ impl Stage {
             move || {
                 let backend = LlamaDecoder::new(model, &config)?;
                 let lane = DecodeLane::new(backend, slots, tokens, end_tokens, metrics);
-                Ok(if looks_up { lane.with_lookup() } else { lane })
+                Ok(lane.with_guesses(looks_up, None))
             }
         })?;
         Ok(Pipe { link, waiter, decode, metrics })

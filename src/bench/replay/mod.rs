@@ -116,8 +116,7 @@ fn start(
             let drafter = drafter.transpose()?;
             let model = Replayed::new(model, records, slots);
             let lane = DecodeLane::new(model, slots, longest, end_tokens, metrics);
-            let lane = if looks_up { lane.with_lookup() } else { lane };
-            Ok(lane.with_drafter(drafter))
+            Ok(lane.with_guesses(looks_up, drafter))
         }
     })?;
     Ok(Pipe { link, waiter, decode, metrics })
