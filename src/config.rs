@@ -108,6 +108,8 @@ pub struct ServeConfig {
     pub poll: u32,
     /// The clock of all lanes.
     pub clock: Clock,
+    /// This program, which tries constraints in a process of its own. `None` compiles all untried.
+    pub program: Option<PathBuf>,
 }
 
 impl Default for ServeConfig {
@@ -158,6 +160,7 @@ impl Default for ServeConfig {
             cache: CacheLayout::default(),
             poll: 50,
             clock: Clock::start(),
+            program: None,
         }
     }
 }

@@ -367,9 +367,35 @@ pub const LLAMA_SAMPLING_MAX: f64 = 100.0;
 pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a regular expression that constrains the output or is part of a schema.
 pub const REGEX_BYTES_MAX: usize = 4 * 1024;
-/// Most CPU time to compile a constraint. The time is known only afterwards, so the size of a
-/// constraint is bounded, too.
+/// Most processor time to compile a constraint in the server: that of a trial, and of its first mask,
+/// with room for a slower run.
 pub const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
+/// Processor time of a trial of a constraint.
+pub const TRIAL_TIME_MAX: Duration = Duration::from_millis(400);
+/// Time of a trial on the clock; a busy machine gives it little processor time.
+pub const TRIAL_WALL_TIME_MAX: Duration = Duration::from_secs(10);
+/// Interval at which a trial's time is looked at.
+pub const TRIAL_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// Memory of a trial, with its stack.
+pub const TRIAL_DATA_BYTES_MAX: u64 = 192 * 1024 * 1024;
+/// Bytes that a trial reads: a constraint and the tokens that it may name, as JSON.
+pub const TRIAL_INPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Stack of each thread that compiles constraints.
+pub const COMPILE_STACK_BYTES: usize = 16 * 1024 * 1024;
+/// Schemas, values, names and parts of regular expressions of a constraint that is cheap to compile.
+pub const CHEAP_POINTS_MAX: usize = 2000;
+/// Characters and classes of one of its regular expressions, with repetitions written out.
+pub const CHEAP_REGEX_POINTS_MAX: usize = 300;
+/// Bytes of one of its grammars, without schemas.
+pub const CHEAP_GRAMMAR_BYTES_MAX: usize = 16 * 1024;
+/// Its largest repetition in a grammar.
+pub const CHEAP_REPEAT_MAX: u64 = 32;
+/// Its largest `minItems` and `maxItems`.
+pub const CHEAP_ITEMS_MAX: u64 = 64;
+/// Its largest `minLength` and `maxLength`.
+pub const CHEAP_COUNT_MAX: u64 = 4096;
+/// The deepest nesting of its schemas.
+pub const CHEAP_DEPTH_MAX: usize = 24;
 /// Processor time to follow one token of a constrained text, and to compute a mask. The text ends
 /// if either takes longer, at most a [`SWEEP_INTERVAL`] later.
 pub const CONSTRAINT_TOKEN_TIME_MAX: Duration = Duration::from_millis(250);
@@ -461,6 +487,18 @@ pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const REQUEST_MEMORY_BYTES: usize = 512 * 1024 * 1024;
 /// The part of that memory which kept responses may take beside it: one in this many bytes.
 pub const RESPONSES_SHARE: usize = 8;
+/// Responses that are kept, of all keys together. A new one may push out all of a key's, on the front
+/// lane.
+pub const RESPONSES_MAX: usize = 1024;
+/// Bytes of the id of a response, an item or a tool call in the Responses API: OpenAI's bound.
+pub const ID_BYTES_MAX: usize = 64;
+/// Bytes of the fields of a request that its response repeats, as JSON. Most of them are parts of the
+/// prompt, so they are bounded like its text.
+pub const ECHO_BYTES_MAX: usize = TEXT_BYTES_MAX;
+/// Bytes of `user` and similar fields, which change nothing and which a response repeats.
+pub const HINT_BYTES_MAX: usize = 512;
+/// Bytes of an answer about a response that the front lane writes itself.
+pub const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a response's metadata, as JSON.
 pub const METADATA_BYTES_MAX: usize = 16 * 1024;
 /// The least that the user may set: a body of any size, and the answers of two keys.
@@ -494,6 +532,12 @@ pub const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
 pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
 /// Bodies of at most this many bytes go to the first prepare lane, longer ones to the second.
 pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
+/// Texts of at least this many bytes are prepared on the second prepare lane.
+pub const PREPARE_LONG_BYTES_MIN: usize = PREPARE_SHORT_BYTES_MAX + 1;
+/// Bytes of texts after which a piece of a task of a prepare lane ends: a few milliseconds.
+pub const PIECE_BYTES: usize = 64 * 1024;
+/// The same on the front lane, which tokenises a text again for each of its documents.
+pub const PIECE_INLINE_BYTES: usize = 4 * 1024;
 /// Bytes of one text to be tokenised.
 pub const TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// White-space characters in a row that the model's tokenizer gets at once.

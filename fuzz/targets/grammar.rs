@@ -12,7 +12,8 @@ thread_local! {
 corelane_fuzz::target!(|bytes: &[u8]| {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
     let constraint = Constraint::Gbnf(source.to_owned());
-    let compiled = COMPILER.with_borrow_mut(|compiler| compiler.compile(&constraint));
-    let Ok(compiled) = compiled else { return };
+    let compiled =
+        COMPILER.with_borrow_mut(|compiler| corelane_fuzz::compile(compiler, &constraint));
+    let Some(compiled) = compiled else { return };
     corelane_fuzz::constrained_text(&compiled);
 });

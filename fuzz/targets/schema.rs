@@ -12,8 +12,9 @@ thread_local! {
 corelane_fuzz::target!(|bytes: &[u8]| {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
     let constraint = Constraint::JsonSchema(source.to_owned());
-    let compiled = COMPILER.with_borrow_mut(|compiler| compiler.compile(&constraint));
-    let Ok(compiled) = compiled else { return };
+    let compiled =
+        COMPILER.with_borrow_mut(|compiler| corelane_fuzz::compile(compiler, &constraint));
+    let Some(compiled) = compiled else { return };
     if let Some(text) = corelane_fuzz::constrained_text(&compiled) {
         let json = serde_json::from_slice::<serde_json::Value>(&text);
         // JSON has no largest number, and f64 has one.

@@ -1,5 +1,6 @@
 //! What a request asks for, whatever its dialect.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::chat::ChatRequest;
@@ -9,8 +10,7 @@ use super::llama::tokens::Tokenize;
 use super::ollama::models::Loading;
 use super::rank::RankRequest;
 use super::request::GenerationRequest;
-use crate::chat::conversation::Message;
-use crate::limits::MESSAGES_MAX;
+use super::responses::turn::Turn;
 use crate::types::TokenId;
 
 /// A request body, read and checked.
@@ -73,54 +73,54 @@ impl Request {
         }
     }
 
-    /// Whether it cannot be finished where it was read: it continues another response, which the
-    /// front lane has, or must be compiled.
-    pub fn goes_on(&self) -> bool {
-        self.previous().is_some() || self.compiles()
-    }
-
     /// The response that the request continues, until [`Request::continue_from`] was called.
     pub fn previous(&self) -> Option<&str> {
         let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return None };
         chat.generation.reply.response.as_ref()?.previous.as_deref()
     }
 
-    /// Puts the messages of that response before the request's own.
+    /// Takes over the conversation of that response. Its messages are put before the request's own
+    /// where the prompt is rendered.
     ///
     /// # Errors
-    /// 400 if they are too many together.
-    pub fn continue_from(&mut self, messages: &[Message]) -> Result<(), ApiError> {
+    /// 400 if they are too long together.
+    pub fn continue_from(&mut self, conversation: &Arc<Turn>) -> Result<(), ApiError> {
         let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return Ok(()) };
         let Some(fields) = &mut chat.generation.reply.response else { return Ok(()) };
         fields.previous = None;
-        let all = &mut chat.conversation.messages;
-        let count = all.len() + messages.len();
-        if count > MESSAGES_MAX {
-            let message = format!(
-                "with those before, input has {count} messages; it may have {MESSAGES_MAX}"
-            );
-            return Err(ApiError::field("previous_response_id", message));
-        }
-        all.splice(fields.instructions..fields.instructions, messages.iter().cloned());
-        Ok(())
+        fields.turn.follow(conversation.clone())
     }
 
-    /// Whether a constraint must be compiled, or the whole vocabulary searched. Both may take long.
-    pub fn compiles(&self) -> bool {
+    /// Bytes of text that are still to be tokenised.
+    pub fn text_bytes(&self) -> usize {
         match self {
-            Request::Generate(request) => request.compiles(),
-            Request::Chat(chat) => {
-                chat.generation.compiles() || !chat.conversation.tools.is_empty()
+            Request::Generate(request) => request.text_bytes(),
+            Request::Chat(chat) | Request::CountTokens(chat, _) | Request::ApplyTemplate(chat) => {
+                chat.text_bytes()
             }
-            Request::CountTokens(..)
-            | Request::ApplyTemplate(_)
-            | Request::Embed(_)
-            | Request::Rank(_)
-            | Request::Tokenize(_)
+            Request::Embed(request) => request.text_bytes(),
+            Request::Rank(request) => request.text_bytes(),
+            Request::Tokenize(asked) => asked.content.len(),
+            Request::Encode(text) => text.len(),
+            Request::Detokenize(ids) => size_of_val(ids.as_slice()),
+            Request::Loading(_) | Request::ShowModel => 0,
+        }
+    }
+
+    /// About the bytes of memory that it takes, which can be many times its body's.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Request::Generate(request) => request.bytes(),
+            Request::Chat(chat) | Request::CountTokens(chat, _) | Request::ApplyTemplate(chat) => {
+                chat.bytes()
+            }
+            Request::Embed(request) => request.bytes(),
+            Request::Rank(request) => request.bytes(),
+            Request::Tokenize(_)
             | Request::Encode(_)
             | Request::Detokenize(_)
             | Request::Loading(_)
-            | Request::ShowModel => false,
+            | Request::ShowModel => self.text_bytes(),
         }
     }
 }

@@ -13,6 +13,7 @@ use super::prompts::{Prompt, read_prompt_list};
 use super::request::read_timeout;
 use super::write::push_string;
 use crate::limits::EMBEDDING_INPUTS_MAX;
+use crate::types::TokenId;
 
 /// A request for embeddings.
 #[derive(Clone, Debug)]
@@ -35,6 +36,26 @@ pub struct EmbeddingsRequest {
     pub norm: Norm,
     /// The time limit; `None` uses the server's.
     pub timeout: Option<Duration>,
+    /// The first texts, as tokens.
+    pub ready: Vec<Box<[TokenId]>>,
+}
+
+impl EmbeddingsRequest {
+    /// Bytes of the texts that are not tokenised yet.
+    pub fn text_bytes(&self) -> usize {
+        self.inputs.get(self.ready.len()..).unwrap_or_default().iter().map(Prompt::bytes).sum()
+    }
+
+    /// About the bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let inputs = self.inputs.iter().map(|input| size_of::<Prompt>() + input.bytes());
+        size_of::<Self>() + inputs.sum::<usize>() + ready_bytes(&self.ready)
+    }
+}
+
+/// About the bytes of memory that texts as tokens take.
+pub fn ready_bytes(ready: &[Box<[TokenId]>]) -> usize {
+    ready.iter().map(|ids| size_of::<Box<[TokenId]>>() + size_of_val(&**ids)).sum()
 }
 
 /// What a text to embed is for. Some models want a text before it that says so.
@@ -101,6 +122,7 @@ pub fn read(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
         refuse(fields, &[("priority", "0")])?;
         Ok(EmbeddingsRequest {
             timeout: read_timeout(fields)?,
+            ready: Vec::new(),
             field: "input",
             inputs: read_inputs(fields)?,
             truncate: false,

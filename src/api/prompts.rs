@@ -17,9 +17,22 @@ pub enum Prompt {
     Tokens(Vec<TokenId>),
     /// Texts and token ids, joined in this order.
     Parts(Vec<Prompt>),
+    /// A conversation that a template has rendered, with marks around the clients' texts.
+    Chat(String),
 }
 
 impl Prompt {
+    /// Bytes of text and of token ids.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Prompt::Text(text) | Prompt::Chat(text) => text.len(),
+            Prompt::Tokens(ids) => size_of_val(ids.as_slice()),
+            Prompt::Parts(parts) => {
+                parts.iter().map(|part| size_of::<Prompt>() + part.bytes()).sum()
+            }
+        }
+    }
+
     /// The number of texts. Each one is a call to the tokeniser.
     fn texts(&self) -> usize {
         match self {

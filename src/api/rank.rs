@@ -7,11 +7,13 @@ use std::time::Duration;
 use simd_json::prelude::*;
 use simd_json::tape::Value;
 
+use super::embeddings::ready_bytes;
 use super::error::ApiError;
 use super::json::{Fields, read_object, refuse, wrong};
 use super::request::read_timeout;
 use super::write::push_string;
 use crate::limits::{EMBEDDING_INPUTS_MAX, SEQUENCE_TOKENS_MAX};
+use crate::types::TokenId;
 
 /// A request to rank documents.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +32,34 @@ pub struct RankRequest {
     pub truncate: bool,
     /// The time limit; `None` uses the server's.
     pub timeout: Option<Duration>,
+    /// The first texts, as tokens.
+    pub ready: Vec<Box<[TokenId]>>,
     /// How to answer.
     pub answer: RankAnswer,
+}
+
+impl RankRequest {
+    /// Bytes of the pairs that are not tokenised yet. A query counts for each of its documents.
+    pub fn text_bytes(&self) -> usize {
+        (self.ready.len()..self.documents.len()).map(|index| self.pair_bytes(index)).sum()
+    }
+
+    /// Bytes of a document and its query.
+    pub fn pair_bytes(&self, index: usize) -> usize {
+        self.query_of(index).len() + self.documents[index].len()
+    }
+
+    /// The query of a document.
+    pub fn query_of(&self, index: usize) -> &str {
+        &self.queries[if self.queries.len() == 1 { 0 } else { index }]
+    }
+
+    /// About the bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let texts = self.queries.iter().chain(&self.documents);
+        let texts = texts.map(|text| size_of::<String>() + text.len());
+        size_of::<Self>() + texts.sum::<usize>() + ready_bytes(&self.ready)
+    }
 }
 
 /// How the answer is written.
@@ -101,6 +129,7 @@ pub fn read_rerank(body: &mut [u8]) -> Result<RankRequest, ApiError> {
             document_tokens_max: document_tokens_max.map(|n| n as usize), // in range
             truncate: fields.boolean("truncate")?.unwrap_or(false),
             timeout: read_timeout(fields)?,
+            ready: Vec::new(),
             answer: RankAnswer {
                 form,
                 top_n: top_n.map_or(documents.len(), |n| n as usize), // in range
@@ -134,6 +163,7 @@ pub fn read_score(body: &mut [u8]) -> Result<RankRequest, ApiError> {
             document_tokens_max: None,
             truncate: false,
             timeout: read_timeout(fields)?,
+            ready: Vec::new(),
             answer: RankAnswer {
                 form: RankForm::Score,
                 top_n: documents.len(),

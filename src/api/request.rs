@@ -1,5 +1,6 @@
 //! A generation request of any dialect, and the fields that the dialects share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use simd_json::prelude::*;
@@ -10,11 +11,12 @@ use super::error::ApiError;
 use super::json::{Fields, refuse, wrong};
 use super::prompts::Prompt;
 use super::reply::{Ping, ReplyOptions};
+use crate::constraint::Compiled;
 use crate::limits::{
     CACHE_SALT_BYTES_MAX, CHOICES_MAX, INDENT_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX,
     REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
 };
-use crate::types::{Guessing, LineLimits, Sampling};
+use crate::types::{Guessing, LineLimits, Sampling, TokenId};
 
 /// A request to generate text.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +35,13 @@ pub struct GenerationRequest {
     pub seed: Option<u64>,
     /// Texts that end a choice. The choice does not include them.
     pub stops: Vec<String>,
-    /// The form that the text must have.
+    /// The form that the text must have, until it is compiled.
     pub constraint: Option<RequestedConstraint>,
+    /// The form of an answer that may be tool calls instead. It is compiled alone, so that an error
+    /// in it is not blamed on the tools.
+    pub form: Option<RequestedConstraint>,
+    /// The compiled form that the text must have.
+    pub compiled: Option<Arc<Compiled>>,
     /// Whether the text starts with the prompt. If the request asks for log-probabilities, too, the
     /// prompt's tokens have theirs.
     pub echo: bool,
@@ -52,6 +59,8 @@ pub struct GenerationRequest {
     pub cache_salt: Option<String>,
     /// How to write the reply.
     pub reply: ReplyOptions,
+    /// The first prompts, as tokens, and the most tokens to generate after each.
+    pub ready: Vec<(Arc<[TokenId]>, u32)>,
 }
 
 /// A gap in a text, after the prompt.
@@ -109,6 +118,8 @@ impl Default for GenerationRequest {
             seed: None,
             stops: Vec::new(),
             constraint: None,
+            form: None,
+            compiled: None,
             echo: false,
             gap: None,
             lines: LineLimits::default(),
@@ -117,6 +128,7 @@ impl Default for GenerationRequest {
             guessing: RequestedGuessing::default(),
             cache_salt: None,
             reply: ReplyOptions::default(),
+            ready: Vec::new(),
         }
     }
 }
@@ -170,6 +182,7 @@ pub fn read_generation(
         cache_prompt: flag("cache_prompt", true)?,
         guessing: read_guessing(fields)?,
         cache_salt: read_cache_salt(fields)?,
+        ..GenerationRequest::default()
     })
 }
 
@@ -286,7 +299,44 @@ impl GenerationRequest {
     pub fn compiles(&self) -> bool {
         let breakers =
             self.advanced.as_ref().is_some_and(|advanced| advanced.dry_breakers.is_some());
-        self.constraint.is_some() || breakers
+        self.constraint.is_some() || self.form.is_some() || breakers
+    }
+
+    /// Whether all that must be compiled is known to be cheap.
+    pub fn is_cheap(&self) -> bool {
+        let mut all = self.constraint.iter().chain(&self.form);
+        all.all(|requested| requested.constraint.is_cheap())
+    }
+
+    /// Bytes of the prompts that are not tokenised yet, and of the texts around a gap.
+    pub fn text_bytes(&self) -> usize {
+        let gap = self.gap.as_ref().map_or(0, |gap| gap.bytes());
+        let prompts = self.prompts.get(self.ready.len()..).unwrap_or_default();
+        prompts.iter().map(|prompt| prompt.bytes() + gap).sum()
+    }
+
+    /// About the bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let stops = self.stops.iter().map(|stop| size_of::<String>() + stop.len());
+        let sources = self.constraint.iter().chain(&self.form);
+        let sources = sources.map(|requested| requested.constraint.source_bytes());
+        let ready = self.ready.iter().map(|(ids, _)| size_of_val(&**ids));
+        let prompts = self.prompts.iter().map(|prompt| size_of::<Prompt>() + prompt.bytes());
+        let parts = stops.chain(sources).chain(ready).chain(prompts).sum::<usize>();
+        let gap = self.gap.as_ref().map_or(0, |gap| gap.bytes());
+        let response = self.reply.response.as_ref().map_or(0, |response| response.bytes());
+        size_of::<Self>() + parts + gap + response
+    }
+}
+
+impl Gap {
+    fn bytes(&self) -> usize {
+        let infill = self.infill.iter().flat_map(|infill| {
+            let extra = infill.extra.iter();
+            extra.map(|file| size_of::<Excerpt>() + file.filename.len() + file.text.len())
+        });
+        let begun = self.infill.as_ref().map_or(0, |infill| infill.begun.len());
+        self.suffix.len() + begun + infill.sum::<usize>()
     }
 }
 

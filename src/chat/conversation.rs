@@ -1,6 +1,7 @@
 //! A conversation: messages, tools and the template's other variables. Every chat dialect reads its
 //! own JSON into this type.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A conversation that the model is to continue.
@@ -68,7 +69,7 @@ fn map_json(value: &mut Value, map: &dyn Fn(&str) -> String) {
 }
 
 /// One message.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// The author: `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: Role,
@@ -85,7 +86,7 @@ pub struct Message {
 }
 
 /// The author of a message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// The operator's instructions.
     System,
@@ -114,7 +115,7 @@ impl Role {
 }
 
 /// The text of a message.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Content {
     /// None: an assistant's message that only calls tools.
     #[default]
@@ -137,7 +138,7 @@ impl Content {
 }
 
 /// A tool call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The id that the client or the server gave to this call.
     pub id: String,

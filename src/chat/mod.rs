@@ -22,6 +22,7 @@ pub mod named;
 pub mod output;
 pub mod prompt;
 mod python;
+mod size;
 mod strftime;
 pub mod template;
 mod tojson;

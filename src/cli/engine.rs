@@ -135,6 +135,8 @@ impl EngineArgs {
     /// The same on these cores, of which none is claimed.
     pub fn config_on(&self, placement: Placement) -> ServeConfig {
         ServeConfig {
+            // Names the running program also after an upgrade has replaced its file.
+            program: Some("/proc/self/exe".into()),
             batch_rows: self.batch_size,
             ubatch_rows: self.ubatch_size.min(self.batch_size),
             itl_target: (self.itl_target_ms > 0)

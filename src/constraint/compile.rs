@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -12,23 +13,32 @@ use llguidance::{ParserFactory, TokenParser};
 
 use super::error::{ConstraintError, tidy};
 use super::kind::Constraint;
-use super::{gbnf, lark, regex, schema, watch};
+use super::{gbnf, lark, regex, schema, trial, watch};
 use crate::clock::cpu_time;
 use crate::limits::{
     CONSTRAINT_BYTES_MAX, CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX,
     CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL,
     CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX,
-    CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX, MASKS_TO_PROVE, REGEX_BYTES_MAX,
+    CONSTRAINT_TOKEN_TIME_MAX, CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX,
+    MASKS_TO_PROVE, REGEX_BYTES_MAX,
 };
 use crate::model::vocab::Vocab;
 use crate::types::{KeyId, TokenId};
 
 /// Compiles constraints for one vocabulary, and caches the most recent ones.
 pub struct Compiler {
-    factory: ParserFactory,
-    tokens: Arc<Tokens>,
+    tables: Arc<Tables>,
+    /// This program, which [tries](super::trial) constraints that are not known to be cheap.
+    /// `None` compiles them untried.
+    program: Option<PathBuf>,
     /// The least recently used first.
     cached: Vec<Cached>,
+}
+
+/// What compiling needs of a vocabulary. Compilers share it.
+pub struct Tables {
+    factory: ParserFactory,
+    tokens: Arc<Tokens>,
 }
 
 /// A constraint of a key. Another key with the same constraint has its own: it learns nothing from
@@ -114,8 +124,8 @@ pub(super) struct Tokens {
     pub hidden: Vec<u32>,
 }
 
-impl Compiler {
-    /// A compiler for a model's vocabulary. For a large vocabulary this takes a while (llguidance
+impl Tables {
+    /// Tables for a model's vocabulary. For a large vocabulary this takes seconds (llguidance
     /// walks all of it for each of its slices) and some tens of megabytes.
     ///
     /// # Errors
@@ -126,10 +136,10 @@ impl Compiler {
         Self::of_words(words, vocab.end_tokens())
     }
 
-    /// A compiler for tokens with these bytes. Control tokens have none.
+    /// Tables for tokens with these bytes. Control tokens have none.
     ///
     /// # Errors
-    /// As [`Compiler::new`].
+    /// As [`Tables::new`].
     pub fn of_words(mut words: Vec<Vec<u8>>, end_tokens: &[TokenId]) -> Result<Self, String> {
         let count = words.len();
         let in_range =
@@ -152,7 +162,103 @@ impl Compiler {
         let factory = catch_unwind(AssertUnwindSafe(|| Ok(factory(&words, &ends))))
             .map_err(|error| tidy(&error.to_string()))??;
         let tokens = Arc::new(Tokens { count, ends, hidden });
-        Ok(Self { factory, tokens, cached: Vec::new() })
+        Ok(Self { factory, tokens })
+    }
+
+    /// The number of tokens, and the end tokens.
+    pub(super) fn shape(&self) -> (usize, Vec<TokenId>) {
+        (self.tokens.count, self.tokens.ends.iter().map(|end| end.cast_signed()).collect())
+    }
+
+    /// The tokens that a grammar may name (`<think>`, `<[42]>`), with their bytes.
+    pub(super) fn named_in(&self, constraint: &Constraint) -> Vec<(usize, Vec<u8>)> {
+        let (Constraint::Gbnf(source) | Constraint::Lark(source)) = constraint else {
+            return Vec::new();
+        };
+        let trie = self.factory.tok_env().tok_trie();
+        let named = |piece: &str| {
+            let name = piece.split('>').next()?;
+            let id = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+                Some(id) => id.parse().ok().filter(|id| (*id as usize) < self.tokens.count)?,
+                None => trie.token_id(format!("<{name}>").as_bytes())?,
+            };
+            Some((id as usize, trie.token(id).to_vec()))
+        };
+        source.split('<').skip(1).filter_map(named).collect()
+    }
+
+    /// Compiles a constraint.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile_for`].
+    pub(super) fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+        // This thread's CPU time: time that the core spent on other work does not count.
+        let began = cpu_time();
+        let grammar = self.grammar(constraint)?;
+        let mut start =
+            self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
+        // Keep the first mask, so that no sequence computes it again. This also finds grammars that
+        // allow nothing.
+        watch::work(&mut start, CONSTRAINT_TOKEN_TIME_MAX, |start| {
+            start.start_without_prompt();
+            start.compute_mask()
+        })
+        .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
+        let took = cpu_time().saturating_sub(began);
+        if took > CONSTRAINT_COMPILE_TIME_MAX {
+            let (took, bound) = (took.as_millis(), CONSTRAINT_COMPILE_TIME_MAX.as_millis());
+            return Err(ConstraintError(format!(
+                "the constraint took {took} ms to compile; it may take {bound} ms"
+            )));
+        }
+        Ok(Compiled {
+            bytes: bytes_of(&start),
+            start,
+            tokens: self.tokens.clone(),
+            names_control: matches!(constraint, Constraint::Lark(_)),
+            masks: Masks::default(),
+        })
+    }
+
+    fn grammar(&self, constraint: &Constraint) -> Result<TopLevelGrammar, ConstraintError> {
+        Ok(match constraint {
+            Constraint::JsonObject => TopLevelGrammar::from_json_schema(schema::any_object()),
+            Constraint::JsonSchema(source) => {
+                TopLevelGrammar::from_json_schema(schema::read(source)?)
+            }
+            Constraint::Regex(source) => {
+                regex::check_whole(source)?;
+                TopLevelGrammar::from_regex(source)
+            }
+            Constraint::Gbnf(source) => {
+                let trie = self.factory.tok_env().tok_trie();
+                TopLevelGrammar::from_lark(gbnf::to_lark(source, trie)?)
+            }
+            Constraint::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
+        })
+    }
+}
+
+impl Compiler {
+    /// A compiler with an empty cache. `program` is this program, to try constraints with.
+    pub fn sharing(tables: Arc<Tables>, program: Option<PathBuf>) -> Self {
+        Self { tables, program, cached: Vec::new() }
+    }
+
+    /// A compiler for a model's vocabulary, which tries nothing.
+    ///
+    /// # Errors
+    /// As [`Tables::new`].
+    pub fn new(vocab: &Vocab) -> Result<Self, String> {
+        Ok(Self::sharing(Arc::new(Tables::new(vocab)?), None))
+    }
+
+    /// A compiler for tokens with these bytes, which tries nothing.
+    ///
+    /// # Errors
+    /// As [`Tables::new`].
+    pub fn of_words(words: Vec<Vec<u8>>, end_tokens: &[TokenId]) -> Result<Self, String> {
+        Ok(Self::sharing(Arc::new(Tables::of_words(words, end_tokens)?), None))
     }
 
     /// Compiles a constraint of the first key.
@@ -160,10 +266,11 @@ impl Compiler {
     /// # Errors
     /// As [`Compiler::compile_for`].
     pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
-        self.compile_for(KeyId(0), constraint)
+        self.compile_for(KeyId(0), constraint, &|| true)
     }
 
-    /// Compiles a constraint, or finds it in the cache of a key.
+    /// Compiles a constraint, or finds it in the cache of a key. A constraint that is not known to
+    /// be cheap is tried first; `is_wanted` tells meanwhile whether to go on.
     ///
     /// # Errors
     /// The mistake and its place, or the bound that was exceeded.
@@ -171,6 +278,7 @@ impl Compiler {
         &mut self,
         key: KeyId,
         constraint: &Constraint,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<Arc<Compiled>, ConstraintError> {
         let is_it = |cached: &Cached| cached.key == key && cached.constraint == *constraint;
         if let Some(at) = self.cached.iter().position(is_it) {
@@ -179,7 +287,13 @@ impl Compiler {
             self.cached.push(entry);
             return Ok(found);
         }
-        let compiled = Arc::new(self.compile_new(constraint)?);
+        check_size(constraint)?;
+        if let Some(program) = &self.program
+            && !constraint.is_cheap()
+        {
+            trial::pass(program, constraint, &self.tables, is_wanted)?;
+        }
+        let compiled = Arc::new(self.tables.compile(constraint)?);
         let (constraint, compiled_here) = (constraint.clone(), compiled.clone());
         self.cached.push(Cached { key, constraint, compiled: compiled_here });
         self.evict();
@@ -203,62 +317,20 @@ impl Compiler {
             self.cached.remove(oldest.expect("it has at least one"));
         }
     }
+}
 
-    fn compile_new(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        // This thread's CPU time: time that the core spent on other work does not count.
-        let began = cpu_time();
-        let grammar = self.grammar(constraint)?;
-        let mut start =
-            self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
-        // Keep the first mask, so that no sequence computes it again. This also finds grammars that
-        // allow nothing.
-        watch::work(&mut start, CONSTRAINT_COMPILE_TIME_MAX, |start| {
-            start.start_without_prompt();
-            start.compute_mask()
-        })
-        .map_err(|error| refused(&format!("no text satisfies the constraint: {error}")))?;
-        let took = cpu_time().saturating_sub(began);
-        if took > CONSTRAINT_COMPILE_TIME_MAX {
-            let (took, bound) = (took.as_millis(), CONSTRAINT_COMPILE_TIME_MAX.as_millis());
-            return Err(ConstraintError(format!(
-                "the constraint took {took} ms to compile; it may take {bound} ms"
-            )));
-        }
-        Ok(Compiled {
-            bytes: bytes_of(&start),
-            start,
-            tokens: self.tokens.clone(),
-            names_control: matches!(constraint, Constraint::Lark(_)),
-            masks: Masks::default(),
-        })
+/// Refuses a constraint that is too long, before anything reads it.
+fn check_size(constraint: &Constraint) -> Result<(), ConstraintError> {
+    let (what, bound) = match constraint {
+        Constraint::Regex(_) => ("the regular expression", REGEX_BYTES_MAX),
+        Constraint::JsonSchema(_) => ("the JSON schema", CONSTRAINT_BYTES_MAX),
+        _ => ("the grammar", CONSTRAINT_BYTES_MAX),
+    };
+    let bytes = constraint.source_bytes();
+    if bytes > bound {
+        return Err(ConstraintError(format!("{what} has {bytes} bytes; it may have {bound}")));
     }
-
-    fn grammar(&self, constraint: &Constraint) -> Result<TopLevelGrammar, ConstraintError> {
-        let (what, bound) = match constraint {
-            Constraint::Regex(_) => ("the regular expression", REGEX_BYTES_MAX),
-            Constraint::JsonSchema(_) => ("the JSON schema", CONSTRAINT_BYTES_MAX),
-            _ => ("the grammar", CONSTRAINT_BYTES_MAX),
-        };
-        let bytes = constraint.source_bytes();
-        if bytes > bound {
-            return Err(ConstraintError(format!("{what} has {bytes} bytes; it may have {bound}")));
-        }
-        Ok(match constraint {
-            Constraint::JsonObject => TopLevelGrammar::from_json_schema(schema::any_object()),
-            Constraint::JsonSchema(source) => {
-                TopLevelGrammar::from_json_schema(schema::read(source)?)
-            }
-            Constraint::Regex(source) => {
-                regex::check_whole(source)?;
-                TopLevelGrammar::from_regex(source)
-            }
-            Constraint::Gbnf(source) => {
-                let trie = self.factory.tok_env().tok_trie();
-                TopLevelGrammar::from_lark(gbnf::to_lark(source, trie)?)
-            }
-            Constraint::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
-        })
-    }
+    Ok(())
 }
 
 impl Tokens {

@@ -1,7 +1,9 @@
 //! The kinds of constraint.
 
+use serde::{Deserialize, Serialize};
+
 /// A form that an output must have.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Constraint {
     /// Any JSON object.
     JsonObject,
@@ -19,7 +21,7 @@ pub enum Constraint {
 
 impl Constraint {
     /// The length of its source in bytes.
-    pub(super) fn source_bytes(&self) -> usize {
+    pub fn source_bytes(&self) -> usize {
         match self {
             Constraint::JsonObject => 0,
             Constraint::JsonSchema(source)

@@ -40,6 +40,7 @@
 //! healed.
 
 mod compile;
+mod cost;
 mod error;
 mod gbnf;
 mod kind;
@@ -47,10 +48,11 @@ mod lark;
 mod matcher;
 mod regex;
 mod schema;
+pub mod trial;
 mod walk;
 mod watch;
 
-pub use compile::{Compiled, Compiler};
+pub use compile::{Compiled, Compiler, Tables};
 pub use error::ConstraintError;
 pub use kind::Constraint;
 pub use matcher::{Allowed, Matcher};

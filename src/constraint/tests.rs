@@ -230,15 +230,15 @@ fn the_last_constraints_are_remembered() {
 fn keys_do_not_share_what_is_remembered() {
     let mut compiler = compiler();
     let (alice, bob) = (KeyId(0), KeyId(1));
-    let first = compiler.compile_for(alice, &regex("first")).unwrap();
-    let other = compiler.compile_for(bob, &regex("first")).unwrap();
+    let first = compiler.compile_for(alice, &regex("first"), &|| true).unwrap();
+    let other = compiler.compile_for(bob, &regex("first"), &|| true).unwrap();
     assert!(!Arc::ptr_eq(&first, &other));
     other.count_mask(true);
     assert!(other.is_slow() && !first.is_slow());
     for number in 0..2 * CONSTRAINTS_CACHED_MAX {
-        compiler.compile_for(bob, &regex(&format!("number {number}"))).unwrap();
+        compiler.compile_for(bob, &regex(&format!("number {number}")), &|| true).unwrap();
     }
-    let again = compiler.compile_for(alice, &regex("first")).unwrap();
+    let again = compiler.compile_for(alice, &regex("first"), &|| true).unwrap();
     assert!(Arc::ptr_eq(&first, &again), "the other key's constraints made room for its own");
 }
 

@@ -1,6 +1,6 @@
-//! Starts the worker lanes: the two prepare lanes and the embed lane.
+//! Starts the worker lanes: the prepare lanes and the embed lane.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use super::embed::EmbedLane;
@@ -8,14 +8,17 @@ use super::size::embed_config;
 use super::thread::{pins, spawn, start_pinned};
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
-use crate::limits::{EMBEDDING_TOKENS_MAX, PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES};
+use crate::constraint::{Compiler, Tables};
+use crate::limits::{
+    COMPILE_STACK_BYTES, EMBEDDING_TOKENS_MAX, PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES,
+};
 use crate::memory::Stack;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, WorkerMetrics};
 use crate::model::embed::Embedder;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::{BEHIND_STREAMS, BESIDE_STREAMS, yield_to_others};
-use crate::prepare::lane::{self, Outcome, Worker, WorkerLink};
+use crate::prepare::lane::{self, Lane, Worker, WorkerLink};
 use crate::prepare::{Embeds, ServedModel};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
@@ -69,12 +72,19 @@ pub(super) struct Starter<'a> {
     pub started: &'a mut Vec<JoinHandle<()>>,
 }
 
+/// The tables of the lanes that compile. The first of them makes the tables, and the other one waits.
+type SharedTables = Arc<OnceLock<Result<Arc<Tables>, String>>>;
+
 impl Starter<'_> {
-    /// Starts both prepare lanes, and the embed lane if the model makes embeddings.
+    /// Starts the prepare lanes, and the embed lane if the model makes embeddings.
     pub fn start(mut self, embed: Option<MakeEmbedder>) -> Result<Workers, String> {
+        let tables = SharedTables::default();
         Ok(Workers {
             short: self.start_short()?,
             long: self.start_long()?,
+            compile: self
+                .start_compile("compile", Lane::Compile, tables.clone(), |m| &m.compile)?,
+            trial: self.start_compile("trial", Lane::Trial, tables, |m| &m.trial)?,
             embed: embed.map(|make| self.start_embed(make)).transpose()?,
         })
     }
@@ -89,9 +99,9 @@ impl Starter<'_> {
         let run = move || {
             worker.run(|task, wanted| {
                 let began = metrics.clock.now();
-                let prepared = lane::prepare_short(task, &model, wanted, utc_now());
+                let outcome = lane::prepare(task, Lane::Short, &model, None, wanted, utc_now());
                 metrics.prepare.time_us.observe(metrics.clock.now().since(began));
-                Outcome::Done(prepared)
+                outcome
             });
         };
         self.started.push(spawn("prepare", PREPARE_SHORT_STACK_BYTES, run)?);
@@ -103,18 +113,45 @@ impl Starter<'_> {
         let (model, metrics) = (self.model.clone(), self.metrics.clone());
         let run = move || {
             yield_to_others(BEHIND_STREAMS);
-            let mut compiler = None;
             let stack = Stack::of_this_thread(PREPARE_STACK_BYTES);
             worker.run(|task, wanted| {
-                let (began, now) = (metrics.clock.now(), utc_now());
-                let prepared = lane::prepare_long(task, &model, &mut compiler, wanted, now);
+                let began = metrics.clock.now();
+                let outcome = lane::prepare(task, Lane::Long, &model, None, wanted, utc_now());
                 metrics.prepare_long.time_us.observe(metrics.clock.now().since(began));
                 // A word of a megabyte makes llama.cpp touch half a gigabyte of it.
                 stack.give_back();
-                Outcome::Done(prepared)
+                outcome
             });
         };
         self.started.push(spawn("prepare-long", PREPARE_STACK_BYTES, run)?);
+        Ok(link)
+    }
+
+    /// Starts a lane that compiles. It makes the tables at once, so that no request waits for them.
+    fn start_compile(
+        &mut self,
+        name: &str,
+        here: Lane,
+        tables: SharedTables,
+        own: fn(&Metrics) -> &WorkerMetrics,
+    ) -> Result<WorkerLink, String> {
+        let (link, worker) = self.link();
+        let (model, metrics) = (self.model.clone(), self.metrics.clone());
+        let program = self.config.program.clone();
+        let run = move || {
+            yield_to_others(BEHIND_STREAMS);
+            let tables = tables.get_or_init(|| Tables::new(&model.vocab).map(Arc::new));
+            let compiler = |tables: &Arc<Tables>| Compiler::sharing(tables.clone(), program);
+            let mut compiler = tables.as_ref().map(compiler).map_err(String::clone);
+            worker.run(|task, wanted| {
+                let (began, now) = (metrics.clock.now(), utc_now());
+                let compiler = Some(&mut compiler);
+                let outcome = lane::prepare(task, here, &model, compiler, wanted, now);
+                own(&metrics).time_us.observe(metrics.clock.now().since(began));
+                outcome
+            });
+        };
+        self.started.push(spawn(name, COMPILE_STACK_BYTES, run)?);
         Ok(link)
     }
 

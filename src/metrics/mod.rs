@@ -49,6 +49,10 @@ pub struct Metrics {
     pub prepare: WorkerMetrics,
     /// Written by the second prepare lane.
     pub prepare_long: WorkerMetrics,
+    /// Written by the prepare lane that compiles what is cheap.
+    pub compile: WorkerMetrics,
+    /// Written by the prepare lane that tries and compiles the rest.
+    pub trial: WorkerMetrics,
     /// Written by the mask lane.
     pub masks: WorkerMetrics,
     /// Written by the lane that sends spans.
@@ -92,6 +96,8 @@ impl Metrics {
             decode: DecodeMetrics::default(),
             prepare: WorkerMetrics::default(),
             prepare_long: WorkerMetrics::default(),
+            compile: WorkerMetrics::default(),
+            trial: WorkerMetrics::default(),
             masks: WorkerMetrics::default(),
             spans: SpanMetrics::default(),
             mask_pieces: Counter::default(),

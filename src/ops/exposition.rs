@@ -47,24 +47,35 @@ impl Collector for Exposition {
         page.server(metrics)?;
         page.front(&metrics.front)?;
         page.decode(metrics)?;
-        page.histogram(
-            "corelane_prepare_seconds",
-            "Reading and tokenising one long request body.",
-            &[],
-            (&metrics.prepare.time_us, MICROS),
-        )?;
-        page.histogram(
-            "corelane_prepare_long_seconds",
-            "Preparing one request that may take long: to compile, or of the longest.",
-            &[],
-            (&metrics.prepare_long.time_us, MICROS),
-        )?;
-        page.histogram(
-            "corelane_mask_seconds",
-            "One mask of a constrained text that takes long.",
-            &[],
-            (&metrics.masks.time_us, MICROS),
-        )?;
+        for (name, help, lane) in [
+            (
+                "corelane_prepare_seconds",
+                "A piece of reading and tokenising a request of usual length.",
+                &metrics.prepare,
+            ),
+            (
+                "corelane_prepare_long_seconds",
+                "A piece of reading and tokenising a long request.",
+                &metrics.prepare_long,
+            ),
+            (
+                "corelane_compile_seconds",
+                "Compiling a constraint that is known to be cheap.",
+                &metrics.compile,
+            ),
+            (
+                "corelane_trial_seconds",
+                "Trying and compiling a constraint that is not known to be cheap.",
+                &metrics.trial,
+            ),
+            (
+                "corelane_mask_seconds",
+                "One mask of a constrained text that takes long.",
+                &metrics.masks,
+            ),
+        ] {
+            page.histogram(name, help, &[], (&lane.time_us, MICROS))?;
+        }
         let spans = [
             ("sent", metrics.spans.sent.get()),
             ("failed", metrics.spans.failed.get()),

@@ -9,9 +9,7 @@ use time::OffsetDateTime;
 use super::envelope::Envelope;
 use super::gap::tokens_around;
 use super::model::ServedModel;
-use super::prompt::{
-    check_length, check_prompt_text, check_wanted, text_of, tokenize_chat, tokens_of,
-};
+use super::prompt::{check_length, check_prompt_text, text_of, tokens_of};
 use super::resolve::resolve;
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::RequestedConstraint;
@@ -25,7 +23,7 @@ use crate::api::write::{bytes_inside, push_string};
 use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, ToolSyntax, reasoning};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
-use crate::constraint::{Compiled, Compiler, Constraint};
+use crate::constraint::{Compiler, Constraint};
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
 use crate::model::vocab::Vocab;
@@ -38,31 +36,25 @@ use crate::types::{CacheScope, KeyId, Sampling, TokenId};
 const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
-/// Prepares a chat request.
-pub(super) fn of_chat(
+/// Renders the prompt of a chat request. It then is a request with one prompt.
+pub(super) fn render(
     mut chat: ChatRequest,
-    envelope: &Envelope,
     model: &ServedModel,
-    mut compiler: Option<&mut Compiler>,
-    is_wanted: &dyn Fn() -> bool,
     now: OffsetDateTime,
-) -> Result<Box<Job>, ApiError> {
+) -> Result<Box<GenerationRequest>, ApiError> {
+    chat.join_turns();
     let mut form_field = None;
     if chat.conversation.tool_choice != ToolChoice::None
         && let Some(form) = chat.generation.constraint.take()
     {
         form_field = Some(form.field);
-        chat.conversation.form =
-            Some(form_beside_calls(&form, envelope.cache.key, compiler.as_deref_mut())?);
+        chat.conversation.form = Some(form_beside_calls(&form)?);
+        chat.generation.form = Some(form);
     }
     let prompt = chat_prompt(&chat, model, now, form_field)?;
     let ChatPrompt { mut text, mut parser, grammar } = prompt;
     let begins = !chat.conversation.continue_final_message;
-    let ChatRequest { mut generation, conversation, .. } = chat;
-    if let Some(response) = &mut generation.reply.response {
-        response.messages = conversation.messages;
-        response.messages.drain(..response.instructions);
-    }
+    let ChatRequest { mut generation, .. } = chat;
     if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
         // Only the answer is constrained, so close the block of reasoning first.
         text.push_str(&format!("\n{closer}\n\n"));
@@ -77,40 +69,65 @@ pub(super) fn of_chat(
         generation.constraint = Some(RequestedConstraint { field: "tools", constraint });
     }
     check_prompt_text(&text, "messages", model)?;
-    generation.prompts = vec![Prompt::Tokens(tokenize_chat(&model.vocab, &text)?)];
+    generation.prompts = vec![Prompt::Chat(text)];
     generation.reply.parser = parser;
-    of_prompts(generation, envelope, model, compiler, is_wanted)
+    Ok(Box::new(generation))
 }
 
-/// Prepares a request with prompts.
-pub(super) fn of_prompts(
+/// Tokenises the next prompt. Returns its bytes.
+pub(super) fn tokenize_next(
+    request: &mut GenerationRequest,
+    model: &ServedModel,
+) -> Result<usize, ApiError> {
+    let before = request.text_bytes();
+    let prompt = &request.prompts[request.ready.len()];
+    let ids = match &request.gap {
+        None => tokens_of("prompt", prompt, model)?,
+        Some(gap) => {
+            let (ids, is_cut) = tokens_around(gap, prompt, request.length, model)?;
+            request.reply.llama.iter_mut().for_each(|repeated| repeated.truncated |= is_cut);
+            ids
+        }
+    };
+    let max_tokens = check_length(ids.len(), request.length, model)?;
+    request.ready.push((ids.into(), max_tokens));
+    Ok(before - request.text_bytes())
+}
+
+/// Compiles one of the constraints of a request.
+pub(super) fn compile_next(
+    request: &mut GenerationRequest,
+    key: KeyId,
+    compiler: &mut Compiler,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<(), ApiError> {
+    let is_form = request.form.is_some();
+    let Some(requested) = request.form.take().or_else(|| request.constraint.take()) else {
+        return Ok(());
+    };
+    let compiled = compiler.compile_for(key, &requested.constraint, is_wanted);
+    let compiled = compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))?;
+    if !is_form {
+        request.compiled = Some(compiled);
+    }
+    Ok(())
+}
+
+/// The job of a request whose prompts are tokenised, and whose constraint is compiled.
+pub(super) fn job(
     mut request: GenerationRequest,
     envelope: &Envelope,
     model: &ServedModel,
-    compiler: Option<&mut Compiler>,
-    is_wanted: &dyn Fn() -> bool,
 ) -> Result<Box<Job>, ApiError> {
-    check(&request, model)?;
     let n = request.n;
-    let mut prompts = Vec::with_capacity(request.prompts.len());
+    let prompts = std::mem::take(&mut request.ready);
     let (mut echo, mut bytes) = (Vec::new(), 0);
-    for prompt in &request.prompts {
-        check_wanted(is_wanted)?;
-        let ids = match &request.gap {
-            None => tokens_of("prompt", prompt, model)?,
-            Some(gap) => {
-                let (ids, is_cut) = tokens_around(gap, prompt, request.length, model)?;
-                request.reply.llama.iter_mut().for_each(|repeated| repeated.truncated |= is_cut);
-                ids
-            }
-        };
-        let max_tokens = check_length(ids.len(), request.length, model)?;
-        bytes += size_of_val(&*ids);
-        prompts.push((Arc::<[_]>::from(ids), max_tokens));
+    for (prompt, (ids, _)) in request.prompts.iter().zip(&prompts) {
+        bytes += size_of_val(&**ids);
         if request.echo {
             let text: Arc<str> = text_of(prompt, model).into();
             bytes += text.len() + n * bytes_inside(&text);
-            let first_token = model.vocab.spelling_of(prompts[prompts.len() - 1].0[0]).into();
+            let first_token = model.vocab.spelling_of(ids[0]).into();
             echo.extend(std::iter::repeat_n(Echo { text, first_token }, n));
         }
     }
@@ -126,9 +143,8 @@ pub(super) fn of_prompts(
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
     let requested = request.advanced.as_deref();
     let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
-    if let Some(constraint) = &request.constraint {
-        advanced.get_or_insert_default().constraint =
-            Some(compile(constraint, envelope.cache.key, compiler)?);
+    if let Some(compiled) = request.compiled {
+        advanced.get_or_insert_default().constraint = Some(compiled);
     }
     bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);
@@ -195,7 +211,7 @@ fn hash(salt: &str) -> u64 {
 }
 
 /// Refuses requests that this model or this server cannot serve.
-fn check(request: &GenerationRequest, model: &ServedModel) -> Result<(), ApiError> {
+pub(super) fn check(request: &GenerationRequest, model: &ServedModel) -> Result<(), ApiError> {
     if model.info.sees_ahead {
         let message = "this model makes embeddings and no text; see /v1/embeddings";
         return Err(ApiError::unsupported("model", message));
@@ -238,18 +254,12 @@ pub(super) fn chat_prompt(
     })
 }
 
-/// The schema of an answer that may be tool calls instead. It is compiled alone first, so that an
-/// error in it is not blamed on the tools.
-fn form_beside_calls(
-    form: &RequestedConstraint,
-    key: KeyId,
-    compiler: Option<&mut Compiler>,
-) -> Result<Value, ApiError> {
-    compile(form, key, compiler)?;
+/// The schema of an answer that may be tool calls instead.
+fn form_beside_calls(form: &RequestedConstraint) -> Result<Value, ApiError> {
     match &form.constraint {
         Constraint::JsonObject => Ok(json!({"type": "object"})),
         Constraint::JsonSchema(source) => {
-            Ok(serde_json::from_str(source).expect("it was compiled"))
+            Ok(serde_json::from_str(source).expect("it was written from a value"))
         }
         _ => {
             let message = "beside tools the text can have a JSON schema, and no other form; \
@@ -257,14 +267,4 @@ fn form_beside_calls(
             Err(ApiError::unsupported(form.field, message))
         }
     }
-}
-
-fn compile(
-    requested: &RequestedConstraint,
-    key: KeyId,
-    compiler: Option<&mut Compiler>,
-) -> Result<Arc<Compiled>, ApiError> {
-    let compiler = compiler.expect("what has to be compiled goes to a prepare lane");
-    let compiled = compiler.compile_for(key, &requested.constraint);
-    compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))
 }

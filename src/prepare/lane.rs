@@ -1,9 +1,6 @@
-//! The worker lanes that prepare requests: two prepare lanes and the embed lane. They take over
-//! work that is too long for a turn of the front lane, which may take about a millisecond.
-//!
-//! The first prepare lane reads bodies of usual length. The second one does what may take long: it
-//! compiles constraints and reads the longest bodies. So a chat of usual length
-//! and without tools never waits behind a schema.
+//! The worker lanes that prepare requests: four prepare lanes and the embed lane. They take over
+//! work that is too long for a turn of the front lane, which may take about a millisecond. [`Lane`]
+//! says which lane does what.
 //!
 //! **Invariant:** no key delays another by more than one piece of a task. The key with the least
 //! service for its weight goes first, and a task that is done in pieces goes back to the queue
@@ -17,37 +14,72 @@ use std::time::Duration;
 use rustix::thread::gettid;
 use time::OffsetDateTime;
 
-use super::{Envelope, Prepared, ServedModel, Texts};
+use super::{Envelope, Prepared, ServedModel, Step, Texts, Transfer};
 use crate::api::asked::Request;
 use crate::api::error::ApiError;
+use crate::api::responses::stored::{Page, Stored};
 use crate::clock::{Clock, Micros, cpu_time};
 use crate::constraint::Compiler;
 use crate::fair::Line;
-use crate::limits::{WORK_MAX, WORK_TIMEOUT};
+use crate::limits::{PIECE_BYTES, PREPARE_LONG_BYTES_MIN, WORK_MAX, WORK_TIMEOUT};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
 use crate::types::KeyId;
 
+/// The prepare lanes. None of them waits for what takes longer than a piece of its own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Reads, renders and tokenises what is short. So a chat of usual length never waits behind a
+    /// long text.
+    Short,
+    /// Reads, renders and tokenises what is long. A piece is at most one text of a megabyte.
+    Long,
+    /// Compiles what is known to be cheap.
+    Compile,
+    /// Tries and compiles all else. A piece is at most a second of processor time.
+    Trial,
+}
+
+impl Lane {
+    /// The lane for the next piece of a request.
+    pub fn of(request: &Request) -> Self {
+        match (request.text_bytes(), request) {
+            (PREPARE_LONG_BYTES_MIN.., _) => Lane::Long,
+            (0, Request::Generate(request)) if request.compiles() => {
+                if request.is_cheap() {
+                    Lane::Compile
+                } else {
+                    Lane::Trial
+                }
+            }
+            _ => Lane::Short,
+        }
+    }
+}
+
 /// A task for one of these lanes.
 pub enum Task {
-    /// For a prepare lane: a long body.
+    /// For a prepare lane: a body.
     Body(Envelope, Vec<u8>),
-    /// For the second prepare lane: a request that has something to compile.
+    /// For a prepare lane: a request that was read.
     Request(Envelope, Box<Request>),
+    /// For the short lane: a page of the items of a response that is kept.
+    Page(Arc<Stored>, Page),
+    /// For any lane: a request that nobody wants. Freeing its memory takes long.
+    Waste(Box<Request>),
     /// For the embed lane: texts to embed.
     Embed(Box<Texts>),
 }
-
-/// The cost of compiling a constraint, counted as bytes of a body. The real cost is unknown before,
-/// so prompts go first.
-const COMPILING: usize = 1 << 20;
 
 impl Task {
     /// The expected cost, to compare tasks of one lane.
     fn size(&self) -> usize {
         match self {
             Task::Body(_, body) => body.len(),
-            Task::Request(..) => COMPILING,
+            // What has to be compiled is the shorter the sooner it is done.
+            Task::Request(_, request) => request.text_bytes(),
+            Task::Page(stored, page) => stored.page_bytes(page),
+            Task::Waste(_) => 0,
             Task::Embed(texts) => texts.tokens_left(),
         }
     }
@@ -284,57 +316,56 @@ impl Wanted<'_> {
     }
 }
 
-/// Does a task of the first prepare lane. What has to be compiled goes on to the second.
-///
-/// # Errors
-/// The client's mistake, or 504 past the deadline.
-pub fn prepare_short(
+/// The compiler of a lane that compiles, or why this model's text cannot be constrained.
+pub type LaneCompiler = Result<Compiler, String>;
+
+/// Does a piece of a task of a prepare lane.
+pub fn prepare(
     task: Task,
+    here: Lane,
     model: &ServedModel,
+    compiler: Option<&mut LaneCompiler>,
     wanted: &Wanted<'_>,
     now: OffsetDateTime,
-) -> Result<Prepared, ApiError> {
-    let (envelope, request) = read(task)?;
-    if request.goes_on() {
-        return Ok(Prepared::Request(Box::new(request)));
-    }
-    wanted.ends(envelope.deadline(request.timeout()));
-    super::finish(request, &envelope, model, None, &|| wanted.is_wanted(), now)
-}
-
-/// Does a task of the second prepare lane. Creates the compiler, which holds the whole vocabulary
-/// as a tree, when the first constraint must be compiled.
-///
-/// # Errors
-/// The client's mistake, or 504 past the deadline.
-pub fn prepare_long(
-    task: Task,
-    model: &ServedModel,
-    compiler: &mut Option<Compiler>,
-    wanted: &Wanted<'_>,
-    now: OffsetDateTime,
-) -> Result<Prepared, ApiError> {
-    let (envelope, request) = read(task)?;
-    if request.previous().is_some() {
-        return Ok(Prepared::Request(Box::new(request)));
-    }
-    wanted.ends(envelope.deadline(request.timeout()));
-    if request.compiles() && compiler.is_none() {
-        let made = Compiler::new(&model.vocab);
-        let made = made.map_err(|reason| {
-            ApiError::invalid(format!("this model's text cannot be constrained: {reason}"))
-        });
-        *compiler = Some(made?);
-    }
-    let compiler = compiler.as_mut();
-    super::finish(request, &envelope, model, compiler, &|| wanted.is_wanted(), now)
-}
-
-fn read(task: Task) -> Result<(Envelope, Request), ApiError> {
-    match task {
-        Task::Body(envelope, body) => Ok((envelope, super::read(envelope.route, body)?)),
-        Task::Request(envelope, request) => Ok((envelope, *request)),
+) -> Outcome {
+    let (envelope, request) = match task {
+        Task::Body(envelope, body) => match super::read(envelope.route, body) {
+            Ok(request) => (envelope, request),
+            Err(error) => return Outcome::Done(Err(error)),
+        },
+        Task::Request(envelope, request) => (envelope, *request),
+        Task::Page(stored, page) => {
+            let mut answer = Vec::with_capacity(stored.page_bytes(&page));
+            stored.push_page(&mut answer, &page);
+            return Outcome::Done(Ok(Prepared::Answer(answer)));
+        }
+        Task::Waste(_) => return Outcome::Done(Ok(Prepared::Answer(Vec::new()))),
         Task::Embed(_) => unreachable!("this is for the embed lane"),
+    };
+    if request.previous().is_some() {
+        return Outcome::Done(Ok(Prepared::Request(Transfer::new(request))));
+    }
+    wanted.ends(envelope.deadline(request.timeout()));
+    let compiler = match compiler {
+        Some(Ok(compiler)) => Some(compiler),
+        Some(Err(reason)) => {
+            let message = format!("this model's text cannot be constrained: {reason}");
+            return Outcome::Done(Err(ApiError::invalid(message)));
+        }
+        None => None,
+    };
+    let is_wanted = || wanted.is_wanted();
+    match super::advance(request, &envelope, model, compiler, PIECE_BYTES, &is_wanted, now) {
+        Ok(Step::Done(prepared)) => Outcome::Done(Ok(prepared)),
+        Ok(Step::More(request)) => match (here, Lane::of(&request)) {
+            // It came here because it is long, and the rest stays.
+            (Lane::Long, Lane::Short) => Outcome::More(Task::Request(envelope, Box::new(request))),
+            (here, next) if here == next => {
+                Outcome::More(Task::Request(envelope, Box::new(request)))
+            }
+            _ => Outcome::Done(Ok(Prepared::Request(Transfer::new(request)))),
+        },
+        Err(error) => Outcome::Done(Err(error)),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Prepares requests: a body becomes a [`Job`] for the engine, texts for the embed lane, or the
 //! whole answer.
 //!
-//! [`read`] parses the JSON. [`finish`] tokenises the prompts, checks that they fit and compiles
-//! constraints. What takes microseconds runs on the front lane itself, everything else on a worker
-//! lane ([`lane`]).
+//! [`read`] parses the JSON. [`advance`] does the rest, one piece at a time: it renders and tokenises
+//! the prompts, checks that they fit and compiles constraints. What takes microseconds runs on the
+//! front lane itself, everything else on the worker lanes ([`lane`]).
 //!
 //! Errors are 400s that say what is wrong and what would be right, and 504 past the deadline.
 //!
@@ -30,8 +30,9 @@ use crate::constraint::Compiler;
 use crate::engine::job::Job;
 use crate::limits::TEXT_BYTES_MAX;
 pub use envelope::Envelope;
+use lane::Lane;
 pub use model::{Embeds, ServedModel};
-use prompt::{check_known, check_text, tokenize, tokenize_chat};
+use prompt::{check_known, check_text, check_wanted, tokenize, tokenize_chat};
 pub use texts::Texts;
 
 /// A prepared request.
@@ -40,11 +41,36 @@ pub enum Prepared {
     Job(Box<Job>),
     /// Texts for the embed lane.
     Texts(Box<Texts>),
-    /// A request that was read, and cannot be finished here: it continues a response that is kept,
-    /// or has something to compile, for the second prepare lane.
-    Request(Box<Request>),
+    /// A request that goes on elsewhere.
+    Request(Transfer),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
+}
+
+/// A request on its way to another lane.
+pub struct Transfer {
+    /// The request.
+    pub request: Box<Request>,
+    /// The lane. `None` if the front lane must first find the response that it continues.
+    pub lane: Option<Lane>,
+    /// About the bytes of memory that it takes.
+    pub bytes: usize,
+}
+
+impl Transfer {
+    /// A transfer to the lane for the request's next piece.
+    pub fn new(request: Request) -> Self {
+        let lane = request.previous().is_none().then(|| Lane::of(&request));
+        Self { lane, bytes: request.bytes(), request: Box::new(request) }
+    }
+}
+
+/// The result of a piece of a request's preparation.
+pub enum Step {
+    /// The request is prepared.
+    Done(Prepared),
+    /// There is more to do, for [`Lane::of`] the request.
+    More(Request),
 }
 
 /// Reads a body.
@@ -55,33 +81,68 @@ pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
     }
 }
 
-/// Prepares a request that was read. `now` is for templates that show the date. `compiler` may
-/// be missing where the request has nothing to [compile](Request::compiles). Between two texts
-/// `is_wanted` is asked whether to go on.
-pub fn finish(
+/// Prepares a piece of a request that was read. `now` is for templates that show the date. `compiler`
+/// is there on the lanes that compile. After about `piece_bytes` of text the piece ends. Between two
+/// texts `is_wanted` is asked whether to go on.
+pub fn advance(
     request: Request,
     envelope: &Envelope,
     model: &ServedModel,
     compiler: Option<&mut Compiler>,
+    piece_bytes: usize,
     is_wanted: &dyn Fn() -> bool,
     now: OffsetDateTime,
-) -> Result<Prepared, ApiError> {
+) -> Result<Step, ApiError> {
     let vocab = &model.vocab;
     let mut answer = Vec::new();
+    let mut done = 0;
     match request {
-        Request::Generate(request) => {
-            let job = generate::of_prompts(*request, envelope, model, compiler, is_wanted);
-            return job.map(Prepared::Job);
-        }
         Request::Chat(chat) => {
-            let job = generate::of_chat(*chat, envelope, model, compiler, is_wanted, now);
-            return job.map(Prepared::Job);
+            let request = Request::Generate(generate::render(*chat, model, now)?);
+            return advance(request, envelope, model, compiler, piece_bytes, is_wanted, now);
         }
-        Request::Embed(request) => {
-            return texts::to_embed(*request, model, is_wanted).map(Prepared::Texts);
+        Request::Generate(mut request) => {
+            generate::check(&request, model)?;
+            while request.ready.len() < request.prompts.len() {
+                check_wanted(is_wanted)?;
+                if done >= piece_bytes {
+                    return Ok(Step::More(Request::Generate(request)));
+                }
+                done += generate::tokenize_next(&mut request, model)?;
+            }
+            if request.compiles() {
+                let Some(compiler) = compiler else {
+                    return Ok(Step::More(Request::Generate(request)));
+                };
+                generate::compile_next(&mut request, envelope.cache.key, compiler, is_wanted)?;
+                if request.constraint.is_some() {
+                    return Ok(Step::More(Request::Generate(request)));
+                }
+            }
+            return generate::job(*request, envelope, model)
+                .map(|job| Step::Done(Prepared::Job(job)));
         }
-        Request::Rank(request) => {
-            return texts::to_rank(*request, envelope, model, is_wanted).map(Prepared::Texts);
+        Request::Embed(mut request) => {
+            while request.ready.len() < request.inputs.len() {
+                check_wanted(is_wanted)?;
+                if done >= piece_bytes {
+                    return Ok(Step::More(Request::Embed(request)));
+                }
+                done += texts::embed_next(&mut request, model)?;
+            }
+            let texts = texts::to_embed(*request, model)?;
+            return Ok(Step::Done(Prepared::Texts(texts)));
+        }
+        Request::Rank(mut request) => {
+            while request.ready.len() < request.documents.len() {
+                check_wanted(is_wanted)?;
+                if done >= piece_bytes {
+                    return Ok(Step::More(Request::Rank(request)));
+                }
+                done += texts::rank_next(&mut request, model)?;
+            }
+            let texts = texts::to_rank(*request, envelope, model);
+            return Ok(Step::Done(Prepared::Texts(texts)));
         }
         Request::Encode(text) => {
             check_text("text", &text)?;
@@ -105,7 +166,8 @@ pub fn finish(
                 ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
             tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));
         }
-        Request::CountTokens(chat, push) => {
+        Request::CountTokens(mut chat, push) => {
+            chat.join_turns();
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
             let ids = tokenize_chat(vocab, &prompt.text)?;
             push(&mut answer, ids.len());
@@ -120,7 +182,7 @@ pub fn finish(
             tokens::push_prompt(&mut answer, &vocab.unguarded(&prompt.text));
         }
     }
-    Ok(Prepared::Answer(answer))
+    Ok(Step::Done(Prepared::Answer(answer)))
 }
 
 #[cfg(test)]
@@ -176,11 +238,18 @@ mod tests {
             received: Micros(0),
             created: 0,
         };
-        let request = read(envelope.route, body.as_bytes().to_vec())?;
+        let mut request = read(envelope.route, body.as_bytes().to_vec())?;
         let now = OffsetDateTime::UNIX_EPOCH;
-        match finish(request, &envelope, model, compiler, &|| true, now)? {
-            Prepared::Job(job) => Ok(job),
-            _ => panic!("not a request for text"),
+        // All lanes in one, as the one that compiles comes last.
+        let mut own = Compiler::new(&model.vocab).unwrap();
+        let compiler = compiler.unwrap_or(&mut own);
+        loop {
+            let compiler = Some(&mut *compiler);
+            match advance(request, &envelope, model, compiler, 1, &|| true, now)? {
+                Step::Done(Prepared::Job(job)) => return Ok(job),
+                Step::Done(_) => panic!("not a request for text"),
+                Step::More(rest) => request = rest,
+            }
         }
     }
 
@@ -301,7 +370,11 @@ mod tests {
         let Request::Embed(request) = read(route, body).unwrap() else {
             panic!("not a request for embeddings")
         };
-        let texts = texts::to_embed(*request, &model, &|| true).unwrap();
+        let mut request = *request;
+        for _ in 0..2 {
+            texts::embed_next(&mut request, &model).unwrap();
+        }
+        let texts = texts::to_embed(request, &model).unwrap();
         assert!(texts.bytes >= 2 * 1000 * size_of::<f32>(), "{}", texts.bytes);
     }
 

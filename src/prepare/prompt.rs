@@ -17,6 +17,7 @@ pub fn text_of(prompt: &Prompt, model: &ServedModel) -> String {
             String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
         }
         Prompt::Parts(parts) => parts.iter().map(|part| text_of(part, model)).collect(),
+        Prompt::Chat(text) => model.vocab.unguarded(text).into_owned(),
     }
 }
 
@@ -146,6 +147,7 @@ pub fn tokens_in(
                 check_known(param, tokens, model)?;
                 ids.extend_from_slice(tokens);
             }
+            Prompt::Chat(text) => ids.extend(tokenize_chat(vocab, text)?),
             Prompt::Parts(_) => unreachable!("parts have no parts"),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::envelope::Envelope;
 use super::model::{Embeds, ServedModel};
-use super::prompt::{check_text, check_wanted, tokenize, tokens_of};
+use super::prompt::{check_text, tokenize, tokens_of};
 use crate::api::embeddings::{EmbeddingsRequest, InputType, Vectors};
 use crate::api::error::ApiError;
 use crate::api::prompts::Prompt;
@@ -35,34 +35,45 @@ pub type Answer = Box<dyn FnOnce(Vec<Vec<f32>>, &mut Vec<u8>) + Send>;
 impl Texts {
     /// The tokens of all texts.
     pub fn tokens(&self) -> usize {
-        self.texts.iter().map(|text| text.len()).sum()
+        tokens_in(&self.texts)
     }
 
     /// The tokens of the texts without a vector.
     pub fn tokens_left(&self) -> usize {
-        self.texts[self.vectors.len()..].iter().map(|text| text.len()).sum()
+        tokens_in(&self.texts[self.vectors.len()..])
     }
 }
 
-/// Prepares texts to embed.
+/// Tokenises the next text to embed. Returns its bytes.
 ///
 /// # Errors
 /// 400 for a model that makes no such vectors, and for texts that are too long.
+pub(super) fn embed_next(
+    request: &mut EmbeddingsRequest,
+    model: &ServedModel,
+) -> Result<usize, ApiError> {
+    let embeds = embeds_for(request, model)?;
+    check_dimensions(request.dimensions, model.info.n_embd_out, embeds)?;
+    let input = &request.inputs[request.ready.len()];
+    let bytes = input.bytes();
+    let ids = text_of(input, request, model, embeds)?;
+    push(&mut request.ready, ids, request.field, embeds.tokens)?;
+    Ok(bytes)
+}
+
+/// The texts of a request whose texts are all tokenised.
+///
+/// # Errors
+/// As [`embed_next`].
 pub(super) fn to_embed(
     request: EmbeddingsRequest,
     model: &ServedModel,
-    is_wanted: &dyn Fn() -> bool,
 ) -> Result<Box<Texts>, ApiError> {
     let embeds = embeds_for(&request, model)?;
     let n_embd = model.info.n_embd_out;
     let dimensions = check_dimensions(request.dimensions, n_embd, embeds)?;
-    let mut all = Collected::new(request.field, embeds.tokens);
-    for input in &request.inputs {
-        check_wanted(is_wanted)?;
-        all.push(text_of(input, &request, model, embeds)?)?;
-    }
-    let Collected { texts, tokens, .. } = all;
-    let (push, norm, name) = (request.push, request.norm, model.name.clone());
+    let EmbeddingsRequest { push, norm, ready: texts, .. } = request;
+    let (tokens, name) = (tokens_in(&texts), model.name.clone());
     let is_pooled = embeds.pooling != Pooling::None;
     let answer = move |mut vectors: Vec<Vec<f32>>, out: &mut Vec<u8>| {
         for vector in vectors.iter_mut().filter(|_| is_pooled) {
@@ -157,29 +168,31 @@ fn text_of(
     Ok(ids)
 }
 
-/// Prepares pairs to rank.
+/// Tokenises the next pair to rank. Returns its bytes.
 ///
 /// # Errors
 /// 400 for a model that does not rank, and for pairs that are too long.
-pub(super) fn to_rank(
-    request: RankRequest,
-    envelope: &Envelope,
-    model: &ServedModel,
-    is_wanted: &dyn Fn() -> bool,
-) -> Result<Box<Texts>, ApiError> {
-    let Some(embeds) = model.embeds.as_ref().filter(|embeds| embeds.pooling == Pooling::Rank)
-    else {
+pub(super) fn rank_next(request: &mut RankRequest, model: &ServedModel) -> Result<usize, ApiError> {
+    let embeds = model.embeds.as_ref().filter(|embeds| embeds.pooling == Pooling::Rank);
+    let Some(embeds) = embeds else {
         let message = "this server does not rank; start it with --pooling rank and a model that \
                        has a ranking head";
         return Err(ApiError::unsupported("model", message));
     };
-    let mut all = Collected::new(request.field, embeds.tokens);
-    for index in 0..request.documents.len() {
-        check_wanted(is_wanted)?;
-        all.push(pair_that_fits(&request, index, embeds.tokens, model)?)?;
-    }
-    let RankRequest { documents, timeout, answer, .. } = request;
-    let Collected { texts, tokens, .. } = all;
+    let index = request.ready.len();
+    let ids = pair_that_fits(request, index, embeds.tokens, model)?;
+    push(&mut request.ready, ids, request.field, embeds.tokens)?;
+    Ok(request.pair_bytes(index))
+}
+
+/// The pairs of a request whose pairs are all tokenised.
+pub(super) fn to_rank(
+    request: RankRequest,
+    envelope: &Envelope,
+    model: &ServedModel,
+) -> Box<Texts> {
+    let RankRequest { documents, timeout, answer, ready: texts, .. } = request;
+    let tokens = tokens_in(&texts);
     let prefix = if answer.form == RankForm::Score { "score" } else { "rerank" };
     let (id, name) = (format!("{prefix}-{:016x}", envelope.number), model.name.clone());
     let (created, count) = (envelope.created, documents.len());
@@ -199,13 +212,13 @@ pub(super) fn to_rank(
         let context = RankContext { id: &id, model: &name, created, tokens };
         answer.push(&scores, &documents, &context, out);
     };
-    Ok(Box::new(Texts {
+    Box::new(Texts {
         texts,
         vectors: Vec::new(),
         bytes: tokens * size_of::<TokenId>() + count * RANK_BYTES + document_bytes,
         timeout,
         answer: Box::new(answer),
-    }))
+    })
 }
 
 /// The tokens of a document and its query. If the request allows it, the document is cut to fit.
@@ -216,7 +229,7 @@ fn pair_that_fits(
     model: &ServedModel,
 ) -> Result<Vec<TokenId>, ApiError> {
     let RankRequest { field, query_field, .. } = *request;
-    let query = &request.queries[if request.queries.len() == 1 { 0 } else { index }];
+    let query = request.query_of(index);
     check_text(query_field, query)?;
     check_text(field, &request.documents[index])?;
     let mut document = tokenize(&model.vocab, field, &request.documents[index], false, false)?;
@@ -284,39 +297,32 @@ fn fill(template: &str, query: &str, document: &str, vocab: &Vocab) -> String {
     text + rest
 }
 
-/// Tokenised texts, within the bounds of the embed lane.
-struct Collected {
+/// Adds a tokenised text, within the bounds of the embed lane. `limit` is the most tokens of one.
+fn push(
+    ready: &mut Vec<Box<[TokenId]>>,
+    ids: Vec<TokenId>,
     field: &'static str,
-    /// Most tokens of one text.
     limit: usize,
-    texts: Vec<Box<[TokenId]>>,
-    tokens: usize,
+) -> Result<(), ApiError> {
+    if ids.is_empty() {
+        return Err(ApiError::field(field, format!("{field} has a text without tokens")));
+    }
+    if ids.len() > limit {
+        return Err(too_long(field, &ids.len().to_string(), limit));
+    }
+    ready.push(ids.into_boxed_slice());
+    if tokens_in(ready) > EMBEDDING_REQUEST_TOKENS_MAX {
+        let message = format!(
+            "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send them in \
+             several requests"
+        );
+        return Err(ApiError::field(field, message));
+    }
+    Ok(())
 }
 
-impl Collected {
-    fn new(field: &'static str, limit: usize) -> Self {
-        Self { field, limit, texts: Vec::new(), tokens: 0 }
-    }
-
-    fn push(&mut self, ids: Vec<TokenId>) -> Result<(), ApiError> {
-        if ids.is_empty() {
-            let message = format!("{} has a text without tokens", self.field);
-            return Err(ApiError::field(self.field, message));
-        }
-        if ids.len() > self.limit {
-            return Err(too_long(self.field, &ids.len().to_string(), self.limit));
-        }
-        self.tokens += ids.len();
-        if self.tokens > EMBEDDING_REQUEST_TOKENS_MAX {
-            let message = format!(
-                "the inputs have more than {EMBEDDING_REQUEST_TOKENS_MAX} tokens together; send \
-                 them in several requests"
-            );
-            return Err(ApiError::field(self.field, message));
-        }
-        self.texts.push(ids.into_boxed_slice());
-        Ok(())
-    }
+fn tokens_in(texts: &[Box<[TokenId]>]) -> usize {
+    texts.iter().map(|text| text.len()).sum()
 }
 
 fn too_long(field: &'static str, tokens: &str, limit: usize) -> ApiError {

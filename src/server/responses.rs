@@ -2,8 +2,10 @@
 //! oldest one makes room for a new one.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::api::responses::stored::Stored;
+use crate::limits::RESPONSES_MAX;
 use crate::types::KeyId;
 
 /// The responses of all keys.
@@ -16,8 +18,10 @@ pub(super) struct Responses {
 struct OfKey {
     bytes_max: usize,
     bytes: usize,
+    /// Most responses. Forgetting all of them takes well under a millisecond.
+    count_max: usize,
     /// By id, with the bytes of each.
-    stored: HashMap<String, (usize, Box<Stored>)>,
+    stored: HashMap<String, (usize, Arc<Stored>)>,
     /// Ids, oldest first; some are deleted already.
     order: VecDeque<String>,
 }
@@ -28,6 +32,7 @@ impl Responses {
         let all: f64 = weights.iter().sum();
         let of_key = |weight: &f64| OfKey {
             bytes_max: (bytes as f64 * weight / all) as usize,
+            count_max: (RESPONSES_MAX as f64 * weight / all).ceil() as usize,
             ..OfKey::default()
         };
         Self { keys: weights.iter().map(of_key).collect() }
@@ -40,13 +45,13 @@ impl Responses {
         if bytes > of_key.bytes_max {
             return;
         }
-        while of_key.bytes + bytes > of_key.bytes_max {
+        while of_key.bytes + bytes > of_key.bytes_max || of_key.stored.len() >= of_key.count_max {
             let oldest = of_key.order.pop_front().expect("what has bytes has a place in the order");
             of_key.forget(&oldest);
         }
         of_key.bytes += bytes;
         of_key.order.push_back(response.id.clone());
-        of_key.stored.insert(response.id.clone(), (bytes, response));
+        of_key.stored.insert(response.id.clone(), (bytes, Arc::from(response)));
         // Deleted ids leave the order here, so that it does not grow.
         while of_key.order.len() > 2 * of_key.stored.len() {
             let OfKey { order, stored, .. } = of_key;
@@ -55,8 +60,8 @@ impl Responses {
     }
 
     /// A response of a key.
-    pub fn get(&self, key: KeyId, id: &str) -> Option<&Stored> {
-        self.keys[key.index()].stored.get(id).map(|(_, response)| &**response)
+    pub fn get(&self, key: KeyId, id: &str) -> Option<&Arc<Stored>> {
+        self.keys[key.index()].stored.get(id).map(|(_, response)| response)
     }
 
     /// Forgets a response. Returns whether it was there.
@@ -76,10 +81,11 @@ impl OfKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::responses::items::Items;
 
     fn response(id: usize, body: usize) -> Box<Stored> {
         let (id, body) = (format!("resp_{id}"), vec![b'x'; body]);
-        Box::new(Stored { id, body, input: Vec::new(), messages: Vec::new() })
+        Box::new(Stored { id, body, items: Items::default(), turn: Arc::default() })
     }
 
     #[test]
@@ -93,6 +99,16 @@ mod tests {
         let kept = |key, id: usize| responses.get(key, &format!("resp_{id}")).is_some();
         assert_eq!([1, 2, 3, 4].map(|id| kept(alice, id)), [false, false, true, true]);
         assert!(kept(bob, 0) && !kept(bob, 4), "each key has its own");
+    }
+
+    #[test]
+    fn small_responses_are_bounded_in_number() {
+        let mut responses = Responses::new(1 << 30, &[1.0, 3.0]);
+        for id in 0..2 * RESPONSES_MAX {
+            responses.keep(KeyId(0), response(id, 10));
+        }
+        assert_eq!(responses.keys[0].stored.len(), RESPONSES_MAX / 4);
+        assert!(responses.get(KeyId(0), &format!("resp_{}", 2 * RESPONSES_MAX - 1)).is_some());
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::kernel;
+use crate::api::asked::Request;
 use crate::api::error::ApiError;
 use crate::clock::Micros;
 use crate::engine::Engine;
 use crate::fair::Quota;
-use crate::limits::{PREPARE_SHORT_BYTES_MAX, WORK_MAX};
+use crate::limits::WORK_MAX;
 use crate::metrics::Metrics;
-use crate::prepare::lane::{Task, Work, WorkerLink};
+use crate::prepare::lane::{Lane, Task, Work, WorkerLink};
 use crate::prepare::{Prepared, ServedModel};
 use crate::ring::FrontLink;
 use crate::ring::message::{Batch, MaskTask};
@@ -38,17 +39,22 @@ pub struct ServiceParts {
 
 /// The links to the worker lanes.
 pub struct Workers {
-    /// To the prepare lane of bodies of usual length.
+    /// To the prepare lane of what is short.
     pub short: WorkerLink,
-    /// To the prepare lane of everything that may take long.
+    /// To the prepare lane of long texts.
     pub long: WorkerLink,
+    /// To the prepare lane that compiles what is cheap.
+    pub compile: WorkerLink,
+    /// To the prepare lane that tries and compiles the rest.
+    pub trial: WorkerLink,
     /// To the embed lane, if there is one.
     pub embed: Option<WorkerLink>,
 }
 
 impl Workers {
     fn all(&mut self) -> impl Iterator<Item = &mut WorkerLink> {
-        [&mut self.short, &mut self.long].into_iter().chain(&mut self.embed)
+        let Self { short, long, compile, trial, embed } = self;
+        [short, long, compile, trial].into_iter().chain(embed)
     }
 }
 
@@ -104,23 +110,31 @@ impl Service {
     /// Passes the answers of the worker lanes to their connections.
     pub fn receive_work(&mut self) {
         let Self { workers, places, waiting, .. } = self;
+        let mut unwanted = Vec::new();
         let receive = || workers.all().find_map(|worker| worker.link.receive());
         for work in std::iter::from_fn(receive) {
             places.give(work.key, 1);
             let Some(result) = work.result else { continue }; // it was abandoned
             if let Some(index) = waiting.iter().position(|one| one.ticket == work.ticket) {
                 waiting.swap_remove(index).slot.borrow_mut().answer(result);
+            } else if let Ok(Prepared::Request(transfer)) = result {
+                unwanted.push((transfer.request, work.key));
             }
+        }
+        for (request, key) in unwanted {
+            self.discard(request, key);
         }
     }
 
-    /// Sends a task to its lane. After the deadline the lane does not begin it.
+    /// Sends a task to a prepare lane, or texts to the embed lane. After the deadline the lane does not
+    /// begin it.
     ///
     /// # Errors
-    /// 429 if the key has as many tasks there as it may.
+    /// 429 if the key has as many tasks there as it may. Long garbage is freed on a lane, too.
     pub fn send_task(
         &mut self,
         task: Task,
+        lane: Lane,
         key: KeyId,
         deadline: Option<Micros>,
     ) -> Result<WorkSlot, ApiError> {
@@ -130,17 +144,21 @@ impl Service {
                 "{held} requests of this key are being prepared, of at most {limit} in all; try \
                  again soon"
             );
+            if let Task::Request(_, request) = task {
+                self.discard(request, key);
+            }
             return Err(ApiError::busy(message, 1));
         }
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let abandoned = Arc::new(AtomicBool::new(false));
-        let Workers { short, long, embed } = &mut self.workers;
-        let worker = match &task {
-            Task::Embed(_) => embed.as_mut().expect("texts are prepared only for it"),
-            Task::Body(_, body) if body.len() <= PREPARE_SHORT_BYTES_MAX => short,
-            Task::Request(_, request) if !request.compiles() => short,
-            Task::Body(..) | Task::Request(..) => long,
+        let Workers { short, long, compile, trial, embed } = &mut self.workers;
+        let worker = match (&task, lane) {
+            (Task::Embed(_), _) => embed.as_mut().expect("texts are prepared only for it"),
+            (_, Lane::Short) => short,
+            (_, Lane::Long) => long,
+            (_, Lane::Compile) => compile,
+            (_, Lane::Trial) => trial,
         };
         let abandoned_there = abandoned.clone();
         let task = Some(task);
@@ -150,6 +168,22 @@ impl Service {
         let slot = WorkSlot::default();
         self.waiting.push(Waiting { ticket, slot: slot.clone(), abandoned });
         Ok(slot)
+    }
+
+    /// Frees a request that nobody wants on a lane: its memory may be in a million pieces.
+    pub fn discard(&mut self, request: Box<Request>, key: KeyId) {
+        let work = Work {
+            ticket: 0,
+            key,
+            deadline: None,
+            task: Some(Task::Waste(request)),
+            abandoned: Arc::default(),
+            result: None,
+        };
+        // Without a place on the link, it is freed here.
+        if self.workers.long.link.send(Box::new(work)).is_ok() {
+            self.places.take(key, 1);
+        }
     }
 
     /// Abandons a task whose client does not wait any longer. Does nothing if it is done.

@@ -203,15 +203,16 @@ fn a_key_cannot_fill_the_memory_of_others() {
     assert!(begin("bob").1, "his part is free");
 }
 
-/// Nobody's chat waits behind a schema: what has to be compiled, and the longest bodies, have a
-/// lane of their own.
+/// Nobody's chat waits behind a schema, no cheap schema behind a long text or behind one that is not
+/// known to be cheap: each of these has a lane of its own.
 #[test]
-fn long_preparations_have_their_own_lane() {
+fn long_preparations_have_their_own_lanes() {
     let config = ServeConfig { chat_template: Some(CHATML.into()), ..config() };
     let server = TestServer::builtin(config);
     let counts = || {
         let metrics = &server.metrics;
-        (metrics.prepare.time_us.count(), metrics.prepare_long.time_us.count())
+        let lanes = [&metrics.prepare, &metrics.prepare_long, &metrics.compile, &metrics.trial];
+        lanes.map(|lane| lane.time_us.count())
     };
     let chat = |content: &str, more: serde_json::Value| {
         let messages = json!([{"role": "user", "content": content}]);
@@ -220,16 +221,19 @@ fn long_preparations_have_their_own_lane() {
         assert!(server.post("/v1/chat/completions", &body.to_string()).status < 500);
     };
     let schema = json!({"response_format": {"type": "json_object"}});
+    let all_of = json!({"guided_json": {"allOf": [{"type": "object"}, {"maxProperties": 3}]}});
     chat("short", json!({}));
-    assert_eq!(counts(), (0, 0), "the front lane does it itself");
+    assert_eq!(counts(), [0, 0, 0, 0], "the front lane does it itself");
     chat(&"two kilobytes ".repeat(150), json!({}));
-    assert_eq!(counts(), (1, 0));
+    assert_eq!(counts(), [1, 0, 0, 0]);
     chat("short", schema.clone());
-    assert_eq!(counts(), (1, 1));
+    assert_eq!(counts(), [1, 0, 1, 0]);
     chat(&"two kilobytes ".repeat(150), schema);
-    assert_eq!(counts(), (2, 2), "it is read on the first lane");
+    assert_eq!(counts(), [2, 0, 2, 0], "it is read on the first lane");
+    chat("short", all_of);
+    assert_eq!(counts(), [2, 0, 2, 1]);
     chat(&"a long text ".repeat(10_000), json!({}));
-    assert_eq!(counts(), (2, 3));
+    assert_eq!(counts(), [2, 1, 2, 1]);
 }
 
 /// What a reply holds until its end counts, too.

@@ -9,6 +9,7 @@ mod bench_serve;
 mod builtin;
 mod command_line;
 mod constraint;
+mod costly;
 mod decode_lane;
 mod described;
 mod documents;

@@ -32,7 +32,7 @@ use corelane::metrics::Metrics;
 use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
 use corelane::model::vocab::Vocab;
-use corelane::prepare::{self, Envelope, Prepared, ServedModel};
+use corelane::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
@@ -331,11 +331,16 @@ impl World {
         let (model, compiler) = (&self.model, &mut self.compiler);
         let mut prepare = || -> Result<Box<Job>, u16> {
             let now = time::OffsetDateTime::UNIX_EPOCH;
-            let request = prepare::read(envelope.route, ask.body.clone()).map_err(|e| e.status)?;
-            match prepare::finish(request, &envelope, model, compiler.as_mut(), &|| true, now) {
-                Ok(Prepared::Job(job)) => Ok(job),
-                Ok(_) => panic!("a request for text"),
-                Err(error) => Err(error.status),
+            let mut request =
+                prepare::read(envelope.route, ask.body.clone()).map_err(|error| error.status)?;
+            loop {
+                let compiler = compiler.as_mut();
+                match prepare::advance(request, &envelope, model, compiler, 1, &|| true, now) {
+                    Ok(Step::Done(Prepared::Job(job))) => return Ok(job),
+                    Ok(Step::Done(_)) => panic!("a request for text"),
+                    Ok(Step::More(rest)) => request = rest,
+                    Err(error) => return Err(error.status),
+                }
             }
         };
         let prepared = prepare();

@@ -31,7 +31,7 @@ use corelane::model::llama::ContextConfig;
 use corelane::model::load::Loaded;
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
-use corelane::prepare::{self, Envelope, Prepared, ServedModel};
+use corelane::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use corelane::random::SplitMix64;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::MaskTask;
@@ -91,6 +91,7 @@ pub fn config() -> ServeConfig {
         drain: Duration::from_secs(10),
         placement: Topology::read().unwrap().place(&Wishes::default()).unwrap(),
         poll: 0,
+        program: Some(env!("CARGO_BIN_EXE_corelane").into()),
         ..ServeConfig::default()
     }
 }
@@ -406,8 +407,8 @@ pub fn job(path: &str, body: &[u8], model: &ServedModel, received: Micros) -> Jo
     };
     let request = prepare::read(envelope.route, body.to_vec()).unwrap();
     let now = time::OffsetDateTime::UNIX_EPOCH;
-    match prepare::finish(request, &envelope, model, None, &|| true, now) {
-        Ok(Prepared::Job(job)) => *job,
+    match prepare::advance(request, &envelope, model, None, usize::MAX, &|| true, now) {
+        Ok(Step::Done(Prepared::Job(job))) => *job,
         _ => panic!("a request for text"),
     }
 }

@@ -29,6 +29,7 @@ pub fn read_embedding(body: &mut [u8]) -> Result<EmbeddingsRequest, ApiError> {
             dimensions: None,
             norm: read_norm(fields)?,
             timeout: read_timeout(fields)?,
+            ready: Vec::new(),
         })
     })
 }

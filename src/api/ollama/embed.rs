@@ -58,6 +58,7 @@ fn request(
         dimensions: None,
         norm: Norm::EUCLIDEAN,
         timeout,
+        ready: Vec::new(),
     })
 }
 

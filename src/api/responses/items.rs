@@ -6,38 +6,124 @@ use simd_json::prelude::*;
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, keep, objects, wrong};
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
-use crate::limits::{MESSAGES_MAX, PARTS_MAX};
+use crate::limits::{ID_BYTES_MAX, MESSAGES_MAX, PARTS_MAX};
 
-/// Reads `input`. Returns its items as they came, and the messages that they are.
-pub fn read_input(fields: &Fields<'_, '_>) -> Result<(Vec<Value>, Vec<Message>), ApiError> {
-    const NAME: &str = "input";
-    let Some(value) = fields.get(NAME)? else { return Ok((Vec::new(), Vec::new())) };
-    if let Some(text) = value.as_str() {
-        let item = json!({"type": "message", "role": "user",
-            "content": [{"type": "input_text", "text": text}]});
-        let content = Content::Text(text.to_owned());
-        return Ok((vec![item], vec![Message { content, ..Message::default() }]));
+/// Items as they came, as JSON in one block of memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Items {
+    /// The members of each item, without its id and type.
+    json: Vec<u8>,
+    places: Vec<Place>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Place {
+    /// The end of its members in the block.
+    end: usize,
+    kind: &'static str,
+    id: Option<Box<str>>,
+}
+
+/// One of the items.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// Its id, if it came with one.
+    pub id: Option<&'a str>,
+    /// Its type.
+    pub kind: &'static str,
+    /// Its other members, with a comma before each.
+    pub json: &'a [u8],
+}
+
+impl Items {
+    /// Adds an item of a type.
+    ///
+    /// # Errors
+    /// 400 if its id is too long.
+    pub fn push(&mut self, item: &Map<String, Value>, kind: &'static str) -> Result<(), ApiError> {
+        let id = item.get("id").and_then(Value::as_str);
+        let id = id.map(|id| checked_id("id", id)).transpose()?;
+        let others = item.iter().filter(|(name, _)| !["id", "type"].contains(&name.as_str()));
+        for (name, value) in others {
+            self.json.push(b',');
+            serde_json::to_writer(&mut self.json, name).expect("memory");
+            self.json.push(b':');
+            serde_json::to_writer(&mut self.json, value).expect("memory");
+        }
+        self.places.push(Place { end: self.json.len(), kind, id: id.map(Into::into) });
+        Ok(())
     }
-    if !value.is_array() {
-        return Err(wrong(NAME, "a string or an array of items", &value));
+
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.places.len()
     }
-    let items = objects(NAME, &value, MESSAGES_MAX)?;
-    let mut messages = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        read_item(item, &mut messages)
-            .map_err(|error| error.within(NAME, format_args!("input[{index}]")))?;
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
-    match keep(NAME, &value)? {
-        Value::Array(items) => Ok((items, messages)),
-        _ => unreachable!("it is an array"),
+
+    /// The item at a place, from 0.
+    pub fn get(&self, index: usize) -> Item<'_> {
+        let begin = index.checked_sub(1).map_or(0, |before| self.places[before].end);
+        let Place { end, kind, id } = &self.places[index];
+        Item { id: id.as_deref(), kind, json: &self.json[begin..*end] }
+    }
+
+    /// About the bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        let ids = self.places.iter().filter_map(|place| place.id.as_ref()).map(|id| id.len());
+        self.json.capacity() + size_of_val(self.places.as_slice()) + ids.sum::<usize>()
     }
 }
 
-/// Reads an item. Reasoning, text and calls that follow each other are one message of the
-/// assistant, as templates expect.
-fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
+/// An id that is not too long.
+///
+/// # Errors
+/// 400 with both lengths.
+pub fn checked_id<'a>(name: &'static str, id: &'a str) -> Result<&'a str, ApiError> {
+    if id.len() <= ID_BYTES_MAX {
+        return Ok(id);
+    }
+    let message = format!("{name} has {} bytes; an id has at most {ID_BYTES_MAX}", id.len());
+    Err(ApiError::field(name, message))
+}
+
+/// Reads `input`. Returns its items as they came, if they are to be kept, and the messages that they
+/// are.
+pub fn read_input(fields: &Fields<'_, '_>, keeps: bool) -> Result<(Items, Vec<Message>), ApiError> {
+    const NAME: &str = "input";
+    let mut kept = Items::default();
+    let Some(value) = fields.get(NAME)? else { return Ok((kept, Vec::new())) };
+    if let Some(text) = value.as_str() {
+        let item = json!({"role": "user", "content": [{"type": "input_text", "text": text}]});
+        if let (true, Value::Object(item)) = (keeps, item) {
+            kept.push(&item, "message")?;
+        }
+        let content = Content::Text(text.to_owned());
+        return Ok((kept, vec![Message { content, ..Message::default() }]));
+    }
+    let Some(array) = value.as_array() else {
+        return Err(wrong(NAME, "a string or an array of items", &value));
+    };
+    let items = objects(NAME, &value, MESSAGES_MAX)?;
+    let mut messages = Vec::with_capacity(items.len());
+    for (index, (item, value)) in items.iter().zip(array.iter()).enumerate() {
+        let within = |error: ApiError| error.within(NAME, format_args!("input[{index}]"));
+        let kind = read_item(item, &mut messages).map_err(within)?;
+        if let (true, Value::Object(item)) = (keeps, keep(NAME, &value)?) {
+            kept.push(&item, kind).map_err(within)?;
+        }
+    }
+    Ok((kept, messages))
+}
+
+/// Reads an item, and returns its type. Reasoning, text and calls that follow each other are one
+/// message of the assistant, as templates expect.
+fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<&'static str, ApiError> {
     match item.string("type")?.as_deref() {
-        None | Some("message") => read_message(item, messages),
+        None | Some("message") => read_message(item, messages).map(|()| "message"),
         Some("function_call") => {
             let text = |name: &'static str| {
                 let message = format!("a function_call must have a string {name}");
@@ -47,9 +133,11 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), A
                 Ok(object @ Value::Object(_)) => object,
                 _ => Value::Object(Map::new()),
             };
-            let call = ToolCall { id: text("call_id")?, name: text("name")?, arguments };
+            let id = text("call_id")?;
+            checked_id("call_id", &id)?;
+            let call = ToolCall { id, name: text("name")?, arguments };
             assistant(messages, |_| true).tool_calls.push(call);
-            Ok(())
+            Ok("function_call")
         }
         Some("function_call_output") => {
             let Some(output) = item.get("output")? else {
@@ -61,13 +149,14 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), A
                 None => Content::Parts(read_parts("output", &output)?),
             };
             let tool_call_id = item.string("call_id")?;
+            checked_id("call_id", tool_call_id.as_deref().unwrap_or_default())?;
             messages.push(Message {
                 role: Role::Tool,
                 content,
                 tool_call_id,
                 ..Message::default()
             });
-            Ok(())
+            Ok("function_call_output")
         }
         Some("reasoning") => {
             let mut thought = String::new();
@@ -83,7 +172,7 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), A
                 let message = assistant(messages, |m| fresh(m) && m.reasoning.is_none());
                 message.reasoning = Some(thought);
             }
-            Ok(())
+            Ok("reasoning")
         }
         Some(other) => {
             let message = format!(
@@ -163,7 +252,7 @@ mod tests {
 
     fn read(input: &str) -> Result<Vec<Message>, String> {
         let mut body = format!("{{\"input\":{input}}}").into_bytes();
-        read_object(&mut body, read_input)
+        read_object(&mut body, |fields| read_input(fields, true))
             .map(|(_, messages)| messages)
             .map_err(|error| error.message)
     }

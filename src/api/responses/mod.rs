@@ -5,7 +5,8 @@
 //! no state.
 
 pub mod fields;
-mod items;
+pub mod items;
 pub mod reply;
 pub mod request;
 pub mod stored;
+pub mod turn;

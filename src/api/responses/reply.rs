@@ -1,6 +1,7 @@
 //! Writes the reply of `/v1/responses`, whole or as events.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use super::fields::ResponseFields;
 use super::stored::Stored;
@@ -404,10 +405,10 @@ impl Reply for ResponsesReply {
             out.extend_from_slice(&body);
         }
         if self.fields.store {
-            let mut messages = std::mem::take(&mut self.fields.messages);
-            messages.push(self.message());
-            let input = std::mem::take(&mut self.fields.input);
-            let stored = Stored { id: self.id.clone(), body, input, messages };
+            let mut turn = std::mem::take(&mut self.fields.turn);
+            turn.push(&self.message());
+            let items = std::mem::take(&mut self.fields.items);
+            let stored = Stored { id: self.id.clone(), body, items, turn: Arc::new(turn) };
             self.stored = Some(Box::new(stored));
         }
     }
@@ -422,6 +423,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::responses::turn::Turn;
     use crate::chat::output::{ParserOptions, ToolSyntax};
 
     const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
@@ -443,7 +445,7 @@ mod tests {
         let fields = ResponseFields {
             echo: "\"store\":true".into(),
             store: true,
-            messages: vec![Message::default()],
+            turn: Turn::new(&[Message::default()]),
             ..ResponseFields::default()
         };
         let response = Some(Box::new(fields));
@@ -481,7 +483,9 @@ mod tests {
 
         let stored = reply.take_stored().unwrap();
         assert_eq!((stored.id.as_str(), stored.body), ("resp_1", text.into_bytes()));
-        let said = &stored.messages[1];
+        let mut next = Turn::default();
+        next.follow(stored.turn).unwrap();
+        let said = &next.messages_before()[1];
         assert_eq!((said.role, said.reasoning.as_deref()), (Role::Assistant, Some("Hm.")));
         assert_eq!(said.tool_calls[0].arguments, json!({"a": 3}));
         assert!(reply.take_stored().is_none());

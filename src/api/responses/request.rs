@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
 use super::fields::ResponseFields;
-use super::items::read_input;
+use super::items::{checked_id, read_input};
+use super::turn::Turn;
 use crate::api::advanced::RequestedAdvanced;
 use crate::api::chat::ChatRequest;
 use crate::api::chat::messages::{
@@ -23,7 +24,8 @@ use crate::api::request::{
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
 use crate::limits::{
-    METADATA_BYTES_MAX, SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
+    ECHO_BYTES_MAX, HINT_BYTES_MAX, METADATA_BYTES_MAX, SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX,
+    TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
 use crate::types::Sampling;
 
@@ -43,12 +45,14 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse(fields, UNSUPPORTED)?;
         let instructions = fields.string("instructions")?;
-        let previous = fields.string("previous_response_id")?;
-        let (input, mut messages) = read_input(fields)?;
+        let previous = read_id("previous_response_id", fields)?;
+        let store = fields.boolean("store")?.unwrap_or(true);
+        let (items, mut messages) = read_input(fields, store)?;
         if messages.is_empty() {
             let message = "input is missing; it must be a string or an array of items";
             return Err(ApiError::field("input", message));
         }
+        let turn = Turn::new(&messages);
         if let Some(text) = &instructions {
             let content = Content::Text(text.clone());
             messages.insert(0, Message { role: Role::System, content, ..Message::default() });
@@ -56,7 +60,6 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         let tools = read_tools(fields)?;
         let (tools, tool_choice) = read_choice(fields, tools)?;
         let parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
-        let store = fields.boolean("store")?.unwrap_or(true);
         let (constraint, text) = read_text(fields)?;
         let (template_kwargs, reasoning) = read_reasoning(fields)?;
         let top_logprobs = read_logprobs(fields)?;
@@ -70,9 +73,9 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             "metadata": read_metadata(fields)?,
             "parallel_tool_calls": parallel_tool_calls,
             "previous_response_id": previous,
-            "prompt_cache_key": fields.string("prompt_cache_key")?,
+            "prompt_cache_key": read_hint("prompt_cache_key", fields)?,
             "reasoning": reasoning,
-            "safety_identifier": fields.string("safety_identifier")?,
+            "safety_identifier": read_hint("safety_identifier", fields)?,
             "service_tier": "default",
             "store": store,
             "temperature": fields.number("temperature", 0.0..=TEMPERATURE_MAX)?.unwrap_or(1.0),
@@ -82,7 +85,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             "top_logprobs": top_logprobs.unwrap_or(0),
             "top_p": fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
             "truncation": "disabled",
-            "user": fields.string("user")?,
+            "user": read_hint("user", fields)?,
         });
         let generation = GenerationRequest {
             length: max_output_tokens.map_or(Length::Default(None), |n| Length::AtMost(n as u32)),
@@ -100,12 +103,13 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
                 stream: fields.boolean("stream")?.unwrap_or(false),
                 logprobs: top_logprobs.is_some(),
                 response: Some(Box::new(ResponseFields {
-                    echo: members(&echo),
+                    echo: members(&echo)?,
                     store,
-                    input,
+                    items,
+                    continues: previous.is_some(),
                     previous,
                     instructions: usize::from(instructions.is_some()),
-                    messages: Vec::new(),
+                    turn,
                 })),
                 ..ReplyOptions::default()
             },
@@ -129,10 +133,39 @@ pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
         .expect("memory");
 }
 
-/// The members of an object, without its braces.
-fn members(object: &Value) -> String {
-    let text = object.to_string();
-    text[1..text.len() - 1].to_owned()
+/// The members of an object that the response repeats, without its braces. The front lane writes
+/// them, so they are bounded.
+fn members(object: &Value) -> Result<String, ApiError> {
+    let mut text = object.to_string();
+    if text.len() > ECHO_BYTES_MAX {
+        let message = format!(
+            "instructions, tools and the other fields that the response repeats have {} bytes; they \
+             may have {ECHO_BYTES_MAX}",
+            text.len()
+        );
+        return Err(ApiError::invalid(message));
+    }
+    text.pop();
+    Ok(text.split_off(1))
+}
+
+/// Reads an id.
+fn read_id(name: &'static str, fields: &Fields<'_, '_>) -> Result<Option<String>, ApiError> {
+    let id = fields.string(name)?;
+    checked_id(name, id.as_deref().unwrap_or_default())?;
+    Ok(id)
+}
+
+/// Reads a text that changes nothing here, and that the response repeats.
+fn read_hint(name: &'static str, fields: &Fields<'_, '_>) -> Result<Option<String>, ApiError> {
+    let hint = fields.string(name)?;
+    match hint.as_ref().map_or(0, String::len) {
+        bytes if bytes > HINT_BYTES_MAX => {
+            let message = format!("{name} has {bytes} bytes; it may have {HINT_BYTES_MAX}");
+            Err(ApiError::field(name, message))
+        }
+        _ => Ok(hint),
+    }
 }
 
 fn kept(name: &'static str, fields: &Fields<'_, '_>) -> Result<Option<Value>, ApiError> {

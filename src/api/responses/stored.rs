@@ -1,10 +1,15 @@
 //! A response that is kept, and the answers about it.
 
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::fields::{json_bytes, messages_bytes};
+use super::items::Items;
+use super::turn::Turn;
 use crate::api::error::ApiError;
-use crate::chat::conversation::Message;
+use crate::limits::ID_BYTES_MAX;
 
 /// A response that is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,21 +19,26 @@ pub struct Stored {
     /// The response as JSON.
     pub body: Vec<u8>,
     /// Its input, as items.
-    pub input: Vec<Value>,
+    pub items: Items,
     /// The conversation up to its end, without instructions.
-    pub messages: Vec<Message>,
+    pub turn: Arc<Turn>,
 }
 
 impl Stored {
-    /// About the bytes of memory that it takes.
+    /// About the bytes of memory that it takes. Each response counts the whole conversation, though
+    /// the responses of one conversation share it: any of them may be the last to need it.
     pub fn bytes(&self) -> usize {
-        let input: usize = self.input.iter().map(json_bytes).sum();
-        size_of::<Self>() + self.id.len() + self.body.len() + input + messages_bytes(&self.messages)
+        let own = size_of::<Self>() + 2 * self.id.len() + self.body.capacity();
+        own + self.items.bytes() + self.turn.size.bytes
     }
 }
 
 /// 404: no such response is kept for this key.
 pub fn not_found(id: &str) -> ApiError {
+    if id.len() > ID_BYTES_MAX {
+        let message = format!("there is no such response: its id has {} bytes", id.len());
+        return ApiError::no_such(format!("{message}; an id has at most {ID_BYTES_MAX}"));
+    }
     ApiError::no_such(format!(
         "there is no response {id:?}; it was never kept, or it had to make room for newer ones"
     ))
@@ -43,62 +53,92 @@ pub fn not_cancellable(id: &str) -> ApiError {
 
 /// Writes the answer to `DELETE`.
 pub fn push_deleted(out: &mut Vec<u8>, id: &str) {
-    push(out, &json!({"id": id, "object": "response", "deleted": true}));
+    let deleted = json!({"id": id, "object": "response", "deleted": true});
+    serde_json::to_writer(out, &deleted).expect("memory");
 }
 
-/// Writes the input's items, as `query` asks for them: `limit`, `order` and `after`.
-///
-/// # Errors
-/// 400 for a query of another form.
-pub fn push_items(out: &mut Vec<u8>, stored: &Stored, query: &str) -> Result<(), ApiError> {
-    let given = |name: &str| {
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
-    };
-    let limit = match given("limit").map(str::parse::<usize>) {
-        None => 20,
-        Some(Ok(limit @ 1..=100)) => limit,
-        Some(_) => {
-            return Err(ApiError::field("limit", "limit must be a whole number from 1 to 100"));
-        }
-    };
-    let descending = match given("order") {
-        None | Some("desc") => true,
-        Some("asc") => false,
-        Some(_) => return Err(ApiError::field("order", "order must be asc or desc")),
-    };
-    let hex = stored.id.trim_start_matches("resp_");
-    let with_id = |(index, item): (usize, &Value)| {
-        let mut item = item.clone();
-        if let Value::Object(fields) = &mut item {
-            fields.entry("id").or_insert_with(|| format!("item_{hex}_{index}").into());
-            fields.entry("type").or_insert_with(|| "message".into());
-        }
-        item
-    };
-    let mut items: Vec<Value> = stored.input.iter().enumerate().map(with_id).collect();
-    if descending {
-        items.reverse();
-    }
-    if let Some(after) = given("after") {
-        let place = items.iter().position(|item| item["id"] == after);
-        let place = place.ok_or_else(|| {
-            ApiError::field("after", format!("after names {after:?}, which is not among the items"))
-        })?;
-        items.drain(..=place);
-    }
-    let has_more = items.len() > limit;
-    items.truncate(limit);
-    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
-    let (first, last) = (id(items.first()), id(items.last()));
-    let list = json!({"object": "list", "data": items, "first_id": first, "last_id": last,
-        "has_more": has_more});
-    push(out, &list);
-    Ok(())
+/// A page of a response's items, in the order of the input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    items: Range<usize>,
+    descending: bool,
+    has_more: bool,
 }
 
-fn push(out: &mut Vec<u8>, value: &Value) {
-    serde_json::to_writer(out, value).expect("memory");
+impl Stored {
+    /// The page of items that `query` asks for with `limit`, `order` and `after`.
+    ///
+    /// # Errors
+    /// 400 for a query of another form.
+    pub fn page(&self, query: &str) -> Result<Page, ApiError> {
+        let given = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+        };
+        let limit = match given("limit").map(str::parse::<usize>) {
+            None => 20,
+            Some(Ok(limit @ 1..=100)) => limit,
+            Some(_) => {
+                return Err(ApiError::field("limit", "limit must be a whole number from 1 to 100"));
+            }
+        };
+        let descending = match given("order") {
+            None | Some("desc") => true,
+            Some("asc") => false,
+            Some(_) => return Err(ApiError::field("order", "order must be asc or desc")),
+        };
+        let count = self.items.len();
+        let after = given("after").map(|after| {
+            let place = (0..count).find(|index| self.item_id(*index) == after);
+            place.ok_or_else(|| {
+                let message = format!("after names {after:.64?}, which is not among the items");
+                ApiError::field("after", message)
+            })
+        });
+        let items = match (after.transpose()?, descending) {
+            (None, _) => 0..count,
+            (Some(place), false) => place + 1..count,
+            (Some(place), true) => 0..place,
+        };
+        let has_more = items.len() > limit;
+        let items = match descending {
+            false => items.start..items.end.min(items.start + limit),
+            true => items.end.saturating_sub(limit).max(items.start)..items.end,
+        };
+        Ok(Page { items, descending, has_more })
+    }
+
+    /// About the bytes of a page's answer.
+    pub fn page_bytes(&self, page: &Page) -> usize {
+        256 + page.items.clone().map(|index| 256 + self.items.get(index).json.len()).sum::<usize>()
+    }
+
+    /// Writes a page of items.
+    pub fn push_page(&self, out: &mut Vec<u8>, page: &Page) {
+        let (mut forward, mut backward) = (page.items.clone(), page.items.clone().rev());
+        let order: &mut dyn Iterator<Item = usize> =
+            if page.descending { &mut backward } else { &mut forward };
+        let (mut first, mut last) = (Value::Null, Value::Null);
+        out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
+        for index in order {
+            let (item, id) = (self.items.get(index), Value::from(self.item_id(index)));
+            out.extend_from_slice(if first.is_null() { b"" } else { b"," });
+            write!(out, "{{\"id\":{id},\"type\":\"{}\"", item.kind).expect("memory");
+            out.extend_from_slice(item.json);
+            out.push(b'}');
+            first = if first.is_null() { id.clone() } else { first };
+            last = id;
+        }
+        let more = page.has_more;
+        write!(out, "],\"first_id\":{first},\"last_id\":{last},\"has_more\":{more}}}")
+            .expect("memory");
+    }
+
+    /// The id of an item: its own, or one made of the response's.
+    fn item_id(&self, index: usize) -> String {
+        let hex = self.id.trim_start_matches("resp_");
+        self.items.get(index).id.map_or_else(|| format!("item_{hex}_{index}"), str::to_owned)
+    }
 }
 
 #[cfg(test)]
@@ -107,26 +147,49 @@ mod tests {
 
     #[test]
     fn items_come_in_pages() {
-        let item = |n: usize| json!({"role": "user", "content": n.to_string()});
-        let input = (0..5).map(item).collect();
-        let stored = Stored { id: "resp_7".into(), body: Vec::new(), input, messages: Vec::new() };
+        let mut items = Items::default();
+        for n in 0..5 {
+            let item = json!({"role": "user", "content": n.to_string()});
+            items.push(item.as_object().unwrap(), "message").unwrap();
+        }
+        let stored = Stored { id: "resp_7".into(), body: Vec::new(), items, turn: Arc::default() };
         let page = |query: &str| {
             let mut out = Vec::new();
-            push_items(&mut out, &stored, query).map_err(|error| error.message)?;
+            let page = stored.page(query).map_err(|error| error.message)?;
+            stored.push_page(&mut out, &page);
+            assert!(out.len() <= stored.page_bytes(&page));
             Ok::<Value, String>(serde_json::from_slice(&out).unwrap())
         };
         let contents = |page: &Value| -> String {
             let data = page["data"].as_array().unwrap().iter();
             data.map(|item| item["content"].as_str().unwrap()).collect()
         };
-        assert_eq!(contents(&page("").unwrap()), "43210");
+        let whole = page("").unwrap();
+        assert_eq!(contents(&whole), "43210");
+        assert_eq!((&whole["first_id"], &whole["has_more"]), (&"item_7_4".into(), &false.into()));
+        assert_eq!(whole["data"][0]["type"], "message");
         let first = page("order=asc&limit=2").unwrap();
         assert_eq!((contents(&first).as_str(), &first["has_more"]), ("01", &true.into()));
         let after = first["last_id"].as_str().unwrap();
         assert_eq!(after, "item_7_1");
         assert_eq!(contents(&page(&format!("order=asc&after={after}")).unwrap()), "234");
+        assert_eq!(contents(&page("limit=2&after=item_7_3").unwrap()), "21");
+        let none = page("after=item_7_0").unwrap();
+        assert_eq!((contents(&none).as_str(), &none["first_id"]), ("", &Value::Null));
         assert!(page("limit=0").unwrap_err().contains("from 1 to 100"));
         assert!(page("order=up").unwrap_err().contains("asc or desc"));
         assert!(page("after=x").unwrap_err().contains("not among the items"));
+    }
+
+    #[test]
+    fn an_item_keeps_its_own_id_and_its_other_members() {
+        let mut items = Items::default();
+        let item = json!({"id": "msg_1", "type": "reasoning", "summary": [], "x": null});
+        items.push(item.as_object().unwrap(), "reasoning").unwrap();
+        let stored = Stored { id: "resp_7".into(), body: Vec::new(), items, turn: Arc::default() };
+        let mut out = Vec::new();
+        stored.push_page(&mut out, &stored.page("").unwrap());
+        let page: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(page["data"][0], item);
     }
 }

@@ -20,7 +20,7 @@ use crate::http::head;
 use crate::http::head::Method;
 use crate::http::response::{self, HeadOptions};
 use crate::limits::REQUEST_MEMORY_BYTES;
-use crate::prepare::{self, Envelope, Prepared, ServedModel};
+use crate::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use crate::types::{CacheScope, KeyId};
 
 /// The form in which a rung passes requests to the engine and takes its replies.
@@ -139,8 +139,9 @@ fn prepared(
         received,
         created: 0,
     };
-    match prepare::finish(request, &envelope, model, None, &|| true, OffsetDateTime::UNIX_EPOCH) {
-        Ok(Prepared::Job(job)) => Ok(*job),
+    let now = OffsetDateTime::UNIX_EPOCH;
+    match prepare::advance(request, &envelope, model, None, usize::MAX, &|| true, now) {
+        Ok(Step::Done(Prepared::Job(job))) => Ok(*job),
         Ok(_) => Err("the request was understood as another".into()),
         Err(error) => Err(error.message),
     }

@@ -17,9 +17,11 @@ use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::response;
-use crate::limits::{PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
-use crate::prepare::lane::Task;
-use crate::prepare::{self, Envelope, Prepared};
+use crate::limits::{
+    PIECE_INLINE_BYTES, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX, PREPARE_LONG_BYTES_MIN,
+};
+use crate::prepare::lane::{Lane, Task};
+use crate::prepare::{self, Envelope, Prepared, Step, Transfer};
 use crate::server::guards::{AbandonGuard, CancelGuard};
 use crate::server::wake::remember;
 use crate::types::{CacheScope, KeyId};
@@ -48,47 +50,82 @@ impl Connection {
         }
     }
 
-    /// Prepares a body, here or on a prepare lane. The embed lane computes vectors.
+    /// Prepares a body, here or on the worker lanes.
     pub(super) async fn prepare(
         &mut self,
         envelope: Envelope,
         body: Vec<u8>,
         hold: &mut Hold,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let mut prepared = if body.len() > PREPARE_INLINE_BYTES_MAX {
-            let deadline = envelope.deadline(None);
-            self.work(Task::Body(envelope, body), envelope.key, deadline).await?
-        } else {
-            self.prepare_here(&envelope, body)
+        let mut prepared = match body.len() {
+            0..=PREPARE_INLINE_BYTES_MAX => self.prepare_here(&envelope, body),
+            bytes => {
+                let lane = if bytes < PREPARE_LONG_BYTES_MIN { Lane::Short } else { Lane::Long };
+                let deadline = envelope.deadline(None);
+                self.work(Task::Body(envelope, body), lane, envelope.key, deadline).await?
+            }
         };
         // What turns out to take long goes on to the lane for it.
         loop {
             prepared = match prepared {
-                Ok(Prepared::Request(mut request)) => {
-                    if let Err(error) = self.continue_previous(&mut request, envelope.key) {
-                        return Ok(Err(error));
-                    }
+                Ok(Prepared::Request(transfer)) => {
+                    let (request, lane) = match self.transfer(transfer, envelope.key, hold) {
+                        Ok(transferred) => transferred,
+                        Err(error) => return Ok(Err(error)),
+                    };
                     let deadline = envelope.deadline(request.timeout());
-                    self.work(Task::Request(envelope, request), envelope.key, deadline).await?
+                    self.work(Task::Request(envelope, request), lane, envelope.key, deadline)
+                        .await?
                 }
                 Ok(Prepared::Texts(texts)) => {
                     if let Err(error) = hold.resize(hold.bytes() + texts.bytes) {
                         return Ok(Err(error));
                     }
                     let deadline = envelope.deadline(texts.timeout);
-                    self.work(Task::Embed(texts), envelope.key, deadline).await?
+                    self.work(Task::Embed(texts), Lane::Long, envelope.key, deadline).await?
                 }
                 done => return Ok(done),
             };
         }
     }
 
-    /// Puts the conversation of the response that a request continues before its own messages.
-    fn continue_previous(&self, request: &mut Request, key: KeyId) -> Result<(), ApiError> {
-        let Some(id) = request.previous().map(str::to_owned) else { return Ok(()) };
-        match self.front.responses.borrow().get(key, &id) {
-            Some(response) => request.continue_from(&response.messages),
-            None => Err(ApiError::field("previous_response_id", not_found(&id).message)),
+    /// Counts the memory of a request that goes on to a lane. If it continues a response, it gets the
+    /// conversation of that.
+    fn transfer(
+        &self,
+        transfer: Transfer,
+        key: KeyId,
+        hold: &mut Hold,
+    ) -> Result<(Box<Request>, Lane), ApiError> {
+        let Transfer { mut request, lane, mut bytes } = transfer;
+        let found = match lane {
+            Some(lane) => Ok(lane),
+            None => self.continue_previous(&mut request, key).map(|conversation| {
+                // As the messages that the lane makes of it.
+                bytes += 2 * conversation;
+                if conversation < PREPARE_LONG_BYTES_MIN { Lane::Short } else { Lane::Long }
+            }),
+        };
+        match found.and_then(|lane| hold.resize(bytes).map(|()| lane)) {
+            Ok(lane) => Ok((request, lane)),
+            Err(error) => {
+                if let Some(service) = &mut *self.front.service.borrow_mut() {
+                    service.discard(request, key);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a request the conversation of the response that it continues. Returns the bytes of that.
+    fn continue_previous(&self, request: &mut Request, key: KeyId) -> Result<usize, ApiError> {
+        let id = request.previous().unwrap_or_default();
+        match self.front.responses.borrow().get(key, id) {
+            Some(response) => {
+                request.continue_from(&response.turn)?;
+                Ok(response.turn.size.bytes)
+            }
+            None => Err(ApiError::field("previous_response_id", not_found(id).message)),
         }
     }
 
@@ -99,28 +136,35 @@ impl Connection {
         }
     }
 
-    /// Prepares a short body. Returns a request that takes long as it is.
+    /// Prepares a short body, or as much of it as takes little time.
     fn prepare_here(&self, envelope: &Envelope, body: Vec<u8>) -> Result<Prepared, ApiError> {
         let service = self.front.service.borrow();
         let Some(service) = &*service else {
             return Err(ApiError::unavailable("the model is being loaded", 2));
         };
         let request = prepare::read(envelope.route, body)?;
-        if request.goes_on() {
-            return Ok(Prepared::Request(Box::new(request)));
+        if request.previous().is_some() {
+            return Ok(Prepared::Request(Transfer::new(request)));
         }
-        prepare::finish(request, envelope, &service.model, None, &|| true, utc_now())
+        let (model, now) = (&service.model, utc_now());
+        let step =
+            prepare::advance(request, envelope, model, None, PIECE_INLINE_BYTES, &|| true, now);
+        Ok(match step? {
+            Step::Done(prepared) => prepared,
+            Step::More(request) => Prepared::Request(Transfer::new(request)),
+        })
     }
 
     /// Sends a task to a lane and waits for its answer, until the deadline.
-    async fn work(
+    pub(super) async fn work(
         &mut self,
         task: Task,
+        lane: Lane,
         key: KeyId,
         deadline: Option<Micros>,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
         let sent = match &mut *self.front.service.borrow_mut() {
-            Some(service) => service.send_task(task, key, deadline),
+            Some(service) => service.send_task(task, lane, key, deadline),
             None => Err(ApiError::unavailable("the model is being loaded", 2)),
         };
         let slot = match sent {
@@ -211,7 +255,7 @@ impl Connection {
             Some(Err(error)) => self.answer_error(incoming, &error).await,
             _ => {
                 let body = std::mem::take(&mut exchange.borrow_mut().out);
-                self.answer_json(incoming, body.into()).await
+                self.answer_json(incoming, &body).await
             }
         }
     }

@@ -221,21 +221,17 @@ impl Connection {
             let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
             let body = self.page(page, head, key);
             return match body.and_then(|body| hold.resize(bytes(&body)).map(|()| body)) {
-                Ok(body) => self.answer_with(incoming, page.content_type(), body).await,
+                Ok(body) => self.answer_with(incoming, page.content_type(), &body).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             };
         }
         if let Action::Stored(action) = route.action {
-            let answer = self.on_stored(action, head, key);
-            return match answer.and_then(|answer| hold.resize(answer.len()).map(|()| answer)) {
-                Ok(answer) => self.answer_json(incoming, answer.into()).await,
-                Err(error) => self.answer_error(incoming, &error).await,
-            };
+            return self.on_stored(incoming, action, key, &mut hold).await;
         }
         let envelope = self.envelope(incoming, route, key);
         match self.prepare(envelope, body, &mut hold).await? {
             Ok(Prepared::Answer(answer)) => match hold.resize(answer.len()) {
-                Ok(()) => self.answer_json(incoming, answer.into()).await,
+                Ok(()) => self.answer_json(incoming, &answer).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             },
             Ok(Prepared::Texts(_) | Prepared::Request(_)) => {

@@ -1,18 +1,23 @@
 //! The pages that show the state of the server.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use super::Connection;
+use super::{Connection, Gone, Incoming};
 use crate::api::error::ApiError;
 use crate::api::model::Model;
 use crate::api::ollama::models as ollama;
-use crate::api::responses::stored;
+use crate::api::responses::stored::{self, Stored};
 use crate::api::route::{OnStored, Page, parameter_of};
 use crate::api::{OPENAPI, lanes, llama, model, sglang};
 use crate::clock::{Micros, unix_seconds};
+use crate::engine::budget::Hold;
 use crate::http::head::Head;
+use crate::limits::PAGE_BYTES_MAX;
+use crate::prepare::Prepared;
+use crate::prepare::lane::{Lane, Task};
 use crate::types::KeyId;
 
 impl Connection {
@@ -43,31 +48,68 @@ impl Connection {
         }
     }
 
-    /// Does something with a response that is kept, and returns the answer.
-    ///
-    /// # Errors
-    /// 404 if this key has no such response; 400 for a wrong query, or for a request to cancel.
-    pub(super) fn on_stored(
-        &self,
+    /// Answers a request about a response that is kept. `hold` is for the answer's memory.
+    pub(super) async fn on_stored(
+        &mut self,
+        incoming: &Incoming,
         action: OnStored,
-        head: &Head,
         key: KeyId,
-    ) -> Result<Vec<u8>, ApiError> {
-        let id = percent_decode_str(parameter_of(&head.path).unwrap_or_default());
+        hold: &mut Hold,
+    ) -> Result<bool, Gone> {
+        let id = percent_decode_str(parameter_of(&incoming.head.path).unwrap_or_default());
         let id = id.decode_utf8_lossy();
-        let mut responses = self.front.responses.borrow_mut();
-        let response = responses.get(key, &id).ok_or_else(|| stored::not_found(&id))?;
-        let mut body = Vec::new();
-        match action {
-            OnStored::Show => body.extend_from_slice(&response.body),
-            OnStored::Items => stored::push_items(&mut body, response, &head.query)?,
-            OnStored::Cancel => return Err(stored::not_cancellable(&id)),
-            OnStored::Delete => {
-                responses.delete(key, &id);
-                stored::push_deleted(&mut body, &id);
+        let response = self.front.responses.borrow().get(key, &id).cloned();
+        let Some(response) = response else {
+            return self.answer_error(incoming, &stored::not_found(&id)).await;
+        };
+        let answer = match action {
+            OnStored::Show => {
+                // The response may be forgotten while a slow client reads it.
+                return match hold.resize(response.body.len()) {
+                    Ok(()) => self.answer_json(incoming, &response.body).await,
+                    Err(error) => self.answer_error(incoming, &error).await,
+                };
             }
+            OnStored::Items => self.items(response, &incoming.head.query, key, hold).await?,
+            OnStored::Cancel => Err(stored::not_cancellable(&id)),
+            OnStored::Delete => {
+                self.front.responses.borrow_mut().delete(key, &id);
+                let mut body = Vec::new();
+                stored::push_deleted(&mut body, &id);
+                Ok(body)
+            }
+        };
+        match answer {
+            Ok(answer) => self.answer_json(incoming, &answer).await,
+            Err(error) => self.answer_error(incoming, &error).await,
         }
-        Ok(body)
+    }
+
+    /// A page of the input of a response that is kept. A lane writes a long one.
+    async fn items(
+        &mut self,
+        response: Arc<Stored>,
+        query: &str,
+        key: KeyId,
+        hold: &mut Hold,
+    ) -> Result<Result<Vec<u8>, ApiError>, Gone> {
+        let bytes_of = |page: &stored::Page| response.page_bytes(page);
+        let page =
+            response.page(query).and_then(|page| hold.resize(bytes_of(&page)).map(|()| page));
+        let page = match page {
+            Ok(page) => page,
+            Err(error) => return Ok(Err(error)),
+        };
+        if bytes_of(&page) <= PAGE_BYTES_MAX {
+            let mut body = Vec::new();
+            response.push_page(&mut body, &page);
+            return Ok(Ok(body));
+        }
+        let answered = self.work(Task::Page(response, page), Lane::Short, key, None).await?;
+        Ok(answered.map(|prepared| match prepared {
+            Prepared::Answer(answer) => answer,
+            _ => unreachable!("a page is an answer"),
+        }))
     }
 
     fn models(&self) -> Vec<u8> {

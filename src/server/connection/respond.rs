@@ -1,6 +1,5 @@
 //! Builds responses in the connection's buffer, and writes them.
 
-use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -22,7 +21,7 @@ impl Connection {
     pub(super) async fn answer_json(
         &mut self,
         incoming: &Incoming,
-        body: Cow<'static, [u8]>,
+        body: &[u8],
     ) -> Result<bool, Gone> {
         self.answer_with(incoming, "application/json", body).await
     }
@@ -32,7 +31,7 @@ impl Connection {
         &mut self,
         incoming: &Incoming,
         content_type: &str,
-        body: Cow<'static, [u8]>,
+        body: &[u8],
     ) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive;
         let options = self.options(incoming, content_type, keep_alive);
@@ -41,12 +40,12 @@ impl Connection {
         if incoming.head.method == Method::Head {
             self.flush().await?;
         } else if body.len() <= SHORT_BODY_BYTES_MAX {
-            self.output.extend_from_slice(&body);
+            self.output.extend_from_slice(body);
             self.flush().await?;
         } else {
             // Two writes cost less than copying a long answer.
             self.flush().await?;
-            self.send(&body).await?;
+            self.send(body).await?;
         }
         Ok(keep_alive)
     }

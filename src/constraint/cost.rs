@@ -1,0 +1,314 @@
+//! Tells which constraints are known to be cheap to compile, before anything compiles them.
+//!
+//! llguidance intersects the schemas and the regular expressions that hold for one value. The size of
+//! an intersection can be the product of the sizes of its parts, and nothing stops llguidance on the
+//! way. A constraint is known to be cheap if it is small and has no such place. All others are tried
+//! in a process of their own first ([`trial`](super::trial)).
+
+use regex_syntax::hir::{Class, Hir, HirKind};
+use serde_json::{Deserializer, Map, Value};
+
+use super::kind::Constraint;
+use crate::limits::{
+    CHEAP_COUNT_MAX, CHEAP_DEPTH_MAX, CHEAP_GRAMMAR_BYTES_MAX, CHEAP_ITEMS_MAX, CHEAP_POINTS_MAX,
+    CHEAP_REGEX_POINTS_MAX, CHEAP_REPEAT_MAX,
+};
+
+impl Constraint {
+    /// Whether compiling it is known to take a few milliseconds. Takes about as long as reading it.
+    pub fn is_cheap(&self) -> bool {
+        costliest(self).is_none()
+    }
+}
+
+/// The part of a constraint that is likely to take longest, in words. `None` if the constraint is
+/// known to be cheap.
+pub(super) fn costliest(constraint: &Constraint) -> Option<String> {
+    let mut sum = Sum::default();
+    match constraint {
+        Constraint::JsonObject => {}
+        Constraint::JsonSchema(source) => match serde_json::from_str(source) {
+            Ok(schema) => sum.schema("", &schema, 0),
+            Err(_) => sum.note(0, "its JSON".into()),
+        },
+        Constraint::Regex(source) => sum.regex("the regular expression", source),
+        Constraint::Gbnf(source) => sum.grammar(source),
+        Constraint::Lark(source) => sum.lark(source),
+    }
+    if sum.points > CHEAP_POINTS_MAX {
+        sum.note(0, format!("its size: {} schemas, values and names", sum.points));
+    }
+    sum.costliest.map(|(_, part)| part)
+}
+
+/// The parts of a constraint, added up.
+#[derive(Default)]
+struct Sum {
+    /// Schemas, values and names, and the parts of regular expressions.
+    points: usize,
+    /// The part that is likely to take longest, with a number to compare parts by.
+    costliest: Option<(usize, String)>,
+}
+
+impl Sum {
+    /// Takes note of a part that is not known to be cheap.
+    fn note(&mut self, cost: usize, part: String) {
+        if self.costliest.as_ref().is_none_or(|(most, _)| cost > *most) {
+            self.costliest = Some((cost, part));
+        }
+    }
+
+    /// Adds the schema at this JSON pointer, and those below it.
+    fn schema(&mut self, at: &str, schema: &Value, depth: usize) {
+        self.points += 1;
+        let Value::Object(map) = schema else { return };
+        if depth > CHEAP_DEPTH_MAX {
+            return self.note(depth, format!("#{at}, which is {depth} levels deep"));
+        }
+        self.meetings(at, map);
+        for (keyword, value) in map {
+            let below = || format!("{at}/{keyword}");
+            match (keyword.as_str(), value) {
+                (
+                    "properties" | "$defs" | "definitions" | "patternProperties",
+                    Value::Object(members),
+                ) => {
+                    // Each name is compared with the others.
+                    self.points += members.len() * members.len() / 64;
+                    for (name, member) in members {
+                        self.schema(&format!("{at}/{keyword}/{name}"), member, depth + 1);
+                    }
+                }
+                ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(members)) => {
+                    for (index, member) in members.iter().enumerate() {
+                        self.schema(&format!("{at}/{keyword}/{index}"), member, depth + 1);
+                    }
+                }
+                ("items" | "additionalProperties" | "additionalItems", _) => {
+                    self.schema(&below(), value, depth + 1);
+                }
+                ("enum" | "required", Value::Array(values)) => {
+                    self.points +=
+                        values.iter().map(|value| 1 + size_of_value(value)).sum::<usize>();
+                }
+                ("const", _) => self.points += 1 + size_of_value(value),
+                ("pattern", Value::String(source)) => self.regex(&format!("#{}", below()), source),
+                ("minItems" | "maxItems", _) => self.count(&below(), value, CHEAP_ITEMS_MAX),
+                ("minLength" | "maxLength", _) => self.count(&below(), value, CHEAP_COUNT_MAX),
+                ("multipleOf", _) => self.note(1, format!("#{}", below())),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes note of schemas and regular expressions that hold for one value together.
+    fn meetings(&mut self, at: &str, map: &Map<String, Value>) {
+        let has = |keyword: &&&str| map.contains_key(**keyword);
+        for keyword in ["allOf", "patternProperties"] {
+            if let Some(parts) = map.get(keyword) {
+                let cost = 1000 + size_of_value(parts);
+                let count = parts
+                    .as_array()
+                    .map_or_else(|| parts.as_object().map_or(0, Map::len), Vec::len);
+                self.note(
+                    cost,
+                    format!("#{at}/{keyword}, where {count} schemas can meet on one value"),
+                );
+            }
+        }
+        let ways = ["anyOf", "oneOf", "$ref"].iter().filter(has).count();
+        let others = map.keys().any(|keyword| restricts(keyword));
+        if ways > 1 || ways == 1 && others {
+            let cost = 500 + map.values().map(size_of_value).sum::<usize>();
+            self.note(
+                cost,
+                format!("#{at}, where anyOf, oneOf or $ref stands beside other keywords"),
+            );
+        }
+        let forms = ["pattern", "format"].iter().filter(has).count();
+        let lengths = ["minLength", "maxLength"].iter().any(|keyword| has(&keyword));
+        if forms + usize::from(lengths) > 1 {
+            let cost = 200 + map.values().map(size_of_value).sum::<usize>();
+            self.note(
+                cost,
+                format!("#{at}, where a pattern, a format or a length meet on one text"),
+            );
+        }
+    }
+
+    fn count(&mut self, at: &str, count: &Value, most: u64) {
+        let count = count.as_u64().unwrap_or(u64::MAX);
+        if count > most {
+            self.note(100, format!("#{at}, which is over {most}"));
+        }
+    }
+
+    fn regex(&mut self, name: &str, source: &str) {
+        let Ok(hir) = regex_syntax::parse(source) else {
+            return self.note(0, format!("{name}, which cannot be read"));
+        };
+        let points = points_of(&hir);
+        self.points += points.min(CHEAP_POINTS_MAX);
+        if points > CHEAP_REGEX_POINTS_MAX {
+            self.note(points.min(100_000), format!("{name}, with its repetitions written out"));
+        }
+    }
+
+    /// Adds a grammar of the client.
+    fn grammar(&mut self, source: &str) {
+        if source.len() > CHEAP_GRAMMAR_BYTES_MAX {
+            self.note(source.len(), format!("its size: {} bytes", source.len()));
+        }
+        self.repetitions(source);
+    }
+
+    /// Adds a grammar in Lark: its schemas, and the text around them.
+    fn lark(&mut self, source: &str) {
+        let mut rest = source;
+        let mut text = 0;
+        while let Some((before, after)) = rest.split_once("%json") {
+            text += before.len();
+            self.repetitions(before);
+            let mut values = Deserializer::from_str(after).into_iter::<Value>();
+            let Some(Ok(schema)) = values.next() else {
+                return self.note(0, "what follows %json".into());
+            };
+            self.schema("", &schema, 0);
+            rest = &after[values.byte_offset()..];
+        }
+        text += rest.len();
+        self.repetitions(rest);
+        if text > CHEAP_GRAMMAR_BYTES_MAX {
+            self.note(text, format!("its size: {text} bytes beside its schemas"));
+        }
+    }
+
+    /// Takes note of large repetitions (`{2,1000}`), and of operators that intersect.
+    fn repetitions(&mut self, grammar: &str) {
+        for (at, mark) in grammar.match_indices(['{', '&', '~']) {
+            let line = 1 + grammar[..at].matches('\n').count();
+            let inside = grammar[at + 1..].split('}').next().unwrap_or_default();
+            let mut numbers = inside.split(',').map(|number| number.trim().parse::<u64>());
+            let is_count = inside.starts_with(|c: char| c.is_ascii_digit() || c == ',');
+            let is_large =
+                numbers.any(|number| number.is_ok_and(|number| number > CHEAP_REPEAT_MAX));
+            if mark != "{" {
+                self.note(300, format!("line {line}, where {mark} intersects"));
+            } else if is_count && is_large {
+                self.note(200, format!("the repetition {{{inside:.20}}} in line {line}"));
+            }
+        }
+    }
+}
+
+/// Whether a keyword restricts values, so that it meets the schemas beside it.
+fn restricts(keyword: &str) -> bool {
+    const OTHERS: [&str; 15] = [
+        "anyOf",
+        "oneOf",
+        "$ref",
+        "$defs",
+        "definitions",
+        "$schema",
+        "$id",
+        "$comment",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "discriminator",
+        "readOnly",
+    ];
+    !OTHERS.contains(&keyword)
+}
+
+/// About the numbers, names and 16-byte pieces of text in a value.
+fn size_of_value(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() / 16,
+        Value::Array(values) => values.iter().map(|value| 1 + size_of_value(value)).sum(),
+        Value::Object(members) => members.values().map(|value| 1 + size_of_value(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+/// The characters and classes of a regular expression, with repetitions written out.
+fn points_of(hir: &Hir) -> usize {
+    match hir.kind() {
+        HirKind::Empty => 0,
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Class(Class::Unicode(class)) => 1 + class.ranges().len() / 8,
+        HirKind::Class(Class::Bytes(class)) => 1 + class.ranges().len() / 8,
+        HirKind::Look(_) => 1,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min + 1).max(1) as usize;
+            points_of(&repetition.sub).saturating_mul(times)
+        }
+        HirKind::Capture(capture) => points_of(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(points_of).fold(0, usize::saturating_add)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema(value: Value) -> Option<String> {
+        costliest(&Constraint::JsonSchema(value.to_string()))
+    }
+
+    #[test]
+    fn usual_schemas_are_cheap() {
+        let person = json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 80},
+                "mail": {"type": "string", "format": "email"},
+                "code": {"type": "string", "pattern": "^[A-Z]{3}-\\d{4}$"},
+                "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 8},
+                "age": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": null},
+                "friends": {"type": "array", "items": {"$ref": "#/$defs/p", "description": "d"}},
+            },
+            "required": ["name"],
+            "additionalProperties": false,
+            "$defs": {"p": {"type": "object", "properties": {"name": {"type": "string"}}}},
+        });
+        assert_eq!(schema(person), None);
+        assert!(Constraint::JsonObject.is_cheap());
+        assert!(Constraint::Regex(r"\d{4}-\d{2}".into()).is_cheap());
+        assert!(Constraint::Gbnf("root ::= [a-z]{1,4} \"x\"*".into()).is_cheap());
+        let lark = "start: \"{\" %json {\"type\": \"object\"} /[ \\n]{1,4}/";
+        assert!(Constraint::Lark(lark.into()).is_cheap());
+    }
+
+    #[test]
+    fn the_costliest_part_is_named() {
+        let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
+        let many: Vec<Value> = (0..60).map(|n| text(&format!("[a-z]{{{n}}}"))).collect();
+        let two = json!({"properties": {"a": {"allOf": [{}, {}]}, "b": {"allOf": many}}});
+        let part = schema(two).unwrap();
+        assert_eq!(part, "#/properties/b/allOf, where 60 schemas can meet on one value");
+        for (value, part) in [
+            (json!({"$ref": "#/$defs/a", "pattern": "a"}), "stands beside other keywords"),
+            (json!({"anyOf": [{}], "type": "string"}), "stands beside other keywords"),
+            (json!({"pattern": "a", "maxLength": 9}), "meet on one text"),
+            (json!({"items": {"maxItems": 100_000}}), "#/items/maxItems, which is over"),
+            (text("(a{1,90}){1,90}"), "#/pattern, with its repetitions written out"),
+            (json!({"enum": vec!["a".repeat(100); 1000]}), "its size"),
+            (json!({"patternProperties": {"a": {}}}), "#/patternProperties"),
+        ] {
+            let found = schema(value).unwrap();
+            assert!(found.contains(part), "{found}");
+        }
+        let grammar = |source: &str| costliest(&Constraint::Gbnf(source.into())).unwrap();
+        assert!(grammar("root ::= \"a\"\n  [b]{1,5000}").contains("{1,5000} in line 2"));
+        assert!(costliest(&Constraint::Lark("start: /a/ & /b/".into())).is_some());
+        let lark = format!("start: %json {}", json!({"allOf": [{}, {}]}));
+        assert!(costliest(&Constraint::Lark(lark)).unwrap().contains("#/allOf"));
+    }
+}

@@ -1,0 +1,210 @@
+//! Tries constraints that are not known to be cheap, in a process of their own.
+//!
+//! llguidance cannot be stopped while it compiles, and its memory is not bounded. So the server first
+//! starts its own program again as a helper, which compiles one constraint under limits and ends. Only
+//! a constraint that the helper compiled within the limits is compiled in the server.
+//!
+//! The helper needs no vocabulary: compiling looks up only the tokens that a grammar names. They are
+//! sent with the constraint.
+
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::compile::Tables;
+use super::cost::costliest;
+use super::error::ConstraintError;
+use super::kind::Constraint;
+use crate::limits::{
+    COMPILE_STACK_BYTES, CONSTRAINT_ERROR_BYTES_MAX, TRIAL_DATA_BYTES_MAX, TRIAL_INPUT_BYTES_MAX,
+    TRIAL_LOOK_INTERVAL, TRIAL_TIME_MAX, TRIAL_WALL_TIME_MAX,
+};
+use crate::types::TokenId;
+
+/// The argument that makes the program a helper.
+pub const TRIAL_ARGUMENT: &str = "try-constraint";
+
+/// Exit statuses of the helper, besides 0: the constraint was refused, or took too long.
+const REFUSED: u8 = 2;
+const TOO_LONG: u8 = 3;
+
+/// What a helper compiles.
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    constraint: Constraint,
+    n_tokens: usize,
+    end_tokens: Vec<TokenId>,
+    /// The tokens that the grammar may name, with their bytes.
+    named: Vec<(usize, Vec<u8>)>,
+}
+
+/// Tries a constraint. `program` is the server's own. `is_wanted` is asked from time to time.
+///
+/// # Errors
+/// The mistake in the constraint, or the limit that it exceeded and the part of it that is the
+/// likely reason.
+pub(super) fn pass(
+    program: &PathBuf,
+    constraint: &Constraint,
+    tables: &Tables,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<(), ConstraintError> {
+    let (n_tokens, end_tokens) = tables.shape();
+    let named = tables.named_in(constraint);
+    let asked = Asked { constraint: constraint.clone(), n_tokens, end_tokens, named };
+    let asked = serde_json::to_vec(&asked).expect("there are no maps, and memory takes all");
+    let failed =
+        |reason: std::io::Error| ConstraintError(format!("it cannot be compiled now: {reason}"));
+    let mut helper = Helper::start(program).map_err(failed)?;
+    helper.send(&asked).map_err(failed)?;
+    let (status, text) = helper.wait(is_wanted).map_err(failed)?;
+    judge(status, text, constraint)
+}
+
+fn judge(
+    status: Option<ExitStatus>,
+    text: String,
+    constraint: &Constraint,
+) -> Result<(), ConstraintError> {
+    let part = || costliest(constraint).unwrap_or_else(|| "its size".into());
+    let limit = match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(0), _)) => return Ok(()),
+        Some((Some(code), _)) if code == i32::from(REFUSED) => {
+            // llguidance's own bounds name no place.
+            let is_bound = text.contains("too large") || text.contains("limit");
+            let part =
+                if is_bound { format!("; the likely reason is {}", part()) } else { String::new() };
+            return Err(ConstraintError(text + &part));
+        }
+        Some((None, Some(signal))) if signal == Signal::ABORT.as_raw() => {
+            format!("more than {} MiB of memory", TRIAL_DATA_BYTES_MAX >> 20)
+        }
+        Some(_) => format!("more than {} ms of processor time", TRIAL_TIME_MAX.as_millis()),
+        None => format!("more than {} s", TRIAL_WALL_TIME_MAX.as_secs()),
+    };
+    let part = part();
+    Err(ConstraintError(format!("it would take {limit} to compile; the likely reason is {part}")))
+}
+
+/// A helper that runs. Dropping it ends it.
+struct Helper(Child);
+
+impl Helper {
+    fn start(program: &PathBuf) -> std::io::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg(TRIAL_ARGUMENT).env_clear();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.spawn().map(Self)
+    }
+
+    /// Sends everything, and ends the helper's input.
+    fn send(&mut self, asked: &[u8]) -> std::io::Result<()> {
+        let mut input = self.0.stdin.take().expect("it is a pipe");
+        input.write_all(asked)
+    }
+
+    /// Waits for the end. Returns no status if it took too long or nobody wants it any longer.
+    fn wait(
+        &mut self,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> std::io::Result<(Option<ExitStatus>, String)> {
+        let output = self.0.stdout.take().expect("it is a pipe");
+        let began = Instant::now();
+        let look = Timespec::try_from(TRIAL_LOOK_INTERVAL).expect("it is short");
+        // The helper writes a short text when it ends, or nothing.
+        while poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&look))? == 0 {
+            if began.elapsed() > TRIAL_WALL_TIME_MAX || !is_wanted() {
+                return Ok((None, String::new()));
+            }
+        }
+        let mut text = Vec::new();
+        output.take(CONSTRAINT_ERROR_BYTES_MAX as u64).read_to_end(&mut text)?;
+        let status = self.0.wait()?;
+        Ok((Some(status), String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The helper's main function.
+pub fn run_helper() -> ExitCode {
+    if let Err(error) = limit_this_process() {
+        return refuse(&format!("the limits of a trial cannot be set: {error}"));
+    }
+    let mut asked = Vec::new();
+    let read = std::io::stdin().take(TRIAL_INPUT_BYTES_MAX).read_to_end(&mut asked);
+    let asked: Asked = match read.map(|_| serde_json::from_slice(&asked)) {
+        Ok(Ok(asked)) => asked,
+        Ok(Err(error)) => return refuse(&error.to_string()),
+        Err(error) => return refuse(&error.to_string()),
+    };
+    // A stack as in the server: what overflows there overflows here first.
+    let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
+    let (waits, is_done) = (std::thread::current(), Arc::new(AtomicBool::new(false)));
+    let done = is_done.clone();
+    let compiles = thread.spawn(move || {
+        let compiled = compile(asked);
+        done.store(true, Ordering::Release);
+        waits.unpark();
+        compiled
+    });
+    let Ok(compiles) = compiles else {
+        return refuse("there is no memory for a stack");
+    };
+    while !is_done.load(Ordering::Acquire) && !compiles.is_finished() {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        if Duration::try_from(used).is_ok_and(|used| used > TRIAL_TIME_MAX) {
+            std::process::exit(i32::from(TOO_LONG));
+        }
+        std::thread::park_timeout(TRIAL_LOOK_INTERVAL);
+    }
+    match compiles.join() {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(ConstraintError(message))) => refuse(&message),
+        Err(_) => refuse("the constraint cannot be compiled"),
+    }
+}
+
+fn refuse(message: &str) -> ExitCode {
+    // If the server is gone, nobody needs it.
+    let _ = std::io::stdout().write_all(message.as_bytes());
+    ExitCode::from(REFUSED)
+}
+
+fn compile(asked: Asked) -> Result<(), ConstraintError> {
+    let mut words: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte]).collect();
+    words.resize(asked.n_tokens.max(words.len()), Vec::new());
+    words.truncate(asked.n_tokens);
+    for (token, bytes) in asked.named {
+        if let Some(word) = words.get_mut(token) {
+            *word = bytes;
+        }
+    }
+    let tables = Tables::of_words(words, &asked.end_tokens).map_err(ConstraintError)?;
+    tables.compile(&asked.constraint).map(drop)
+}
+
+/// Limits this process's memory and time, and ends it with its parent.
+fn limit_this_process() -> rustix::io::Result<()> {
+    let both = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
+    setrlimit(Resource::Core, both(0))?;
+    setrlimit(Resource::Data, both(TRIAL_DATA_BYTES_MAX))?;
+    // The watch over the processor time is finer; this one holds if it fails.
+    setrlimit(Resource::Cpu, both(TRIAL_TIME_MAX.as_secs() + 2))?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+}
