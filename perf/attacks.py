@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures what one key's attacks cost another key's chats and streams, and what memory they take.
+"""Measures what one key's attacks cost another key's requests, and what memory they take.
 
     perf/attacks.py [--binary FILE] [--model FILE] [--seconds 8] [--only NAME] [--json FILE]
 
-Mallory attacks with a key of his own (or without one) while Alice sends chats of 2 kB, one after another, and reads one
-stream. For each attack a new server starts. Alice's times are measured for --seconds alone, and for as long beside the
-attack. The attackers run at the lowest priority, so that what is measured is the server and not the two cores that it
+Mallory attacks with a key of his own (or without one) while Alice reads one stream and sends, each kind one after another:
+chats of 2 kB, texts with a new JSON schema, responses that continue a kept one, and embeddings. For each attack a new server
+starts. Alice's times are measured for --seconds alone, and for as long beside the attack. The attackers run at the lowest priority, so that what is measured is the server and not the two cores that it
 shares with them.
 """
 
@@ -43,16 +43,13 @@ def main() -> None:
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     found = {}
-    print(
-        "| attack | 2 kB chat, p99 in ms: alone | beside | most | ITL p99 in ms: alone | beside | MiB before | most "
-        "| answers to Mallory |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"| attack | {' | '.join(f'{kind}, p99 in ms: alone, beside' for kind in KINDS)} | MiB: before, most | answers |")
+    print("|---|" + "---|" * len(KINDS) + "---|---|")
     for name in [options.only] if options.only else ATTACKS:
         row = found[name] = measure(ATTACKS[name], options)
         alone, beside = row["alone"], row["beside"]
-        cells = [alone["chat_p99"], beside["chat_p99"], beside["chat_max"], alone["itl_p99"], beside["itl_p99"]]
-        cells = [f"{cell:.1f}" for cell in cells] + [f"{row['mib_before']:.0f}", f"{row['mib_most']:.0f}"]
+        cells = [f"{alone[kind]:.1f}, {beside[kind]:.1f}" for kind in KINDS]
+        cells.append(f"{row['mib_before']:.0f}, {row['mib_most']:.0f}")
         cells.append(", ".join(f"{count} x {status}" for status, count in row["answers"].items()) or "none")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     if options.json:
@@ -109,25 +106,64 @@ def run_attack(attack, url: str) -> None:
 # ---------------------------------------------------------------- the victim
 
 
+# What Alice does. A stream's times are those between two tokens.
+KINDS = ("stream", "chat", "new schema", "kept response", "embedding")
+
+
 def victim(url: str, seconds: float) -> dict:
-    """Alice's times: of chats, and between the events of a stream."""
+    """The p99 of Alice's times in ms, by kind."""
     over = time.monotonic() + seconds
-    gaps: list[float] = []
-    reader = threading.Thread(target=read_stream, args=(url, over, gaps))
-    reader.start()
-    chats = []
+    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    acts = {"chat": chat, "new schema": new_schema, "kept response": kept_response, "embedding": embedding}
+    threads = [threading.Thread(target=read_stream, args=(url, over, times["stream"]))]
+    threads += [threading.Thread(target=again, args=(acts[kind], url, over, times[kind])) for kind in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {kind: p99(of_kind or [0.0]) for kind, of_kind in times.items()}
+
+
+def again(act, url: str, over: float, times: list[float]) -> None:
+    """Does an act again and again. It must succeed."""
+    state: dict = {}
     while time.monotonic() < over:
         began = time.monotonic()
         try:
-            status, _ = post(url, "/v1/chat/completions", CHAT, "alice", timeout=seconds + 60)
+            status, text = act(url, state)
         except OSError as error:
-            status = repr(error)
-        chats.append(1e3 * (time.monotonic() - began))
+            status, text = repr(error), b""
+        times.append(1e3 * (time.monotonic() - began))
         if status != 200:
-            print(f"Alice's chat: {status}", file=sys.stderr)
-        time.sleep(0.02)
-    reader.join()
-    return {"chats": len(chats), "chat_p99": p99(chats), "chat_max": max(chats), "itl_p99": p99(gaps or [0.0])}
+            print(f"Alice's {act.__name__}: {status} {text[:200]}", file=sys.stderr)
+        time.sleep(0.05)
+
+
+def chat(url: str, _: dict) -> tuple[int, bytes]:
+    return post(url, "/v1/chat/completions", CHAT, "alice", timeout=90)
+
+
+def new_schema(url: str, state: dict) -> tuple[int, bytes]:
+    state["count"] = state.get("count", 0) + 1
+    names = [f"p{state['count']}_{time.monotonic_ns()}_{n}" for n in range(8)]
+    schema = {"type": "object", "properties": {name: {"type": "string", "maxLength": 20} for name in names}}
+    body = {"prompt": "Once", "max_tokens": 1, "json_schema": schema}
+    return post(url, "/v1/completions", body, "alice", timeout=90)
+
+
+def kept_response(url: str, state: dict) -> tuple[int, bytes]:
+    body = {"input": "Go on. " * 20, "max_output_tokens": 1}
+    if state.get("turns", 0) % 8 and "id" in state:
+        body["previous_response_id"] = state["id"]
+    status, text = post(url, "/v1/responses", body, "alice", timeout=90)
+    if status == 200:
+        state["id"] = json.loads(text)["id"]
+    state["turns"] = state.get("turns", 0) + 1
+    return status, text
+
+
+def embedding(url: str, _: dict) -> tuple[int, bytes]:
+    return post(url, "/v1/embeddings", {"input": "Once upon a time there was a fox."}, "alice", timeout=90)
 
 
 def read_stream(url: str, over: float, gaps: list[float]) -> None:
@@ -303,6 +339,66 @@ def endless_after_refusal(url: str) -> None:
     together(4, flood)
 
 
+def exploding_schemas(url: str) -> None:
+    """Patterns that meet on one value: llguidance intersects them."""
+
+    def ask(n: int) -> None:
+        patterns = [{"type": "string", "pattern": f"[a-{chr(98 + i % 24)}]+"} for i in range(20 + 13 * n)]
+        schema = {"allOf": patterns, "title": f"{n} {time.monotonic()}"}
+        attack_post(url, "/v1/completions", {"prompt": "a", "max_tokens": 1, "json_schema": schema})
+
+    together(4, ask)
+
+
+LARGE: dict = {}  # the id of Mallory's large response
+
+
+def large_response(url: str) -> str:
+    """The id of a response with 4 MB of input that no template shows."""
+    if "id" not in LARGE:
+        thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x " * 2_000_000}]}
+        items = [{"role": "user", "content": "Hi"}, thought, {"role": "user", "content": "Go on"}]
+        status, text = post(url, "/v1/responses", {"input": items, "max_output_tokens": 1}, "mallory")
+        assert status == 200, text[:300]
+        LARGE["id"] = json.loads(text)["id"]
+    return LARGE["id"]
+
+
+def continued(url: str) -> None:
+    """Requests of 100 bytes that continue a large response."""
+    body = {"input": "a", "previous_response_id": large_response(url), "max_output_tokens": 1, "store": False}
+    together(16, lambda _: attack_post(url, "/v1/responses", body))
+
+
+def pages(url: str) -> None:
+    """The items of a large response, for HEAD, which costs the client nothing."""
+    path = f"/v1/responses/{large_response(url)}/input_items?limit=100"
+
+    def ask(_: int) -> None:
+        connection = http.client.HTTPConnection(*address(url), timeout=30)
+        for _ in range(20):
+            connection.request("HEAD", path, headers={"authorization": "Bearer mallory"})
+            response = connection.getresponse()
+            response.read()
+            ANSWERS[response.status] += 1
+
+    together(4, ask)
+
+
+def dripped_heads(url: str) -> None:
+    """Heads of 16 kB that arrive byte by byte."""
+
+    def drip(_: int) -> None:
+        sock = socket.create_connection(address(url), timeout=5)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        lines = b"".join(b"x%d: y\r\n" % n for n in range(60))
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n" + lines + b"X: " + b"x" * 11_000)
+        for _ in range(3000):
+            sock.send(b"x")
+
+    together(8, drip)
+
+
 ATTACKS = {
     "100,000 special tokens": tokenise("<|im_end|>" * 100_000),
     "1 MB of '<'": tokenise("<" * 1_000_000),
@@ -310,6 +406,14 @@ ATTACKS = {
     "1 MB of one word": tokenise("a" * 1_000_000),
     "1 MB of text": tokenise("Once upon a time there was a fox. " * 30_000),
     "schemas that compile long": schemas,
+    "schemas that explode": exploding_schemas,
+    "128 long prompts": mallory("/v1/completions", {"prompt": ["a fox " * 9000] * 128, "max_tokens": 1}),
+    "a large response, continued": continued,
+    "pages of a large response": pages,
+    "an id of 8 MB": mallory(
+        "/v1/responses", {"input": "a", "previous_response_id": "\u200b" * 2_700_000, "max_output_tokens": 1}
+    ),
+    "dripped heads": dripped_heads,
     "masks that take long": masks,
     "embeddings, 2,048 at once": mallory("/v1/embeddings", {"input": ["Once upon a time " * 20] * 2048}),
     "bodies without a key": bodies("/health", "GET", None),

@@ -83,8 +83,8 @@ impl Starter<'_> {
             short: self.start_short()?,
             long: self.start_long()?,
             compile: self
-                .start_compile("compile", Lane::Compile, tables.clone(), |m| &m.compile)?,
-            trial: self.start_compile("trial", Lane::Trial, tables, |m| &m.trial)?,
+                .start_compile("prepare-compile", Lane::Compile, tables.clone(), |m| &m.compile)?,
+            trial: self.start_compile("prepare-trial", Lane::Trial, tables, |m| &m.trial)?,
             embed: embed.map(|make| self.start_embed(make)).transpose()?,
         })
     }
