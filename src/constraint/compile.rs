@@ -160,7 +160,7 @@ impl Compiler {
     /// # Errors
     /// As [`Compiler::compile_for`].
     pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
-        self.compile_for(KeyId(0), constraint)
+        self.compile_for(KeyId::at(0), constraint)
     }
 
     /// Compiles a constraint, or finds it in the cache of a key.
