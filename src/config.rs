@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::kernels::Choice;
+use crate::keys::ApiKey;
 use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, GUESSES_MAX, HOSTS_MAX, KEYS_MAX,
-    PING_INTERVAL, PRIORITY_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN,
-    SLOTS_MAX, STEP_ROWS_MAX,
+    PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX,
+    STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
 use crate::traces::Endpoint;
@@ -165,47 +166,6 @@ impl Default for ServeConfig {
     }
 }
 
-/// An API key.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ApiKey {
-    /// Its name in logs and metrics.
-    pub name: String,
-    /// The secret that clients send.
-    pub secret: String,
-    /// Its share of the server, relative to the other keys.
-    pub weight: f64,
-    /// The lowest priority number that its requests may ask for. By default 0: no key can put
-    /// itself before the others.
-    pub priority_min: i32,
-}
-
-impl std::str::FromStr for ApiKey {
-    type Err = String;
-
-    /// Parses `NAME:SECRET[:WEIGHT[:PRIORITY]]`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(':');
-        let (name, secret) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let (weight, priority) = (parts.next().unwrap_or("1"), parts.next());
-        if name.is_empty() || secret.is_empty() || parts.next().is_some() {
-            return Err("it must be NAME:SECRET, NAME:SECRET:WEIGHT or \
-                        NAME:SECRET:WEIGHT:PRIORITY"
-                .into());
-        }
-        let weight = weight.parse().ok().filter(|weight: &f64| (0.001..=1000.0).contains(weight));
-        let weight = weight.ok_or("the weight must be a number from 0.001 to 1000")?;
-        let range = -PRIORITY_MAX..=PRIORITY_MAX;
-        let priority = priority.map_or(Some(0), |text| text.parse().ok());
-        let priority_min =
-            priority.filter(|priority| range.contains(priority)).ok_or_else(|| {
-                format!(
-                    "the priority must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
-                )
-            })?;
-        Ok(Self { name: name.into(), secret: secret.into(), weight, priority_min })
-    }
-}
-
 impl ServeConfig {
     /// The weight of each key.
     pub fn weights(&self) -> Vec<f64> {
@@ -272,24 +232,6 @@ impl ServeConfig {
                 Err("--model-draft has no use with this --spec; it must be auto or draft".into())
             }
             _ => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_its_name_its_secret_its_weight_and_its_priority() {
-        let key = |text: &str| text.parse::<ApiKey>();
-        let whole = key("batch:s3cret:0.5:2").unwrap();
-        assert_eq!((whole.name.as_str(), whole.secret.as_str()), ("batch", "s3cret"));
-        assert_eq!((whole.weight, whole.priority_min), (0.5, 2));
-        let short = key("a:b").unwrap();
-        assert_eq!((short.weight, short.priority_min), (1.0, 0));
-        for wrong in ["", "a", "a:", ":b", "a:b:0", "a:b:x", "a:b:nan", "a:b:1:9999", "a:b:1:2:3"] {
-            assert!(key(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct Turns {
 #[derive(Debug)]
 struct Turn {
     weight: f64,
+    /// Of the key that has this place now. What runs for an earlier one is charged to nobody.
+    generation: u32,
     /// The service, divided by the weight.
     served: f64,
 }
@@ -22,19 +24,33 @@ struct Turn {
 impl Turns {
     /// One entry for each weight. Weights are positive.
     pub fn new(weights: &[f64]) -> Self {
-        let turn = |weight: &f64| Turn { weight: *weight, served: 0.0 };
+        let turn = |weight: &f64| Turn { weight: *weight, generation: 0, served: 0.0 };
         Self { keys: weights.iter().map(turn).collect(), last: None }
     }
 
     /// Takes note that a key that had nothing waiting sends something. It is raised to the least
     /// served key that waits, or to the one that was served last. So it gets no credit for idle
-    /// time. `waits` tells whether a key has something waiting.
-    pub fn arrive(&mut self, key: KeyId, waits: impl Fn(KeyId) -> bool) {
-        let keys = (0..self.keys.len()).map(|index| KeyId(index as u16)); // below KEYS_MAX
-        let least = keys.filter(|key| waits(*key)).map(|key| self.served(key)).reduce(f64::min);
+    /// time. `waits` tells whether the key at a place has something waiting.
+    pub fn arrive(&mut self, key: KeyId, waits: impl Fn(usize) -> bool) {
+        if key.generation > self.keys[key.index()].generation {
+            self.begin(key);
+        }
+        let waiting = self.keys.iter().enumerate().filter(|(index, _)| waits(*index));
+        let least = waiting.map(|(_, turn)| turn.served).reduce(f64::min);
         let floor = least.or(self.last.map(|key| self.served(key))).unwrap_or(0.0);
         let turn = &mut self.keys[key.index()];
         turn.served = turn.served.max(floor);
+    }
+
+    /// A place is another key's from now on.
+    pub fn begin(&mut self, key: KeyId) {
+        let turn = &mut self.keys[key.index()];
+        (turn.generation, turn.served) = (key.generation, 0.0);
+    }
+
+    /// Whether the place of a key is still its own.
+    pub fn has_place(&self, key: KeyId) -> bool {
+        self.keys[key.index()].generation == key.generation
     }
 
     /// Takes note that something of this key's leaves the queue.
@@ -44,8 +60,10 @@ impl Turns {
 
     /// Charges a key with an amount of service.
     pub fn serve(&mut self, key: KeyId, amount: f64) {
-        let turn = &mut self.keys[key.index()];
-        turn.served += amount / turn.weight;
+        if self.has_place(key) {
+            let turn = &mut self.keys[key.index()];
+            turn.served += amount / turn.weight;
+        }
     }
 
     /// The service of a key, divided by its weight.
@@ -84,8 +102,8 @@ impl<T, const N: usize> Line<T, N> {
     /// # Panics
     /// If `N` tasks wait.
     pub fn push(&mut self, key: KeyId, size: usize, task: T) {
-        let waits = |key: KeyId| self.waiting.iter().any(|waiting| waiting.key == key);
-        if !waits(key) {
+        let waits = |place| self.waiting.iter().any(|waiting| waiting.key.index() == place);
+        if !waits(key.index()) {
             self.turns.arrive(key, waits);
         }
         self.arrived += 1;
@@ -105,13 +123,14 @@ impl<T, const N: usize> Line<T, N> {
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let served = |waiting: &Waiting<T>| self.turns.served(waiting.key);
         let least = self.waiting.iter().min_by(|a, b| served(a).total_cmp(&served(b)))?;
-        let key = least.key;
-        let oldest = &mut self.oldest_next[key.index()];
+        let place = least.key.index();
+        let oldest = &mut self.oldest_next[place];
         let order = |waiting: &Waiting<T>| match *oldest {
             true => (0, waiting.number),
             false => (waiting.size, waiting.number),
         };
-        let own = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.key == key);
+        let own =
+            self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.key.index() == place);
         let (next, _) = own.min_by_key(|(_, waiting)| order(waiting))?;
         *oldest = !*oldest;
         let Waiting { number, task, .. } = self.waiting.swap_remove(next);
@@ -164,14 +183,31 @@ impl Quota {
         self.whole - left.sum::<usize>()
     }
 
+    /// The most that a key may hold while no other one holds anything. It tells nothing of the
+    /// others.
+    pub fn most(&self, key: KeyId) -> usize {
+        let others = self.keys.iter().enumerate().filter(|(index, _)| *index != key.index());
+        self.whole - others.map(|(_, part)| part.reserved).sum::<usize>()
+    }
+
+    /// Whether there are several keys.
+    pub fn is_shared(&self) -> bool {
+        self.keys.len() > 1
+    }
+
     /// What all keys hold together.
     pub fn held(&self) -> usize {
         self.keys.iter().map(|part| part.held).sum()
     }
 
-    /// What one key holds.
+    /// What the keys hold that have, or had, this one's place.
     pub fn held_by(&self, key: KeyId) -> usize {
-        self.keys[key.index()].held
+        self.held_at(key.index())
+    }
+
+    /// What the keys of a place hold.
+    pub fn held_at(&self, place: usize) -> usize {
+        self.keys[place].held
     }
 
     /// Whether a key may take this much more.
@@ -194,8 +230,8 @@ impl Quota {
 mod tests {
     use super::*;
 
-    const A: KeyId = KeyId(0);
-    const B: KeyId = KeyId(1);
+    const A: KeyId = KeyId::at(0);
+    const B: KeyId = KeyId::at(1);
 
     /// Serves a key something that nobody else waited for.
     fn pass(turns: &mut Turns, key: KeyId, amount: f64) {
@@ -210,7 +246,7 @@ mod tests {
         for waits in [true, false] {
             let mut turns = Turns::new(&[1.0, 2.0]);
             pass(&mut turns, A, 1000.0);
-            turns.arrive(B, |key| waits && key == A);
+            turns.arrive(B, |place| waits && place == A.index());
             assert!((turns.served(B) - 1000.0).abs() < 1e-9, "{}", turns.served(B));
             // Twice the weight gets twice the tokens.
             turns.serve(A, 100.0);
@@ -227,6 +263,20 @@ mod tests {
         pass(&mut turns, B, 1000.0);
         turns.arrive(A, |_| false);
         assert!((turns.served(A) - turns.served(B)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_new_key_at_a_place_owes_nothing_for_the_one_before() {
+        let mut turns = Turns::new(&[1.0, 1.0]);
+        pass(&mut turns, A, 1000.0);
+        pass(&mut turns, B, 10.0);
+        let owed = turns.served(B);
+        let new = KeyId { generation: 1, ..A };
+        turns.arrive(new, |place| place == B.index());
+        turns.serve(A, 500.0); // the end of what the key before had begun
+        assert!((turns.served(new) - owed).abs() < 1e-9, "{}", turns.served(new));
+        turns.arrive(A, |_| false);
+        assert!(turns.has_place(new) && !turns.has_place(A));
     }
 
     /// Two keys take turns. Each has a small task again and again, and a large one.
@@ -273,6 +323,7 @@ mod tests {
         assert!(quota.has_room(A, 50) && !quota.has_room(A, 51));
         quota.give(B, 20);
         assert_eq!(quota.limit(A), 50);
+        assert_eq!((quota.most(A), quota.most(B)), (50, 70), "whatever is held");
         assert_eq!(Quota::new(80, &[2.0]).limit(A), 80);
     }
 }

@@ -30,7 +30,7 @@
 //! metrics, [`traces`] the lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
 //! web page. [`mod@bench`] measures this server and
 //! others. [`hub`] downloads models. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
-//! everything.
+//! everything. [`keys`] has the API keys.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod abort;
@@ -47,6 +47,7 @@ pub mod fair;
 pub mod http;
 pub mod hub;
 pub mod kernels;
+pub mod keys;
 pub mod lanes;
 pub mod limits;
 pub mod memory;

@@ -59,6 +59,12 @@ pub const SEQUENCES_MAX: usize = SLOTS_MAX // running
 /// Most API keys. Each has a name, a weight and a share.
 pub const KEYS_MAX: usize = 256;
 
+/// Bytes of a line with a key in a key file: a secret fits into a head beside the other fields.
+pub const KEY_BYTES_MAX: usize = 4096;
+
+/// Bytes of a key file: all keys, and as much for comments.
+pub const KEY_FILE_BYTES_MAX: usize = 2 * KEYS_MAX * KEY_BYTES_MAX;
+
 /// Largest priority number. The smallest is its negative.
 pub const PRIORITY_MAX: i32 = 1000;
 
@@ -715,6 +721,7 @@ const _: () = assert!(GUESSES_MAX <= GUESSED_ROWS_MAX && NGRAM <= LOOKUP_MATCH_M
 const _: () = assert!(SEQUENCE_TOKENS_MAX <= CONTEXT_TOKENS_MAX);
 const _: () = assert!(CONTEXT_TOKENS_MAX <= i32::MAX as usize, "llama_pos is an i32");
 const _: () = assert!(PROMPTS_MAX <= QUEUE_SEQUENCES, "one request always fits an empty queue");
+const _: () = assert!(2 * KEY_BYTES_MAX <= HEAD_BYTES_MAX, "a head has room for a key");
 const _: () = assert!(HEAD_BYTES_MAX <= READ_BYTES, "a head arrives in one read");
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);

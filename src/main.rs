@@ -208,9 +208,9 @@ fn reload(control: &Control, metrics: &Metrics, args: &cli::ServeArgs) {
     if is_ready {
         systemd::tell_reloading();
     }
-    let status = match args.keys().and_then(|keys| control.set_keys(keys)) {
+    let status = match args.keys_again().and_then(|keys| control.set_keys(keys)) {
         Ok(()) => {
-            tracing::info!(keys = control.keys().len(), "the keys were read again");
+            tracing::info!(keys = control.keys().count(), "the keys were read again");
             "serving; the keys were read again".to_owned()
         }
         Err(error) => {

@@ -36,14 +36,25 @@ impl SlotId {
     }
 }
 
-/// The index of a request's API key in the configuration. Without keys, it is always 0.
+/// The API key of a request: a tenant. Two keys that had the same place, one after the other, are
+/// not equal. Without keys, it is always the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct KeyId(pub u16);
+pub struct KeyId {
+    /// Its place, which is its share of the server: below [`KEYS_MAX`](crate::limits::KEYS_MAX).
+    pub place: u16,
+    /// The number of keys that had this place before.
+    pub generation: u32,
+}
 
 impl KeyId {
-    /// The key as an index into per-key tables.
+    /// The first key at a place.
+    pub const fn at(place: u16) -> Self {
+        Self { place, generation: 0 }
+    }
+
+    /// The place as an index into tables of shares.
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        usize::from(self.place)
     }
 }
 

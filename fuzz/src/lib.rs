@@ -94,7 +94,7 @@ pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Comp
         route,
         number: 1,
         seed: 1,
-        key: KeyId(0),
+        key: KeyId::at(0),
         priority_min: 0,
         cache: CacheScope::default(),
         timeout: None,

@@ -102,6 +102,11 @@ impl ApiError {
         Self { code: Some("invalid_api_key"), ..Self::new(401, "authentication_error", message) }
     }
 
+    /// 401: the key of this request was removed before the request began.
+    pub fn key_removed() -> Self {
+        Self::unauthorized("the API key was removed")
+    }
+
     /// Writes the event that ends a stream with an error, after its head has been sent.
     pub fn push_event(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match dialect {

@@ -1,11 +1,16 @@
 //! `corelane serve`: its flags, to a checked configuration.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use corelane::config::{ApiKey, ServeConfig};
-use corelane::limits::{CONNECTIONS, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS};
+use corelane::config::ServeConfig;
+use corelane::keys::{self, ApiKey, Given};
+use corelane::limits::{
+    CONNECTIONS, KEY_FILE_BYTES_MAX, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS,
+};
 use corelane::traces::Endpoint;
 use corelane::types::{Guessing, Pooling, Speculation};
 
@@ -86,7 +91,8 @@ pub struct ServeArgs {
     /// Address and port of /metrics, /health and /ready; none turns them off
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", help_heading = "HTTP")]
     ops_addr: String,
-    /// Show /metrics on the port of the API, too; clients need a key for it
+    /// Show /metrics on the port of the API, too; clients need a key for it, and there may be only
+    /// one, unless --share-cache is given
     #[arg(long, help_heading = "HTTP")]
     metrics: bool,
     /// OpenTelemetry collector that gets a span for each request, such as http://127.0.0.1:4318
@@ -117,7 +123,8 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     api_key: Vec<String>,
-    /// File with API keys, one per line; lines that begin with # are comments
+    /// File with API keys, one per line, or key NAME:SECRET[:WEIGHT[:PRIORITY]]; lines that begin
+    /// with # are comments. SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "HTTP")]
     pub api_key_file: Option<PathBuf>,
     /// API key with a name for the logs, a share of the server relative to other keys [1], and the
@@ -366,31 +373,44 @@ impl ServeArgs {
         }
     }
 
-    /// All API keys. Keys without a name are named by their numbers.
+    /// All API keys.
     pub fn keys(&self) -> Result<Vec<ApiKey>, String> {
-        let mut secrets = self.api_key.clone();
+        let given = |flag, number, key| Given { key, place: format!("{flag} number {number}") };
+        let plain = self.api_key.iter().map(|secret| ApiKey::plain(secret));
+        let mut all: Vec<Given> =
+            (1..).zip(plain).map(|(number, key)| given("--api-key", number, key)).collect();
         if let Some(path) = &self.api_key_file {
-            let text = read(path, "the API keys")?;
-            let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
-            let lines = text.lines().map(str::trim).filter(is_key);
-            let before = secrets.len();
-            secrets.extend(lines.map(str::to_owned));
-            // An empty file must not let everybody in.
-            if secrets.len() == before {
-                return Err(format!(
-                    "{} has no API key; it must have one in each line",
-                    path.display()
-                ));
-            }
+            let of_file = |error: String| format!("{}: {error}", path.display());
+            let keys = keys::read_file(&read_keys(path)?).map_err(of_file)?;
+            all.extend(keys.into_iter().map(|Given { key, place }| Given {
+                key,
+                place: format!("{place} of {}", path.display()),
+            }));
         }
-        let plain = secrets.into_iter().enumerate().map(|(i, secret)| ApiKey {
-            name: format!("{}", i + 1),
-            secret,
-            weight: 1.0,
-            priority_min: 0,
-        });
-        Ok(plain.chain(self.key.iter().cloned()).collect())
+        let named = (1..).zip(self.key.iter().cloned());
+        all.extend(named.map(|(number, key)| given("--key", number, key)));
+        Ok(keys::distinct(all)?.into_iter().map(|given| given.key).collect())
     }
+
+    /// All API keys, with what their file has now.
+    pub fn keys_again(&self) -> Result<Vec<ApiKey>, String> {
+        if let Some(path) = &self.api_key_file
+            && path.metadata().is_ok_and(|file| !file.is_file())
+        {
+            // To open a pipe would wait for a writer.
+            return Err(format!("{} is no file that can be read again", path.display()));
+        }
+        self.keys()
+    }
+}
+
+/// Reads a key file, to just above the bound on its bytes.
+fn read_keys(path: &Path) -> Result<Vec<u8>, String> {
+    let (mut content, most) = (Vec::new(), KEY_FILE_BYTES_MAX as u64 + 1);
+    let file = File::open(path).map(|file| file.take(most));
+    file.and_then(|mut file| file.read_to_end(&mut content))
+        .map_err(|error| format!("cannot read the API keys from {}: {error}", path.display()))?;
+    Ok(content)
 }
 
 fn read(path: &Path, what: &str) -> Result<String, String> {

@@ -266,7 +266,7 @@ impl Compiler {
     /// # Errors
     /// As [`Compiler::compile_for`].
     pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
-        self.compile_for(KeyId(0), constraint, &|| true)
+        self.compile_for(KeyId::at(0), constraint, &|| true)
     }
 
     /// Compiles a constraint, or finds it in the cache of a key. A constraint that is not known to

@@ -229,7 +229,7 @@ fn the_last_constraints_are_remembered() {
 #[test]
 fn keys_do_not_share_what_is_remembered() {
     let mut compiler = compiler();
-    let (alice, bob) = (KeyId(0), KeyId(1));
+    let (alice, bob) = (KeyId::at(0), KeyId::at(1));
     let first = compiler.compile_for(alice, &regex("first"), &|| true).unwrap();
     let other = compiler.compile_for(bob, &regex("first"), &|| true).unwrap();
     assert!(!Arc::ptr_eq(&first, &other));

@@ -35,7 +35,7 @@ impl Budget {
     }
 
     fn quota(&self, key: Option<KeyId>) -> (&RefCell<Quota>, KeyId) {
-        key.map_or((&self.keyless, KeyId(0)), |key| (&self.bytes, key))
+        key.map_or((&self.keyless, KeyId::at(0)), |key| (&self.bytes, key))
     }
 }
 
@@ -77,16 +77,19 @@ impl Hold {
     }
 }
 
+/// The error for a request that needs `bytes`. It tells a key nothing exact about the others.
 fn refusal(bytes: usize, quota: &Quota, key: KeyId) -> ApiError {
-    let (held, limit) = (quota.held_by(key), quota.limit(key));
+    let (held, limit) = (quota.held_by(key), quota.most(key));
     if held == 0 && bytes > limit {
         return ApiError::invalid(format!(
             "this request and its answer take {bytes} bytes of memory; they may take {limit}"
         ));
     }
+    let of = if quota.is_shared() { " of this key" } else { "" };
     let message = format!(
-        "requests hold {held} bytes of memory, and this one needs {bytes}; together they may hold \
-         {limit}"
+        "requests{of} hold {held} bytes of memory, and this one needs {bytes}; together they may \
+         hold {limit}{}",
+        if quota.is_shared() { " while other keys leave room" } else { "" }
     );
     ApiError::busy(message, 1)
 }
@@ -107,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_held_is_given_back() {
         let budget = Budget::new(100 * STEP, &[1.0]);
-        let mut hold = budget.hold(Some(KeyId(0)));
+        let mut hold = budget.hold(Some(KeyId::at(0)));
         hold.resize(1).unwrap();
         hold.resize(STEP + 1).unwrap();
         assert_eq!(budget.held(), 2 * STEP);
@@ -121,12 +124,12 @@ mod tests {
     #[test]
     fn a_key_that_takes_all_leaves_others_their_part() {
         let budget = Budget::new(100 * STEP, &[1.0, 1.0]);
-        let mut greedy = budget.hold(Some(KeyId(0)));
+        let mut greedy = budget.hold(Some(KeyId::at(0)));
         assert_eq!(greedy.resize(76 * STEP).unwrap_err().status, 400, "never");
         greedy.resize(75 * STEP).unwrap();
-        let mut more = budget.hold(Some(KeyId(0)));
+        let mut more = budget.hold(Some(KeyId::at(0)));
         assert_eq!(more.resize(1).unwrap_err().status, 429, "not now");
-        let mut other = budget.hold(Some(KeyId(1)));
+        let mut other = budget.hold(Some(KeyId::at(1)));
         other.resize(25 * STEP).unwrap();
         assert_eq!(other.resize(26 * STEP).unwrap_err().status, 429);
         assert_eq!(budget.held(), 100 * STEP, "a refusal changes nothing");

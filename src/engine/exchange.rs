@@ -242,7 +242,7 @@ mod tests {
         };
         let options = ReplyOptions { stream: true, choices: 1, ..ReplyOptions::default() };
         let reply = Box::new(CompletionReply::new(options, &context));
-        let hold = budget.hold(Some(KeyId(0)));
+        let hold = budget.hold(Some(KeyId::at(0)));
         let mut exchange = Exchange::new("id".into(), reply, 1, 1, hold, Micros(0));
         let text = "x".repeat(3 * HOLD_BYTES_STEP);
         let push = |exchange: &mut Exchange, text: &str| {

@@ -37,7 +37,7 @@ use crate::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use crate::text::TextStream;
 use crate::text::lines::Lines;
 use crate::text::stop::StopStrings;
-use crate::types::{LineLimits, SlotId};
+use crate::types::{KeyId, LineLimits, SlotId};
 use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use history::{History, Step, Tick};
@@ -209,6 +209,27 @@ impl Engine {
         while let Some(task) = self.scheduler.next_mask() {
             assert!(self.masks.send(task).is_ok(), "the link holds every task");
         }
+        self.publish();
+    }
+
+    /// Keys were removed. Their requests that have not begun end with an error; those that run go on
+    /// to their ends. See [`Scheduler::forget`].
+    pub fn forget_keys(&mut self, keys: &[KeyId], has_own_cache: bool, now: Micros) {
+        keys.iter().for_each(|key| self.scheduler.forget(*key, has_own_cache));
+        let of_them = self.scheduler.waiting().filter(|(_, key)| keys.contains(key));
+        let waiting: Vec<SequenceId> = of_them.map(|(id, _)| id).collect();
+        for id in waiting {
+            // Its request may have ended with an earlier one of these.
+            let stream = self.streams[id.index()].as_ref().filter(|stream| stream.id == id);
+            if stream.is_some_and(|stream| stream.exchange.borrow().started.is_none()) {
+                self.update(id, now, |stream, context| {
+                    stream.refuse(ApiError::key_removed(), context);
+                    true
+                });
+            }
+        }
+        self.wake_connections();
+        self.nothing_to_plan = false; // slots to clear
         self.publish();
     }
 

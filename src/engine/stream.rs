@@ -167,8 +167,13 @@ impl Stream {
         if self.exchange.borrow().first_token.is_some() {
             return self.end(FinishReason::Timeout, None, context);
         }
-        self.exchange.borrow_mut().fail(ApiError::deadline());
-        context.metrics.finished.timeout.increment();
+        self.refuse(ApiError::deadline(), context);
+    }
+
+    /// Ends the request with an error before its first token.
+    pub fn refuse(&mut self, error: ApiError, context: Context<'_>) {
+        context.metrics.finished.of_error(error.status).increment();
+        self.exchange.borrow_mut().fail(error);
     }
 
     /// Ends the text here. `end_token` is the token that did, with its log-probability.

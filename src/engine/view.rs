@@ -6,7 +6,9 @@ use super::history::{Step, Tick};
 use crate::api::error::ApiError;
 use crate::api::lanes::{Histograms, Kv, Lanes, Slot, Table};
 use crate::api::llama::SlotStatus;
+use crate::api::sglang::Load;
 use crate::clock::Micros;
+use crate::limits::RETRY_AFTER_S_MAX;
 use crate::ring::message::Batch;
 use crate::scheduler::{Phase, Refusal, SlotView};
 use crate::types::KeyId;
@@ -41,6 +43,12 @@ impl Engine {
             }
         };
         self.scheduler.slots().map(status).collect()
+    }
+
+    /// The load of a key: its sequences that run, those that wait, and its tokens in the KV cache.
+    pub fn load(&self, key: KeyId) -> Load {
+        let (running, waiting, tokens) = self.scheduler.load(key);
+        Load { running: running as u64, waiting: waiting as u64, tokens: tokens as u64 }
     }
 
     /// The lanes at work, for requests of `key`: the steps and turns since a time.
@@ -120,14 +128,26 @@ impl Engine {
                 "prompt",
                 format!("{sequences} prompts in one request; this server takes {limit} at once"),
             ),
-            Refusal::QueueFull { waiting, limit } => ApiError::busy(
-                format!("the queue is full: {waiting} prompts are waiting, {limit} may"),
-                self.pace.seconds_until_free(waiting),
-            ),
-            Refusal::TokensFull { waiting, limit } => ApiError::busy(
-                format!("the queue is full: prompts of {waiting} tokens are waiting, {limit} may"),
-                self.pace.seconds_until_free(self.scheduler.waiting_count()),
-            ),
+            Refusal::QueueFull { waiting, limit } => {
+                self.busy(format!("{waiting} prompts"), limit.to_string())
+            }
+            Refusal::TokensFull { waiting, limit } => {
+                self.busy(format!("prompts of {waiting} tokens"), limit.to_string())
+            }
         }
+    }
+
+    /// The answer where the queue is full. It tells a key nothing exact about the others.
+    fn busy(&self, waiting: String, limit: String) -> ApiError {
+        let seconds = self.pace.seconds_until_free(self.scheduler.waiting_count());
+        if self.scheduler.serves_one_key() {
+            let message = format!("the queue is full: {waiting} are waiting, {limit} may");
+            return ApiError::busy(message, seconds);
+        }
+        let message = format!(
+            "the queue is full: {waiting} of this key are waiting, {limit} may while other keys \
+             leave room"
+        );
+        ApiError::busy(message, seconds.next_power_of_two().min(RETRY_AFTER_S_MAX))
     }
 }

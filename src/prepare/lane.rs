@@ -385,7 +385,7 @@ mod tests {
             let texts = Texts { texts, vectors: Vec::new(), bytes: 0, answer, timeout: None };
             let work = Work {
                 ticket: index as u64 + 1,
-                key: KeyId(*key),
+                key: KeyId::at(*key),
                 deadline: None,
                 task: Some(Task::Embed(Box::new(texts))),
                 abandoned: Arc::default(),
@@ -441,7 +441,7 @@ mod tests {
             };
             let work = Work {
                 ticket,
-                key: KeyId(0),
+                key: KeyId::at(0),
                 deadline: (ticket == 1).then_some(Micros(0)),
                 task: Some(Task::Embed(Box::new(texts))),
                 abandoned: Arc::new(AtomicBool::new(ticket == 2)),
@@ -514,7 +514,7 @@ mod tests {
         }
         let work = Work {
             ticket: 1,
-            key: KeyId(0),
+            key: KeyId::at(0),
             deadline: None,
             task: None,
             abandoned: Arc::default(),

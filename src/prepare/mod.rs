@@ -231,7 +231,7 @@ mod tests {
             route: route::find(Method::Post, path).unwrap(),
             number: 1,
             seed: 1,
-            key: KeyId(0),
+            key: KeyId::at(0),
             cache: CacheScope::default(),
             priority_min: 0,
             timeout: None,

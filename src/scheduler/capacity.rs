@@ -63,16 +63,16 @@ pub enum Refusal {
     },
     /// The queue has no room for the sequences now.
     QueueFull {
-        /// Sequences waiting.
+        /// Sequences of the key that wait.
         waiting: usize,
-        /// The queue's bound.
+        /// Most sequences of the key that may, while those of others do not.
         limit: usize,
     },
     /// The queue has no room for the tokens now.
     TokensFull {
-        /// Tokens waiting.
+        /// Tokens of the key that wait.
         waiting: usize,
-        /// The queue's bound.
+        /// Most tokens of the key that may, while those of others do not.
         limit: usize,
     },
 }

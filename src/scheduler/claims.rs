@@ -61,7 +61,7 @@ impl Scheduler {
             claim.cells += self.cells.of(sequence.owner().slot);
         }
         let takes_part = |index: usize, claim: &Claim| {
-            let waiting = self.shares.sequences.held_by(KeyId(index as u16)); // below KEYS_MAX
+            let waiting = self.shares.sequences.held_at(index);
             claim.slots > 0 || waiting > 0 || claim.slots_recent > 0
         };
         let present = claims.iter().enumerate().filter(|(index, claim)| takes_part(*index, claim));
@@ -82,6 +82,9 @@ impl Scheduler {
 
     /// Notes how many slots a key has. To be called before it gives one of them up.
     pub(super) fn note_slots(&mut self, key: KeyId) {
+        if !self.shares.has_place(key) {
+            return;
+        }
         let has_key = |id: &&SequenceId| self.sequences.get(**id).asked.key == key;
         let slots = self.held.iter().filter(has_key).count();
         let recent = self.recent[key.index()];

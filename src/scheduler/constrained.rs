@@ -76,8 +76,10 @@ impl Scheduler {
         let is_slow = self.is_slow(task.cost.us);
         constraint.count_mask(is_slow);
         self.charge_mask(task.key, task.cost.us);
-        let distrust = &mut self.masks.distrust[task.key.index()];
-        *distrust = if is_slow { MASKS_OF_DISTRUST } else { distrust.saturating_sub(1) };
+        if self.shares.has_place(task.key) {
+            let distrust = &mut self.masks.distrust[task.key.index()];
+            *distrust = if is_slow { MASKS_OF_DISTRUST } else { distrust.saturating_sub(1) };
+        }
         // The sequence may have ended, or lost its slot, and even asked anew.
         let is_wanted = self.sequences.contains(id) && {
             let sequence = self.sequences.get(id);
@@ -194,7 +196,7 @@ impl Scheduler {
         if let Some(constraint) = sequence.constraint() {
             constraint.count_mask(is_slow);
         }
-        if is_slow {
+        if is_slow && self.shares.has_place(key) {
             self.masks.distrust[key.index()] = MASKS_OF_DISTRUST;
         }
         if let MaskSource::DecodeLane { us } = &mut sequence.masks {

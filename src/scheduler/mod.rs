@@ -57,7 +57,7 @@ use std::time::Duration;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row};
 pub use crate::types::SequenceId;
-use crate::types::{KeyId, Logits, Owner, SlotId};
+use crate::types::{CacheScope, KeyId, Logits, Owner, SlotId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
@@ -142,9 +142,9 @@ impl Scheduler {
         }
         let Some(key) = new.first().map(|first| first.key) else { return Ok(()) };
         let Shares { sequences, tokens, .. } = &self.shares;
-        let (waiting, limit) = (sequences.held(), sequences.limit(key));
         // Sequences that would start at once do not count against the queue.
-        if waiting + new.len() > limit + self.slots.free_count() {
+        if sequences.held() + new.len() > sequences.limit(key) + self.slots.free_count() {
+            let (waiting, limit) = (sequences.held_by(key), sequences.most(key));
             return Err(Refusal::QueueFull { waiting, limit });
         }
         let tokens_behind = |started: usize| -> usize {
@@ -158,8 +158,8 @@ impl Scheduler {
         // As above. An empty queue also takes one prompt of any length. If others wait already, the
         // free slots are theirs.
         let at_once = if sequences.held() == 0 { self.slots.free_count() + 1 } else { 0 };
-        let (waiting, limit) = (tokens.held(), tokens.limit(key));
-        if waiting + tokens_behind(at_once) > limit {
+        if tokens.held() + tokens_behind(at_once) > tokens.limit(key) {
+            let (waiting, limit) = (tokens.held_by(key), tokens.most(key));
             return Err(Refusal::TokensFull { waiting, limit });
         }
         self.shares.arrive(key);
@@ -400,7 +400,12 @@ impl Scheduler {
             State::Running(owner) | State::Following { owner, .. } => {
                 let (cells, is_constrained) = (sequence.planned, sequence.is_constrained());
                 sequence.tokens.truncate(cells);
+                // Prefixes of a key that was removed are of no use.
+                let key = sequence.asked.key;
+                let may_return =
+                    |scope: &CacheScope| scope.key != key || self.shares.has_place(key);
                 let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
+                let scope = scope.filter(may_return);
                 let reused = 2 * sequence.cached >= sequence.prompt_tokens;
                 let kept = scope.map(|scope| Kept { tokens: sequence.tokens, scope, reused });
                 self.cells.release(owner.slot);
@@ -417,6 +422,37 @@ impl Scheduler {
             assert_eq!(self.shares.tokens.held(), 0, "nor tokens");
             assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
         }
+    }
+
+    /// A key was removed. Its place has no past for the next one: no prefixes, no charges and no
+    /// slots of a moment ago. Sequences that it still has go on, and leave nothing behind.
+    /// `has_own_cache` is false where all keys share the prefixes.
+    pub fn forget(&mut self, key: KeyId, has_own_cache: bool) {
+        self.shares.begin(KeyId { generation: key.generation.saturating_add(1), ..key });
+        self.recent[key.index()] = Recent::default();
+        self.masks.distrust[key.index()] = 0;
+        if has_own_cache {
+            self.slots.forget(key);
+        }
+    }
+
+    /// Whether there is one share alone.
+    pub fn serves_one_key(&self) -> bool {
+        self.capacity.weights.len() == 1
+    }
+
+    /// The waiting sequences.
+    pub fn waiting(&self) -> impl Iterator<Item = (SequenceId, KeyId)> {
+        self.waiting.iter().map(|id| (*id, self.sequences.get(*id).asked.key))
+    }
+
+    /// Sequences of a key that run, those that wait, and the cells that it holds.
+    pub fn load(&self, key: KeyId) -> (usize, usize, usize) {
+        let is_own = |id: &&SequenceId| self.sequences.get(**id).asked.key == key;
+        let cells = |id: &SequenceId| self.cells.of(self.sequences.get(*id).owner().slot);
+        let running = self.held.iter().filter(is_own);
+        let waiting = self.waiting.iter().filter(is_own).count();
+        (running.clone().count(), waiting, running.map(cells).sum())
     }
 
     /// The sequence that holds a slot in this generation.

@@ -43,7 +43,7 @@ pub struct NewSequence {
 impl NewSequence {
     /// A sequence of the first key, with priority 0, with reuse and without guesses.
     pub fn new(prompt: Arc<[TokenId]>, max_tokens: u32, sampling: Sampling) -> Self {
-        let (advanced, key, cache) = (None, KeyId(0), Some(CacheScope::default()));
+        let (advanced, key, cache) = (None, KeyId::at(0), Some(CacheScope::default()));
         let (priority, scores_prompt, guessing) = (0, false, Guessing::default());
         Self {
             prompt,

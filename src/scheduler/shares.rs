@@ -42,8 +42,18 @@ impl Shares {
     /// Takes note that a key sends a request.
     pub fn arrive(&mut self, key: KeyId) {
         if self.sequences.held_by(key) == 0 {
-            self.turns.arrive(key, |key| self.sequences.held_by(key) > 0);
+            self.turns.arrive(key, |place| self.sequences.held_at(place) > 0);
         }
+    }
+
+    /// A place is another key's from now on.
+    pub fn begin(&mut self, key: KeyId) {
+        self.turns.begin(key);
+    }
+
+    /// Whether the place of a key is still its own.
+    pub fn has_place(&self, key: KeyId) -> bool {
+        self.turns.has_place(key)
     }
 
     /// A sequence of `tokens` tokens enters the queue.

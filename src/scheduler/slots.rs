@@ -109,6 +109,12 @@ impl Slots {
         Some(SlotId(index as u16)) // below SLOTS_MAX
     }
 
+    /// Drops the kept prefixes of a key.
+    pub fn forget(&mut self, key: KeyId) {
+        let own = self.slots.iter_mut().filter(|slot| slot.scope.key == key);
+        own.for_each(|slot| slot.kept = Vec::new());
+    }
+
     /// Free slots without a kept prefix.
     pub fn useless(&self) -> impl Iterator<Item = SlotId> {
         let slots = self.slots.iter().enumerate();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::{ArcSwap, Guard};
 
 use crate::abort::StepAbort;
-use crate::config::ApiKey;
+use crate::keys::{ApiKey, Keys};
 use crate::ring::bell::SocketBell;
 
 /// The signals that other lanes give the front lane.
@@ -16,44 +16,28 @@ pub struct Control {
     /// Makes the decode lane give up steps.
     pub abort: Arc<StepAbort>,
     draining: AtomicBool,
-    keys: ArcSwap<Vec<ApiKey>>,
+    keys: ArcSwap<Keys>,
 }
 
 impl Control {
     /// A control over the front lane that `bell` wakes and that lets in these keys.
     pub fn new(bell: Arc<SocketBell>, keys: Vec<ApiKey>) -> Self {
-        let keys = ArcSwap::from_pointee(keys);
+        let keys = ArcSwap::from_pointee(Keys::new(keys));
         Self { bell, abort: Arc::default(), draining: AtomicBool::new(false), keys }
     }
 
-    /// The API keys. Without any, everybody is let in.
-    pub fn keys(&self) -> Guard<Arc<Vec<ApiKey>>> {
+    /// The API keys.
+    pub fn keys(&self) -> Guard<Arc<Keys>> {
         self.keys.load()
     }
 
-    /// Replaces the secrets of the keys, for all requests from now on.
+    /// Replaces the keys, for all requests from now on. See [`Keys::changed`].
     ///
     /// # Errors
-    /// A sentence if more than the secrets differs. Shares of the server belong to the places of
-    /// the keys in the list.
+    /// A sentence without secrets. The keys then stay as they were.
     pub fn set_keys(&self, keys: Vec<ApiKey>) -> Result<(), String> {
-        let before = self.keys();
-        let share = |key: &ApiKey| (key.name.clone(), key.weight.to_bits(), key.priority_min);
-        if before.len() != keys.len() {
-            return Err(format!(
-                "there were {} keys and now there are {}; the number only changes with a restart",
-                before.len(),
-                keys.len()
-            ));
-        }
-        if let Some((old, _)) = before.iter().zip(&keys).find(|(a, b)| share(a) != share(b)) {
-            return Err(format!(
-                "the key {:?} has another name, weight or priority now; these only change with a \
-                 restart",
-                old.name
-            ));
-        }
-        self.keys.store(Arc::new(keys));
+        self.keys.store(Arc::new(self.keys().changed(keys)?));
+        self.bell.ring(); // what belongs to removed keys is forgotten
         Ok(())
     }
 
@@ -74,16 +58,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_secrets_of_keys_change_while_a_server_runs() {
+    fn keys_that_are_refused_change_nothing() {
         let (bell, _) = SocketBell::new().unwrap();
-        let key = |text: &str| text.parse::<ApiKey>().unwrap();
-        let control = Control::new(Arc::new(bell), vec![key("a:1"), key("b:2:3")]);
-        control.set_keys(vec![key("a:new"), key("b:2:3")]).unwrap();
-        assert_eq!(control.keys()[0].secret, "new");
-        for wrong in [vec![], vec![key("a:1"), key("b:2:4")], vec![key("a:1"), key("c:2:3")]] {
-            let error = control.set_keys(wrong).unwrap_err();
-            assert!(error.contains("with a restart"), "{error}");
-        }
-        assert_eq!(control.keys()[0].secret, "new");
+        let control = Control::new(Arc::new(bell), vec![ApiKey::plain("old")]);
+        control.set_keys(vec![ApiKey::plain("new")]).unwrap();
+        assert!(control.set_keys(Vec::new()).is_err());
+        assert!(control.keys().find(b"new").is_some() && control.keys().find(b"old").is_none());
     }
 }

@@ -17,6 +17,7 @@ use super::timers::Timers;
 use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::engine::budget::Budget;
+use crate::keys::Keys;
 use crate::limits::{HAND_OVER_TIME, READ_BYTES, RESPONSES_SHARE};
 use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::page::File;
@@ -72,6 +73,8 @@ pub type MetricsPage = fn(&Arc<Metrics>) -> String;
 pub(super) struct Front {
     pub config: FrontConfig,
     pub control: Arc<Control>,
+    /// The keys that this lane knows. See [`Front::take_keys`].
+    pub keys: RefCell<Arc<Keys>>,
     pub clock: Clock,
     pub timers: Timers,
     /// The loaded model; `None` while it loads.
@@ -131,6 +134,7 @@ impl Front {
             spans: RefCell::new(spans),
             clock: config.metrics.clock,
             config,
+            keys: RefCell::new(control.keys().clone()),
             control,
             timers: Timers::default(),
             service: RefCell::new(None),
@@ -160,6 +164,32 @@ impl Front {
         if !self.is_draining() {
             self.counters().set_state(State::Ready);
         }
+    }
+
+    /// Whether the keys have changed since [`Front::take_keys`].
+    pub fn has_new_keys(&self) -> bool {
+        !Arc::ptr_eq(&self.control.keys(), &self.keys.borrow())
+    }
+
+    /// Takes over keys that have changed. What belonged to removed keys is gone before any request
+    /// of a new one is let in.
+    pub fn take_keys(&self) {
+        if !self.has_new_keys() {
+            return;
+        }
+        let keys = self.control.keys().clone();
+        let removed = keys.removed_since(&self.keys.replace(keys.clone()));
+        removed.iter().for_each(|key| self.responses.borrow_mut().forget(*key));
+        if let Some(service) = &mut *self.service.borrow_mut() {
+            service.forget_keys(&removed, !self.config.share_cache, self.clock.now());
+        }
+        self.kick();
+    }
+
+    /// Whether a client with a key may see what all do: there never was more than one tenant, or the
+    /// operator says that the keys share.
+    pub fn shows_all(&self) -> bool {
+        self.config.share_cache || self.keys.borrow().tenants() == 1
     }
 
     /// The error for requests that cannot be served now, if there is one.

@@ -109,6 +109,7 @@ impl Turns {
         let front = &self.front;
         front.control.bell.withdraw();
         front.take_kick();
+        front.take_keys();
         if let Ok(ready) = self.ready.pop() {
             front.load(ready);
         }
@@ -178,6 +179,7 @@ impl Turns {
         let front = &self.front;
         front.is_kicked()
             || !self.ready.is_empty()
+            || front.has_new_keys()
             || (front.control.is_draining() && !front.is_draining())
             || front.service.borrow_mut().as_mut().is_some_and(Service::has_news)
     }

@@ -20,6 +20,8 @@ struct OfKey {
     bytes: usize,
     /// Most responses. Forgetting all of them takes well under a millisecond.
     count_max: usize,
+    /// The first generation of the place's keys that was not removed.
+    generation: u32,
     /// By id, with the bytes of each.
     stored: HashMap<String, (usize, Arc<Stored>)>,
     /// Ids, oldest first; some are deleted already.
@@ -41,6 +43,9 @@ impl Responses {
     /// Keeps a response, unless it has more bytes than its key may.
     pub fn keep(&mut self, key: KeyId, response: Box<Stored>) {
         let of_key = &mut self.keys[key.index()];
+        if key.generation < of_key.generation {
+            return; // the key was removed while the request ran
+        }
         let bytes = response.bytes();
         if bytes > of_key.bytes_max {
             return;
@@ -61,12 +66,23 @@ impl Responses {
 
     /// A response of a key.
     pub fn get(&self, key: KeyId, id: &str) -> Option<&Arc<Stored>> {
-        self.keys[key.index()].stored.get(id).map(|(_, response)| response)
+        let of_key = &self.keys[key.index()];
+        let found = of_key.stored.get(id).filter(|_| key.generation >= of_key.generation);
+        found.map(|(_, response)| response)
+    }
+
+    /// A key was removed: drops all that it had, and what its requests still bring.
+    pub fn forget(&mut self, key: KeyId) {
+        let of_key = &mut self.keys[key.index()];
+        let generation = key.generation.saturating_add(1);
+        let OfKey { bytes_max, count_max, .. } = *of_key;
+        *of_key = OfKey { bytes_max, count_max, generation, ..OfKey::default() };
     }
 
     /// Forgets a response. Returns whether it was there.
     pub fn delete(&mut self, key: KeyId, id: &str) -> bool {
-        self.keys[key.index()].forget(id)
+        let of_key = &mut self.keys[key.index()];
+        key.generation >= of_key.generation && of_key.forget(id)
     }
 }
 
@@ -91,7 +107,7 @@ mod tests {
     #[test]
     fn the_oldest_makes_room_within_its_key() {
         let mut responses = Responses::new(40_000, &[1.0, 1.0]);
-        let (alice, bob) = (KeyId(0), KeyId(1));
+        let (alice, bob) = (KeyId::at(0), KeyId::at(1));
         responses.keep(bob, response(0, 9_000));
         for id in 1..=4 {
             responses.keep(alice, response(id, 9_000));
@@ -105,16 +121,29 @@ mod tests {
     fn small_responses_are_bounded_in_number() {
         let mut responses = Responses::new(1 << 30, &[1.0, 3.0]);
         for id in 0..2 * RESPONSES_MAX {
-            responses.keep(KeyId(0), response(id, 10));
+            responses.keep(KeyId::at(0), response(id, 10));
         }
         assert_eq!(responses.keys[0].stored.len(), RESPONSES_MAX / 4);
-        assert!(responses.get(KeyId(0), &format!("resp_{}", 2 * RESPONSES_MAX - 1)).is_some());
+        assert!(responses.get(KeyId::at(0), &format!("resp_{}", 2 * RESPONSES_MAX - 1)).is_some());
+    }
+
+    #[test]
+    fn a_new_key_at_a_place_finds_nothing_of_the_one_before() {
+        let mut responses = Responses::new(20_000, &[1.0]);
+        let (old, new) = (KeyId::at(0), KeyId { place: 0, generation: 2 });
+        responses.keep(old, response(0, 9_000));
+        responses.forget(old);
+        responses.keep(old, response(1, 9_000)); // of a request that still ran
+        assert!(responses.get(new, "resp_0").is_none() && responses.get(new, "resp_1").is_none());
+        responses.keep(new, response(2, 9_000));
+        assert!(responses.get(old, "resp_2").is_none() && !responses.delete(old, "resp_2"));
+        assert!(responses.get(new, "resp_2").is_some());
     }
 
     #[test]
     fn what_is_deleted_gives_its_bytes_back() {
         let mut responses = Responses::new(20_000, &[1.0]);
-        let key = KeyId(0);
+        let key = KeyId::at(0);
         for id in 0..1000 {
             responses.keep(key, response(id, 9_000));
             assert!(responses.delete(key, &format!("resp_{id}")));

@@ -72,6 +72,7 @@ pub(super) struct Service {
 /// A connection that waits for a worker lane.
 struct Waiting {
     ticket: u64,
+    key: KeyId,
     slot: WorkSlot,
     abandoned: Arc<AtomicBool>,
 }
@@ -139,10 +140,10 @@ impl Service {
         deadline: Option<Micros>,
     ) -> Result<WorkSlot, ApiError> {
         if !self.places.has_room(key, 1) {
-            let (held, limit) = (self.places.held_by(key), self.places.limit(key));
+            let (held, limit) = (self.places.held_by(key), self.places.most(key));
             let message = format!(
-                "{held} requests of this key are being prepared, of at most {limit} in all; try \
-                 again soon"
+                "{held} requests of this key are being prepared; at most {limit} may while other \
+                 keys leave room; try again soon"
             );
             if let Task::Request(_, request) = task {
                 self.discard(request, key);
@@ -166,7 +167,7 @@ impl Service {
         assert!(worker.link.send(Box::new(work)).is_ok(), "a link has as many places");
         self.places.take(key, 1);
         let slot = WorkSlot::default();
-        self.waiting.push(Waiting { ticket, slot: slot.clone(), abandoned });
+        self.waiting.push(Waiting { ticket, key, slot: slot.clone(), abandoned });
         Ok(slot)
     }
 
@@ -193,6 +194,15 @@ impl Service {
             let waiting = self.waiting.swap_remove(index);
             waiting.abandoned.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Keys were removed: ends their requests that have not begun. See [`Engine::forget_keys`].
+    pub fn forget_keys(&mut self, keys: &[KeyId], has_own_cache: bool, now: Micros) {
+        for gone in self.waiting.extract_if(.., |waiting| keys.contains(&waiting.key)) {
+            gone.abandoned.store(true, Ordering::Relaxed);
+            gone.slot.borrow_mut().answer(Err(ApiError::key_removed()));
+        }
+        self.engine.forget_keys(keys, has_own_cache, now);
     }
 
     /// Gives up tasks that have run for too long: their clients get an error, and the lane stops when

@@ -29,7 +29,7 @@ fn keys_are_served_by_their_weight() {
 /// A key that was alone has no debt afterwards, and a key that was idle has no credit.
 #[test]
 fn a_key_that_was_idle_is_owed_nothing() {
-    for alone in [KeyId(0), KeyId(1)] {
+    for alone in [KeyId::at(0), KeyId::at(1)] {
         let mut world = World::new(Capacity { weights: vec![1.0, 1.0], ..capacity(8, 1024) });
         for _ in 0..100 {
             let new = NewSequence { key: alone, ..world.request(100, 30) };
@@ -49,7 +49,7 @@ fn serve_two_keys(world: &mut World, few: usize, time: Duration) -> f64 {
     let until = world.now + time;
     let mut tokens = [0.0; 2];
     while world.now < until {
-        for (key, wanted) in [(KeyId(0), 400), (KeyId(1), few)] {
+        for (key, wanted) in [(KeyId::at(0), 400), (KeyId::at(1), few)] {
             let open = world.served.values().filter(|s| s.key == key && !s.ended).count();
             for _ in open..wanted {
                 let new = NewSequence { key, ..world.request(PROMPT, 30) };
@@ -80,7 +80,7 @@ fn nobody_waits_for_the_texts_of_another_key() {
         }
         (0..50).for_each(|_| assert!(world.step()));
         let before = world.scheduler.tally().preemptions;
-        let new = NewSequence { key: KeyId(1), ..world.request(20, 5) };
+        let new = NewSequence { key: KeyId::at(1), ..world.request(20, 5) };
         let other = world.send(new).unwrap();
         let came = world.now;
         while world.served[&other].first_token.is_none() {
@@ -93,7 +93,9 @@ fn nobody_waits_for_the_texts_of_another_key() {
         assert_eq!(preempted == 0, slots == 1, "{preempted}");
         while world.step() {}
         for served in world.served.values() {
-            assert!(served.ended && served.tokens == if served.key == KeyId(1) { 5 } else { 300 });
+            assert!(
+                served.ended && served.tokens == if served.key == KeyId::at(1) { 5 } else { 300 }
+            );
         }
     }
 }
@@ -117,7 +119,7 @@ fn a_key_that_comes_again_and_again_preempts_once() {
         let weights = vec![1.0, 1.0];
         let mut world = World::new(Capacity { weights, ..capacity(8, 4096) });
         for _ in 0..texts {
-            let new = NewSequence { key: KeyId(1), ..world.request(20, 1000) };
+            let new = NewSequence { key: KeyId::at(1), ..world.request(20, 1000) };
             world.send(new).unwrap();
         }
         for _ in 0..100 {
@@ -126,7 +128,7 @@ fn a_key_that_comes_again_and_again_preempts_once() {
         }
         (0..20).for_each(|_| assert!(world.step()));
         for _ in 0..50 {
-            let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
+            let new = NewSequence { key: KeyId::at(1), ..world.request(20, 2) };
             let steps = steps_of(&mut world, new);
             assert!(steps < 20, "{steps} steps beside {texts} texts"); // beside others' prompts
             world.step();
@@ -149,7 +151,7 @@ fn comes_again(faster: u32, steps: usize) {
     world.faster = faster;
     let prompt = world.text(200);
     for turn in 0..40 {
-        let key = KeyId(1);
+        let key = KeyId::at(1);
         let cache = Some(CacheScope { key, salt: 0 });
         let new = NewSequence::new(prompt.clone(), 2, Sampling::greedy());
         let came = world.now;
@@ -202,7 +204,7 @@ fn no_text_is_safe_from_claims_for_ever() {
         .collect();
     (0..50).for_each(|_| assert!(world.step()));
     for turn in 0..40 {
-        let new = NewSequence { key: KeyId(1), ..world.request(20, 2) };
+        let new = NewSequence { key: KeyId::at(1), ..world.request(20, 2) };
         let steps = steps_of(&mut world, new);
         assert!(steps < 4000 / MAKE_WAY_SHARE + 50, "turn {turn}: {steps} steps");
         // Longer than its slot is kept.
@@ -224,7 +226,7 @@ fn a_prompt_that_does_not_fit_holds_up_its_own_key_alone() {
     let large = world.request(4000, 50);
     let large = world.send(large).unwrap();
     for turn in 0..20 {
-        let new = NewSequence { key: KeyId(1), ..world.request(30, 5) };
+        let new = NewSequence { key: KeyId::at(1), ..world.request(30, 5) };
         let id = world.send(new).unwrap();
         let came = world.now;
         while !world.served[&id].ended {
@@ -237,9 +239,9 @@ fn a_prompt_that_does_not_fit_holds_up_its_own_key_alone() {
     // Once nothing of its own key is in its way, it starts although others come without end.
     let mut steps = 0;
     while world.served[&large].first_token.is_none() {
-        let waits = world.served.values().any(|one| one.key == KeyId(1) && !one.ended);
+        let waits = world.served.values().any(|one| one.key == KeyId::at(1) && !one.ended);
         if !waits {
-            let new = NewSequence { key: KeyId(1), ..world.request(300, 100) };
+            let new = NewSequence { key: KeyId::at(1), ..world.request(300, 100) };
             world.send(new).unwrap();
         }
         assert!(world.step());
@@ -258,10 +260,13 @@ fn the_choices_of_one_request_do_not_fill_the_queue() {
         let new = NewSequence { key, ..NewSequence::new(prompt, 10, Sampling::greedy()) };
         scheduler.admit(vec![new; choices], |_, _| {})
     };
-    assert_eq!(send(KeyId(0), 14), Err(Refusal::TooManyTokens { tokens: 11_000, limit: 10_000 }));
-    assert_eq!(send(KeyId(0), 11), Err(Refusal::TokensFull { waiting: 0, limit: 7_500 }));
-    assert_eq!(send(KeyId(0), 9), Ok(()), "two of them start at once");
-    assert_eq!(send(KeyId(1), 1), Ok(()));
+    assert_eq!(
+        send(KeyId::at(0), 14),
+        Err(Refusal::TooManyTokens { tokens: 11_000, limit: 10_000 })
+    );
+    assert_eq!(send(KeyId::at(0), 11), Err(Refusal::TokensFull { waiting: 0, limit: 7_500 }));
+    assert_eq!(send(KeyId::at(0), 9), Ok(()), "two of them start at once");
+    assert_eq!(send(KeyId::at(1), 1), Ok(()));
 }
 
 /// One key cannot fill the queue so that another one finds no place in it.
@@ -273,9 +278,9 @@ fn a_full_queue_has_room_for_the_other_keys() {
         let new = NewSequence { key, ..world.request(20, 30) };
         world.send(new).is_some()
     };
-    let greedy = (0..200).filter(|_| send(KeyId(0))).count();
+    let greedy = (0..200).filter(|_| send(KeyId::at(0))).count();
     assert_eq!(greedy, 8 + 64 - 16, "a quarter is set aside for the other one");
-    let other = (0..200).filter(|_| send(KeyId(1))).count();
+    let other = (0..200).filter(|_| send(KeyId::at(1))).count();
     assert_eq!(other, 16);
 }
 

@@ -198,7 +198,12 @@ fn a_key_cannot_fill_the_memory_of_others() {
     let response = refused.response();
     assert_eq!(response.status, 429);
     let message = response.json()["error"]["message"].to_string();
-    assert!(message.contains("together they may hold 25165824"), "{message}");
+    for told in [
+        "requests of this key hold 25165824 bytes of memory",
+        "together they may hold 25165824 while other keys leave room",
+    ] {
+        assert!(message.contains(told), "{message}");
+    }
     assert!(response.header("retry-after").is_some());
     assert!(begin("bob").1, "his part is free");
 }
@@ -331,4 +336,140 @@ fn kept_responses_make_room_for_newer_ones() {
     let status = |id: &String| server.get(&format!("/v1/responses/{id}")).status;
     assert_eq!(status(&ids[0]), 404);
     assert_eq!(ids.last().map(status), Some(200));
+}
+
+/// What belonged to a removed key is gone, and a key is itself wherever it stands in the list.
+#[test]
+fn a_key_that_takes_the_place_of_another_is_another_tenant() {
+    let server = TestServer::builtin(keys());
+    let prompt = "The code of the safe is 7391. ".repeat(8);
+    let respond = |secret| {
+        let body = json!({"input": prompt, "max_output_tokens": 2}).to_string();
+        let answer = post_as(&server, secret, "/v1/responses", &body).json();
+        let cached = answer["usage"]["input_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        (answer["id"].as_str().unwrap().to_owned(), cached)
+    };
+    let (of_alice, of_bob) = (respond("alice").0, respond("bob").0);
+    let mut client = server.connect();
+    let mut status =
+        |secret, id: &str| get_as(&mut client, secret, &format!("/v1/responses/{id}")).status;
+    server.set_keys(&["bob", "carol"]).unwrap();
+    assert_eq!(status("alice", &of_alice), 401, "at once");
+    assert_eq!([status("bob", &of_bob), status("bob", &of_alice)], [200, 404]);
+    assert_eq!([status("carol", &of_alice), status("carol", &of_bob)], [404, 404]);
+    assert_eq!(respond("carol").1, 0, "nothing of alice's is cached for carol");
+    assert!(respond("carol").1 > 0 && respond("bob").1 > 0, "but of her own, and of bob's");
+    // Who comes back is new, too.
+    server.set_keys(&["alice", "bob"]).unwrap();
+    assert_eq!([status("carol", &of_bob), status("alice", &of_alice)], [401, 404]);
+    assert_eq!(respond("alice").1, 0);
+    for wrong in [&[][..], &["alice", "bob", "carol"]] {
+        server.set_keys(wrong).unwrap_err();
+        assert_eq!([status("bob", &of_bob), status("mallory", &of_bob)], [200, 401]);
+    }
+}
+
+/// Requests of a removed key that run are finished, those that wait are not. The new key in its
+/// place sees neither, and its own is not refused for them.
+#[test]
+fn requests_of_a_removed_key_are_nobody_elses() {
+    let slow = FakeOptions { step: Duration::from_millis(3), ..FakeOptions::default() };
+    let config = ServeConfig { parallel: 1, queue_requests: 4, keys: vec![key("old")], ..config() };
+    let server = TestServer::fake_with(config, slow);
+    let ask = |secret: &str, tokens: usize| {
+        let mut client = server.connect();
+        let body = body("a prompt of somebody", tokens, "");
+        let length = body.len();
+        client.send(
+            format!(
+                "POST /v1/completions HTTP/1.1\r\nHost: a\r\nX-Api-Key: {secret}\r\n\
+                 Content-Length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        );
+        client
+    };
+    let mut runs = ask("old", 300);
+    eventually("it runs", || server.metrics.front.running.get() == 1);
+    let mut wait: Vec<Client> = (0..4).map(|_| ask("old", 5)).collect();
+    eventually("the queue is full", || server.metrics.front.waiting.get() == 4);
+    server.set_keys(&["new"]).unwrap();
+    for client in &mut wait {
+        let response = client.response();
+        assert_eq!(response.status, 401);
+        assert!(response.body.contains("the API key was removed"), "{}", response.body);
+    }
+    let mut client = server.connect();
+    let slots = get_as(&mut client, "new", "/slots").json();
+    let slot = (&slots[0]["state"], &slots[0]["n_past"], &slots[0]["id_task"]);
+    assert_eq!(slot, (&json!("busy"), &json!(0), &json!("")));
+    assert_eq!(get_as(&mut client, "new", "/lanes").status, 403);
+    let load = get_as(&mut client, "new", "/get_load").json();
+    assert_eq!(
+        load[0],
+        json!({"dp_rank": 0, "num_reqs": 0, "num_waiting_reqs": 0, "num_tokens": 0})
+    );
+    let mut own: Vec<Client> = (0..4).map(|_| ask("new", 5)).collect();
+    eventually("they wait", || server.metrics.front.waiting.get() == 4);
+    assert_eq!(runs.response().status, 200, "it ran");
+    assert!(own.iter_mut().all(|client| client.response().status == 200));
+}
+
+/// The exact number of tokens would tell how long the prompts of others are.
+#[test]
+fn health_tells_exact_tokens_to_the_only_key_alone() {
+    let used = |secrets: &[&str], share_cache, secret: &str| {
+        let keys = secrets.iter().copied().map(key).collect();
+        let server = TestServer::fake(ServeConfig { keys, share_cache, ..config() }, 0);
+        let first = secrets.first().copied().unwrap_or_default();
+        let body = body("a secret of some length", 9, "");
+        assert_eq!(post_as(&server, first, "/v1/completions", &body).status, 200);
+        let health = get_as(&mut server.connect(), secret, "/health?level=full");
+        assert_eq!(health.status, 200);
+        let (health, front) = (health.json(), &server.metrics.front);
+        let capacity = front.kv_tokens_capacity.get();
+        assert_eq!(health["kv_tokens_capacity"], capacity);
+        let (shown, exact) =
+            (health["kv_tokens_used"].as_u64().unwrap(), front.kv_tokens_used.get());
+        assert!(exact > 0 && exact < capacity / 8);
+        assert!(shown == exact || shown == capacity / 8, "{shown}");
+        shown == exact
+    };
+    assert!(!used(&[], false, ""), "a server without keys");
+    assert!(!used(&["alice"], false, "") && !used(&["alice"], false, "mallory"));
+    assert!(used(&["alice"], false, "alice"));
+    assert!(!used(&["alice", "bob"], false, "alice"));
+    assert!(used(&["alice", "bob"], true, "bob") && !used(&["alice", "bob"], true, ""));
+}
+
+#[test]
+fn the_load_and_the_metrics_tell_a_key_nothing_of_the_others() {
+    let slow = FakeOptions { step: Duration::from_millis(3), ..FakeOptions::default() };
+    let config = ServeConfig { metrics: true, parallel: 1, ..keys() };
+    let server = TestServer::fake_with(config, slow);
+    let ask = |secret: &str| {
+        let mut client = server.connect();
+        let body = body("a prompt of somebody", 300, "");
+        let head = format!("X-Api-Key: {secret}\r\nContent-Length: {}\r\n", body.len());
+        client.send(
+            format!("POST /v1/completions HTTP/1.1\r\nHost: a\r\n{head}\r\n{body}").as_bytes(),
+        );
+        client
+    };
+    let _runs = ask("alice");
+    eventually("it runs", || server.metrics.front.running.get() == 1);
+    let _waits = ask("alice");
+    eventually("it waits", || server.metrics.front.waiting.get() == 1);
+    let mut client = server.connect();
+    let load = get_as(&mut client, "alice", "/get_load").json();
+    assert_eq!((&load[0]["num_reqs"], &load[0]["num_waiting_reqs"]), (&json!(2), &json!(1)));
+    assert!(load[0]["num_tokens"].as_u64().unwrap() >= 20);
+    let load = get_as(&mut client, "bob", "/get_load").json();
+    assert_eq!(
+        load[0],
+        json!({"dp_rank": 0, "num_reqs": 0, "num_waiting_reqs": 0, "num_tokens": 0})
+    );
+    let refused = get_as(&mut client, "bob", "/metrics");
+    assert_eq!(refused.status, 403);
+    assert!(refused.body.contains("this server has had 2 keys"), "{}", refused.body);
 }

@@ -22,7 +22,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("random", &[]),
     ("placement", &[]),
-    ("config", &["placement", "kernels", "traces::Endpoint"]),
+    ("keys", &[]),
+    ("config", &["keys", "placement", "kernels", "traces::Endpoint"]),
     ("http", &[]),
     ("hub", &[]),
     ("page", &[]),
@@ -53,7 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "config",
+            "keys",
             "http",
             "api",
             "engine",

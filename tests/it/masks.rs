@@ -19,13 +19,13 @@ use crate::support::{TestServer, config, mask_lane as link};
 /// `mask_us`.
 fn stream_beside_masks(count: usize, mask_us: u32) -> (World, SequenceId, Vec<SequenceId>) {
     let mut world = World::new(Capacity { weights: vec![1.0, 1.0], ..capacity(8, 1000) });
-    world.masks.insert(KeyId(1), mask_us);
+    world.masks.insert(KeyId::at(1), mask_us);
     let new = world.request(10, 900);
     let stream = world.send(new).unwrap();
     let advanced = Some(World::endless());
     let send = |_| {
         let advanced = advanced.clone();
-        let new = NewSequence { key: KeyId(1), advanced, ..world.request(10, 900) };
+        let new = NewSequence { key: KeyId::at(1), advanced, ..world.request(10, 900) };
         world.send(new).unwrap()
     };
     let masked = (0..count).map(send).collect();
@@ -55,7 +55,7 @@ fn no_step_waits_for_a_slow_mask() {
     let counts = tokens(&world, &masked);
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(*least > 5 && most - least <= 2, "they take turns: {counts:?}");
-    assert!(world.scheduler.served_tokens(KeyId(1)) > 4.0 * f64::from(*most * 4), "they pay");
+    assert!(world.scheduler.served_tokens(KeyId::at(1)) > 4.0 * f64::from(*most * 4), "they pay");
 }
 
 /// Half of a step's time in masks is half of a step's price, and not nothing.
@@ -66,12 +66,12 @@ fn masks_shorter_than_a_step_are_charged() {
         let (mut world, stream, masked) = stream_beside_masks(1, mask_us);
         world.scheduler.cancel(stream);
         let (before, began) =
-            (world.served[&masked[0]].tokens, world.scheduler.served_tokens(KeyId(1)));
+            (world.served[&masked[0]].tokens, world.scheduler.served_tokens(KeyId::at(1)));
         for _ in 0..100 {
             world.step();
         }
         let tokens = world.served[&masked[0]].tokens - before;
-        served.push((world.scheduler.served_tokens(KeyId(1)) - began) / f64::from(tokens));
+        served.push((world.scheduler.served_tokens(KeyId::at(1)) - began) / f64::from(tokens));
     }
     assert!(served[0] < 1.1 && served[1] > 1.3, "for a token: {served:?}");
 }
@@ -135,7 +135,7 @@ fn new_slow_masks_do_not_overtake_old_ones() {
     for _ in 0..800 {
         while world.scheduler.free_slots() > 0 && world.scheduler.waiting_count() == 0 {
             let advanced = advanced.clone();
-            let new = NewSequence { key: KeyId(1), advanced, ..world.request(10, 3) };
+            let new = NewSequence { key: KeyId::at(1), advanced, ..world.request(10, 3) };
             world.send(new).unwrap();
             world.step();
         }
@@ -153,7 +153,7 @@ fn new_constraints_of_a_key_with_slow_masks_do_not_surprise_again() {
     world.served.get_mut(&stream).unwrap().longest_gap = Duration::ZERO;
     for _ in 0..20 {
         let advanced = Some(World::endless()); // compiled anew
-        let new = NewSequence { key: KeyId(1), advanced, ..world.request(10, 3) };
+        let new = NewSequence { key: KeyId::at(1), advanced, ..world.request(10, 3) };
         let id = world.send(new).unwrap();
         while !world.served[&id].ended {
             world.step();

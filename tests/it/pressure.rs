@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{TestServer, body, config, eventually, fake_text, post_bytes};
-use corelane::config::{ApiKey, ServeConfig};
+use corelane::config::ServeConfig;
+use corelane::keys::ApiKey;
 use corelane::model::fake::FakeOptions;
 
 fn slow(step_ms: u64) -> FakeOptions {
@@ -81,7 +82,7 @@ fn fields_of_urgency_out_of_range_are_refused_with_the_range() {
 #[test]
 fn priorities_decide_who_leaves_the_queue_first() {
     let key = |name: &str, priority_min| ApiKey {
-        name: name.into(),
+        name: Some(name.into()),
         secret: name.into(),
         weight: 1.0,
         priority_min,

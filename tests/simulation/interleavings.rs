@@ -202,7 +202,7 @@ impl Simulation {
             sampling: Sampling { seed, ..Sampling::greedy() },
             advanced: self.random.one_in(3).then(|| Arc::new(advanced)),
             priority: self.random.within(0, 4) as i32 - 2,
-            key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
+            key: KeyId::at(self.random.within(0, self.capacity.weights.len() - 1) as u16),
             scores_prompt: self.scores && seed.is_multiple_of(4),
             cache: (!self.random.one_in(5)).then(CacheScope::default),
             guessing: Guessing { most: self.guesses, least: seed as u8 % 3, p_min: 0.0 },

@@ -102,6 +102,9 @@ fn the_whole_engine_answers_every_request_as_if_it_were_alone() {
         ("late masks", 2),
         ("cached", 2_000),
         ("evicted", 10_000),
+        ("keys changed", 40),
+        ("removed", 40),
+        ("ended with its key", 30),
     ] {
         assert!(100 * total[name] > at_least * seeds, "{name}: {total:?}");
     }
@@ -147,6 +150,12 @@ fn a_slot_freed_twice_is_noticed() {
 fn an_ignored_deadline_is_noticed() {
     let words = noticed(Fault::DeadlineIgnored);
     assert!(words.contains("timeout"), "{words}");
+}
+
+#[test]
+fn a_key_that_is_only_its_place_is_noticed() {
+    let words = noticed(Fault::KeyIsItsPlace);
+    assert!(words.contains("are its own"), "{words}");
 }
 
 #[test]

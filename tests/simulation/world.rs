@@ -8,6 +8,7 @@
 
 mod checks;
 mod faults;
+mod keys;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -46,6 +47,7 @@ use crate::support::{Random, mask_lane as new_mask_lane, served_model};
 
 use checks::Answers;
 pub use faults::Fault;
+use keys::Tenants;
 
 /// A step that takes longer is given up.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +68,8 @@ enum Occurrence {
     Submit(usize),
     /// A connection's task runs.
     Poll(usize),
+    /// A key is removed, and another one takes its place.
+    ChangeKey,
     /// A client closes its connection.
     Leave(usize),
     /// The decode lane has run its step.
@@ -79,6 +83,7 @@ enum Occurrence {
 /// A client and its connection.
 struct Client {
     ask: Ask,
+    tenant: KeyId,
     state: State,
     woken: Arc<Flag>,
     /// It reads late.
@@ -120,6 +125,7 @@ pub struct World {
     metrics: Arc<Metrics>,
     requests: Requests,
     clients: Vec<Client>,
+    tenants: Tenants,
     /// The client and the choice of each sequence.
     owners: HashMap<SequenceId, (usize, usize)>,
     engine: Engine,
@@ -212,6 +218,7 @@ impl World {
             events: BinaryHeap::new(),
             requests: Requests::new(sequence_tokens as usize, constrains),
             clients: Vec::new(),
+            tenants: Tenants::new(&mut random, capacity.weights.len(), slots),
             owners: HashMap::new(),
             engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
             pump_is_due: false,
@@ -284,6 +291,7 @@ impl World {
                 Occurrence::Arrive => self.arrive(),
                 Occurrence::Submit(client) => self.submit(client),
                 Occurrence::Poll(client) => self.poll(client),
+                Occurrence::ChangeKey => self.change_key(),
                 Occurrence::Leave(client) => self.leave(client),
                 Occurrence::StepEnds => self.end_step(),
                 Occurrence::MaskEnds => self.end_mask(),
@@ -312,7 +320,12 @@ impl World {
                 if self.random.one_in(2) { 0 } else { self.random.within(0, self.pause_us) };
             self.after(Duration::from_micros(pause as u64), Occurrence::Arrive);
         }
+        if self.random.one_in(self.changes_one_in()) {
+            let time = self.within_us(0, 300_000);
+            self.after(time, Occurrence::ChangeKey);
+        }
         self.count("requests", 1);
+        let tenant = self.any_tenant();
         let options = self.options;
         let ask = self.requests.next(&mut self.random, |random, prompt| {
             stop_string(random, &continuation_with(&options, prompt, 40))
@@ -321,9 +334,9 @@ impl World {
             route: route::find(Method::Post, ask.path).unwrap(),
             number: self.random.next(),
             seed: self.random.next(),
-            key: KeyId(self.random.within(0, self.capacity.weights.len() - 1) as u16),
+            key: self.id_of(tenant),
             priority_min: i32::MIN,
-            cache: CacheScope::default(),
+            cache: self.cache_of(tenant),
             timeout: None,
             received: self.now,
             created: 1_795_000_000,
@@ -356,6 +369,7 @@ impl World {
         let client = self.clients.len();
         self.clients.push(Client {
             ask,
+            tenant,
             state: State::Preparing(job),
             woken: Arc::default(),
             stalls: self.random.one_in(8),
@@ -376,6 +390,12 @@ impl World {
         let State::Preparing(job) = std::mem::replace(&mut client.state, State::Done) else {
             return; // it has left
         };
+        let tenant = client.tenant;
+        if !self.lets_in(tenant) {
+            self.count("removed", 1);
+            return;
+        }
+        let client = &mut self.clients[index];
         let sequences = job.sequences.len();
         let tokens: usize = job.sequences.iter().map(|sequence| sequence.prompt.len()).sum();
         let hold = self.budget.hold(Some(job.sequences[0].key));
@@ -423,6 +443,7 @@ impl World {
             None => return,
             Some(Ok(())) => "served",
             Some(Err(error)) if error.status == 504 => "late",
+            Some(Err(error)) if error.status == 401 => "ended with its key",
             Some(Err(_)) => "failed",
         };
         self.count(name, 1);
@@ -570,6 +591,7 @@ impl World {
         let mut last = None;
         while let Some(batch) = self.link.try_receive() {
             self.check_plan(&batch);
+            self.check_prefixes(&batch);
             // (A second plan of this turn may have preempted a sequence of the first.)
             for start in &batch.starts {
                 let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };

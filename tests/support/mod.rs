@@ -147,6 +147,12 @@ impl TestServer {
         self.server.as_ref().unwrap().ops_address().expect("the test switched it on")
     }
 
+    /// As SIGHUP does with a changed file.
+    pub fn set_keys(&self, secrets: &[&str]) -> Result<(), String> {
+        let keys = secrets.iter().copied().map(key).collect();
+        self.server.as_ref().unwrap().control().set_keys(keys)
+    }
+
     pub fn drain(&self) {
         self.server.as_ref().unwrap().control().drain();
     }
@@ -363,13 +369,8 @@ fn ranking_model() -> Vec<u8> {
 }
 
 /// A key as `--api-key` makes one.
-pub fn key(secret: &str) -> corelane::config::ApiKey {
-    corelane::config::ApiKey {
-        name: secret.into(),
-        secret: secret.into(),
-        weight: 1.0,
-        priority_min: 0,
-    }
+pub fn key(secret: &str) -> corelane::keys::ApiKey {
+    corelane::keys::ApiKey::plain(secret)
 }
 
 /// The facts that a server of the fake model has about it.
@@ -398,7 +399,7 @@ pub fn job(path: &str, body: &[u8], model: &ServedModel, received: Micros) -> Jo
         route: route::find(Method::Post, path).unwrap(),
         number: 1,
         seed: 1,
-        key: KeyId(0),
+        key: KeyId::at(0),
         priority_min: 0,
         cache: CacheScope::default(),
         timeout: None,
@@ -424,7 +425,7 @@ pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
 
 /// Memory for one request, as much as it needs.
 pub fn hold() -> Hold {
-    Budget::new(1 << 40, &[1.0]).hold(Some(KeyId(0)))
+    Budget::new(1 << 40, &[1.0]).hold(Some(KeyId::at(0)))
 }
 
 /// The context of a model in a test: one thread, and shared cells.

@@ -38,12 +38,17 @@ pub struct Health<'a> {
     pub slots_processing: u64,
     /// Requests that wait.
     pub requests_waiting: u64,
-    /// Tokens in the KV cache.
+    /// Tokens in the KV cache, for clients without a key in eighths of the capacity.
     pub kv_tokens_used: u64,
     /// Tokens that fit into the KV cache.
     pub kv_tokens_capacity: u64,
     /// Open client connections.
     pub connections: u64,
+}
+
+/// Tokens, rounded up to an eighth of the capacity.
+pub fn in_eighths(tokens: u64, capacity: u64) -> u64 {
+    tokens.next_multiple_of(capacity.div_ceil(8).max(1)).min(capacity)
 }
 
 /// Writes the answer to `GET /health?level=…` of a ready server.

@@ -132,7 +132,7 @@ fn prepared(
         route,
         number: index as u64,
         seed: 0,
-        key: KeyId(0),
+        key: KeyId::at(0),
         cache: CacheScope::default(),
         priority_min: i32::MIN,
         timeout: None,
@@ -164,7 +164,7 @@ pub fn engine(
         while running.len() < workload.concurrency && next < workload.prompts.len() {
             let now = waiter.now();
             let job = interface.enter(next, workload, model, now)?;
-            let submitted = engine.submit(job, budget.hold(Some(KeyId(0))), now);
+            let submitted = engine.submit(job, budget.hold(Some(KeyId::at(0))), now);
             running.push((next, submitted.map_err(|error| error.message)?));
             next += 1;
         }

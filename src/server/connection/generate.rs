@@ -34,16 +34,16 @@ impl Connection {
         route: &'static Route,
         key: KeyId,
     ) -> Envelope {
-        let (config, keys) = (&self.front.config, self.front.control.keys());
+        let (config, keys) = (&self.front.config, self.front.keys.borrow());
         Envelope {
             route,
             number: self.front.random(),
             // As in llama-server 32 bits, which a client in JavaScript can read and send again.
             seed: config.seed.unwrap_or_else(|| self.front.random() >> 32),
             key,
-            cache: CacheScope { key: if config.share_cache { KeyId(0) } else { key }, salt: 0 },
+            cache: CacheScope { key: if config.share_cache { KeyId::at(0) } else { key }, salt: 0 },
             // Without keys, nobody may overtake the others.
-            priority_min: keys.get(key.index()).map_or(0, |key| key.priority_min),
+            priority_min: keys.get(key).map_or(0, |key| key.priority_min),
             timeout: config.request_timeout,
             received: incoming.received,
             created: unix_seconds(),
@@ -214,6 +214,9 @@ impl Connection {
         job: Job,
         hold: Hold,
     ) -> Result<bool, Gone> {
+        if let Err(error) = self.check_still(envelope.key) {
+            return self.answer_error(incoming, &error).await;
+        }
         let options = SpanOptions::of(&job);
         let submitted = match &mut *self.front.service.borrow_mut() {
             Some(service) => service.engine.submit(job, hold, self.front.clock.now()),
@@ -350,8 +353,7 @@ impl Connection {
 
     fn log(&self, incoming: &Incoming, key: KeyId, exchange: &SharedExchange, gone: bool) {
         let exchange = exchange.borrow();
-        let keys = self.front.control.keys();
-        let key = keys.get(key.index()).map(|key| key.name.as_str());
+        let key = self.front.keys.borrow().label(key);
         let now = self.front.clock.now();
         let first_token = exchange.first_token.unwrap_or(now);
         let timings = exchange.timings(now);

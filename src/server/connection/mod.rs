@@ -13,7 +13,6 @@ use std::task::Poll;
 
 use futures_lite::{AsyncRead, future};
 use glommio::net::TcpStream;
-use subtle::ConstantTimeEq;
 
 use super::front::Front;
 use super::guards::ExchangeGuard;
@@ -216,6 +215,11 @@ impl Connection {
                 return self.refuse_unread(incoming, &error).await;
             }
         };
+        if !route.is_public
+            && let Err(error) = self.check_still(key)
+        {
+            return self.answer_error(incoming, &error).await;
+        }
         if let Action::Show(page) = route.action {
             // Public pages are short, or in static memory.
             let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
@@ -257,7 +261,7 @@ impl Connection {
             )));
         }
         match &head.host {
-            Some(host) if self.front.control.keys().is_empty() => {
+            Some(host) if self.front.keys.borrow().is_open() => {
                 if self.front.origins.answers_to(host) {
                     return Ok(());
                 }
@@ -273,7 +277,7 @@ impl Connection {
     /// Checks everything that the head tells.
     fn check(&self, head: &Head) -> Result<(&'static Route, KeyId), ApiError> {
         let route = route::find(head.method, &head.path)?;
-        let key = if route.is_public { KeyId(0) } else { self.check_key(head)? };
+        let key = if route.is_public { KeyId::at(0) } else { self.check_key(head)? };
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
@@ -303,23 +307,24 @@ impl Connection {
 
     /// Finds the API key that the request was sent with.
     fn check_key(&self, head: &Head) -> Result<KeyId, ApiError> {
-        let keys = self.front.control.keys();
-        if keys.is_empty() {
-            return Ok(KeyId(0));
+        self.front.take_keys();
+        if self.front.keys.borrow().is_open() {
+            return Ok(KeyId::at(0));
         }
         let Some(given) = &head.api_key else {
             return Err(ApiError::unauthorized(
                 "no API key was given; send it as \"Authorization: Bearer KEY\"",
             ));
         };
-        // Compare all keys, each in constant time.
-        let mut known = None;
-        for (index, key) in keys.iter().enumerate() {
-            if key.secret.as_bytes().ct_eq(given).into() {
-                known = Some(KeyId(index as u16)); // below KEYS_MAX
-            }
-        }
+        let known = self.front.keys.borrow().find(given);
         known.ok_or_else(|| ApiError::unauthorized("the API key is not valid"))
+    }
+
+    /// Refuses a request whose key was removed after its head was read.
+    fn check_still(&self, key: KeyId) -> Result<(), ApiError> {
+        self.front.take_keys();
+        let is_known = self.front.keys.borrow().lets_in(key);
+        if is_known { Ok(()) } else { Err(ApiError::key_removed()) }
     }
 
     /// Reads a request's body into the memory of its key.

@@ -33,13 +33,13 @@ impl Connection {
         key: KeyId,
     ) -> Result<Cow<'static, [u8]>, ApiError> {
         match page {
-            Page::Health => self.health(&head.query).map(Cow::from),
+            Page::Health => self.health(head).map(Cow::from),
             Page::Models => Ok(self.models().into()),
             Page::Model => self.model(&head.path).map(Cow::from),
             Page::Slots => self.slots(&head.query, key).map(Cow::from),
             Page::Props => Ok(self.props().into()),
             Page::Metrics => self.metrics().map(Cow::from),
-            Page::ServerInfo | Page::ModelInfo | Page::Load => Ok(self.sglang(page).into()),
+            Page::ServerInfo | Page::ModelInfo | Page::Load => Ok(self.sglang(page, key).into()),
             Page::Lanes => self.lanes(&head.query, key).map(Cow::from),
             Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
             Page::Tags => Ok(self.ollama(ollama::push_tags).into()),
@@ -141,8 +141,8 @@ impl Connection {
         Ok(model::object(&facts, unix_seconds()).to_string().into())
     }
 
-    /// A page for SGLang's gateway.
-    fn sglang(&self, page: Page) -> Vec<u8> {
+    /// A page for SGLang's gateway. The load is the key's own where others may not see all.
+    fn sglang(&self, page: Page, key: KeyId) -> Vec<u8> {
         let service = self.front.service.borrow();
         let Some(service) = &*service else { return Vec::new() };
         let (model, facts) = (&service.model, service.model.facts());
@@ -154,6 +154,7 @@ impl Connection {
                 sglang::server_info(&facts, &path, model.slots, model.context_tokens)
             }
             Page::ModelInfo => sglang::model_info(&facts, &path),
+            _ if !self.front.shows_all() => sglang::load(service.engine.load(key)),
             _ => sglang::load(sglang::Load {
                 running: counters.running.get(),
                 waiting: counters.waiting.get(),
@@ -163,9 +164,12 @@ impl Connection {
         answer.to_string().into()
     }
 
-    /// The metrics, if this port shows them.
+    /// The metrics, if this port shows them, and to this key.
     fn metrics(&self) -> Result<Vec<u8>, ApiError> {
         let config = &self.front.config;
+        if config.metrics_page.is_some() {
+            self.check_shows_all("the metrics count what each of them sends")?;
+        }
         match config.metrics_page {
             Some(page) => Ok(page(&config.metrics).into()),
             None => {
@@ -178,13 +182,7 @@ impl Connection {
 
     /// The lanes at work, if this key may see them.
     fn lanes(&self, query: &str, key: KeyId) -> Result<Vec<u8>, ApiError> {
-        let keys = self.front.control.keys().len();
-        if keys > 1 && !self.front.config.share_cache {
-            return Err(ApiError::forbidden(format!(
-                "this server has {keys} keys, and the steps show when each of them is used; only a \
-                 server with one key, or with --share-cache, shows its lanes"
-            )));
-        }
+        self.check_shows_all("the steps show when each of them is used")?;
         let since = lanes::read_since(query)?;
         let service = self.front.service.borrow();
         let Some(service) = &*service else { return Ok(Vec::new()) };
@@ -194,9 +192,23 @@ impl Connection {
             .expect("there are no maps, and writing to memory cannot fail"))
     }
 
-    /// Whether the server is ready, in the detail that `level` in the query asks for.
-    fn health(&self, query: &str) -> Result<Vec<u8>, ApiError> {
-        let given = query.split('&').find_map(|pair| pair.strip_prefix("level="));
+    /// Refuses a page about all keys where one may not see what others do.
+    fn check_shows_all(&self, why: &str) -> Result<(), ApiError> {
+        if self.front.shows_all() {
+            return Ok(());
+        }
+        let tenants = self.front.keys.borrow().tenants();
+        Err(ApiError::forbidden(format!(
+            "this server has had {tenants} keys, and {why}; only a server with one key, or with \
+             --share-cache, shows them here"
+        )))
+    }
+
+    /// Whether the server is ready, in the detail that `level` in the query asks for. The path needs
+    /// no key, but only a key of its own makes the numbers of tokens exact: they would tell how long
+    /// the prompts of others are.
+    fn health(&self, head: &Head) -> Result<Vec<u8>, ApiError> {
+        let given = head.query.split('&').find_map(|pair| pair.strip_prefix("level="));
         let level = match given {
             None | Some("basic") => return Ok(llama::HEALTHY.to_vec()),
             Some("detailed") => llama::Level::Detailed,
@@ -210,19 +222,29 @@ impl Connection {
         if let Some(service) = &*self.front.service.borrow() {
             let front = self.front.counters();
             let running = front.running.get();
+            let capacity = front.kv_tokens_capacity.get();
+            let used = front.kv_tokens_used.get();
+            let is_exact = self.shows_key(head) && self.front.shows_all();
             let health = llama::Health {
                 model: &service.model.name,
                 uptime_s: self.front.clock.now().seconds_since(Micros(0)),
                 slots_idle: (service.model.slots as u64).saturating_sub(running),
                 slots_processing: running,
                 requests_waiting: front.waiting.get(),
-                kv_tokens_used: front.kv_tokens_used.get(),
-                kv_tokens_capacity: front.kv_tokens_capacity.get(),
+                kv_tokens_used: if is_exact { used } else { llama::in_eighths(used, capacity) },
+                kv_tokens_capacity: capacity,
                 connections: front.connections.get(),
             };
             llama::push_health(&mut body, &health, level);
         }
         Ok(body)
+    }
+
+    /// Whether a request has a key, on a path that needs none.
+    fn shows_key(&self, head: &Head) -> bool {
+        self.front.take_keys();
+        let keys = self.front.keys.borrow();
+        head.api_key.as_ref().is_some_and(|given| keys.find(given).is_some())
     }
 
     fn props(&self) -> Vec<u8> {

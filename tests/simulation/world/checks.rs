@@ -135,6 +135,7 @@ impl World {
             let is_done = matches!(client.state, State::Done);
             assert!(is_done, "nobody wakes the client of POST {} {body}", client.ask.path);
         }
+        self.check_tenants();
         assert!(self.engine.is_idle(), "the engine has work, and asks for no call");
         assert!(self.down.is_empty() && self.running.is_none() && self.owners.is_empty());
         assert_eq!(self.engine.scheduler().masks_asked(), 0, "the mask lane has a task");
