@@ -36,7 +36,7 @@ pub struct FrontConfig {
     pub page: &'static [File],
     /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
     pub cors_origins: Vec<String>,
-    /// Names to which a server without keys answers, besides private ones; `*` is all.
+    /// Names to which a server without keys answers, besides `localhost`; `*` is all.
     pub allowed_hosts: Vec<String>,
     /// The memory for requests outside the KV cache.
     pub request_bytes: usize,

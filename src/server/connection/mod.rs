@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 
 use super::front::Front;
 use super::guards::ExchangeGuard;
+use super::origins::name_of;
 use super::places::Place;
 use super::timers::Timer;
 use super::wake::look_up;
@@ -265,9 +266,10 @@ impl Connection {
                 if self.front.origins.answers_to(host) {
                     return Ok(());
                 }
+                let name = name_of(host);
                 Err(ApiError::forbidden(format!(
-                    "a server without keys does not answer to the public name {host}, which could \
-                     be a web page's; its operator can allow it with --allowed-hosts {host}"
+                    "a server without keys does not answer to the name {name}, which a web page \
+                     could make point to it; its operator can allow it with --allowed-hosts {name}"
                 )))
             }
             _ => Ok(()),
