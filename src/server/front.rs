@@ -257,7 +257,8 @@ impl Front {
 
     /// Counts the end of a connection.
     pub fn closed(&self) {
-        self.connections.set(self.connections.get() - 1);
+        let open = self.connections.get().checked_sub(1);
+        self.connections.set(open.expect("one of 0 connections ended"));
         self.counters().connections.set(self.connections.get() as u64);
     }
 
@@ -268,7 +269,8 @@ impl Front {
 
     /// Counts the end of a request.
     pub fn exchange_ended(&self) {
-        self.exchanges.set(self.exchanges.get() - 1);
+        let running = self.exchanges.get().checked_sub(1);
+        self.exchanges.set(running.expect("one of 0 requests ended"));
         if self.is_draining() {
             self.kick();
         }

@@ -231,6 +231,12 @@ impl Client {
         self.response()
     }
 
+    /// As [`Client::post`]. Returns `None` if the connection ends before the answer.
+    pub fn try_post(&mut self, path: &str, body: &str) -> Option<Response> {
+        self.stream.get_mut().write_all(post_bytes(path, body).as_bytes()).ok()?;
+        self.try_response()
+    }
+
     /// Reads one response whole.
     pub fn response(&mut self) -> Response {
         self.try_response().expect("a whole response")

@@ -22,7 +22,7 @@ use super::places::Place;
 use super::timers::Timer;
 use super::wake::look_up;
 use crate::api::error::ApiError;
-use crate::api::route::{self, Action, Route};
+use crate::api::route::{self, Action, Page, Route};
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::http::HttpError;
@@ -59,6 +59,19 @@ struct Connection {
 
 /// The client has disconnected, or counts as disconnected.
 struct Gone;
+
+/// The bytes that a connection waits for.
+#[derive(Clone, Copy, PartialEq)]
+enum Wait {
+    /// Those of a request's head. A drain ends this wait. Where another server takes over, it does
+    /// not: the request is served, and its response says that the connection closes.
+    Request,
+    /// Those of a request's body.
+    Body,
+    /// Those after our last response, which are dropped. Bytes that have arrived are read even if
+    /// the connection must leave, so that it need not be reset.
+    End,
+}
 
 /// The result of waiting for bytes.
 enum Read {
@@ -122,7 +135,8 @@ impl Connection {
                 Err(Refused::Fatal(error)) => {
                     let id = self.front.request_id();
                     let asked = Asked { path: "", request_id: &id, origin: None };
-                    return self.refuse(&asked, &error, true).await;
+                    self.refuse(&asked, &error, true).await?;
+                    return self.close().await;
                 }
             };
             let keep_alive = {
@@ -132,7 +146,8 @@ impl Connection {
             // A client that sends many requests early waits between them, so that other clients do
             // not: glommio reads and writes without a pause while the socket is ready.
             look_up().await;
-            let ends = self.front.is_draining() && !self.front.config.hands_over;
+            let drains = self.front.is_draining() && !self.front.config.hands_over;
+            let ends = drains || self.place.must_leave();
             if !keep_alive || self.closes.get() || ends {
                 return self.close().await;
             }
@@ -169,9 +184,7 @@ impl Connection {
             // Every connection may have the few lines of a usual head.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
-            // Where another server takes over, idle connections may still bring a request. It is
-            // served, and its response says that the connection closes.
-            match self.read(!self.front.config.hands_over).await? {
+            match self.read(Wait::Request).await? {
                 Read::Some if !begun => {
                     begun = true;
                     self.timer.set(self.front.clock.now(), HEAD_TIMEOUT.min(idle));
@@ -207,8 +220,10 @@ impl Connection {
             Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
-        if !route.is_public {
-            self.place.work(); // until here, it may have to give way
+        // Until here, it may have to give way.
+        if !route.is_public && !self.place.work() {
+            let message = "another connection got this one's place, because it was idle";
+            return self.refuse_unread(incoming, &ApiError::unavailable(message, 1)).await;
         }
         let (body, mut hold) = match self.read_body(head, Some(key)).await {
             Ok(body) => body,
@@ -283,7 +298,12 @@ impl Connection {
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
+        if let (Action::Show(Page::Health), true) = (route.action, self.front.places.is_stuck()) {
+            let message = "no request runs, and all are refused: no connection gets a place";
+            return Err(ApiError::unavailable(message, 5));
+        }
         if self.place.is_spare && !route.is_public {
+            self.front.places.refused(self.front.clock.now());
             let max = self.front.config.connections;
             let message = format!("{max} connections are open, as many as may be");
             return Err(ApiError::unavailable(message, 1));
@@ -352,7 +372,7 @@ impl Connection {
                 self.flush().await?;
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
-            match self.read(false).await? {
+            match self.read(Wait::Body).await? {
                 // A body that arrives faster than it is read must not delay other connections.
                 Read::Some => look_up().await,
                 Read::End => return Err(Refused::Gone),
@@ -364,11 +384,15 @@ impl Connection {
         }
     }
 
-    /// Waits for more input. With `until_drain`, a drain ends the wait, for connections between two
-    /// requests.
-    async fn read(&mut self, until_drain: bool) -> Result<Read, Gone> {
+    /// Waits for more input. A connection that must leave does not read the input that is there.
+    async fn read(&mut self, wait: Wait) -> Result<Read, Gone> {
         let Self { front, stream, place, timer, input, .. } = self;
+        let until_drain = wait == Wait::Request && !front.config.hands_over;
         future::poll_fn(|cx| {
+            let leaves = front.is_closing() || place.must_leave();
+            if leaves && wait != Wait::End {
+                return Poll::Ready(Err(Gone));
+            }
             let mut buffer = front.read_buffer.borrow_mut();
             match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(0)) => Poll::Ready(Ok(Read::End)),
@@ -377,7 +401,7 @@ impl Connection {
                     Poll::Ready(Ok(Read::Some))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Gone)),
-                Poll::Pending if front.is_closing() || place.must_leave() => Poll::Ready(Err(Gone)),
+                Poll::Pending if leaves => Poll::Ready(Err(Gone)),
                 Poll::Pending if until_drain && front.is_draining() && input.is_empty() => {
                     Poll::Ready(Ok(Read::TimedOut))
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_lite::{AsyncWrite, future};
 
-use super::{Asked, Connection, Gone, Incoming, Read, Refused};
+use super::{Asked, Connection, Gone, Incoming, Read, Refused, Wait};
 use crate::api::error::ApiError;
 use crate::api::route;
 use crate::http::head::{Framing, Method};
@@ -83,7 +83,7 @@ impl Connection {
         self.refuse_unread(incoming, error).await
     }
 
-    /// Answers and closes: the rest of the request is yet to arrive.
+    /// Answers. The connection must then close: the rest of the request is yet to arrive.
     pub(super) async fn refuse_unread(
         &mut self,
         incoming: &Incoming,
@@ -103,7 +103,7 @@ impl Connection {
         Ok(keep_alive)
     }
 
-    /// Answers and closes the connection.
+    /// Answers. The connection must then close.
     pub(super) async fn refuse(
         &mut self,
         asked: &Asked<'_>,
@@ -112,8 +112,7 @@ impl Connection {
     ) -> Result<(), Gone> {
         log_error(asked.path, asked.request_id, error);
         self.push_error(asked, error, false, with_body);
-        self.flush().await?;
-        self.close().await
+        self.flush().await
     }
 
     fn push_error(
@@ -161,7 +160,8 @@ impl Connection {
 
     /// Whether a response that is about to be written keeps the connection open.
     fn keeps_alive(&self, asked: bool) -> bool {
-        let keeps = asked && !self.front.is_draining() && !self.place.is_spare;
+        let leaves = self.front.is_draining() || self.place.must_leave();
+        let keeps = asked && !leaves && !self.place.is_spare;
         self.closes.set(!keeps);
         keeps
     }
@@ -192,6 +192,9 @@ impl Connection {
                         }
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Gone)),
+                    Poll::Pending if front.is_closing() || place.must_leave() => {
+                        return Poll::Ready(Err(Gone));
+                    }
                     Poll::Pending if began.is_none() => {
                         let now = front.clock.now();
                         began = Some(now);
@@ -199,11 +202,7 @@ impl Connection {
                         timer.register(cx);
                         return Poll::Pending;
                     }
-                    Poll::Pending
-                        if timer.is_expired() || front.is_closing() || place.must_leave() =>
-                    {
-                        return Poll::Ready(Err(Gone));
-                    }
+                    Poll::Pending if timer.is_expired() => return Poll::Ready(Err(Gone)),
                     Poll::Pending => {
                         timer.register(cx);
                         return Poll::Pending;
@@ -223,7 +222,7 @@ impl Connection {
         let mut skipped = 0;
         while skipped < LINGER_BYTES_MAX {
             self.input.clear();
-            match self.read(false).await? {
+            match self.read(Wait::End).await? {
                 Read::Some => look_up().await, // a peer that sends without end holds up nobody
                 Read::End | Read::TimedOut => break,
             }
