@@ -27,7 +27,7 @@ use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::http::HttpError;
 use crate::http::body::BodyReader;
-use crate::http::head::{self, Framing, Head, Method};
+use crate::http::head::{Framing, Head, HeadReader, Method};
 use crate::http::response;
 use crate::limits::{
     BODY_TIMEOUT, HEAD_TIMEOUT, HOLD_BYTES_STEP, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT, SPARE_TIMEOUT,
@@ -172,12 +172,15 @@ impl Connection {
         self.timer.set(now, if fresh { idle } else { HEAD_TIMEOUT.min(idle) });
         let mut begun = !fresh;
         let mut hold = self.front.budget.hold(None);
+        let mut reader = HeadReader::default();
         loop {
-            match head::parse(&self.input) {
+            match reader.read(&self.input) {
                 Ok(Some((head, length))) => {
                     self.input.drain(..length);
                     return Ok(Some(head));
                 }
+                // A head that drips must not delay other connections.
+                Ok(None) if begun => look_up().await,
                 Ok(None) => {}
                 Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
             }
