@@ -37,11 +37,20 @@ use crate::types::KeyId;
 
 /// Serves a connection until either side closes it.
 pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {
-    let (input, output) = (Vec::new(), Vec::new());
+    let mut connection = Connection {
+        front,
+        stream,
+        place,
+        timer,
+        input: Vec::new(),
+        is_half_closed: false,
+        output: Vec::new(),
+        has_begun: false,
+        ahead: 0,
+        closes: Cell::new(false),
+    };
     // The error means that the client disconnected, which is not logged.
-    let _ = Connection { front, stream, place, timer, input, output, closes: Cell::new(false) }
-        .run()
-        .await;
+    let _ = connection.run().await;
 }
 
 struct Connection {
@@ -51,8 +60,14 @@ struct Connection {
     timer: Rc<Timer>,
     /// Bytes read and not yet used.
     input: Vec<u8>,
+    /// The client sends nothing more. It has closed its half of the connection, or all of it.
+    is_half_closed: bool,
     /// Bytes to write.
     output: Vec<u8>,
+    /// Some of the response in progress has been written.
+    has_begun: bool,
+    /// The bytes of [`response::BEGIN`] that were written ahead of the response in progress.
+    ahead: usize,
     /// The last response said that the connection closes.
     closes: Cell<bool>,
 }
@@ -153,6 +168,7 @@ impl Connection {
             }
             self.input.shrink_to(IDLE_BUFFER_BYTES_MAX);
             self.output.shrink_to(IDLE_BUFFER_BYTES_MAX);
+            self.has_begun = false;
         }
     }
 
@@ -371,8 +387,7 @@ impl Connection {
             }
             if head.expects_continue && !asked && reader.is_empty() && self.input.is_empty() {
                 asked = true;
-                self.output.extend_from_slice(response::CONTINUE);
-                self.flush().await?;
+                self.send(response::CONTINUE).await?;
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
             match self.read(Wait::Body).await? {

@@ -166,10 +166,16 @@ impl Connection {
         keeps
     }
 
-    /// Writes all output.
+    /// Writes all output, except what was written ahead of it.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
         let mut output = std::mem::take(&mut self.output);
-        let result = self.send(&output).await;
+        let ahead = std::mem::take(&mut self.ahead);
+        assert!(
+            output.starts_with(&response::BEGIN[..ahead]),
+            "{ahead} bytes ahead of no response"
+        );
+        self.has_begun = true;
+        let result = self.send(&output[ahead..]).await;
         output.clear();
         self.output = output;
         result
