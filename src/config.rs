@@ -80,7 +80,7 @@ pub struct ServeConfig {
     pub ui: bool,
     /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
     pub cors_origins: Vec<String>,
-    /// Names to which a server without keys answers, besides private ones; `*` is all.
+    /// Names to which a server without keys answers, besides `localhost`; `*` is all.
     pub allowed_hosts: Vec<String>,
     /// Silence of a stream after which a comment is sent; `None` sends none.
     pub ping_interval: Option<Duration>,

@@ -221,8 +221,14 @@ impl Quota {
     }
 
     /// A key gives this much back.
+    ///
+    /// # Panics
+    /// If it holds less.
     pub fn give(&mut self, key: KeyId, amount: usize) {
-        self.keys[key.index()].held -= amount;
+        let part = &mut self.keys[key.index()];
+        let held = part.held;
+        assert!(amount <= held, "key {} gives {amount} back and holds {held}", key.index());
+        part.held -= amount;
     }
 }
 

@@ -473,6 +473,8 @@ pub const CONNECTIONS_MAX: usize = 1 << 20;
 pub const SPARE_CONNECTIONS_MAX: usize = 64;
 /// A connection that has been idle for less than this does not give way to a new one.
 pub const IDLE_GRACE: Duration = Duration::from_millis(200);
+/// A server that refuses every request for this long, and serves none, is not healthy.
+pub const REFUSING_TIME_MAX: Duration = Duration::from_secs(10);
 /// Descriptors that client connections leave free, or a quarter of all if that is less.
 pub const DESCRIPTORS_RESERVED: usize = 2 * OPS_CONNECTIONS_MAX // each of the ops lane's has two
     + SPARE_CONNECTIONS_MAX
@@ -723,6 +725,10 @@ const _: () = assert!(CONTEXT_TOKENS_MAX <= i32::MAX as usize, "llama_pos is an 
 const _: () = assert!(PROMPTS_MAX <= QUEUE_SEQUENCES, "one request always fits an empty queue");
 const _: () = assert!(2 * KEY_BYTES_MAX <= HEAD_BYTES_MAX, "a head has room for a key");
 const _: () = assert!(HEAD_BYTES_MAX <= READ_BYTES, "a head arrives in one read");
+const _: () = assert!(
+    REFUSING_TIME_MAX.as_millis() > 4 * (IDLE_GRACE.as_millis() + SPARE_TIMEOUT.as_millis()),
+    "clients alone are not refused for so long: connections that idle give way before"
+);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);
 const _: () = assert!(MARKER_SPACE_BYTES_MAX < TOOL_HEAD_BYTES_MAX);

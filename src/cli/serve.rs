@@ -145,8 +145,8 @@ pub struct ServeArgs {
     /// commas, * lets in all. Pages of this machine and of desktop programs always may
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', help_heading = "HTTP")]
     cors_origins: Vec<String>,
-    /// Public names to which a server without keys answers; separate several with commas, * is any.
-    /// It always answers to addresses, to private names and to the names in --cors-origins
+    /// Names to which a server without keys answers; separate several with commas, * is any. It
+    /// always answers to addresses, to localhost and to the names in --cors-origins
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "HTTP")]
     allowed_hosts: Vec<String>,
     /// Seconds of silence after which a stream sends a comment; -1 sends none

@@ -70,6 +70,51 @@ pub enum Framing {
     Chunked,
 }
 
+/// Reads a head that arrives in pieces. The work is linear in its bytes, however small the pieces
+/// are: the bytes are parsed when the head may have ended, and whenever they have doubled, so that
+/// bytes that are no head are refused early.
+#[derive(Debug, Default)]
+pub struct HeadReader {
+    /// Bytes in which the end of the head was looked for.
+    looked_at: usize,
+    /// CR and LF before the head, which `httparse` skips. They do not end it.
+    blank: usize,
+    /// Bytes that were parsed last.
+    parsed: usize,
+    /// Bytes that were parsed in all.
+    #[cfg(test)]
+    work: usize,
+}
+
+impl HeadReader {
+    /// Reads a head from the start of `bytes`, as [`parse`] does. Returns `None` if it is incomplete.
+    /// The caller then passes the same bytes again, with more after them.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
+        let is_blank = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+        self.blank += bytes[self.blank..].iter().take_while(is_blank).count();
+        // The last line end before the new bytes may be half of an empty line.
+        let from = self.looked_at.saturating_sub(2).max(self.blank).min(bytes.len());
+        self.looked_at = bytes.len();
+        let ends = has_empty_line(&bytes[from..]) || bytes.len() >= HEAD_BYTES_MAX;
+        if bytes.is_empty() || !ends && bytes.len() < 2 * self.parsed {
+            return Ok(None);
+        }
+        self.parsed = bytes.len();
+        #[cfg(test)]
+        (self.work += bytes.len().min(HEAD_BYTES_MAX));
+        parse(bytes)
+    }
+}
+
+/// Whether an LF is followed by another line end.
+fn has_empty_line(bytes: &[u8]) -> bool {
+    let follows = |at: usize| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]);
+    memchr::memchr_iter(b'\n', bytes).any(follows)
+}
+
 /// Reads a head from the start of `bytes`. Returns the head and its length in bytes, or `None` if
 /// it is incomplete.
 ///
@@ -420,6 +465,33 @@ mod tests {
         assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n"), 501);
     }
 
+    /// Each byte parsed all bytes before it: 16 kB took 134 MB of parsing.
+    #[test]
+    fn a_head_that_drips_is_parsed_a_few_times() {
+        let fields: String = (0..60).map(|n| format!("x{n}: y\r\n")).collect();
+        let long =
+            format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}X: {}\r\n\r\n", "x".repeat(15_000));
+        let newlines = "\r\n".repeat(HEAD_BYTES_MAX / 2);
+        for (text, is_head) in [(&long, true), (&newlines, false)] {
+            let mut reader = HeadReader::default();
+            let last = text.len() - 1;
+            for end in 1..=last {
+                assert_eq!(reader.read(&text.as_bytes()[..end]), Ok(None), "{end} bytes");
+            }
+            assert_eq!(reader.read(text.as_bytes()).is_ok(), is_head);
+            assert!(reader.work <= 4 * text.len(), "{} bytes for {}", reader.work, text.len());
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_head_are_refused_before_its_end() {
+        let mut reader = HeadReader::default();
+        let text =
+            "GET / HTTP/1.1\r\nHost: a\r\nbroken line\r\n".to_owned() + &"X: y\r\n".repeat(60);
+        let refused = (1..text.len()).find(|end| reader.read(&text.as_bytes()[..*end]).is_err());
+        assert!(refused.unwrap() <= 64, "{refused:?}");
+    }
+
     #[test]
     fn a_request_id_that_could_break_a_header_is_not_echoed() {
         let long = "a".repeat(REQUEST_ID_BYTES_MAX + 1);
@@ -435,6 +507,30 @@ mod tests {
         #[test]
         fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);
+        }
+
+        /// In pieces or at once, the same bytes are the same head, or an error.
+        #[test]
+        fn pieces_make_the_same_head(
+            text in "(\r\n){0,2}(GET|P) /[a-z]{0,9} HTTP/1.[01](\r|\n|\r\n)(Host: a(\r\n|\n)){0,2}(\r|\n|\r\n|x){0,3}.{0,4}",
+            size in 1usize..9,
+        ) {
+            let bytes = text.as_bytes();
+            let mut reader = HeadReader::default();
+            let mut end = 0;
+            let in_pieces = loop {
+                end = bytes.len().min(end + size);
+                match reader.read(&bytes[..end]) {
+                    Ok(None) if end < bytes.len() => {}
+                    done => break done,
+                }
+            };
+            match parse(bytes) {
+                Ok(Some(whole)) => prop_assert_eq!(in_pieces, Ok(Some(whole))),
+                // It is refused at its end at the latest.
+                Err(_) => prop_assert!(in_pieces.is_err() || matches!(in_pieces, Ok(None))),
+                Ok(None) => prop_assert_eq!(in_pieces, Ok(None)),
+            }
         }
 
         #[test]

@@ -47,6 +47,9 @@ pub fn push_preflight(out: &mut Vec<u8>, options: &HeadOptions<'_>) {
     );
 }
 
+/// The first bytes of every response.
+pub const BEGIN: &[u8] = b"HTTP/1.1 ";
+
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -54,7 +57,8 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 fn push_status_and_fields(out: &mut Vec<u8>, status: u16, options: &HeadOptions<'_>) {
-    push(out, format_args!("HTTP/1.1 {status} {}\r\n", reason(status)));
+    out.extend_from_slice(BEGIN);
+    push(out, format_args!("{status} {}\r\n", reason(status)));
     if status != 204 {
         push(out, format_args!("content-type: {}\r\n", options.content_type));
     }

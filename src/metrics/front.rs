@@ -105,6 +105,8 @@ pub enum State {
     Ready,
     /// Not any more: it is shutting down.
     Draining,
+    /// It refuses every request for want of a place, though none runs. That is a fault.
+    Stuck,
 }
 
 impl FrontMetrics {
@@ -145,7 +147,8 @@ impl FrontMetrics {
         match self.state.get() {
             0 => State::Loading,
             1 => State::Ready,
-            _ => State::Draining,
+            2 => State::Draining,
+            _ => State::Stuck,
         }
     }
 
@@ -163,7 +166,7 @@ mod tests {
     fn the_state_is_read_as_it_was_written() {
         let front = FrontMetrics::new([]);
         assert_eq!(front.state(), State::Loading);
-        for state in [State::Ready, State::Draining, State::Loading] {
+        for state in [State::Ready, State::Draining, State::Stuck, State::Loading] {
             front.set_state(state);
             assert_eq!(front.state(), state);
         }

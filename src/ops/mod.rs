@@ -16,9 +16,10 @@
 //! whole request are bounded (`OPS_*` in [`crate::limits`]).
 //!
 //! Known limits: an endless header line is noticed only after a tenth of a second, and buffered
-//! until then. Unreadable requests are closed without an answer, and reported on standard error
-//! rather than in the log. A HEAD request gets a `Content-Length` of 0. Without free file
-//! descriptors, accepting is retried without a pause. The front lane leaves some free for this lane
+//! until then. A head that drips is parsed again at each byte, on this lane's low priority.
+//! Unreadable requests are closed without an answer, and reported on standard error rather than in
+//! the log. A HEAD request gets a `Content-Length` of 0. Without free file descriptors, accepting is
+//! retried without a pause. The front lane leaves some free for this lane
 //! ([`DESCRIPTORS_RESERVED`](crate::limits::DESCRIPTORS_RESERVED)).
 
 mod connections;

@@ -165,6 +165,9 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
         }
     };
     match asked.page {
+        Page::Health if shared.metrics.front.state() == State::Stuck => {
+            text(503, "Service Unavailable", "every request is refused, and none runs\n");
+        }
         Page::Health => text(200, "OK", "ok\n"),
         Page::Ready => match shared.metrics.front.state() {
             State::Ready => text(200, "OK", "ready\n"),
@@ -173,6 +176,9 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
             }
             State::Draining => {
                 text(503, "Service Unavailable", "not ready: the server is about to end\n");
+            }
+            State::Stuck => {
+                text(503, "Service Unavailable", "not ready: every request is refused\n");
             }
         },
         Page::Flamegraph => unreachable!("it is answered elsewhere"),

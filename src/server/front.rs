@@ -37,7 +37,7 @@ pub struct FrontConfig {
     pub page: &'static [File],
     /// Origins of web pages that may use the server, besides those of this machine; `*` is all.
     pub cors_origins: Vec<String>,
-    /// Names to which a server without keys answers, besides private ones; `*` is all.
+    /// Names to which a server without keys answers, besides `localhost`; `*` is all.
     pub allowed_hosts: Vec<String>,
     /// The memory for requests outside the KV cache.
     pub request_bytes: usize,
@@ -287,7 +287,8 @@ impl Front {
 
     /// Counts the end of a connection.
     pub fn closed(&self) {
-        self.connections.set(self.connections.get() - 1);
+        let open = self.connections.get().checked_sub(1);
+        self.connections.set(open.expect("one of 0 connections ended"));
         self.counters().connections.set(self.connections.get() as u64);
     }
 
@@ -298,7 +299,8 @@ impl Front {
 
     /// Counts the end of a request.
     pub fn exchange_ended(&self) {
-        self.exchanges.set(self.exchanges.get() - 1);
+        let running = self.exchanges.get().checked_sub(1);
+        self.exchanges.set(running.expect("one of 0 requests ended"));
         if self.is_draining() {
             self.kick();
         }

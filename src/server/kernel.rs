@@ -54,6 +54,35 @@ pub(super) fn is_readable(socket: BorrowedFd<'_>) -> bool {
     poll(&mut look, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
+/// What the kernel knows of the client of a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Client {
+    /// Nothing has changed.
+    IsThere,
+    /// It has closed its half of the connection, or all of it.
+    SendsNoMore,
+    /// It has closed all of the connection: it takes no bytes.
+    IsGone,
+}
+
+/// Looks at the client of a connection without reading.
+pub(super) fn look_at_client(stream: &impl AsRawFd) -> Client {
+    // SAFETY: `stream` holds the descriptor open. (glommio's have no `AsFd`.)
+    let socket = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    let mut look = [PollFd::new(&socket, PollFlags::RDHUP)];
+    if poll(&mut look, Some(&Timespec::default())).is_err() {
+        return Client::IsThere; // as far as is known
+    }
+    let seen = look[0].revents();
+    if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
+        Client::IsGone
+    } else if seen.contains(PollFlags::RDHUP) {
+        Client::SendsNoMore
+    } else {
+        Client::IsThere
+    }
+}
+
 /// The first Linux version whose io_uring has everything that glommio uses.
 const KERNEL_VERSION_MIN: (u32, u32) = (5, 8);
 
@@ -138,6 +167,33 @@ mod tests {
             parked.thread().unpark();
         });
         assert_eq!(look_at(0), None);
+    }
+
+    /// A client that closes all of its connection rejects what is written to it.
+    #[test]
+    fn a_client_that_left_and_one_that_closed_its_half_differ() {
+        use std::io::Write;
+        use std::net::{Shutdown, TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for leaves in [false, true] {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            assert_eq!(look_at_client(&server), Client::IsThere);
+            let eventually = |expected| {
+                let began = std::time::Instant::now();
+                while look_at_client(&server) != expected {
+                    assert!(began.elapsed() < Duration::from_secs(10), "never {expected:?}");
+                    std::thread::yield_now();
+                }
+            };
+            client.shutdown(Shutdown::Write).unwrap();
+            let client = (!leaves).then_some(client);
+            eventually(Client::SendsNoMore);
+            (&server).write_all(b"H").unwrap();
+            eventually(if leaves { Client::IsGone } else { Client::SendsNoMore });
+            server.flush().unwrap();
+            drop(client);
+        }
     }
 
     #[test]

@@ -242,7 +242,8 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.front.listening.set(self.front.listening.get() - 1);
+        let listening = self.front.listening.get().checked_sub(1);
+        self.front.listening.set(listening.expect("one of 0 listening sockets closed"));
         self.front.kick(); // a drain may be over
     }
 }

@@ -33,13 +33,15 @@ use glommio::timer::{Timer, sleep};
 
 use crate::clock::Micros;
 use crate::constraint::stop_long_work;
-use crate::limits::{LOOK_UP_EVERY, SWEEP_INTERVAL};
+use crate::limits::{LOOK_UP_EVERY, REFUSING_TIME_MAX, SWEEP_INTERVAL};
 use crate::memory::allocations_on_this_thread;
+use crate::metrics::{FrontMetrics, State};
 use crate::traces::Span;
 pub use control::Control;
 use front::Front;
 pub use front::{FrontConfig, MetricsPage};
 use listener::{Accepting, Listener};
+use places::Places;
 use service::Service;
 pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
@@ -185,19 +187,24 @@ impl Turns {
     }
 }
 
-/// Looks for passed timeouts while there are connections, and for the end of a drain. Otherwise it
-/// wakes up once a second.
+/// Looks for passed timeouts while there are connections, for the end of a drain, and for faults.
+/// Otherwise it wakes up once a second.
+///
+/// # Panics
+/// If the books of connections are wrong, or if a lane is stuck.
 async fn sweep(front: Rc<Front>) {
     let (given_up, mut fed) = (Cell::new(None), Micros(0));
     while !front.is_closing() {
         let idle = front.connections() == 0 && !front.is_draining();
         sleep(if idle { Duration::from_secs(1) } else { SWEEP_INTERVAL }).await;
         front.timers.expire(front.clock.now());
+        front.places.check(front.connections());
+        let is_stuck = watch_places(&front.places, front.counters());
         front.counters().request_bytes.set(front.budget.held() as u64);
         watch_step(&front, &given_up);
         if let Some(watchdog) = &front.config.watchdog {
             let now = front.clock.now();
-            if now.since(fed) >= watchdog.every.as_micros() as u64 {
+            if !is_stuck && now.since(fed) >= watchdog.every.as_micros() as u64 {
                 watchdog.feed();
                 fed = now;
             }
@@ -211,6 +218,24 @@ async fn sweep(front: Rc<Front>) {
             front.kick();
         }
     }
+}
+
+/// Looks whether every request is refused. Such a server says that it is not healthy, and does not
+/// feed its watchdog, so that a supervisor starts it again.
+fn watch_places(places: &Places, counters: &FrontMetrics) -> bool {
+    let is_stuck = places.is_stuck();
+    match (is_stuck, counters.state()) {
+        (true, State::Ready) => {
+            counters.set_state(State::Stuck);
+            tracing::error!(
+                "no request runs, and for {REFUSING_TIME_MAX:.0?} every request has been refused \
+                 for want of a place"
+            );
+        }
+        (false, State::Stuck) => counters.set_state(State::Ready),
+        _ => {}
+    }
+    is_stuck
 }
 
 /// Aborts a step that takes too long. If that does not help, ends the process: a server that
@@ -239,5 +264,35 @@ fn watch_step(front: &Front, given_up: &Cell<Option<(u64, Micros)>>) {
             given_up.set(Some((step, now)));
             front.control.abort.give_up(step);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn a_server_that_refuses_everything_is_not_healthy() {
+        let (places, metrics) = (Places::new(1), Metrics::new(Clock::start(), []));
+        let counters = &metrics.front;
+        counters.set_state(State::Ready);
+        let busy = places.take([127, 0, 0, 1].into(), Default::default(), false, Micros(0));
+        let busy = busy.expect("there is a place");
+        assert!(busy.work());
+        for now in [Micros(0), Micros(0) + REFUSING_TIME_MAX] {
+            places.refused(now);
+            assert!(!watch_places(&places, counters), "it is only busy");
+        }
+        drop(busy);
+        for (now, is_stuck) in [(Micros(0), false), (Micros(0) + REFUSING_TIME_MAX, true)] {
+            places.refused(now);
+            assert_eq!(watch_places(&places, counters), is_stuck);
+        }
+        assert_eq!(counters.state(), State::Stuck);
+        let _new = places.take([127, 0, 0, 1].into(), Default::default(), false, Micros(0));
+        assert!(!watch_places(&places, counters));
+        assert_eq!(counters.state(), State::Ready);
     }
 }

@@ -5,7 +5,9 @@
 //! are let in, and those that the operator names.
 //!
 //! A page could also make its own name point to this machine (DNS rebinding). So a server without
-//! keys answers only to names that no public name server can give away.
+//! keys answers only to addresses, to `localhost`, and to names that the operator gives. Names without
+//! a dot and names such as `server.local` are not safe: any machine of the network may answer for them
+//! (mDNS, LLMNR).
 
 use std::net::IpAddr;
 
@@ -19,13 +21,11 @@ pub(super) struct Origins {
 /// Schemes of pages that are part of a program on the user's machine, as Ollama lets them in.
 const PROGRAMS: [&str; 4] = ["app://", "file://", "tauri://", "vscode-webview://"];
 
-/// Ends of names that no public name server knows.
-const PRIVATE: [&str; 6] = [".localhost", ".local", ".internal", ".svc", ".lan", ".home.arpa"];
-
 impl Origins {
     pub fn new(origins: &[String], hosts: &[String]) -> Self {
-        let lower = |list: &[String]| list.iter().map(|name| name.to_ascii_lowercase()).collect();
-        Self { origins: lower(origins), hosts: lower(hosts) }
+        let origins = origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
+        let hosts = hosts.iter().map(|host| name_of(host).to_ascii_lowercase()).collect();
+        Self { origins, hosts }
     }
 
     /// Whether a page of this origin may use the server. `host` is the request's `Host`.
@@ -44,9 +44,11 @@ impl Origins {
     pub fn answers_to(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let name = name_of(&host).trim_end_matches('.');
-        !name.contains('.')
-            || name.parse::<IpAddr>().is_ok()
-            || PRIVATE.iter().any(|end| name.ends_with(end))
+        // An IPv6 address may have a zone, such as `fe80::1%eth0`. No browser sends an empty name.
+        let address = name.split('%').next().unwrap_or_default();
+        name.is_empty()
+            || address.parse::<IpAddr>().is_ok()
+            || is_this_machine(name)
             || self.hosts.iter().any(|known| known == "*" || known == name)
             || self
                 .origins
@@ -57,7 +59,7 @@ impl Origins {
 }
 
 /// The name or the address in `name:port`, without the brackets of an IPv6 address.
-fn name_of(authority: &str) -> &str {
+pub(super) fn name_of(authority: &str) -> &str {
     if let Some((address, _)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;
     }
@@ -98,18 +100,30 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_anybody_can_point_here_is_not_answered_to() {
-        let origins = Origins::new(&["https://chat.example".into()], &["llm.example".into()]);
+    fn a_name_that_another_machine_can_point_here_is_not_answered_to() {
+        let origins = Origins::new(
+            &["https://chat.example".into()],
+            &["llm.example".into(), "Other.example:80".into()],
+        );
         for (host, expected) in [
             ("localhost:8080", true),
             ("127.0.0.1:8080", true),
             ("[::1]:8080", true),
             ("10.0.0.5", true),
-            ("corelane:8080", true),
-            ("corelane.default.svc", true),
-            ("corelane.default.svc.cluster.local:80", true),
+            ("[fe80::1%eth0]:8080", true),
+            ("", true),
+            ("app.localhost", true),
+            ("localhost.", true),
             ("LLM.example:8080", true),
+            ("other.example", true),
             ("chat.example", true),
+            ("corelane:8080", false),
+            ("corelane.local:8080", false),
+            ("corelane.default.svc", false),
+            ("corelane.default.svc.cluster.local:80", false),
+            ("server.lan", false),
+            ("server.internal", false),
+            ("notlocalhost", false),
             ("evil.example:8080", false),
             ("127.0.0.1.evil.example", false),
             ("localhost.evil", false),

@@ -17,7 +17,7 @@ use std::rc::{Rc, Weak};
 
 use super::timers::Timer;
 use crate::clock::Micros;
-use crate::limits::{IDLE_GRACE, SPARE_CONNECTIONS_MAX};
+use crate::limits::{IDLE_GRACE, REFUSING_TIME_MAX, SPARE_CONNECTIONS_MAX};
 
 /// All places.
 pub(super) struct Places {
@@ -31,20 +31,40 @@ struct State {
     open: usize,
     /// Connections that were let in for public paths only.
     spare: usize,
+    /// Connections that were told to leave, and have not left yet.
+    leaving: usize,
+    /// Connections that have a request with a valid key.
+    working: usize,
     by_network: HashMap<IpAddr, usize>,
     /// Connections in the order in which they became idle. An entry is stale if its connection has
     /// ended, or has had a request since.
     idle: VecDeque<(Weak<Place>, Idle)>,
     /// The number of times that a connection became idle.
     turns: u64,
+    /// The first and the last request that was refused for want of a place, since a connection got
+    /// one or had a request.
+    refused: Option<(Micros, Micros)>,
 }
 
 /// A time in which a connection is idle.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Idle {
     /// Its number, from 1.
     turn: u64,
     since: Micros,
+}
+
+/// What a connection does with its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Use {
+    /// It was let in, and does not wait for a request yet.
+    New,
+    /// It may have to give way.
+    Idle(Idle),
+    /// It has a request with a valid key.
+    Working,
+    /// Its place was given to another connection. It has no place any more, and must close.
+    Leaving,
 }
 
 /// The place of one connection. Dropping it frees the place.
@@ -53,10 +73,7 @@ pub(super) struct Place {
     network: IpAddr,
     /// It was let in for public paths only.
     pub is_spare: bool,
-    /// Set while it is idle.
-    idle: Cell<Option<Idle>>,
-    /// It must close: its place was given to another connection.
-    must_leave: Cell<bool>,
+    used: Cell<Use>,
     timer: Rc<Timer>,
 }
 
@@ -87,6 +104,7 @@ impl Places {
         if has_room {
             state.open += 1;
             *state.by_network.entry(network).or_default() += 1;
+            state.refused = None;
         } else if state.spare < SPARE_CONNECTIONS_MAX {
             state.spare += 1;
         } else {
@@ -96,8 +114,7 @@ impl Places {
             places: self.clone(),
             network,
             is_spare: !has_room,
-            idle: Cell::new(None),
-            must_leave: Cell::new(false),
+            used: Cell::new(Use::New),
             timer,
         }))
     }
@@ -105,6 +122,38 @@ impl Places {
     /// The oldest idle connection gives way. Returns false if none is idle.
     pub fn dismiss_one(&self, now: Micros) -> bool {
         self.state.borrow_mut().dismiss(now, |_| true)
+    }
+
+    /// Takes note that a request was refused for want of a place.
+    pub fn refused(&self, now: Micros) {
+        let mut state = self.state.borrow_mut();
+        let first = state.refused.map_or(now, |(first, _)| first);
+        state.refused = Some((first, now));
+    }
+
+    /// Whether every request has been refused for [`REFUSING_TIME_MAX`] though none runs. Clients
+    /// cannot cause this, because idle connections give way: only a fault can.
+    pub fn is_stuck(&self) -> bool {
+        let state = self.state.borrow();
+        let refuses = |(first, last): (Micros, Micros)| last >= first + REFUSING_TIME_MAX;
+        state.working == 0 && state.refused.is_some_and(refuses)
+    }
+
+    /// Compares the books with the number of connections that live.
+    ///
+    /// # Panics
+    /// If they differ.
+    pub fn check(&self, connections: usize) {
+        let State { open, spare, leaving, working, by_network, .. } = &*self.state.borrow();
+        assert_eq!(
+            open + spare + leaving,
+            connections,
+            "{open} places are taken, {spare} are spare and {leaving} connections leave, but \
+             {connections} connections are open"
+        );
+        let networks: usize = by_network.values().sum();
+        assert_eq!(networks, *open, "{networks} places of all networks, but {open} are taken");
+        assert!(working <= open, "{working} connections work, but {open} have a place");
     }
 
     /// Most connections of one network.
@@ -117,7 +166,7 @@ impl State {
     /// Tells the oldest idle connection for which `is_meant` holds to leave, and frees its place.
     fn dismiss(&mut self, now: Micros, is_meant: impl Fn(&Place) -> bool) -> bool {
         let current = |entry: &(Weak<Place>, Idle)| {
-            entry.0.upgrade().filter(|place| place.idle.get() == Some(entry.1))
+            entry.0.upgrade().filter(|place| place.used.get() == Use::Idle(entry.1))
         };
         while self.idle.front().is_some_and(|entry| current(entry).is_none()) {
             self.idle.pop_front();
@@ -126,35 +175,62 @@ impl State {
         let Some(place) = old.filter_map(current).find(|place| is_meant(place)) else {
             return false;
         };
-        place.idle.set(None);
-        place.must_leave.set(true);
-        place.timer.wake();
         self.free(&place);
+        self.leaving += 1;
+        place.used.set(Use::Leaving);
+        place.timer.wake();
         true
     }
 
+    /// Frees the place of a connection that ends, or that must leave.
     fn free(&mut self, place: &Place) {
+        match place.used.get() {
+            Use::Leaving => return one_less(&mut self.leaving, "connections that leave"),
+            Use::Working => self.ends_work(),
+            Use::New | Use::Idle(_) => {}
+        }
         if place.is_spare {
-            self.spare -= 1;
-            return;
+            return one_less(&mut self.spare, "spare places");
         }
-        self.open -= 1;
-        if let Some(count) = self.by_network.get_mut(&place.network) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_network.remove(&place.network);
-            }
+        one_less(&mut self.open, "places");
+        let of_network = self.by_network.get_mut(&place.network);
+        let of_network = of_network.expect("a network with a place is in the books");
+        one_less(of_network, "places of a network");
+        if *of_network == 0 {
+            self.by_network.remove(&place.network);
         }
+    }
+
+    fn ends_work(&mut self) {
+        one_less(&mut self.working, "connections with a request");
+        self.refused = None;
     }
 }
 
+/// # Panics
+/// If there is none.
+fn one_less(count: &mut usize, what: &str) {
+    let less = count.checked_sub(1);
+    *count = less.unwrap_or_else(|| panic!("one of {count} {what} was given back"));
+}
+
 impl Place {
-    /// The connection waits for a request.
+    /// The connection waits for a request. One that has had no request with a valid key since it
+    /// last began to wait keeps its turn: requests on public paths hold no place.
+    ///
+    /// # Panics
+    /// If it must leave.
     pub fn rest(self: &Rc<Self>, now: Micros) {
         let mut state = self.places.state.borrow_mut();
+        match self.used.get() {
+            Use::Leaving => panic!("a connection that must leave waits for a request"),
+            Use::Idle(_) => return,
+            Use::Working => state.ends_work(),
+            Use::New => {}
+        }
         state.turns += 1;
         let idle = Idle { turn: state.turns, since: now };
-        self.idle.set(Some(idle));
+        self.used.set(Use::Idle(idle));
         if self.is_spare {
             return; // it has none of the places that could run short
         }
@@ -162,27 +238,36 @@ impl Place {
         // Each request leaves a stale entry.
         if state.idle.len() > 2 * state.open + 64 {
             state.idle.retain(|(place, idle)| {
-                place.upgrade().is_some_and(|place| place.idle.get() == Some(*idle))
+                place.upgrade().is_some_and(|place| place.used.get() == Use::Idle(*idle))
             });
         }
     }
 
-    /// The connection has a request with a valid key.
-    pub fn work(&self) {
-        self.idle.set(None);
+    /// The connection has a request with a valid key. Returns false if it must leave.
+    #[must_use]
+    pub fn work(&self) -> bool {
+        match self.used.get() {
+            Use::Leaving => return false,
+            Use::Working => return true,
+            Use::New | Use::Idle(_) => {}
+        }
+        assert!(!self.is_spare, "a connection without a place has a request with a key");
+        let mut state = self.places.state.borrow_mut();
+        state.working += 1;
+        state.refused = None;
+        self.used.set(Use::Working);
+        true
     }
 
-    /// Whether its place was given away.
+    /// Whether its place was given away. It stays so.
     pub fn must_leave(&self) -> bool {
-        self.must_leave.get()
+        self.used.get() == Use::Leaving
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.must_leave.get() {
-            self.places.state.borrow_mut().free(self);
-        }
+        self.places.state.borrow_mut().free(self);
     }
 }
 
@@ -199,6 +284,7 @@ fn network_of(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
@@ -219,7 +305,7 @@ mod tests {
         for place in [2, 0, 1, 3] {
             open[place].rest(BEGIN);
         }
-        open[2].work(); // it was idle for longest, and has a request now
+        assert!(open[2].work()); // it was idle for longest, and has a request now
         let new = take(&places, 9).unwrap();
         assert!(!new.is_spare);
         assert_eq!([0, 1, 2, 3].map(|n| open[n].must_leave()), [true, false, false, false]);
@@ -232,7 +318,8 @@ mod tests {
     #[test]
     fn when_all_work_a_few_more_are_let_in_for_health_checks() {
         let places = Places::new(2);
-        let _busy = [take(&places, 1), take(&places, 2)];
+        let busy = [take(&places, 1), take(&places, 2)];
+        assert!(busy.iter().flatten().all(|place| place.work()));
         let spare: Vec<_> = std::iter::from_fn(|| take(&places, 3)).collect();
         assert_eq!(spare.len(), SPARE_CONNECTIONS_MAX);
         assert!(spare.iter().all(|place| place.is_spare));
@@ -276,8 +363,136 @@ mod tests {
         let place = take(&places, 1).unwrap();
         for _ in 0..10_000 {
             place.rest(BEGIN);
-            place.work();
+            assert!(place.work());
         }
         assert!(places.state.borrow().idle.len() < 100);
+    }
+
+    /// A client could hold a place with health checks, and without a key.
+    #[test]
+    fn requests_on_public_paths_hold_no_place() {
+        let places = Places::new(1);
+        let old = take(&places, 1).unwrap();
+        old.rest(BEGIN);
+        old.rest(LATER); // it has asked for a public page
+        assert!(!take(&places, 2).unwrap().is_spare && old.must_leave());
+    }
+
+    #[test]
+    fn a_connection_that_must_leave_gets_no_work() {
+        let places = Places::new(1);
+        let old = take(&places, 1).unwrap();
+        old.rest(BEGIN);
+        let new = take(&places, 2).unwrap();
+        assert!(!old.work() && old.must_leave() && new.work());
+        places.check(2);
+        drop(old);
+        places.check(1);
+        assert_eq!(places.state.borrow().open, 1, "its place was freed once");
+    }
+
+    /// It did, and was then told to leave a second time.
+    #[test]
+    #[should_panic(expected = "a connection that must leave waits for a request")]
+    fn a_connection_that_must_leave_does_not_wait_for_a_request() {
+        let places = Places::new(1);
+        let old = take(&places, 1).unwrap();
+        old.rest(BEGIN);
+        let _new = take(&places, 2);
+        old.rest(LATER);
+    }
+
+    #[test]
+    #[should_panic(expected = "one of 0 places was given back")]
+    fn a_place_that_nobody_has_is_not_given_back() {
+        one_less(&mut 0, "places");
+    }
+
+    #[test]
+    #[should_panic(expected = "but 3 connections are open")]
+    fn books_that_differ_from_the_connections_are_a_bug() {
+        let places = Places::new(4);
+        let _two = [take(&places, 1), take(&places, 2)];
+        places.check(2);
+        places.check(3);
+    }
+
+    #[test]
+    fn only_a_fault_makes_a_server_refuse_for_long() {
+        let places = Places::new(1);
+        let refuse = |seconds: u64| places.refused(Micros(seconds * 1_000_000));
+        let busy = take(&places, 1).unwrap();
+        assert!(busy.work());
+        (0..100).for_each(refuse);
+        assert!(!places.is_stuck(), "it is only busy");
+        busy.rest(BEGIN);
+        assert!(!places.is_stuck(), "what was refused before does not count");
+        refuse(100);
+        assert!(!places.is_stuck());
+        refuse(100 + REFUSING_TIME_MAX.as_secs());
+        assert!(places.is_stuck(), "nobody works, and the idle one has not given way");
+        let new = take(&places, 2).unwrap();
+        assert!(!new.is_spare && !places.is_stuck(), "somebody gets a place");
+    }
+
+    /// Random connections come, work, idle and go, against plain sums. Those that were told to leave
+    /// have bytes waiting at times, and take note of it later.
+    #[test]
+    fn the_books_agree_with_the_connections_at_every_time() {
+        const MAX: usize = 8;
+        for seed in 0..200 {
+            let mut random = SplitMix64(seed);
+            let places = Places::new(MAX);
+            let mut open: Vec<Rc<Place>> = Vec::new();
+            let mut told = 0;
+            for step in 0..300 {
+                let now = Micros(step * 50_000);
+                let mut draw = |below: usize| (random.next_u64() % below as u64) as usize;
+                match draw(6) {
+                    0 | 1 => open.extend(places.take(
+                        address(draw(3) as u8), // below 3
+                        Rc::default(),
+                        draw(20) == 0,
+                        now,
+                    )),
+                    _ if open.is_empty() => {}
+                    2 => drop(open.swap_remove(draw(open.len()))),
+                    3 => {
+                        let place = &open[draw(open.len())];
+                        assert_eq!(
+                            !place.is_spare && place.work(),
+                            place.used.get() == Use::Working
+                        );
+                    }
+                    4 => {
+                        // As a connection does: it waits for a request, or leaves.
+                        let index = draw(open.len());
+                        if open[index].must_leave() {
+                            open.swap_remove(index);
+                        } else {
+                            open[index].rest(now);
+                        }
+                    }
+                    _ => {
+                        places.dismiss_one(now);
+                    }
+                }
+                places.check(open.len());
+                let count = |is: &dyn Fn(&Place) -> bool| open.iter().filter(|p| is(p)).count();
+                let having = |place: &Place| !place.is_spare && !place.must_leave();
+                let state = places.state.borrow();
+                assert_eq!(state.open, count(&having), "seed {seed}, step {step}");
+                assert_eq!(state.working, count(&|p| p.used.get() == Use::Working), "seed {seed}");
+                assert!(state.open <= MAX, "seed {seed}: {} have a place", state.open);
+                for n in 0..3 {
+                    let own = count(&|place| having(place) && place.network == address(n));
+                    assert!(own <= places.network_max(), "seed {seed}: {own} of one network");
+                }
+                told = told.max(state.leaving);
+            }
+            assert!(told > 0, "seed {seed}: nobody had to leave");
+            open.clear();
+            places.check(0);
+        }
     }
 }

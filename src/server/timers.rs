@@ -14,6 +14,7 @@ use crate::clock::Micros;
 pub(super) struct Timer {
     deadline: Cell<Option<Micros>>,
     expired: Cell<bool>,
+    at_sweep: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -41,6 +42,11 @@ impl Timer {
         remember(&mut self.waker.borrow_mut(), cx);
     }
 
+    /// Wakes the task also at the next look at all timers.
+    pub fn wake_at_sweep(&self) {
+        self.at_sweep.set(true);
+    }
+
     /// Wakes the task that waits for it.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
@@ -63,9 +69,12 @@ impl Timers {
         timer
     }
 
-    /// Wakes every task whose time has passed.
+    /// Wakes every task whose time has passed, and those that want it at each look.
     pub fn expire(&self, now: Micros) {
         self.for_each(|timer| {
+            if timer.at_sweep.take() {
+                timer.wake();
+            }
             if timer.deadline.get().is_some_and(|deadline| deadline <= now) {
                 timer.deadline.set(None);
                 timer.expired.set(true);

@@ -23,7 +23,7 @@ fn ask(server: &TestServer, method: &str, path: &str, headers: &str, body: &str)
     } else {
         format!("Content-Length: {length}\r\n")
     };
-    let head = format!("{upper} {target} HTTP/1.1\r\nHost: test\r\n{length}{headers}\r\n");
+    let head = format!("{upper} {target} HTTP/1.1\r\nHost: localhost\r\n{length}{headers}\r\n");
     client.send(format!("{head}{body}").as_bytes());
     let response = if method == "head" {
         let (status, headers) = client.head().unwrap();
@@ -287,7 +287,7 @@ fn good_requests_are_described_and_answered_as_described() {
     ] {
         let mut client = server.connect();
         let method_upper = method.to_uppercase();
-        let head = format!("{method_upper} {kept}{after} HTTP/1.1\r\nHost: test\r\n\r\n");
+        let head = format!("{method_upper} {kept}{after} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client.send(head.as_bytes());
         let response = client.response();
         assert_eq!(response.status, status, "{method} {path}: {}", response.body);
@@ -407,7 +407,7 @@ fn what_a_server_says_while_it_loads_is_described() {
     for (path, method, _) in operations(&document).filter(|(_, method, _)| *method != "options") {
         let mut client = crate::support::Client::connect(server.address());
         let (upper, target) = (method.to_uppercase(), path.replace(['{', '}'], ""));
-        client.send(format!("{upper} {target} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+        client.send(format!("{upper} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         let (status, headers) = client.head().unwrap();
         let length = headers.iter().find(|(name, _)| name == "content-length").unwrap();
         let mut body = vec![0; if method == "head" { 0 } else { length.1.parse().unwrap() }];

@@ -26,7 +26,7 @@ fn a_connection_serves_many_requests_and_pipelines_them() {
     }
     // Three at once, the second streamed; answered in order.
     let streamed = GREEDY.replace('}', ",\"stream\":true}");
-    let get = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+    let get = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let bytes =
         post_bytes("/v1/completions", GREEDY) + &post_bytes("/v1/completions", &streamed) + get;
     client.send(bytes.as_bytes());
@@ -41,7 +41,7 @@ fn bodies_come_in_chunks_and_pieces() {
     let mut client = server.connect();
     let (first, second) = GREEDY.split_at(7);
     let request = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
          {:x}\r\n{first}\r\n{:x};x=y\r\n{second}\r\n0\r\nT: u\r\n\r\n",
         first.len(),
         second.len()
@@ -59,7 +59,7 @@ fn expect_continue_is_answered_before_the_body() {
     let mut client = server.connect();
     let head = |path: &str, length: usize| {
         format!(
-            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\
              Expect: 100-continue\r\n\r\n"
         )
     };
@@ -80,12 +80,12 @@ fn expect_continue_is_answered_before_the_body() {
 fn head_and_preflight_have_no_body() {
     let server = TestServer::fake(config(), 0);
     let mut client = server.connect();
-    client.send(b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (status, headers) = client.head().unwrap();
     assert_eq!(status, 200);
     assert!(headers.contains(&("content-length".into(), "15".into())));
     client.send(
-        b"OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://localhost:3000\r\n\
+        b"OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:3000\r\n\
           Access-Control-Request-Method: POST\r\n\r\n",
     );
     let preflight = client.response();
@@ -93,10 +93,10 @@ fn head_and_preflight_have_no_body() {
     assert_eq!(preflight.header("access-control-allow-origin"), Some("http://localhost:3000"));
     assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "fake");
     // Errors, too: the next bytes are the next response.
-    client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(b"HEAD /nope HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.head().unwrap().0, 404);
     assert_eq!(client.response().status, 200);
-    client.send(b"HEAD /nope HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(b"HEAD /nope HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(client.head().unwrap().0, 404);
     assert!(client.is_closed(), "and no body before that");
 }
@@ -141,7 +141,7 @@ fn a_refused_head_is_answered_in_its_own_dialect_with_its_own_id() {
     let server = TestServer::fake(config(), 0);
     let mut client = server.connect();
     client.send(
-        b"POST /generate HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\
+        b"POST /generate HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\n\
           Content-Length: 9000000\r\n\r\n",
     );
     let response = client.response();
@@ -149,7 +149,7 @@ fn a_refused_head_is_answered_in_its_own_dialect_with_its_own_id() {
     assert_eq!(response.header("x-request-id"), Some("mine"));
     assert_eq!(response.json()["success"], false);
     let mut client = server.connect();
-    client.send(b"HEAD /health HTTP/1.1\r\nHost: a\r\nExpect: cake\r\n\r\n");
+    client.send(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nExpect: cake\r\n\r\n");
     assert_eq!(client.head().unwrap().0, 417);
     assert!(client.is_closed(), "and no body before that");
 }
@@ -200,7 +200,7 @@ fn every_error_has_its_status_and_shape() {
 
     let mut client = server.connect();
     client.send(
-        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n\
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\
           Content-Length: 2\r\n\r\n{}",
     );
     assert_eq!(client.response().status, 415);
@@ -213,19 +213,22 @@ fn what_cannot_be_trusted_is_refused_and_closed() {
     let server = TestServer::fake(config(), 0);
     for (request, status) in [
         ("GARBAGE\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (
-            "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
+            "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            400,
+        ),
+        (
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\
              Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             400,
         ),
         (
-            "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
             400,
         ),
         ("GET / HTTP/1.1\nHost: a\n\n", 400),
-        ("GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505),
-        ("POST /generate HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        ("GET / HTTP/3.0\r\nHost: localhost\r\n\r\n", 505),
+        ("POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", 413),
     ] {
         let mut client = server.connect();
         client.send(request.as_bytes());
@@ -274,7 +277,7 @@ fn keys_are_asked_for() {
     let mut client = server.connect();
     let mut with = |header: &str| {
         let request = format!(
-            "POST /v1/completions HTTP/1.1\r\nHost: a\r\n{header}Content-Length: {}\r\n\r\n{GREEDY}",
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{header}Content-Length: {}\r\n\r\n{GREEDY}",
             GREEDY.len()
         );
         client.send(request.as_bytes());
@@ -296,7 +299,7 @@ fn keys_are_asked_for() {
 fn request_ids_are_echoed_or_made() {
     let server = TestServer::fake(config(), 0);
     let mut client = server.connect();
-    client.send(b"GET /health HTTP/1.1\r\nHost: a\r\nX-Request-Id: my-1\r\n\r\n");
+    client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: my-1\r\n\r\n");
     assert_eq!(client.response().header("x-request-id"), Some("my-1"));
     let (a, b) = (client.get("/health"), client.get("/health"));
     assert_ne!(a.header("x-request-id").unwrap(), b.header("x-request-id").unwrap());
@@ -340,8 +343,8 @@ fn a_client_without_a_key_gives_way() {
     let (clock, ahead) = Clock::adjustable();
     let config = ServeConfig { clock, connections: 8, keys: vec![key("secret")], ..config() };
     let server = TestServer::fake(config, 0);
-    let bodies = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n";
-    let slow = "GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    let bodies = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n";
+    let slow = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
     for request in [&bodies[..], slow.as_bytes()] {
         let held: Vec<Client> = (0..6)
             .map(|_| {
@@ -356,7 +359,7 @@ fn a_client_without_a_key_gives_way() {
             ahead.fetch_add(IDLE_GRACE.as_micros() as u64, Ordering::Relaxed);
             let mut other = server.connect();
             let key = "Authorization: Bearer secret\r\n";
-            other.send(format!("GET /slots HTTP/1.1\r\nHost: a\r\n{key}\r\n").as_bytes());
+            other.send(format!("GET /slots HTTP/1.1\r\nHost: localhost\r\n{key}\r\n").as_bytes());
             assert_eq!(other.response().status, 200, "a spare place answers 503");
         }
         drop(held);

@@ -115,7 +115,9 @@ fn a_path_that_takes_no_body_refuses_one_at_its_head() {
     for framing in ["Content-Length: 8000000", "Transfer-Encoding: chunked"] {
         for path in ["/health", "/v1/models", "/slots"] {
             let mut client = server.connect();
-            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
+            client.send(
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n").as_bytes(),
+            );
             let response = client.response(); // before a byte of the body is sent
             assert_eq!(response.status, 400);
             let message = response.json()["error"]["message"].clone();
@@ -159,7 +161,10 @@ fn a_web_page_needs_leave() {
     // A name that the page made point here.
     let response = ask(&server, "evil.example:8080", &page("http://evil.example:8080"));
     assert_eq!(response.status, 403);
-    assert!(response.body.contains("--allowed-hosts evil.example:8080"), "{}", response.body);
+    assert!(response.body.contains("--allowed-hosts evil.example\""), "{}", response.body);
+    for name in ["printer", "printer.local:8080", "corelane.default.svc"] {
+        assert_eq!(ask(&server, name, JSON).status, 403, "mDNS or LLMNR: {name}");
+    }
     assert_eq!(ask(&TestServer::fake(keys(), 0), "evil.example", JSON).status, 401);
     let open = ServeConfig {
         cors_origins: vec!["https://chat.example".into()],
@@ -180,7 +185,7 @@ fn a_key_cannot_fill_the_memory_of_others() {
         let length = limits::BODY_BYTES_MAX;
         client.send(
             format!(
-                "POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {secret}\r\n\
+                "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\
                  Content-Length: {length}\r\n\r\n"
             )
             .as_bytes(),

@@ -71,7 +71,8 @@ fn the_metrics_are_on_the_port_of_the_api_if_asked_for() {
     let server = TestServer::fake(ServeConfig { metrics: true, keys, ..config() }, 0);
     let mut client = server.connect();
     assert_eq!(client.get("/metrics").status, 401);
-    let request = "GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n";
+    let request =
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n";
     client.send(request.as_bytes());
     let page = client.response();
     assert_eq!(page.status, 200);

@@ -8,6 +8,7 @@ mod bench_ladder;
 mod bench_serve;
 mod builtin;
 mod command_line;
+mod connections;
 mod constraint;
 mod costly;
 mod decode_lane;

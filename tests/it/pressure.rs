@@ -92,7 +92,7 @@ fn priorities_decide_who_leaves_the_queue_first() {
     let request = |key: &str, body: &str| {
         let mut client = server.connect();
         let head = format!(
-            "POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );

@@ -403,7 +403,7 @@ fn a_drain_has_an_end() {
     let server = TestServer::fake(ServeConfig { drain, parallel: 1, ..config() }, 0);
     let mut stuck = server.connect();
     // A head that promises a body that never comes.
-    stuck.send(b"POST /generate HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{");
+    stuck.send(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{");
     std::thread::sleep(Duration::from_millis(50));
     server.drain();
     server.join();

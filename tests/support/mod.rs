@@ -229,13 +229,19 @@ impl Client {
     }
 
     pub fn get(&mut self, path: &str) -> Response {
-        self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         self.response()
     }
 
     pub fn post(&mut self, path: &str, body: &str) -> Response {
         self.send(post_bytes(path, body).as_bytes());
         self.response()
+    }
+
+    /// As [`Client::post`]. Returns `None` if the connection ends before the answer.
+    pub fn try_post(&mut self, path: &str, body: &str) -> Option<Response> {
+        self.stream.get_mut().write_all(post_bytes(path, body).as_bytes()).ok()?;
+        self.try_response()
     }
 
     /// Reads one response whole.
@@ -320,7 +326,7 @@ impl Client {
 
 pub fn post_bytes(path: &str, body: &str) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     )

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_lite::{AsyncRead, future};
+use futures_lite::{AsyncRead, AsyncWrite, future};
 
 use super::trace::SpanOptions;
 use super::{Connection, Gone, Incoming};
@@ -23,6 +23,7 @@ use crate::limits::{
 use crate::prepare::lane::{Lane, Task};
 use crate::prepare::{self, Envelope, Prepared, Step, Transfer};
 use crate::server::guards::{AbandonGuard, CancelGuard};
+use crate::server::kernel::{self, Client};
 use crate::server::wake::remember;
 use crate::types::{CacheScope, KeyId};
 
@@ -187,24 +188,53 @@ impl Connection {
         .await
     }
 
-    /// Reads while a request is in progress: the client may disconnect, or send its next request
-    /// early. Ready when the client has disconnected.
+    /// Reads while a request is in progress: the client may disconnect, close its half, or send its
+    /// next request early. Ready when the client has disconnected.
     fn listen(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if self.front.is_closing() {
             return Poll::Ready(Gone);
         }
         self.timer.register(cx);
-        // More bytes stay in the kernel's buffer. If such a client disconnects, writing the answer
-        // finds out.
-        while let room @ 1.. = PIPELINE_BYTES_MAX.saturating_sub(self.input.len()) {
+        while !self.is_half_closed
+            && let room @ 1.. = PIPELINE_BYTES_MAX.saturating_sub(self.input.len())
+        {
             let mut buffer = self.front.read_buffer.borrow_mut();
             match Pin::new(&mut self.stream).poll_read(cx, &mut buffer[..room]) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Gone),
+                Poll::Ready(Ok(0)) => self.is_half_closed = true,
                 Poll::Ready(Ok(n)) => self.input.extend_from_slice(&buffer[..n]),
-                Poll::Pending => break,
+                Poll::Ready(Err(_)) => return Poll::Ready(Gone),
+                Poll::Pending => return Poll::Pending,
             }
         }
-        Poll::Pending
+        // More bytes stay in the kernel's buffer, or there are none. Reading would not tell whether
+        // the client is still there.
+        self.timer.wake_at_sweep();
+        self.look_for_client(cx)
+    }
+
+    /// Looks whether a client that is not read from is still there. Ready when it is not.
+    ///
+    /// A client that has closed its half waits for the answer, and one that has closed all of the
+    /// connection looks the same. Only the second one rejects bytes. So the first bytes of the
+    /// answer are written at once: they are the same in all answers.
+    fn look_for_client(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        match kernel::look_at_client(&self.stream) {
+            Client::IsGone => return Poll::Ready(Gone),
+            Client::SendsNoMore => self.is_half_closed = true,
+            Client::IsThere => {}
+        }
+        if self.has_begun || self.ahead > 0 || !self.is_half_closed {
+            return Poll::Pending;
+        }
+        match Pin::new(&mut self.stream).poll_write(cx, response::BEGIN) {
+            Poll::Ready(Ok(written)) => self.ahead = written,
+            Poll::Ready(Err(_)) => return Poll::Ready(Gone),
+            Poll::Pending => {}
+        }
+        match kernel::look_at_client(&self.stream) {
+            Client::IsGone => Poll::Ready(Gone),
+            Client::SendsNoMore | Client::IsThere => Poll::Pending,
+        }
     }
 
     pub(super) async fn generate(

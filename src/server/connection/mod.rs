@@ -16,16 +16,17 @@ use glommio::net::TcpStream;
 
 use super::front::Front;
 use super::guards::ExchangeGuard;
+use super::origins::name_of;
 use super::places::Place;
 use super::timers::Timer;
 use super::wake::look_up;
 use crate::api::error::ApiError;
-use crate::api::route::{self, Action, Route};
+use crate::api::route::{self, Action, Page, Route};
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::http::HttpError;
 use crate::http::body::BodyReader;
-use crate::http::head::{self, Framing, Head, Method};
+use crate::http::head::{Framing, Head, HeadReader, Method};
 use crate::http::response;
 use crate::limits::{
     BODY_TIMEOUT, HEAD_TIMEOUT, HOLD_BYTES_STEP, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT, SPARE_TIMEOUT,
@@ -35,11 +36,20 @@ use crate::types::KeyId;
 
 /// Serves a connection until either side closes it.
 pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {
-    let (input, output) = (Vec::new(), Vec::new());
+    let mut connection = Connection {
+        front,
+        stream,
+        place,
+        timer,
+        input: Vec::new(),
+        is_half_closed: false,
+        output: Vec::new(),
+        has_begun: false,
+        ahead: 0,
+        closes: Cell::new(false),
+    };
     // The error means that the client disconnected, which is not logged.
-    let _ = Connection { front, stream, place, timer, input, output, closes: Cell::new(false) }
-        .run()
-        .await;
+    let _ = connection.run().await;
 }
 
 struct Connection {
@@ -49,14 +59,33 @@ struct Connection {
     timer: Rc<Timer>,
     /// Bytes read and not yet used.
     input: Vec<u8>,
+    /// The client sends nothing more. It has closed its half of the connection, or all of it.
+    is_half_closed: bool,
     /// Bytes to write.
     output: Vec<u8>,
+    /// Some of the response in progress has been written.
+    has_begun: bool,
+    /// The bytes of [`response::BEGIN`] that were written ahead of the response in progress.
+    ahead: usize,
     /// The last response said that the connection closes.
     closes: Cell<bool>,
 }
 
 /// The client has disconnected, or counts as disconnected.
 struct Gone;
+
+/// The bytes that a connection waits for.
+#[derive(Clone, Copy, PartialEq)]
+enum Wait {
+    /// Those of a request's head. A drain ends this wait. Where another server takes over, it does
+    /// not: the request is served, and its response says that the connection closes.
+    Request,
+    /// Those of a request's body.
+    Body,
+    /// Those after our last response, which are dropped. Bytes that have arrived are read even if
+    /// the connection must leave, so that it need not be reset.
+    End,
+}
 
 /// The result of waiting for bytes.
 enum Read {
@@ -120,7 +149,8 @@ impl Connection {
                 Err(Refused::Fatal(error)) => {
                     let id = self.front.request_id();
                     let asked = Asked { path: "", request_id: &id, origin: None };
-                    return self.refuse(&asked, &error, true).await;
+                    self.refuse(&asked, &error, true).await?;
+                    return self.close().await;
                 }
             };
             let keep_alive = {
@@ -130,12 +160,14 @@ impl Connection {
             // A client that sends many requests early waits between them, so that other clients do
             // not: glommio reads and writes without a pause while the socket is ready.
             look_up().await;
-            let ends = self.front.is_draining() && !self.front.config.hands_over;
+            let drains = self.front.is_draining() && !self.front.config.hands_over;
+            let ends = drains || self.place.must_leave();
             if !keep_alive || self.closes.get() || ends {
                 return self.close().await;
             }
             self.input.shrink_to(IDLE_BUFFER_BYTES_MAX);
             self.output.shrink_to(IDLE_BUFFER_BYTES_MAX);
+            self.has_begun = false;
         }
     }
 
@@ -155,21 +187,22 @@ impl Connection {
         self.timer.set(now, if fresh { idle } else { HEAD_TIMEOUT.min(idle) });
         let mut begun = !fresh;
         let mut hold = self.front.budget.hold(None);
+        let mut reader = HeadReader::default();
         loop {
-            match head::parse(&self.input) {
+            match reader.read(&self.input) {
                 Ok(Some((head, length))) => {
                     self.input.drain(..length);
                     return Ok(Some(head));
                 }
+                // A head that drips must not delay other connections.
+                Ok(None) if begun => look_up().await,
                 Ok(None) => {}
                 Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
             }
             // Every connection may have the few lines of a usual head.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
-            // Where another server takes over, idle connections may still bring a request. It is
-            // served, and its response says that the connection closes.
-            match self.read(!self.front.config.hands_over).await? {
+            match self.read(Wait::Request).await? {
                 Read::Some if !begun => {
                     begun = true;
                     self.timer.set(self.front.clock.now(), HEAD_TIMEOUT.min(idle));
@@ -205,8 +238,10 @@ impl Connection {
             Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
-        if !route.is_public {
-            self.place.work(); // until here, it may have to give way
+        // Until here, it may have to give way.
+        if !route.is_public && !self.place.work() {
+            let message = "another connection got this one's place, because it was idle";
+            return self.refuse_unread(incoming, &ApiError::unavailable(message, 1)).await;
         }
         let (body, mut hold) = match self.read_body(head, Some(key)).await {
             Ok(body) => body,
@@ -265,9 +300,10 @@ impl Connection {
                 if self.front.origins.answers_to(host) {
                     return Ok(());
                 }
+                let name = name_of(host);
                 Err(ApiError::forbidden(format!(
-                    "a server without keys does not answer to the public name {host}, which could \
-                     be a web page's; its operator can allow it with --allowed-hosts {host}"
+                    "a server without keys does not answer to the name {name}, which a web page \
+                     could make point to it; its operator can allow it with --allowed-hosts {name}"
                 )))
             }
             _ => Ok(()),
@@ -281,7 +317,12 @@ impl Connection {
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
+        if let (Action::Show(Page::Health), true) = (route.action, self.front.places.is_stuck()) {
+            let message = "no request runs, and all are refused: no connection gets a place";
+            return Err(ApiError::unavailable(message, 5));
+        }
         if self.place.is_spare && !route.is_public {
+            self.front.places.refused(self.front.clock.now());
             let max = self.front.config.connections;
             let message = format!("{max} connections are open, as many as may be");
             return Err(ApiError::unavailable(message, 1));
@@ -347,11 +388,10 @@ impl Connection {
             }
             if head.expects_continue && !asked && reader.is_empty() && self.input.is_empty() {
                 asked = true;
-                self.output.extend_from_slice(response::CONTINUE);
-                self.flush().await?;
+                self.send(response::CONTINUE).await?;
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
-            match self.read(false).await? {
+            match self.read(Wait::Body).await? {
                 // A body that arrives faster than it is read must not delay other connections.
                 Read::Some => look_up().await,
                 Read::End => return Err(Refused::Gone),
@@ -363,11 +403,15 @@ impl Connection {
         }
     }
 
-    /// Waits for more input. With `until_drain`, a drain ends the wait, for connections between two
-    /// requests.
-    async fn read(&mut self, until_drain: bool) -> Result<Read, Gone> {
+    /// Waits for more input. A connection that must leave does not read the input that is there.
+    async fn read(&mut self, wait: Wait) -> Result<Read, Gone> {
         let Self { front, stream, place, timer, input, .. } = self;
+        let until_drain = wait == Wait::Request && !front.config.hands_over;
         future::poll_fn(|cx| {
+            let leaves = front.is_closing() || place.must_leave();
+            if leaves && wait != Wait::End {
+                return Poll::Ready(Err(Gone));
+            }
             let mut buffer = front.read_buffer.borrow_mut();
             match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(0)) => Poll::Ready(Ok(Read::End)),
@@ -376,7 +420,7 @@ impl Connection {
                     Poll::Ready(Ok(Read::Some))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Gone)),
-                Poll::Pending if front.is_closing() || place.must_leave() => Poll::Ready(Err(Gone)),
+                Poll::Pending if leaves => Poll::Ready(Err(Gone)),
                 Poll::Pending if until_drain && front.is_draining() && input.is_empty() => {
                     Poll::Ready(Ok(Read::TimedOut))
                 }

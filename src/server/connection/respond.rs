@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_lite::{AsyncWrite, future};
 
-use super::{Asked, Connection, Gone, Incoming, Read, Refused};
+use super::{Asked, Connection, Gone, Incoming, Read, Refused, Wait};
 use crate::api::error::ApiError;
 use crate::api::route;
 use crate::http::head::{Framing, Method};
@@ -82,7 +82,7 @@ impl Connection {
         self.refuse_unread(incoming, error).await
     }
 
-    /// Answers and closes: the rest of the request is yet to arrive.
+    /// Answers. The connection must then close: the rest of the request is yet to arrive.
     pub(super) async fn refuse_unread(
         &mut self,
         incoming: &Incoming,
@@ -102,7 +102,7 @@ impl Connection {
         Ok(keep_alive)
     }
 
-    /// Answers and closes the connection.
+    /// Answers. The connection must then close.
     pub(super) async fn refuse(
         &mut self,
         asked: &Asked<'_>,
@@ -111,8 +111,7 @@ impl Connection {
     ) -> Result<(), Gone> {
         log_error(asked.path, asked.request_id, error);
         self.push_error(asked, error, false, with_body);
-        self.flush().await?;
-        self.close().await
+        self.flush().await
     }
 
     fn push_error(
@@ -160,15 +159,22 @@ impl Connection {
 
     /// Whether a response that is about to be written keeps the connection open.
     fn keeps_alive(&self, asked: bool) -> bool {
-        let keeps = asked && !self.front.is_draining() && !self.place.is_spare;
+        let leaves = self.front.is_draining() || self.place.must_leave();
+        let keeps = asked && !leaves && !self.place.is_spare;
         self.closes.set(!keeps);
         keeps
     }
 
-    /// Writes all output.
+    /// Writes all output, except what was written ahead of it.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
         let mut output = std::mem::take(&mut self.output);
-        let result = self.send(&output).await;
+        let ahead = std::mem::take(&mut self.ahead);
+        assert!(
+            output.starts_with(&response::BEGIN[..ahead]),
+            "{ahead} bytes ahead of no response"
+        );
+        self.has_begun = true;
+        let result = self.send(&output[ahead..]).await;
         output.clear();
         self.output = output;
         result
@@ -191,6 +197,9 @@ impl Connection {
                         }
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Gone)),
+                    Poll::Pending if front.is_closing() || place.must_leave() => {
+                        return Poll::Ready(Err(Gone));
+                    }
                     Poll::Pending if began.is_none() => {
                         let now = front.clock.now();
                         began = Some(now);
@@ -198,11 +207,7 @@ impl Connection {
                         timer.register(cx);
                         return Poll::Pending;
                     }
-                    Poll::Pending
-                        if timer.is_expired() || front.is_closing() || place.must_leave() =>
-                    {
-                        return Poll::Ready(Err(Gone));
-                    }
+                    Poll::Pending if timer.is_expired() => return Poll::Ready(Err(Gone)),
                     Poll::Pending => {
                         timer.register(cx);
                         return Poll::Pending;
@@ -222,7 +227,7 @@ impl Connection {
         let mut skipped = 0;
         while skipped < LINGER_BYTES_MAX {
             self.input.clear();
-            match self.read(false).await? {
+            match self.read(Wait::End).await? {
                 Read::Some => look_up().await, // a peer that sends without end holds up nobody
                 Read::End | Read::TimedOut => break,
             }
