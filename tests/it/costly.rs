@@ -1,7 +1,8 @@
 //! Requests that cost much more than their bytes: constraints that explode when they are compiled,
 //! many texts, and conversations that are kept.
 
-use corelane::config::{ApiKey, ServeConfig};
+use corelane::config::ServeConfig;
+use corelane::keys::ApiKey;
 use corelane::limits;
 use corelane::types::Pooling;
 use serde_json::{Value, json};
