@@ -110,7 +110,9 @@ impl Stored {
 
     /// About the bytes of a page's answer.
     pub fn page_bytes(&self, page: &Page) -> usize {
-        256 + page.items.clone().map(|index| 256 + self.items.get(index).json.len()).sum::<usize>()
+        const AROUND: usize = 8 * ID_BYTES_MAX; // an id can be six times as long in JSON
+        let items = page.items.clone().map(|index| AROUND + self.items.get(index).json.len());
+        3 * AROUND + items.sum::<usize>()
     }
 
     /// Writes a page of items.
