@@ -17,7 +17,8 @@ corelane_fuzz::target!(|bytes: &[u8]| {
     for request in bytes.split(|byte| *byte == 0x1e) {
         let Some((which, rest)) = request.split_first() else { continue };
         let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-        let (query, body) = (String::from_utf8_lossy(&rest[..end]), &rest[(end + 1).min(rest.len())..]);
+        let (query, body) =
+            (String::from_utf8_lossy(&rest[..end]), &rest[(end + 1).min(rest.len())..]);
         let previous = kept.len().checked_sub(1 + usize::from(which.wrapping_sub(b'0')));
         kept.extend(answer(body, previous.map(|at| &kept[at])));
         let Some((stored, _)) = kept.last() else { continue };
@@ -26,7 +27,10 @@ corelane_fuzz::target!(|bytes: &[u8]| {
 });
 
 /// Keeps the response to a body, with its whole conversation.
-fn answer(body: &[u8], previous: Option<&(Stored, Vec<Message>)>) -> Option<(Stored, Vec<Message>)> {
+fn answer(
+    body: &[u8],
+    previous: Option<&(Stored, Vec<Message>)>,
+) -> Option<(Stored, Vec<Message>)> {
     let chat = read(&mut body.to_vec()).ok()?;
     let own = chat.conversation.messages.clone();
     let mut request = Request::Chat(Box::new(chat));
