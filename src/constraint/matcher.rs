@@ -7,7 +7,7 @@ use llguidance::toktrie::SimpleVob;
 
 use super::compile::{Compiled, Tokens, bytes_of};
 use super::error::tidy;
-use super::watch;
+use super::{forced, watch};
 use crate::limits::CONSTRAINT_TOKEN_TIME_MAX;
 use crate::types::TokenId;
 
@@ -57,16 +57,25 @@ impl Matcher {
     }
 
     /// Guesses the next tokens where only one text can follow: the longest ones, `most` at most.
+    ///
+    /// **Invariant:** the masks after this call are those without it.
     pub fn forced(&mut self, most: usize) -> Vec<TokenId> {
         let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
             return Vec::new();
         };
-        let bytes = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
-            Ok::<_, String>(parser.force_bytes())
+        let end = self.tokens.ends[0];
+        let tokens = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
+            Ok::<_, String>(forced::tokens(parser, end, most))
         });
         // A failure shows when the next mask is computed.
-        let tokens = parser.token_env.tok_trie().greedy_tokenize(&bytes.unwrap_or_default());
-        tokens.into_iter().take(most).map(u32::cast_signed).collect()
+        let tokens = tokens.unwrap_or_default().into_iter();
+        tokens.take_while(|token| self.may_name(*token)).map(u32::cast_signed).collect()
+    }
+
+    /// Whether a mask may have a token that the grammar names by its id.
+    fn may_name(&self, token: u32) -> bool {
+        let is_hidden = self.tokens.hidden.binary_search(&token).is_ok();
+        !self.tokens.ends.contains(&token) && (self.names_control || !is_hidden)
     }
 
     /// Appends a token to the text. After the end, tokens are ignored.
