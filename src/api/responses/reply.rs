@@ -422,7 +422,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::chat::output::{ParserOptions, ToolSyntax};
+    use crate::chat::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
     const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
         <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 3}}\n</tool_call>";
@@ -437,6 +437,7 @@ mod tests {
         };
         let parser = ParserOptions {
             reasoning: true,
+            reasoning_syntax: Some(ReasoningSyntax::Think),
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };

@@ -10,13 +10,13 @@
 //! form or calls.
 //!
 //! A grammar accepts only the special tokens that it names. This one names the tokens of reasoning
-//! and of answers.
+//! and of answers, of the model's own template alone.
 
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::reasoning::{CLOSERS, OPENERS};
+use super::reasoning::ReasoningSyntax;
 use super::syntax::{Syntax, ToolSyntax};
 
 /// A tool that a model may call.
@@ -44,8 +44,8 @@ pub enum Choice {
 pub struct GrammarOptions<'a> {
     /// Whether an answer may have more than one call.
     pub parallel: bool,
-    /// Whether the model may reason before it answers.
-    pub reasoning: bool,
+    /// The markers of the model's reasoning, if it may reason before it answers.
+    pub reasoning: Option<ReasoningSyntax>,
     /// Whether the prompt ends inside a block of reasoning, so that the answer starts in it.
     pub reasoning_is_open: bool,
     /// The JSON schema of an answer without calls.
@@ -150,14 +150,12 @@ impl Grammar<'_> {
 
     /// Adds the rule `start`: reasoning, then the answer.
     fn start(&mut self, options: &GrammarOptions<'_>) {
-        if !options.reasoning && !options.reasoning_is_open {
-            return self.rule("start", "answer");
-        }
-        let closed = self.until("closed", CLOSERS);
+        let Some(syntax) = options.reasoning else { return self.rule("start", "answer") };
+        let closed = self.until("closed", &[syntax.closer()]);
         if options.reasoning_is_open {
             return self.rule("start", &format!("( {closed} ) answer"));
         }
-        let opened = self.any_of("thinks", "", OPENERS);
+        let opened = self.any_of("thinks", "", &[syntax.opener()]);
         self.rule("start", &format!("( ( {opened} ) ( {closed} ) )? answer"));
     }
 
@@ -311,7 +309,7 @@ mod tests {
         let token = |text: &str| (text == "<tool_call>" || text == "</think>").then_some(7u32);
         let options = GrammarOptions {
             parallel: true,
-            reasoning,
+            reasoning: reasoning.then_some(ReasoningSyntax::Think),
             reasoning_is_open: false,
             form: None,
             token: &token,
@@ -329,11 +327,8 @@ mod tests {
         );
         let lark = grammar(ToolSyntax::Hermes, Choice::Auto, true);
         assert!(lark.contains("( TEXT | TEXT <[7]> "), "{lark}");
-        assert!(
-            lark.contains(r#"closed[lazy]: TEXT ( "[/THINK]" | "<|END_THINKING|>" )"#),
-            "{lark}"
-        );
-        assert!(lark.contains("( TEXT <[7]> | closed ) )? answer"), "{lark}");
+        assert!(lark.contains("thinks[lazy]:  ( \"<think>\" )"), "{lark}");
+        assert!(lark.contains("start: ( ( thinks ) ( TEXT <[7]> ) )? answer"), "{lark}");
     }
 
     #[test]
@@ -373,7 +368,7 @@ mod tests {
         assert!(!lark.contains("weather") && !lark.contains("call )*"), "{lark}");
         let options = GrammarOptions {
             parallel: true,
-            reasoning: false,
+            reasoning: None,
             reasoning_is_open: false,
             form: None,
             token: &|_| None,
