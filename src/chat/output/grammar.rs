@@ -115,8 +115,25 @@ impl Grammar<'_> {
         } else {
             String::new()
         };
-        let end = self.text(self.row.end);
+        let end = self.end_of_calls(!others.is_empty());
         self.rule("more", &format!("call {others} {end}"));
+    }
+
+    /// The text behind the last call. Some models write a line break there before they end. Where
+    /// it may also begin another call, they would have to make one, and then another.
+    fn end_of_calls(&mut self, may_go_on: bool) -> String {
+        let mut parts = self.parts(self.row.end);
+        match parts.pop() {
+            None => {}
+            Some(last) if !may_go_on => parts.push(last),
+            Some(token) if token.starts_with('<') => parts.extend([token, "SPACE?".into()]),
+            // One lexeme, like the longer text before another call.
+            Some(text) => {
+                self.rule("LAST", &format!("{text} /[ \\n]{{0,4}}/"));
+                parts.push("LAST".into());
+            }
+        }
+        parts.join(" ")
     }
 
     /// Adds the rule `answer`: calls in free text, calls alone, or calls instead of a form.
@@ -207,6 +224,11 @@ impl Grammar<'_> {
 
     /// A text as written. The row's markers are tokens where the vocabulary has them.
     fn text(&self, text: &str) -> String {
+        self.parts(text).join(" ")
+    }
+
+    /// The literals and the tokens of a text.
+    fn parts(&self, text: &str) -> Vec<String> {
         let row = self.row;
         let markers = [row.open, row.separators, row.close, row.noise].concat();
         let mut parts = Vec::new();
@@ -228,7 +250,7 @@ impl Grammar<'_> {
         if !plain.is_empty() {
             parts.push(literal(&plain));
         }
-        parts.join(" ")
+        parts
     }
 }
 
