@@ -311,6 +311,10 @@ pub const SCORED_ROWS_MAX: usize = 32;
 
 /// Most tokens that one text guesses in a step.
 pub const GUESSES_MAX: usize = 16;
+/// Bytes that are searched for the text that a constraint forces.
+pub const FORCED_BYTES_MAX: usize = 64;
+/// Earley items of that search at one place. Slow grammars have more, and no guesses.
+pub const FORCED_ITEMS_MAX: usize = 5_000;
 /// Guessed tokens of a step. Each has logits, like the rows above.
 pub const GUESSED_ROWS_MAX: usize = 32;
 /// Samples of a step: one for each sequence, and one for each guess that came true.
@@ -733,6 +737,7 @@ const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);
 const _: () = assert!(MARKER_SPACE_BYTES_MAX < TOOL_HEAD_BYTES_MAX);
 const _: () = assert!(TEXT_BYTES_MAX < BODY_BYTES_MAX, "a text fits into a body");
+const _: () = assert!(FORCED_ITEMS_MAX < CONSTRAINT_STEP_ITEMS_MAX);
 const _: () = assert!(REGEX_BYTES_MAX <= CONSTRAINT_BYTES_MAX);
 const _: () = assert!(CONSTRAINT_BYTES_MAX <= CONSTRAINTS_CACHED_BYTES_MAX, "one fits");
 const _: () = assert!(CONSTRAINT_BYTES_MAX < BODY_BYTES_MAX, "a constraint fits into a body");

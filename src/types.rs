@@ -146,6 +146,17 @@ pub struct Guessing {
     pub p_min: f32,
 }
 
+/// Why a text cannot follow its constraint any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// It takes more states, items or time than a text may have.
+    TooMuch,
+    /// The constraint requires text that no token of the vocabulary spells.
+    NoToken,
+    /// A token that the mask allowed did not fit, or llguidance panicked: a fault of the server.
+    Fault,
+}
+
 /// The common options of sampling.
 ///
 /// The chain runs in llama.cpp's default order: penalties, top-k, top-p, min-p, temperature, draw.

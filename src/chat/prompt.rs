@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use super::generic;
 use super::output::grammar::{Choice, GrammarOptions, ToolSpec};
-use super::output::{ParserOptions, ToolSyntax, reasoning};
+use super::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
 /// A chat model: its template, and facts found out about the template.
@@ -19,6 +19,8 @@ pub struct ChatModel {
     pub source: String,
     /// The syntax of its tool calls, if it has tools. Without it, they get a [`generic`] form.
     tools: Option<ToolSyntax>,
+    /// The markers of its reasoning, if it has any.
+    reasoning: Option<ReasoningSyntax>,
     /// Whether it shows a system message.
     has_system: bool,
     /// Whether it has the role `developer`.
@@ -74,6 +76,7 @@ impl ChatModel {
         let template = ChatTemplate::new(source, bos, eos)?;
         Ok(Self {
             tools: ToolSyntax::of_template(source).filter(|_| template.mentions("tools")),
+            reasoning: ReasoningSyntax::of_template(source),
             knows_developer: template.mentions("developer"),
             wants_parts: wants_parts(&template),
             has_system: has_system(&template),
@@ -144,7 +147,7 @@ impl ChatModel {
         if goes_on {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
-        let reasoning_is_open = reasoning::is_open(&text);
+        let reasoning_is_open = self.reasoning.is_some_and(|syntax| syntax.is_open(&text));
         // Harmony has channels with and without tools.
         let tools = match self.tools {
             syntax @ Some(ToolSyntax::Harmony) => syntax,
@@ -159,14 +162,20 @@ impl ChatModel {
                 ToolChoice::Auto | ToolChoice::None => Choice::Auto,
             };
             let parallel = conversation.parallel_tool_calls;
-            let reasoning = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
+            let may_reason = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
+            let reasoning = self.reasoning.filter(|_| may_reason);
             let form = conversation.form.as_ref();
             let token = tokens.of_text;
             let options = GrammarOptions { parallel, reasoning, reasoning_is_open, form, token };
             // A model that may call a tool writes free text until it starts a call.
             if has_tools { syntax.grammar(&specs, &choice, &options) } else { None }
         });
-        let parser = ParserOptions { reasoning: split_reasoning, reasoning_is_open, tools };
+        let parser = ParserOptions {
+            reasoning: split_reasoning,
+            reasoning_syntax: self.reasoning,
+            reasoning_is_open,
+            tools,
+        };
         Ok(ChatPrompt { text, parser, grammar })
     }
 

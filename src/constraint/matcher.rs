@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use llguidance::TokenParser;
+use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
 use super::compile::{Compiled, Tokens, bytes_of};
 use super::error::tidy;
-use super::watch;
+use super::{forced, watch};
 use crate::limits::CONSTRAINT_TOKEN_TIME_MAX;
-use crate::types::TokenId;
+use crate::types::{Broken, TokenId};
 
 /// The state of one sequence in its constraint.
 ///
@@ -23,7 +24,13 @@ pub struct Matcher {
     parser: Option<Box<TokenParser>>,
     tokens: Arc<Tokens>,
     names_control: bool,
-    error: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// Why a matcher is over though its text is not complete.
+struct Failure {
+    kind: Broken,
+    message: String,
 }
 
 /// The tokens that may come next: a mask for logits.
@@ -37,7 +44,7 @@ impl Matcher {
             parser: Some(Box::new(compiled.start.deep_clone())),
             tokens: compiled.tokens.clone(),
             names_control: compiled.names_control,
-            error: None,
+            failure: None,
         }
     }
 
@@ -57,16 +64,25 @@ impl Matcher {
     }
 
     /// Guesses the next tokens where only one text can follow: the longest ones, `most` at most.
+    ///
+    /// **Invariant:** the masks after this call are those without it.
     pub fn forced(&mut self, most: usize) -> Vec<TokenId> {
         let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
             return Vec::new();
         };
-        let bytes = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
-            Ok::<_, String>(parser.force_bytes())
+        let end = self.tokens.ends[0];
+        let tokens = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
+            Ok::<_, String>(forced::tokens(parser, end, most))
         });
         // A failure shows when the next mask is computed.
-        let tokens = parser.token_env.tok_trie().greedy_tokenize(&bytes.unwrap_or_default());
-        tokens.into_iter().take(most).map(u32::cast_signed).collect()
+        let tokens = tokens.unwrap_or_default().into_iter();
+        tokens.take_while(|token| self.may_name(*token)).map(u32::cast_signed).collect()
+    }
+
+    /// Whether a mask may have a token that the grammar names by its id.
+    fn may_name(&self, token: u32) -> bool {
+        let is_hidden = self.tokens.hidden.binary_search(&token).is_ok();
+        !self.tokens.ends.contains(&token) && (self.names_control || !is_hidden)
     }
 
     /// Appends a token to the text. After the end, tokens are ignored.
@@ -78,7 +94,7 @@ impl Matcher {
             return Ok(());
         };
         let Ok(token) = u32::try_from(token) else {
-            return Err(self.fail(&format!("there is no token {token}")));
+            return Err(self.fail(Broken::Fault, &format!("there is no token {token}")));
         };
         let pushed = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
             let back = parser.consume_token(token);
@@ -86,8 +102,10 @@ impl Matcher {
         });
         match pushed {
             Ok(0) => Ok(()),
-            Ok(back) => Err(self.fail(&format!("the constraint takes {back} tokens back"))),
-            Err(error) => Err(self.fail(&error)),
+            Ok(back) => {
+                Err(self.fail(Broken::Fault, &format!("the constraint takes {back} tokens back")))
+            }
+            Err(error) => Err(self.fail(self.kind_of(&error), &error)),
         }
     }
 
@@ -98,7 +116,12 @@ impl Matcher {
 
     /// Why the matcher is over, if the text is not complete.
     pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
+        self.failure.as_ref().map(|failure| &*failure.message)
+    }
+
+    /// The kind of [`Matcher::error`].
+    pub fn broken(&self) -> Option<Broken> {
+        self.failure.as_ref().map(|failure| failure.kind)
     }
 
     /// About the bytes that it holds: the states of its lexer. Everything else is small.
@@ -110,8 +133,8 @@ impl Matcher {
     fn allowed_by_parser(&mut self) -> Option<SimpleVob> {
         match self.compute() {
             Ok(allowed) if !allowed.is_zero() => return Some(allowed),
-            Ok(_) => self.fail("the constraint allows no token here"),
-            Err(error) => self.fail(&error),
+            Ok(_) => self.fail(Broken::NoToken, "the constraint allows no token here"),
+            Err(error) => self.fail(self.kind_of(&error), &error),
         };
         None
     }
@@ -133,11 +156,33 @@ impl Matcher {
         Ok(allowed)
     }
 
-    fn fail(&mut self, error: &str) -> String {
-        let error = tidy(error);
+    /// The kind of an error of llguidance.
+    fn kind_of(&self, error: &str) -> Broken {
+        let parser = self.parser.as_ref().expect("the matcher is not over");
+        if parser.cancellation_handle().is_some_and(|handle| handle.is_cancelled()) {
+            return Broken::TooMuch;
+        }
+        match parser.stop_reason() {
+            StopReason::NoExtensionBias => Broken::NoToken,
+            StopReason::LexerTooComplex => Broken::TooMuch,
+            // A token that does not fit has this reason, too. The mask has let it through.
+            StopReason::ParserTooComplex => {
+                let is_limit = parser.parser.get_error().is_some();
+                let is_misfit = !is_limit && error.contains("doesn't satisfy the grammar");
+                if is_misfit { Broken::Fault } else { Broken::TooMuch }
+            }
+            _ => Broken::Fault,
+        }
+    }
+
+    fn fail(&mut self, kind: Broken, message: &str) -> String {
+        let message = tidy(message);
+        if kind == Broken::Fault {
+            tracing::error!(error = message, "a constraint was not followed");
+        }
         self.parser = None;
-        self.error = Some(error.clone());
-        error
+        self.failure = Some(Failure { kind, message: message.clone() });
+        message
     }
 }
 

@@ -36,12 +36,13 @@
 //! returns errors. It lacks GBNF, which `gbnf/` translates. `cargo bench --bench micro mask`
 //! measures the masks.
 //!
-//! Not used: tokens that the grammar forces are still sampled, and the prompt's last token is not
-//! healed.
+//! Not used: tokens that the grammar forces are still sampled (`forced.rs` only guesses them), and
+//! the prompt's last token is not healed.
 
 mod compile;
 mod cost;
 mod error;
+mod forced;
 mod gbnf;
 mod kind;
 mod lark;

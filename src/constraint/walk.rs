@@ -2,7 +2,7 @@
 
 use super::compile::Compiled;
 use super::matcher::{Allowed, Matcher};
-use crate::types::TokenId;
+use crate::types::{Broken, TokenId};
 
 /// A matcher, and the number of generated tokens that it has seen.
 #[derive(Debug)]
@@ -54,6 +54,11 @@ impl Walk {
     /// Why only an end token can follow, if the text is not complete.
     pub fn error(&self) -> Option<&str> {
         self.matcher.error()
+    }
+
+    /// The kind of [`Walk::error`].
+    pub fn broken(&self) -> Option<Broken> {
+        self.matcher.broken()
     }
 
     /// About the bytes that it holds.

@@ -4,13 +4,14 @@ use super::history::History;
 use crate::clock::Clock;
 use crate::constraint::{Allowed, Compiled, Walk};
 use crate::ring::message::{MaskCost, MaskTask};
+use crate::types::Broken;
 
 /// The tokens that a constraint allows.
 pub(super) enum Mask<'a> {
     /// From the mask lane.
     Sent(&'a MaskTask),
     /// Computed in this step.
-    Own { allowed: Allowed, is_broken: bool, cost: MaskCost },
+    Own { allowed: Allowed, broken: Option<Broken>, cost: MaskCost },
 }
 
 impl Mask<'_> {
@@ -29,7 +30,7 @@ impl Mask<'_> {
         }
         let us = saturating(clock.now().since(began));
         let cost = MaskCost { us, bytes: saturating(walk.bytes() as u64) };
-        Self::Own { allowed, is_broken: walk.error().is_some(), cost }
+        Self::Own { allowed, broken: walk.broken(), cost }
     }
 
     pub fn allowed(&self) -> &Allowed {
@@ -39,10 +40,11 @@ impl Mask<'_> {
         }
     }
 
-    pub fn is_broken(&self) -> bool {
+    /// Why only an end token may follow, if the text is not complete.
+    pub fn broken(&self) -> Option<Broken> {
         match self {
             Mask::Sent(task) => task.broken,
-            Mask::Own { is_broken, .. } => *is_broken,
+            Mask::Own { broken, .. } => *broken,
         }
     }
 

@@ -62,7 +62,7 @@ pub fn compute(task: &mut MaskTask) -> bool {
     if let Some(error) = walk.error() {
         tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
     }
-    task.broken = walk.error().is_some();
+    task.broken = walk.broken();
     task.cost = MaskCost { us: task.cost.us, bytes: saturating(walk.bytes() as u64) };
     true
 }

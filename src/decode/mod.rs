@@ -368,7 +368,7 @@ impl<B: Backend> DecodeLane<B> {
         if end || row.position.0 + 2 == slot.tokens_max {
             slot.state = SlotState::Ended;
         }
-        let broken = end && mask.as_ref().is_some_and(|mask| mask.is_broken());
+        let broken = mask.as_ref().and_then(|mask| mask.broken()).filter(|_| end);
         let mask = mask.and_then(|mask| mask.cost());
         let Slot { mu, .. } = *slot;
         let position = row.position;

@@ -14,7 +14,7 @@ use crate::ring::message::{Score, TokenLogprobs};
 use crate::scheduler::{Finish, SequenceId};
 use crate::text::lines::Lines;
 use crate::text::{Pushed, TextStream};
-use crate::types::{SlotId, TokenId};
+use crate::types::{Broken, SlotId, TokenId};
 
 /// The text side of a live sequence.
 pub(super) struct Stream {
@@ -152,11 +152,7 @@ impl Stream {
                 return self.end(FinishReason::Length, None, context);
             }
             Finish::Failed => ApiError::internal("the model failed to run a step; try again"),
-            Finish::Broken => ApiError::invalid(
-                "the text's schema, regular expression or grammar could not be followed any \
-                 further: it takes more states or more time than this server gives it; shorter texts \
-                 and fewer choices in it take less",
-            ),
+            Finish::Broken(broken) => broken_constraint(broken),
         };
         metrics.finished.of_error(error.status).increment();
         self.exchange.borrow_mut().fail(error);
@@ -190,6 +186,25 @@ impl Stream {
         let (finish, usage, slot) = (Some(finish), self.times.usage(), self.slot);
         let delta = Delta { text, finish, end_token, usage, slot, ..Delta::default() };
         self.exchange.borrow_mut().push_delta(self.choice, delta, now);
+    }
+}
+
+/// Says why a text cannot follow its constraint.
+fn broken_constraint(broken: Broken) -> ApiError {
+    match broken {
+        Broken::TooMuch => ApiError::invalid(
+            "the text's schema, regular expression or grammar could not be followed any \
+             further: it takes more states or more time than this server gives it; shorter texts \
+             and fewer choices in it take less",
+        ),
+        Broken::NoToken => ApiError::invalid(
+            "the text's schema, regular expression or grammar could not be followed any \
+             further: it requires text here that no token of this model spells",
+        ),
+        Broken::Fault => ApiError::internal(
+            "the text's schema, regular expression or grammar could not be followed any \
+             further; this is a fault of the server, and its log says more",
+        ),
     }
 }
 

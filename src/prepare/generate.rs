@@ -21,7 +21,7 @@ use crate::api::request::GenerationRequest;
 use crate::api::route::Action;
 use crate::api::write::{bytes_inside, push_string};
 use crate::chat::conversation::ToolChoice;
-use crate::chat::output::{ParserOptions, ToolSyntax, reasoning};
+use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{Compiler, Constraint};
 use crate::engine::job::Job;
@@ -55,9 +55,10 @@ pub(super) fn render(
     let ChatPrompt { mut text, mut parser, grammar } = prompt;
     let begins = !chat.conversation.continue_final_message;
     let ChatRequest { mut generation, .. } = chat;
-    if let Some(closer) = reasoning::closer(&text).filter(|_| generation.constraint.is_some()) {
+    let open = parser.reasoning_syntax.filter(|_| parser.reasoning_is_open);
+    if let Some(syntax) = open.filter(|_| generation.constraint.is_some()) {
         // Only the answer is constrained, so close the block of reasoning first.
-        text.push_str(&format!("\n{closer}\n\n"));
+        text.push_str(&format!("\n{}\n\n", syntax.closer()));
         parser.reasoning_is_open = false;
     }
     let is_harmony = parser.tools == Some(ToolSyntax::Harmony);

@@ -10,7 +10,7 @@ use crate::constraint::{Allowed, Compiled, Walk};
 use crate::limits::{SAMPLES_MAX, SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
+    Broken, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
 };
 
 /// One step: the scheduler's plan, and the decode lane's answers.
@@ -235,9 +235,9 @@ pub struct Sample {
     pub token: TokenId,
     /// The token ends the generation. The decode lane runs no further row of this sequence.
     pub end: bool,
-    /// The sequence ends because its constraint could not be followed any further. Its text breaks
+    /// Why the sequence ends, if its constraint could not be followed any further. Its text breaks
     /// the constraint.
-    pub broken: bool,
+    pub broken: Option<Broken>,
     /// The index in the batch's `logprobs`, if the request asked for them.
     pub logprobs: Option<u16>,
     /// Mirostat's `mu` after this token. The scheduler keeps it, in case the sequence moves to
@@ -251,7 +251,7 @@ impl Sample {
     /// A token of a text that goes on, without a constraint, log-probabilities or mirostat.
     pub fn plain(row: &Row, token: TokenId) -> Self {
         let Row { owner, position, .. } = *row;
-        let (end, broken, logprobs, mask) = (false, false, None, None);
+        let (end, broken, logprobs, mask) = (false, None, None, None);
         Self { owner, position, token, end, broken, logprobs, mu: 0.0, mask }
     }
 }
@@ -299,8 +299,8 @@ pub struct MaskTask {
     pub allowed: Option<Allowed>,
     /// To the lane: the cost of the text's previous mask. Answer: the cost of this one.
     pub cost: MaskCost,
-    /// Answer: the constraint cannot be followed any further, and only an end token may follow.
-    pub broken: bool,
+    /// Answer: why the constraint cannot be followed any further. Only an end token may follow.
+    pub broken: Option<Broken>,
 }
 
 /// Natural logarithms of probabilities: the softmax of the model's raw logits over the whole

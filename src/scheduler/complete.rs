@@ -41,7 +41,7 @@ impl Scheduler {
                 self.release(id);
                 let Sample { token, logprobs, .. } = *sample;
                 let end = Finish::End { token, logprobs };
-                let finish = if sample.broken { Finish::Broken } else { end };
+                let finish = sample.broken.map_or(end, Finish::Broken);
                 event(Event::Finished(id, finish));
                 continue;
             }

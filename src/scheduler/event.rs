@@ -1,6 +1,6 @@
 //! What a step brought to a sequence.
 
-use crate::types::{SequenceId, TokenId};
+use crate::types::{Broken, SequenceId, TokenId};
 
 /// The outcome of a step for one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,5 +53,5 @@ pub enum Finish {
     /// The sequence's steps failed.
     Failed,
     /// The constraint could not be followed any further.
-    Broken,
+    Broken(Broken),
 }

@@ -14,6 +14,7 @@ use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
 use corelane::sampling::AdvancedSampling;
 use corelane::types::{CacheLayout, Position, Sampling, SlotId, TokenId};
+use serde_json::{Value, json};
 
 /// With llama.cpp's kernels, two logits closer than this may change places. A batch of 32 rows
 /// takes other kernels than a batch of 1, which add in another order, and the 8-bit rounding
@@ -210,6 +211,55 @@ fn a_constrained_answer_is_no_thought() {
     let body = serde_json::json!({"messages": messages, "max_tokens": 5});
     let answer = server.post("/v1/chat/completions", &body.to_string()).json();
     assert!(answer["choices"][0]["message"].get("reasoning_content").is_some(), "{answer}");
+}
+
+/// The answer to a request with guesses, and without.
+fn with_and_without_guesses(server: &TestServer, path: &str, body: &Value) -> [Value; 2] {
+    [16, 0].map(|most| {
+        let mut body = body.clone();
+        body["speculative.n_max"] = most.into();
+        let response = server.post(path, &body.to_string());
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.json()
+    })
+}
+
+#[test]
+fn a_text_with_tokens_named_by_their_ids_is_the_same_with_guesses_and_without() {
+    let server = TestServer::builtin(config());
+    let grammar = "root ::= \"abc\" <[300]> \"x\" [yz] <[301]> \"def\"";
+    let body = json!({"prompt": "Once", "n_predict": 20, "temperature": 0, "grammar": grammar});
+    for _ in 0..3 {
+        let [guessed, plain] = with_and_without_guesses(&server, "/completion", &body);
+        assert_eq!(guessed["content"], plain["content"]);
+        let text = guessed["content"].as_str().unwrap();
+        assert!(text.starts_with("abc") && text.ends_with("def"), "{text}");
+    }
+}
+
+#[test]
+fn a_required_call_is_made_at_once_and_is_the_same_with_guesses_and_without() {
+    let server = TestServer::builtin(config());
+    let parameters = json!({"type": "object", "required": ["city"], "additionalProperties": false,
+        "properties": {"city": {"enum": ["Oslo", "Rome", "Lima"]}}});
+    let tool = json!({"type": "function",
+        "function": {"name": "get_weather", "parameters": parameters}});
+    let named = json!({"type": "function", "function": {"name": "get_weather"}});
+    for choice in [json!("required"), named] {
+        for prompt in ["What is the weather in Oslo?", "Think about it first.", "[THINK] <think>"] {
+            let body = json!({"messages": [{"role": "user", "content": prompt}], "tools": [tool],
+                "tool_choice": choice, "temperature": 0, "max_tokens": 100,
+                "parallel_tool_calls": false});
+            let path = "/v1/chat/completions";
+            let [guessed, plain] = with_and_without_guesses(&server, path, &body);
+            let message = |answer: &Value| answer["choices"][0]["message"].clone();
+            let call = |answer: &Value| message(answer)["tool_calls"][0]["function"].clone();
+            assert_eq!(call(&guessed), call(&plain), "{guessed} {plain}");
+            assert_eq!(call(&guessed)["name"], "get_weather", "{guessed}");
+            // Its template has no markers for reasoning.
+            assert!(message(&guessed).get("reasoning_content").is_none(), "{guessed}");
+        }
+    }
 }
 
 #[test]

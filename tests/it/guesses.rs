@@ -121,6 +121,25 @@ fn what_a_constraint_forces_is_guessed() {
     assert!(kept.unwrap() > 20 && made.unwrap() < kept.unwrap() + 20, "{with}");
 }
 
+#[test]
+fn tokens_that_a_grammar_names_by_their_ids_are_guessed() {
+    let step = Duration::from_millis(2);
+    let server = TestServer::fake_with(config(), FakeOptions { step, ..FakeOptions::default() });
+    // A token of the fake model is a byte: X and Y.
+    let grammar = "root ::= \"the name \" <[88]> \" of a field\" <[89]> [0-9] <[88]> \"the end\"";
+    let ask = |most: u8| {
+        let body = json!({"prompt": "Say it:", "grammar": grammar, "max_tokens": 200,
+            "speculative.n_max": most});
+        complete(&server, body)
+    };
+    let (with, without) = (ask(16), ask(0));
+    let text = with["choices"][0]["text"].as_str().unwrap();
+    assert_eq!(text, without["choices"][0]["text"]);
+    assert!(text.starts_with("the name X of a fieldY") && text.ends_with("Xthe end"), "{text}");
+    let [made, kept] = ["draft_n", "draft_n_accepted"].map(|name| with["timings"][name].as_u64());
+    assert!(kept.unwrap() > 15 && made.unwrap() < kept.unwrap() + 8, "{with}");
+}
+
 /// Guesses the same tokens for every text.
 struct Same(Vec<TokenId>);
 

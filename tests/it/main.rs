@@ -42,5 +42,6 @@ mod scores;
 mod serving;
 mod synth;
 mod templates;
+mod tools;
 mod traces;
 mod unicode;

@@ -363,7 +363,7 @@ impl Simulation {
                             self.tally.cut += 1;
                         }
                         Finish::Failed => self.tally.failed += 1,
-                        Finish::Broken => unreachable!("nothing is constrained"),
+                        Finish::Broken(_) => unreachable!("nothing is constrained"),
                     }
                 }
             }

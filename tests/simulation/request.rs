@@ -14,6 +14,9 @@ pub const TEMPLATE: &str =
 /// A regular expression for some texts. Each fourth character is an X, and the text ends after one.
 pub const PATTERN: &str = "([ -~]{3}X)*";
 
+/// A grammar for the same texts. It names the token of the X by its id.
+const GRAMMAR: &str = "root ::= ([ -~] [ -~] [ -~] <[88]>)*";
+
 /// The paths that generate text.
 const PATHS: [&str; 6] = [
     "/v1/completions",
@@ -101,7 +104,11 @@ impl Requests {
         let takes_patterns = !is_cllm && !is_messages && logprobs.is_none();
         let constrained = self.constrains && takes_patterns && random.one_in(2);
         if constrained {
-            fields.insert("regex".into(), PATTERN.into());
+            let (field, form) = match random.one_in(2) {
+                true => ("grammar", GRAMMAR),
+                false => ("regex", PATTERN),
+            };
+            fields.insert(field.into(), form.into());
         } else if random.one_in(3) {
             // (A mask that comes too late undoes a row, which the reference does not know.)
             fields.insert("return_progress".into(), true.into());

@@ -252,7 +252,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::chat::output::{ParserOptions, ToolSyntax};
+    use crate::chat::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
     use crate::clock::Micros;
 
     const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
@@ -268,6 +268,7 @@ mod tests {
         };
         let parser = ParserOptions {
             reasoning: true,
+            reasoning_syntax: Some(ReasoningSyntax::Think),
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };

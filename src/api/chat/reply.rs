@@ -274,7 +274,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::chat::output::{ParserOptions, ToolSyntax};
+    use crate::chat::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
     use crate::clock::Micros;
 
     const CALL: &str = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 3}}\n</tool_call>";
@@ -326,7 +326,12 @@ mod tests {
     }
 
     fn with_tools() -> ParserOptions {
-        ParserOptions { reasoning: true, tools: Some(ToolSyntax::Hermes), ..Default::default() }
+        ParserOptions {
+            reasoning: true,
+            reasoning_syntax: Some(ReasoningSyntax::Think),
+            tools: Some(ToolSyntax::Hermes),
+            ..Default::default()
+        }
     }
 
     #[test]

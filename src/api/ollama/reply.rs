@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::api::reply::Usage;
-    use crate::chat::output::{ParserOptions, ToolSyntax};
+    use crate::chat::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
     const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
         <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 3}}\n</tool_call>\n\
@@ -196,6 +196,7 @@ mod tests {
         };
         let parser = ParserOptions {
             reasoning: true,
+            reasoning_syntax: Some(ReasoningSyntax::Think),
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };

@@ -7,9 +7,8 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
-use super::reasoning::{CLOSERS, OPENERS};
 use super::samples::written;
-use super::{Choice, GrammarOptions, ToolSpec, ToolSyntax};
+use super::{Choice, GrammarOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 
 /// A vocabulary of all bytes, some of a family's markers and an end token.
 struct Vocabulary {
@@ -49,21 +48,21 @@ impl Vocabulary {
         tokens
     }
 
-    /// The grammar for `tools`. `reasoning` says whether the model reasons, and whether its
-    /// reasoning is already open.
-    fn grammar(&self, choice: &Choice, parallel: bool, reasoning: [bool; 2]) -> String {
-        self.grammar_with(choice, parallel, reasoning, None)
+    /// The grammar for `tools`, of a model that does not reason.
+    fn grammar(&self, choice: &Choice, parallel: bool) -> String {
+        self.grammar_with(choice, parallel, None, false, None)
     }
 
-    /// Like `grammar`, with a schema for answers that call no tool.
+    /// Like `grammar`, with the markers of reasoning, whether it is open, and a schema for answers
+    /// that call no tool.
     fn grammar_with(
         &self,
         choice: &Choice,
         parallel: bool,
-        reasoning: [bool; 2],
+        reasoning: Option<ReasoningSyntax>,
+        reasoning_is_open: bool,
         form: Option<&Value>,
     ) -> String {
-        let [reasoning, reasoning_is_open] = reasoning;
         let token = |text: &str| self.token(text);
         let options =
             GrammarOptions { parallel, reasoning, reasoning_is_open, form, token: &token };
@@ -87,8 +86,8 @@ impl Vocabulary {
 fn each(test: impl Fn(ToolSyntax, &Vocabulary)) {
     for syntax in ToolSyntax::ALL {
         let row = syntax.row();
-        let lists = [row.open, row.separators, row.close, row.noise, OPENERS, CLOSERS];
-        let mut markers = lists.concat();
+        let mut markers = [row.open, row.separators, row.close, row.noise].concat();
+        markers.extend(ReasoningSyntax::ALL.iter().flat_map(|s| [s.opener(), s.closer()]));
         markers.retain(|marker| marker.starts_with(['<', '[']));
         markers.sort_unstable();
         markers.dedup();
@@ -117,7 +116,7 @@ fn calls_are_let_through_whole_and_with_their_schema_alone() {
     each(|syntax, vocabulary| {
         let named = Choice::Named("weather".into());
         for choice in [Choice::Auto, Choice::Required, named.clone()] {
-            let lark = vocabulary.grammar(&choice, false, [false; 2]);
+            let lark = vocabulary.grammar(&choice, false);
             let judge = |text: &str| vocabulary.judge(&lark, text);
             let text = written(syntax, &[GRAZ]);
             assert_eq!(judge(&text), (true, true), "{syntax:?} {text}\n{lark}");
@@ -140,11 +139,11 @@ fn text_is_free_unless_a_call_is_required() {
             ToolSyntax::Harmony => "<|channel|>final<|message|>Hello, <tool_ca",
             _ => "Hello, <tool_ca",
         };
-        let lark = vocabulary.grammar(&Choice::Auto, true, [false; 2]);
+        let lark = vocabulary.grammar(&Choice::Auto, true);
         assert_eq!(vocabulary.judge(&lark, text), (true, true), "{syntax:?}\n{lark}");
         let begun = format!("{}x", syntax.row().open[0]);
         assert!(!vocabulary.judge(&lark, &begun).0, "{syntax:?}\n{lark}");
-        let lark = vocabulary.grammar(&Choice::Required, true, [false; 2]);
+        let lark = vocabulary.grammar(&Choice::Required, true);
         assert!(!vocabulary.judge(&lark, text).0, "{syntax:?}\n{lark}");
         assert!(!vocabulary.judge(&lark, "").1, "{syntax:?}\n{lark}");
     });
@@ -164,7 +163,7 @@ fn what_is_no_call_may_have_to_have_a_form() {
         };
         let call = written(syntax, &[GRAZ]);
         for (choice, is_free) in [(Choice::Auto, true), (Choice::Required, false)] {
-            let lark = vocabulary.grammar_with(&choice, true, [false; 2], Some(&form));
+            let lark = vocabulary.grammar_with(&choice, true, None, false, Some(&form));
             let judge = |text: &str| vocabulary.judge(&lark, text);
             assert_eq!(judge(&call), (true, true), "{syntax:?} {call}\n{lark}");
             assert_eq!(judge(&said("{\"x\": 7}")).1, is_free, "{syntax:?}\n{lark}");
@@ -183,9 +182,15 @@ fn several_calls_need_leave() {
         }
         let text = written(syntax, &[GRAZ, ("now", "{}"), GRAZ]);
         for choice in [Choice::Auto, Choice::Required] {
-            let lark = vocabulary.grammar(&choice, true, [false; 2]);
+            let lark = vocabulary.grammar(&choice, true);
             assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{syntax:?}\n{lark}");
-            let lark = vocabulary.grammar(&choice, false, [false; 2]);
+            // Some models write a line break before they end. It must not oblige them to call again.
+            let spaced = [format!("{text}\n"), format!("{}\n", written(syntax, &[GRAZ]))];
+            for text in spaced.iter().filter(|_| !syntax.row().end.is_empty()) {
+                let judged = vocabulary.judge(&lark, text);
+                assert_eq!(judged, (true, true), "{syntax:?} {text:?}\n{lark}");
+            }
+            let lark = vocabulary.grammar(&choice, false);
             assert!(!vocabulary.judge(&lark, &text).0, "{syntax:?}\n{lark}");
         }
     });
@@ -198,20 +203,37 @@ fn a_model_may_think_before_it_calls() {
         if syntax == ToolSyntax::Harmony {
             let before = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
             for choice in [Choice::Auto, Choice::Required] {
-                let lark = vocabulary.grammar(&choice, true, [true, false]);
+                let lark = vocabulary.grammar(&choice, true);
                 let text = format!("{before}{call}");
                 assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{lark}");
             }
             return;
         }
         for choice in [Choice::Auto, Choice::Required] {
-            for (opener, closer) in OPENERS.iter().zip(CLOSERS) {
-                let open = format!("Hm {{ {closer}\n\n{call}");
-                let lark = vocabulary.grammar(&choice, true, [true, true]);
+            for markers in ReasoningSyntax::ALL {
+                let open = format!("Hm {{ {}\n\n{call}", markers.closer());
+                let lark = vocabulary.grammar_with(&choice, true, Some(markers), true, None);
                 assert_eq!(vocabulary.judge(&lark, &open), (true, true), "{syntax:?}\n{lark}");
-                let lark = vocabulary.grammar(&choice, true, [true, false]);
-                for text in [format!("{opener}{open}"), call.clone()] {
+                let lark = vocabulary.grammar_with(&choice, true, Some(markers), false, None);
+                for text in [format!("{}{open}", markers.opener()), call.clone()] {
                     assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{text}\n{lark}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_call_that_is_required_cannot_be_thought_away_with_markers_of_another_family() {
+    each(|syntax, vocabulary| {
+        for choice in [Choice::Required, Choice::Named("weather".into())] {
+            for own in [None].into_iter().chain(ReasoningSyntax::ALL.map(Some)) {
+                let lark = vocabulary.grammar_with(&choice, true, own, false, None);
+                let others = ReasoningSyntax::ALL.into_iter().filter(|other| Some(*other) != own);
+                for other in others {
+                    // Its first letter may be that of a call or of another marker.
+                    let (begins, _) = vocabulary.judge(&lark, other.opener());
+                    assert!(!begins, "{syntax:?} {own:?} {other:?}\n{lark}");
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::json::ValueScanner;
 use super::marker::{Start, find, leading_space, length_before_space, start, window};
 use super::options::ParserOptions;
 use super::part::Part;
-use super::reasoning::{CLOSERS, OPENERS};
+use super::reasoning::ReasoningSyntax;
 use super::syntax::{self, Syntax};
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
@@ -15,6 +15,7 @@ use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 pub(super) struct Blocks {
     syntax: &'static Syntax,
     reasoning: bool,
+    reasoning_syntax: Option<ReasoningSyntax>,
     state: State,
     /// Calls started so far.
     calls: usize,
@@ -32,7 +33,7 @@ enum State {
     Content,
     /// `begun` is set after the first character that is not white space.
     Reasoning {
-        closers: &'static [&'static str],
+        closer: &'static str,
         begun: bool,
     },
     /// The text starts, or may start, with a call's marker (its brace, if the family has no
@@ -50,14 +51,15 @@ enum State {
 
 impl Blocks {
     pub fn new(options: ParserOptions) -> Self {
-        let state = if options.reasoning_is_open {
-            State::Reasoning { closers: CLOSERS, begun: !options.reasoning }
-        } else {
-            State::Start { keep_space: true }
+        let open = options.reasoning_syntax.filter(|_| options.reasoning_is_open);
+        let state = match open {
+            Some(syntax) => State::Reasoning { closer: syntax.closer(), begun: !options.reasoning },
+            None => State::Start { keep_space: true },
         };
         Self {
             syntax: options.tools.map_or(&syntax::NONE, |tools| tools.row()),
             reasoning: options.reasoning,
+            reasoning_syntax: options.reasoning_syntax,
             state,
             calls: 0,
             in_list: false,
@@ -70,7 +72,7 @@ impl Blocks {
         match self.state {
             State::Start { keep_space } => self.start(text, keep_space, out),
             State::Content => self.content(text, out),
-            State::Reasoning { closers, begun } => self.reasoning(text, closers, begun, out),
+            State::Reasoning { closer, begun } => self.reasoning(text, closer, begun, out),
             State::Head => self.head(text, out),
             State::Arguments { scanner, in_object } => {
                 self.arguments(text, scanner, in_object, out)
@@ -113,19 +115,20 @@ impl Blocks {
         if trimmed.is_empty() {
             return None;
         }
-        match start(trimmed, OPENERS.iter().copied()) {
-            Start::Marker(opener) => {
-                let at = OPENERS.iter().position(|other| *other == opener)?;
-                let end = space + opener.len();
-                if !self.reasoning {
-                    out(Part::Content(&text[..end]));
+        if let Some(syntax) = self.reasoning_syntax {
+            match start(trimmed, [syntax.opener()].into_iter()) {
+                Start::Marker(opener) => {
+                    let end = space + opener.len();
+                    if !self.reasoning {
+                        out(Part::Content(&text[..end]));
+                    }
+                    let (closer, begun) = (syntax.closer(), !self.reasoning);
+                    self.state = State::Reasoning { closer, begun };
+                    return Some(end);
                 }
-                let (closers, begun) = (&CLOSERS[at..=at], !self.reasoning);
-                self.state = State::Reasoning { closers, begun };
-                return Some(end);
+                Start::Begun => return None,
+                Start::Other => {}
             }
-            Start::Begun => return None,
-            Start::Other => {}
         }
         let bare = self.syntax.bare && trimmed.starts_with('{');
         self.state = if bare { State::Head } else { State::Content };
@@ -156,7 +159,7 @@ impl Blocks {
     fn reasoning(
         &mut self,
         text: &str,
-        closers: &'static [&'static str],
+        closer: &'static str,
         begun: bool,
         out: &mut impl FnMut(Part<'_>),
     ) -> Option<usize> {
@@ -168,9 +171,9 @@ impl Blocks {
             if text.is_empty() {
                 return None;
             }
-            self.state = State::Reasoning { closers, begun: true };
+            self.state = State::Reasoning { closer, begun: true };
         }
-        let (at, marker) = find(text, closers.iter().copied());
+        let (at, marker) = find(text, [closer].into_iter());
         let shown = if self.reasoning { length_before_space(&text[..at]) } else { at };
         if shown > 0 {
             out(self.thought(&text[..shown]));

@@ -1,7 +1,7 @@
 //! Texts that models write, correct or not, and the parts that they are split into.
 
 use super::samples::{Whole, parse, written};
-use super::{ParserOptions, ToolSyntax};
+use super::{ParserOptions, ReasoningSyntax, ToolSyntax};
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
 fn content(text: &str) -> Whole {
@@ -17,12 +17,22 @@ fn call(name: &str, arguments: &str) -> Whole {
 }
 
 fn read(tools: ToolSyntax, text: &str) -> Vec<Whole> {
-    let options = ParserOptions { reasoning: true, tools: Some(tools), ..Default::default() };
+    let reasoning = match tools {
+        ToolSyntax::CommandR => ReasoningSyntax::Cohere,
+        _ => ReasoningSyntax::Think,
+    };
+    let options = ParserOptions { tools: Some(tools), ..splitting(reasoning) };
     parse(options, [text])
 }
 
+/// Options that split reasoning off.
+fn splitting(syntax: ReasoningSyntax) -> ParserOptions {
+    ParserOptions { reasoning: true, reasoning_syntax: Some(syntax), ..Default::default() }
+}
+
 fn read_reasoning(is_open: bool, text: &str) -> Vec<Whole> {
-    parse(ParserOptions { reasoning: true, reasoning_is_open: is_open, tools: None }, [text])
+    let options = splitting(ReasoningSyntax::Think);
+    parse(ParserOptions { reasoning_is_open: is_open, ..options }, [text])
 }
 
 #[test]
@@ -50,11 +60,11 @@ fn reasoning_is_set_apart_with_the_space_around_it() {
     let parts = [reasoning("Let me see."), content("Yes.")];
     assert_eq!(read_reasoning(false, "\n<think>\nLet me see.\n</think>\n\nYes."), parts);
     assert_eq!(read_reasoning(true, "Let me see.\n</think>\n\nYes."), parts);
-    assert_eq!(read_reasoning(true, "\nLet me see.[/THINK]Yes."), parts);
+    assert_eq!(read_reasoning(true, "\nLet me see.</think>Yes."), parts);
     assert_eq!(read_reasoning(false, "<think>\n\n</think>\n\nYes."), [content("Yes.")]);
     // The end marker of another family is text.
     assert_eq!(
-        read_reasoning(false, "[THINK]a</think>b[/THINK]c"),
+        parse(splitting(ReasoningSyntax::Mistral), ["[THINK]a</think>b[/THINK]c"]),
         [reasoning("a</think>b"), content("c")]
     );
     assert_eq!(read_reasoning(true, "Cut o"), [reasoning("Cut o")]);
@@ -77,9 +87,36 @@ fn reasoning_begins_only_where_a_message_or_a_block_does() {
 }
 
 #[test]
+fn the_markers_of_other_templates_are_text() {
+    for syntax in ReasoningSyntax::ALL {
+        let text = format!("{}a{}b", syntax.opener(), syntax.closer());
+        for other in [None].into_iter().chain(ReasoningSyntax::ALL.map(Some)) {
+            let reasoning_syntax = other;
+            let options = ParserOptions { reasoning: true, reasoning_syntax, ..Default::default() };
+            let parts = match other == Some(syntax) {
+                true => vec![reasoning("a"), content("b")],
+                false => vec![content(&text)],
+            };
+            assert_eq!(parse(options, [text.as_str()]), parts, "{syntax:?} for {other:?}");
+            assert_eq!(options.reads(syntax.opener().as_bytes()), other == Some(syntax));
+            // A prompt that ends inside reasoning has the same family's markers.
+            if let Some(other) = other.filter(|other| *other != syntax) {
+                let options = ParserOptions { reasoning_is_open: true, ..options };
+                let text = format!("a{}b{}c", syntax.closer(), other.closer());
+                let thought = format!("a{}b", syntax.closer());
+                let parts = [reasoning(&thought), content("c")];
+                assert_eq!(parse(options, [text.as_str()]), parts, "{syntax:?} for {other:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn reasoning_that_stays_in_the_content_is_as_written_and_calls_nothing() {
     let called = written(ToolSyntax::Hermes, &[("now", "{}")]);
-    let options = ParserOptions { tools: Some(ToolSyntax::Hermes), ..Default::default() };
+    let reasoning_syntax = Some(ReasoningSyntax::Think);
+    let tools = Some(ToolSyntax::Hermes);
+    let options = ParserOptions { tools, reasoning_syntax, ..Default::default() };
     let thought = format!(" <think>\n{called}\n</think>\n\n");
     let parts = [content(thought.trim_end()), call("now", "{}")];
     assert_eq!(parse(options, [format!("{thought}{called}").as_str()]), parts);

@@ -27,7 +27,7 @@
 //!
 //! The modules:
 //! - [`syntax`]: how each family of models writes tool calls, and which family a template is of.
-//! - [`reasoning`]: the markers around reasoning.
+//! - [`reasoning`]: the markers around reasoning, and which ones a template has.
 //! - [`grammar`]: a grammar that forces or permits calls.
 //! - `blocks`, `channels`: the two kinds of parser, for marked blocks and for harmony.
 //! - `call`, `cursor`, `json`, `marker`: how the start of a call is read.
@@ -61,6 +61,7 @@ use channels::Channels;
 pub use grammar::{Choice, GrammarOptions, ToolSpec};
 pub use options::ParserOptions;
 pub use part::Part;
+pub use reasoning::ReasoningSyntax;
 pub use syntax::ToolSyntax;
 
 /// Splits the text of one message.

@@ -1,7 +1,8 @@
 //! The markers that a parser looks for.
 
+use super::channels;
+use super::reasoning::ReasoningSyntax;
 use super::syntax::{self, ToolSyntax};
-use super::{channels, reasoning};
 
 /// The markers that a [`Parser`](super::Parser) looks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,7 +10,9 @@ pub struct ParserOptions {
     /// Whether blocks of reasoning become [`Part::Reasoning`](super::Part::Reasoning). If not, they
     /// stay in the content as written. Either way, a call inside reasoning does not count.
     pub reasoning: bool,
-    /// Whether the prompt ends inside a block of reasoning ([`reasoning::is_open`]).
+    /// The markers of reasoning; `None` leaves all markers in the content.
+    pub reasoning_syntax: Option<ReasoningSyntax>,
+    /// Whether the prompt ends inside a block of reasoning ([`ReasoningSyntax::is_open`]).
     pub reasoning_is_open: bool,
     /// The syntax of tool calls; `None` leaves them in the content.
     pub tools: Option<ToolSyntax>,
@@ -22,9 +25,10 @@ impl ParserOptions {
         let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());
         let harmony = (self.tools == Some(ToolSyntax::Harmony)).then_some(channels::MARKERS);
         let texts = [row.begin, row.infix, row.between, row.end];
+        let reasoning = self.reasoning_syntax.map(|syntax| [syntax.opener(), syntax.closer()]);
         let lists = [row.open, row.prefix, row.separators, row.close, row.noise, &texts];
-        let all = lists.into_iter().chain([reasoning::OPENERS, reasoning::CLOSERS]);
-        let mut markers = all.chain(harmony.unwrap_or_default().iter().copied()).flatten();
+        let all = lists.into_iter().chain(harmony.unwrap_or_default().iter().copied());
+        let mut markers = all.flatten().chain(reasoning.iter().flatten());
         !spelling.is_empty() && markers.any(|marker| marker.contains(spelling))
     }
 }

@@ -5,15 +5,20 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::reasoning::{CLOSERS, OPENERS};
 use super::samples::{Whole, parse, written};
-use super::{ParserOptions, ToolSyntax};
+use super::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
 fn options() -> impl Strategy<Value = ParserOptions> {
     let tools = option::weighted(0.9, select(ToolSyntax::ALL.to_vec()));
-    (any::<bool>(), any::<bool>(), tools).prop_map(|(reasoning, reasoning_is_open, tools)| {
-        ParserOptions { reasoning, reasoning_is_open, tools }
-    })
+    let syntax = option::weighted(0.9, select(ReasoningSyntax::ALL.to_vec()));
+    (any::<bool>(), syntax, any::<bool>(), tools).prop_map(
+        |(reasoning, reasoning_syntax, reasoning_is_open, tools)| ParserOptions {
+            reasoning,
+            reasoning_syntax,
+            reasoning_is_open,
+            tools,
+        },
+    )
 }
 
 /// A word that occurs in the text once.
@@ -44,7 +49,7 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
         "<|channel|>analysis<|message|>",
         "<|message|>",
     ];
-    fragments.extend([OPENERS[0], CLOSERS[0], OPENERS[1], CLOSERS[1]]);
+    fragments.extend(ReasoningSyntax::ALL.iter().flat_map(|s| [s.opener(), s.closer()]));
     let mut fragments: Vec<String> = fragments.into_iter().map(str::to_owned).collect();
     if let Some(tools) = tools {
         let row = tools.row();

@@ -1,21 +1,55 @@
 //! The markers around a model's reasoning.
+//!
+//! Only the markers of the model's own template count. Those of another family are text, and a
+//! grammar must not offer them: a model that never learnt them would reason in plain text until its
+//! tokens run out.
 
-/// The opening markers: of most models, of Mistral's, of Cohere's.
-pub(super) const OPENERS: &[&str] = &["<think>", "[THINK]", "<|START_THINKING|>"];
-
-/// The closing markers, in the order of the opening ones.
-pub(super) const CLOSERS: &[&str] = &["</think>", "[/THINK]", "<|END_THINKING|>"];
-
-/// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's, open
-/// one for the model.
-pub fn is_open(prompt: &str) -> bool {
-    closer(prompt).is_some()
+/// A family's markers around reasoning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasoningSyntax {
+    /// `<|START_THINKING|>` and `<|END_THINKING|>`: Command A.
+    Cohere,
+    /// `[THINK]` and `[/THINK]`: Magistral.
+    Mistral,
+    /// `<think>` and `</think>`: most models.
+    Think,
 }
 
-/// The closing marker of the block of reasoning that a prompt ends in, if any.
-pub fn closer(prompt: &str) -> Option<&'static str> {
-    let at = OPENERS.iter().position(|opener| prompt.trim_end().ends_with(opener))?;
-    Some(CLOSERS[at])
+impl ReasoningSyntax {
+    /// All families, the rarer markers first.
+    pub const ALL: [Self; 3] = [Self::Cohere, Self::Mistral, Self::Think];
+
+    /// Finds a chat template's family by the markers in its source. Some templates have only the
+    /// closing one, to leave earlier reasoning out of the prompt.
+    pub fn of_template(source: &str) -> Option<Self> {
+        let has =
+            |syntax: &Self| source.contains(syntax.opener()) || source.contains(syntax.closer());
+        Self::ALL.into_iter().find(has)
+    }
+
+    /// The opening marker.
+    pub fn opener(self) -> &'static str {
+        match self {
+            Self::Cohere => "<|START_THINKING|>",
+            Self::Mistral => "[THINK]",
+            Self::Think => "<think>",
+        }
+    }
+
+    /// The closing marker.
+    pub fn closer(self) -> &'static str {
+        match self {
+            Self::Cohere => "<|END_THINKING|>",
+            Self::Mistral => "[/THINK]",
+            Self::Think => "</think>",
+        }
+    }
+
+    /// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's, open
+    /// one for the model.
+    pub fn is_open(self, prompt: &str) -> bool {
+        prompt.trim_end().ends_with(self.opener())
+    }
 }
 
 #[cfg(test)]
@@ -24,10 +58,25 @@ mod tests {
 
     #[test]
     fn reasoning_is_open_after_its_opener_alone() {
+        let is_open = |prompt| ReasoningSyntax::Think.is_open(prompt);
         assert!(is_open("<｜Assistant｜><think>\n"));
         assert!(!is_open("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
         assert!(!is_open("<|im_start|>assistant\n"));
-        assert_eq!(closer("[THINK]"), Some("[/THINK]"));
-        assert_eq!(OPENERS.len(), CLOSERS.len());
+        assert!(!is_open("[THINK]"), "another family's");
+    }
+
+    #[test]
+    fn a_template_shows_its_markers() {
+        use ReasoningSyntax::*;
+        let cases = [
+            ("{{ content.split('</think>')[-1] }}", Some(Think)),
+            ("{{ '<think>\\n' }}", Some(Think)),
+            ("{{ '[THINK]' }}", Some(Mistral)),
+            ("<|START_THINKING|>{{ plan }}<|END_THINKING|>", Some(Cohere)),
+            ("<tool_call>", None),
+        ];
+        for (source, syntax) in cases {
+            assert_eq!(ReasoningSyntax::of_template(source), syntax, "{source}");
+        }
     }
 }

@@ -244,7 +244,7 @@ static HARMONY: Syntax = Syntax {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reasoning::{CLOSERS, OPENERS};
+    use super::super::ReasoningSyntax;
     use super::*;
 
     #[test]
@@ -282,8 +282,8 @@ mod tests {
                 assert!(others.all(|(_, other)| !marker.starts_with(other)), "{marker}");
             }
         };
-        none_begins_another(OPENERS);
-        none_begins_another(CLOSERS);
+        none_begins_another(&ReasoningSyntax::ALL.map(ReasoningSyntax::opener));
+        none_begins_another(&ReasoningSyntax::ALL.map(ReasoningSyntax::closer));
         for syntax in ToolSyntax::ALL {
             let row = syntax.row();
             none_begins_another(&[row.open, row.noise].concat());
