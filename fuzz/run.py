@@ -38,7 +38,7 @@ def build():
 
 
 def command(target, *flags):
-    dictionaries = {"server": "http", "kept": "requests", "tokens": None}
+    dictionaries = {"connection": None, "server": "http", "kept": "requests", "tokens": None}
     dictionary = dictionaries.get(target, target)
     call = [BINARIES / f"fuzz-{target}", *flags]
     call += [f"-dict={FUZZ}/dictionaries/{dictionary}.dict"] if dictionary else []

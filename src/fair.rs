@@ -332,4 +332,12 @@ mod tests {
         assert_eq!((quota.most(A), quota.most(B)), (50, 70), "whatever is held");
         assert_eq!(Quota::new(80, &[2.0]).limit(A), 80);
     }
+
+    #[test]
+    #[should_panic(expected = "key 1 gives 3 back and holds 2")]
+    fn nobody_gives_back_more_than_it_holds() {
+        let mut quota = Quota::new(80, &[1.0, 3.0]);
+        quota.take(B, 2);
+        quota.give(B, 3);
+    }
 }

@@ -4,15 +4,19 @@
 //! new code. A panic, a failed check, a hang or too much memory ends it, and the bytes stay in a
 //! file.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use corelane::api::route::{self, Action};
 use corelane::clock::cpu_time;
+use corelane::config::ServeConfig;
 use corelane::constraint::{Compiled, Compiler, Constraint, Matcher};
 use corelane::http::head::Method;
-use corelane::model::fake::END;
+use corelane::lanes::Server;
+use corelane::model::fake::{END, FakeOptions};
 use corelane::model::vocab::Vocab;
+use corelane::placement::{Topology, Wishes};
 use corelane::prepare::lane::Lane;
 use corelane::prepare::{self, Embeds, Envelope, Prepared, ServedModel, Step};
 use corelane::random::SplitMix64;
@@ -83,6 +87,37 @@ pub fn compile(compiler: &mut Compiler, constraint: &Constraint) -> Option<Arc<C
 
 /// Processor time to compile a cheap constraint, with the fuzzer's counters in the code.
 const CHEAP_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Starts a server with the fake model, for as long as this process lives. At most so many
+/// connections have a place. A panic of the server ends the process.
+pub fn serve(connections: usize) -> SocketAddr {
+    // SAFETY: no handler runs. Rust's own `main`, which libFuzzer replaces, does the same: otherwise
+    // writing to a client that has left would end the process.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        // Panics of minijinja and llguidance are caught, and end one request.
+        if panic.location().is_none_or(|location| location.file().starts_with("src/")) {
+            std::process::abort();
+        }
+    }));
+    let placement = Topology::read().and_then(|topology| topology.place(&Wishes::default()));
+    let config = ServeConfig {
+        batch_rows: 512,
+        ubatch_rows: 512,
+        entropy: 1,
+        placement: placement.expect("two lanes have a place"),
+        poll: 0,
+        allowed_hosts: vec!["*".into()],
+        connections,
+        ..ServeConfig::default()
+    };
+    let mut server = Server::start(config).expect("a free port on loopback");
+    server.load_fake(FakeOptions { end_one_in: 20, ..FakeOptions::default() }).expect("it is fake");
+    let address = server.address();
+    std::mem::forget(server);
+    address
+}
 
 /// Prepares a request and checks what comes of it. Paths that take no body are left out.
 pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Compiler) {

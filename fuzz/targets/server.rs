@@ -8,35 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use corelane::config::ServeConfig;
-use corelane::lanes::Server;
-use corelane::model::fake::FakeOptions;
-use corelane::placement::{Topology, Wishes};
-
-static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
-    std::panic::set_hook(Box::new(|panic| {
-        eprintln!("{panic}");
-        // Panics of minijinja and llguidance are caught, and end one request.
-        if panic.location().is_none_or(|location| location.file().starts_with("src/")) {
-            std::process::abort();
-        }
-    }));
-    let placement = Topology::read().and_then(|topology| topology.place(&Wishes::default()));
-    let config = ServeConfig {
-        batch_rows: 512,
-        ubatch_rows: 512,
-        entropy: 1,
-        placement: placement.expect("two lanes have a place"),
-        poll: 0,
-        ..ServeConfig::default()
-    };
-    let mut server = Server::start(config).expect("a free port on loopback");
-    server.load_fake(FakeOptions { end_one_in: 20, ..FakeOptions::default() }).expect("it is fake");
-    let address = server.address();
-    // It runs until the process ends.
-    std::mem::forget(server);
-    address
-});
+static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| corelane_fuzz::serve(16_384));
 
 corelane_fuzz::target!(|bytes: &[u8]| {
     let reply = send(bytes);

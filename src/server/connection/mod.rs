@@ -88,8 +88,13 @@ enum Wait {
 }
 
 /// The result of waiting for bytes.
+#[derive(Clone, Copy, PartialEq)]
 enum Read {
+    /// They came while other tasks could run.
     Some,
+    /// They were there. A client that sends faster than it is read must not delay other connections:
+    /// the caller looks up before it reads again.
+    AtOnce,
     End,
     TimedOut,
 }
@@ -188,26 +193,27 @@ impl Connection {
         let mut begun = !fresh;
         let mut hold = self.front.budget.hold(None);
         let mut reader = HeadReader::default();
+        let mut last = Read::Some;
         loop {
             match reader.read(&self.input) {
                 Ok(Some((head, length))) => {
                     self.input.drain(..length);
                     return Ok(Some(head));
                 }
-                // A head that drips must not delay other connections.
-                Ok(None) if begun => look_up().await,
+                Ok(None) if last == Read::AtOnce => look_up().await,
                 Ok(None) => {}
                 Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
             }
             // Every connection may have the few lines of a usual head.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
-            match self.read(Wait::Request).await? {
-                Read::Some if !begun => {
+            last = self.read(Wait::Request).await?;
+            match last {
+                Read::Some | Read::AtOnce if !begun => {
                     begun = true;
                     self.timer.set(self.front.clock.now(), HEAD_TIMEOUT.min(idle));
                 }
-                Read::Some => {}
+                Read::Some | Read::AtOnce => {}
                 Read::End => return Ok(None),
                 Read::TimedOut if self.input.is_empty() => return Ok(None),
                 Read::TimedOut => {
@@ -392,8 +398,8 @@ impl Connection {
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
             match self.read(Wait::Body).await? {
-                // A body that arrives faster than it is read must not delay other connections.
-                Read::Some => look_up().await,
+                Read::Some => {}
+                Read::AtOnce => look_up().await,
                 Read::End => return Err(Refused::Gone),
                 Read::TimedOut => {
                     let seconds = BODY_TIMEOUT.as_secs();
@@ -407,6 +413,7 @@ impl Connection {
     async fn read(&mut self, wait: Wait) -> Result<Read, Gone> {
         let Self { front, stream, place, timer, input, .. } = self;
         let until_drain = wait == Wait::Request && !front.config.hands_over;
+        let mut read = Read::AtOnce;
         future::poll_fn(|cx| {
             let leaves = front.is_closing() || place.must_leave();
             if leaves && wait != Wait::End {
@@ -417,7 +424,7 @@ impl Connection {
                 Poll::Ready(Ok(0)) => Poll::Ready(Ok(Read::End)),
                 Poll::Ready(Ok(n)) => {
                     input.extend_from_slice(&buffer[..n]);
-                    Poll::Ready(Ok(Read::Some))
+                    Poll::Ready(Ok(read))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Gone)),
                 Poll::Pending if leaves => Poll::Ready(Err(Gone)),
@@ -427,6 +434,7 @@ impl Connection {
                 Poll::Pending if timer.is_expired() => Poll::Ready(Ok(Read::TimedOut)),
                 Poll::Pending => {
                     timer.register(cx);
+                    read = Read::Some;
                     Poll::Pending
                 }
             }

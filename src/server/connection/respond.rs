@@ -228,7 +228,8 @@ impl Connection {
         while skipped < LINGER_BYTES_MAX {
             self.input.clear();
             match self.read(Wait::End).await? {
-                Read::Some => look_up().await, // a peer that sends without end holds up nobody
+                Read::Some => {}
+                Read::AtOnce => look_up().await,
                 Read::End | Read::TimedOut => break,
             }
             skipped += self.input.len();
