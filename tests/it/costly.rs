@@ -38,8 +38,8 @@ fn a_schema_that_explodes_is_refused_and_its_part_is_named() {
     let all = |all, one| json!({"allOf": [all, one]});
     let nested = patterns(30).into_iter().reduce(all).unwrap(); // a body nests at most 64 levels
     let mut parts = patterns(60);
-    for at in 0..59 {
-        parts[at]["$ref"] = format!("#/$defs/p{}", at + 1).into();
+    for (at, part) in parts.iter_mut().enumerate().take(59) {
+        part["$ref"] = format!("#/$defs/p{}", at + 1).into();
     }
     let named = parts.into_iter().enumerate().map(|(n, part)| (format!("p{n}"), part));
     let by_reference = json!({"$ref": "#/$defs/p0", "$defs": Value::Object(named.collect())});
