@@ -28,24 +28,26 @@ impl Turns {
         Self { keys: weights.iter().map(turn).collect(), last: None }
     }
 
-    /// Takes note that a key that had nothing waiting sends something. It is raised to the least
-    /// served key that waits, or to the one that was served last. So it gets no credit for idle
-    /// time. `waits` tells whether the key at a place has something waiting.
+    /// Takes note that a key sends something. `waits` tells whether the key at a place has something
+    /// waiting. A key that has not is raised to the least served other key that waits, or to the one
+    /// that was served last. So it gets no credit for idle time. A key that is new at its place gets
+    /// that service, too: it owes nothing for the key before, and waits like everybody.
     pub fn arrive(&mut self, key: KeyId, waits: impl Fn(usize) -> bool) {
-        if key.generation > self.keys[key.index()].generation {
-            self.begin(key);
+        let (place, turn) = (key.index(), &self.keys[key.index()]);
+        let is_new = key.generation > turn.generation;
+        if !is_new && waits(place) {
+            return;
         }
-        let waiting = self.keys.iter().enumerate().filter(|(index, _)| waits(*index));
+        let others = self.keys.iter().enumerate().filter(|(index, _)| *index != place);
+        let waiting = others.filter(|(index, _)| waits(*index));
         let least = waiting.map(|(_, turn)| turn.served).reduce(f64::min);
         let floor = least.or(self.last.map(|key| self.served(key))).unwrap_or(0.0);
-        let turn = &mut self.keys[key.index()];
-        turn.served = turn.served.max(floor);
-    }
-
-    /// A place is another key's from now on.
-    pub fn begin(&mut self, key: KeyId) {
-        let turn = &mut self.keys[key.index()];
-        (turn.generation, turn.served) = (key.generation, 0.0);
+        let turn = &mut self.keys[place];
+        if is_new {
+            (turn.generation, turn.served) = (key.generation, floor);
+        } else {
+            turn.served = turn.served.max(floor);
+        }
     }
 
     /// Whether the place of a key is still its own.
@@ -103,9 +105,7 @@ impl<T, const N: usize> Line<T, N> {
     /// If `N` tasks wait.
     pub fn push(&mut self, key: KeyId, size: usize, task: T) {
         let waits = |place| self.waiting.iter().any(|waiting| waiting.key.index() == place);
-        if !waits(key.index()) {
-            self.turns.arrive(key, waits);
-        }
+        self.turns.arrive(key, waits);
         self.arrived += 1;
         self.put_back(self.arrived, key, size, task);
     }
@@ -283,6 +283,26 @@ mod tests {
         assert!((turns.served(new) - owed).abs() < 1e-9, "{}", turns.served(new));
         turns.arrive(A, |_| false);
         assert!(turns.has_place(new) && !turns.has_place(A));
+    }
+
+    /// It would go before everybody for as long as the tasks of the key before wait.
+    #[test]
+    fn a_new_key_waits_like_everybody_while_tasks_of_the_one_before_wait() {
+        let mut line = Line::<&str, 8>::new(&[1.0, 1.0]);
+        for (key, task) in [(A, "old"), (A, "old"), (B, "other"), (B, "other"), (B, "other")] {
+            line.push(key, 1, task);
+        }
+        line.serve(A, 500.0);
+        line.serve(B, 1000.0);
+        let new = KeyId { generation: 1, ..A };
+        line.push(new, 1, "new");
+        let mut turns = Vec::new();
+        while let Some((_, task)) = line.pop() {
+            line.serve(if task == "other" { B } else { new }, 10.0);
+            turns.push(task);
+        }
+        let others = turns.iter().take(4).filter(|task| **task == "other").count();
+        assert_eq!(others, 2, "{turns:?}");
     }
 
     /// Two keys take turns. Each has a small task again and again, and a large one.

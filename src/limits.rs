@@ -409,7 +409,7 @@ pub const CHEAP_DEPTH_MAX: usize = 24;
 /// Processor time to follow one token of a constrained text, and to compute a mask. The text ends
 /// if either takes longer, at most a [`SWEEP_INTERVAL`] later.
 pub const CONSTRAINT_TOKEN_TIME_MAX: Duration = Duration::from_millis(250);
-/// Threads whose work on constraints is watched. A server has three of them.
+/// Threads whose work on constraints is watched. A server has four of them.
 pub const CONSTRAINT_WORKERS_MAX: usize = 16;
 /// llguidance's work on a constraint's regular expressions while it is compiled;
 /// its authors say 50,000 a millisecond.
@@ -735,6 +735,9 @@ const _: () = assert!(
 );
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX < TEXT_BYTES_MAX);
 const _: () = assert!(PREPARE_INLINE_BYTES_MAX * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 4);
+const _: () = assert!(PIECE_INLINE_BYTES * TOKENISE_STACK_PER_BYTE <= LANE_STACK_BYTES / 2);
+const _: () =
+    assert!(PIECE_BYTES <= PREPARE_SHORT_BYTES_MAX, "a rendered prompt is tokenised there");
 const _: () = assert!(MARKER_SPACE_BYTES_MAX < TOOL_HEAD_BYTES_MAX);
 const _: () = assert!(TEXT_BYTES_MAX < BODY_BYTES_MAX, "a text fits into a body");
 const _: () = assert!(FORCED_ITEMS_MAX < CONSTRAINT_STEP_ITEMS_MAX);

@@ -251,7 +251,10 @@ fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
 /// Describes the kernels in use and the memory of their packed weights.
 fn kernels(info: &KernelsInfo) -> String {
     if info.matrices == 0 {
-        return "llama.cpp's".into();
+        // AVX2 alone has no kernel for Q8_0, for example.
+        let ours = (info.name != KernelsInfo::default().name).then_some(info.name);
+        let attention = ours.map_or_else(String::new, |name| format!(", {name} for attention"));
+        return format!("llama.cpp's{attention}");
     }
     let (mb, added) = (info.bytes as f64 / 1e6, info.bytes_added as f64 / 1e6);
     format!(

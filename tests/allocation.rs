@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
+use corelane::config::ServeConfig;
 use corelane::decode::draft::DraftModel;
 use corelane::decode::{self, DecodeLane};
 use corelane::engine::Engine;
 use corelane::kernels::Choice;
-use corelane::limits::RING_CAPACITY;
+use corelane::limits::{
+    BODY_BYTES_MAX, HEAD_BYTES_MAX, MESSAGES_MAX, PREPARE_INLINE_BYTES_MAX, RING_CAPACITY,
+};
 use corelane::memory::{CountingAllocator, allocations_on_this_thread};
 use corelane::metrics::Metrics;
 use corelane::model::fake::{FakeModel, FakeOptions};
@@ -26,7 +29,8 @@ use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
 use corelane::types::{Guessing, Sampling};
-use support::{Client, TestServer, config, hold, job, mask_lane, served_model};
+use serde_json::{Value, json};
+use support::{Client, TestServer, config, eventually, hold, job, mask_lane, served_model};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -260,6 +264,156 @@ fn the_front_lane_allocates_within_its_budget() {
             assert!(per_request < 120.0, "{per_request:.1} allocations per request");
         }
     }
+}
+
+/// The front lane serves everybody, so no request may make it work for long. What it copies, it
+/// allocates; so its allocations count its work: their number, and their bytes beside the request's
+/// own and the answer's own.
+#[test]
+fn no_request_gives_the_front_lane_much_work() {
+    const TIMES: usize = 8;
+    /// The buffers of a body and of an answer grow. All sizes together are this many times the last.
+    const GROWS: usize = 5;
+    let server = TestServer::fake(with_messages(), 0);
+    let metrics = server.metrics.clone();
+    let count = || {
+        // The lane writes its counters when the engine runs.
+        let before = metrics.front.responses.total();
+        assert_eq!(server.post("/v1/completions", r#"{"prompt":"a","max_tokens":2}"#).status, 200);
+        eventually("it is counted", || metrics.front.responses.total() > before);
+        let front = &metrics.front;
+        (front.allocations.get(), front.allocated_bytes.get())
+    };
+    let check = |name: &str, own_bytes: usize, act: &mut dyn FnMut()| {
+        let before = count();
+        (0..TIMES).for_each(|_| act());
+        let after = count();
+        let allocations = (after.0 - before.0) as usize / TIMES;
+        let bytes = ((after.1 - before.1) as usize / TIMES).saturating_sub(own_bytes);
+        println!("{name}: {allocations} allocations, {bytes} bytes beside {own_bytes} of its own");
+        // Each read and each write of a socket makes a few.
+        assert!(allocations < 1000 + own_bytes / 8192, "{name}: {allocations} allocations");
+        assert!(bytes < 512 * 1024, "{name}: {bytes} bytes beside {own_bytes}");
+    };
+
+    // The largest response that is kept: its conversation has as many bytes as a body may have.
+    let thought = |text: String| json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]});
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let largest = json!([user("a"), thought("x".repeat(BODY_BYTES_MAX - 2048)), user("b")]);
+    let many = (0..MESSAGES_MAX - 1).map(|n| user(&n.to_string())).collect::<Vec<Value>>();
+    let keep = |items: &Value| {
+        let body = json!({"input": items, "max_output_tokens": 1}).to_string();
+        let answer = server.post("/v1/responses", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["id"].as_str().unwrap().to_owned()
+    };
+    for (name, items) in [("the largest", &largest), ("the most items", &many.into())] {
+        let id = keep(items);
+        let path = format!("/v1/responses/{id}");
+        let head = |path: &str| {
+            let mut client = server.connect();
+            client.send(format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+            assert_eq!(client.head().unwrap().0, 200);
+        };
+        let page = format!("{path}/input_items?limit=100");
+        check(&format!("{name}: HEAD of a page"), 0, &mut || head(&page));
+        let last = format!("{path}/input_items?limit=1&order=asc&after=nothing");
+        check(&format!("{name}: after what is not there"), 0, &mut || {
+            assert_eq!(server.get(&last).status, 400);
+        });
+        check(&format!("{name}: GET"), 0, &mut || assert_eq!(server.get(&path).status, 200));
+        let whole = server.get(&page).body.len();
+        check(&format!("{name}: GET of a page"), whole, &mut || {
+            assert_eq!(server.get(&page).status, 200);
+        });
+        let body = json!({"input": "c", "previous_response_id": id, "max_output_tokens": 1, "store": false});
+        check(&format!("{name}: continued"), 0, &mut || {
+            let answer = server.post("/v1/responses", &body.to_string());
+            assert!(answer.status == 200 || answer.body.contains("it may have"), "{}", answer.body);
+        });
+        let (own, mut kept) = (items.to_string().len(), Vec::new());
+        check(&format!("{name}: kept"), GROWS * own, &mut || kept.push(keep(items)));
+        check(&format!("{name}: DELETE"), 0, &mut || {
+            let path = format!("/v1/responses/{}", kept.pop().unwrap());
+            let mut client = server.connect();
+            client.send(format!("DELETE {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+            let status = client.response().status; // it may have had to make room
+            assert!([200, 404].contains(&status), "{status}");
+        });
+    }
+
+    // The longest id, in a body as long as one may be.
+    let long = "\u{200b}".repeat((BODY_BYTES_MAX - 1024) / 3);
+    let body = json!({"input": "a", "previous_response_id": long}).to_string();
+    check("the longest id", GROWS * body.len(), &mut || {
+        assert_eq!(server.post("/v1/responses", &body).status, 400);
+    });
+    let path = format!("/v1/responses/{}", "x".repeat(HEAD_BYTES_MAX - 1024));
+    check("the longest path", path.len(), &mut || assert_eq!(server.get(&path).status, 404));
+
+    // The largest bodies that are read in place.
+    let fill = |begin: &str, piece: &str, end: &str| {
+        let pieces = (PREPARE_INLINE_BYTES_MAX - begin.len() - end.len()) / piece.len();
+        format!("{begin}{}{end}", piece.repeat(pieces))
+    };
+    for path in [
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/messages",
+        "/v1/responses",
+        "/completion",
+        "/infill",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/generate",
+        "/api/chat",
+        "/api/generate",
+        "/v1/messages/count_tokens",
+    ] {
+        for body in [
+            fill("[", "[", ""),
+            fill(r#"{"prompt":""#, "<", r#"","max_tokens":1}"#),
+            fill(r#"{"prompt":[1,"#, "1,", r#"1],"max_tokens":1}"#),
+            fill(r#"{"max_tokens":1,"prompt":["#, r#""","#, r#"""]}"#),
+            fill(r#"{"input":["#, r#""a","#, r#""a"]}"#),
+            fill(r#"{"content":""#, r"\u00e9", r#""}"#),
+            fill(r#"{"max_tokens":1,"messages":["#, MESSAGE, r#"{"role":"user","content":"a"}]}"#),
+            fill(r#"{"query":"a","documents":["#, r#""a","#, r#""a"]}"#),
+            fill(r#"{"prompt":"a","max_tokens":1,"stop":["#, r#""ab","#, r#""a"]}"#),
+            fill(
+                r#"{"prompt":"a","max_tokens":1,"n":128,"logit_bias":{"#,
+                r#""7":1,"#,
+                r#""8":1}}"#,
+            ),
+            fill(r#"{"input":"a","max_output_tokens":1,"instructions":""#, "{{", r#""}"#),
+            fill(r#"{"prompt":"a","max_tokens":1,"regex":""#, "[!-\u{10ffff}]", r#""}"#),
+            fill(r#"{"prompt":"a","max_tokens":1,"grammar":""#, "&", r#""}"#),
+        ] {
+            let name = format!("{path} {:.40}", body);
+            let answer = server.post(path, &body).body.len();
+            check(&name, GROWS * answer, &mut || drop(server.post(path, &body)));
+        }
+    }
+
+    // The most connections.
+    let mut idle: Vec<Client> = (0..1000).map(|_| server.connect()).collect();
+    eventually("all are accepted", || metrics.front.connections.get() >= 1000);
+    check("beside 1,000 connections", 0, &mut || assert_eq!(server.get("/health").status, 200));
+    check("an answer on each connection", 0, &mut || {
+        for client in idle.iter_mut().take(10) {
+            assert_eq!(client.get("/health").status, 200);
+        }
+    });
+}
+
+const MESSAGE: &str = r#"{"role":"user","content":"a"},"#;
+
+/// A server whose template shows messages in few tokens.
+fn with_messages() -> ServeConfig {
+    ServeConfig { chat_template: Some("{{ messages | length }}".into()), ..config() }
 }
 
 /// Allocations of the front lane for one request, the mean of many.

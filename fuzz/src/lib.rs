@@ -17,8 +17,7 @@ use corelane::lanes::Server;
 use corelane::model::fake::{END, FakeOptions};
 use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
-use corelane::prepare::lane::Lane;
-use corelane::prepare::{self, Embeds, Envelope, Prepared, ServedModel, Step};
+use corelane::prepare::{self, Embeds, Envelope, Lane, Prepared, ServedModel, Step};
 use corelane::random::SplitMix64;
 use corelane::types::{CacheScope, KeyId, ModelInfo, Pooling, TokenId};
 

@@ -52,7 +52,7 @@ fn answer(
     assert!(whole.len() <= MESSAGES_MAX);
     assert_eq!(chat.conversation.messages, [instructions, &whole].concat());
     let (items, turn) = (fields.items, Arc::new(fields.turn));
-    let stored = Stored { id: "resp_1f".into(), body: Vec::new(), items, turn };
+    let stored = Stored { id: "resp_1f".into(), body: Arc::default(), items, turn };
     fields.store.then_some((stored, whole))
 }
 

@@ -21,6 +21,8 @@ pub enum Request {
     Chat(Box<ChatRequest>),
     /// Count the tokens of a conversation's prompt. The function writes the answer.
     CountTokens(Box<ChatRequest>, fn(&mut Vec<u8>, usize)),
+    /// The same with the prompt, where that is long.
+    CountPrompt(String, fn(&mut Vec<u8>, usize)),
     /// Show the prompt that a conversation becomes.
     ApplyTemplate(Box<ChatRequest>),
     /// Compute vectors of texts.
@@ -64,6 +66,7 @@ impl Request {
             Request::Embed(request) => request.timeout,
             Request::Rank(request) => request.timeout,
             Request::CountTokens(..)
+            | Request::CountPrompt(..)
             | Request::ApplyTemplate(_)
             | Request::Tokenize(_)
             | Request::Encode(_)
@@ -101,7 +104,7 @@ impl Request {
             Request::Embed(request) => request.text_bytes(),
             Request::Rank(request) => request.text_bytes(),
             Request::Tokenize(asked) => asked.content.len(),
-            Request::Encode(text) => text.len(),
+            Request::Encode(text) | Request::CountPrompt(text, _) => text.len(),
             Request::Detokenize(ids) => size_of_val(ids.as_slice()),
             Request::Loading(_) | Request::ShowModel => 0,
         }
@@ -117,6 +120,7 @@ impl Request {
             Request::Embed(request) => request.bytes(),
             Request::Rank(request) => request.bytes(),
             Request::Tokenize(_)
+            | Request::CountPrompt(..)
             | Request::Encode(_)
             | Request::Detokenize(_)
             | Request::Loading(_)

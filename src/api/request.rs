@@ -40,6 +40,8 @@ pub struct GenerationRequest {
     /// The form of an answer that may be tool calls instead. It is compiled alone, so that an error
     /// in it is not blamed on the tools.
     pub form: Option<RequestedConstraint>,
+    /// The constraint that is compiled next is not known to be cheap.
+    pub is_costly: bool,
     /// The compiled form that the text must have.
     pub compiled: Option<Arc<Compiled>>,
     /// Whether the text starts with the prompt. If the request asks for log-probabilities, too, the
@@ -119,6 +121,7 @@ impl Default for GenerationRequest {
             stops: Vec::new(),
             constraint: None,
             form: None,
+            is_costly: false,
             compiled: None,
             echo: false,
             gap: None,
@@ -300,12 +303,6 @@ impl GenerationRequest {
         let breakers =
             self.advanced.as_ref().is_some_and(|advanced| advanced.dry_breakers.is_some());
         self.constraint.is_some() || self.form.is_some() || breakers
-    }
-
-    /// Whether all that must be compiled is known to be cheap.
-    pub fn is_cheap(&self) -> bool {
-        let mut all = self.constraint.iter().chain(&self.form);
-        all.all(|requested| requested.constraint.is_cheap())
     }
 
     /// Bytes of the prompts that are not tokenised yet, and of the texts around a gap.

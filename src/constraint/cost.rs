@@ -15,9 +15,10 @@ use crate::limits::{
 };
 
 impl Constraint {
-    /// Whether compiling it is known to take a few milliseconds. Takes about as long as reading it.
+    /// Whether compiling it is known to take a few milliseconds. One that is too long counts as
+    /// cheap: it is refused at once. Takes about as long as reading it.
     pub fn is_cheap(&self) -> bool {
-        costliest(self).is_none()
+        self.source_bytes() > self.source_bytes_max() || costliest(self).is_none()
     }
 }
 
@@ -29,14 +30,15 @@ pub(super) fn costliest(constraint: &Constraint) -> Option<String> {
         Constraint::JsonObject => {}
         Constraint::JsonSchema(source) => match serde_json::from_str(source) {
             Ok(schema) => sum.schema("", &schema, 0),
-            Err(_) => sum.note(0, "its JSON".into()),
+            Err(_) => sum.note(0, || "its JSON".into()),
         },
         Constraint::Regex(source) => sum.regex("the regular expression", source),
         Constraint::Gbnf(source) => sum.grammar(source),
         Constraint::Lark(source) => sum.lark(source),
     }
     if sum.points > CHEAP_POINTS_MAX {
-        sum.note(0, format!("its size: {} schemas, values and names", sum.points));
+        let points = sum.points;
+        sum.note(0, || format!("its size: {points} schemas, values and names"));
     }
     sum.costliest.map(|(_, part)| part)
 }
@@ -52,9 +54,9 @@ struct Sum {
 
 impl Sum {
     /// Takes note of a part that is not known to be cheap.
-    fn note(&mut self, cost: usize, part: String) {
+    fn note(&mut self, cost: usize, part: impl FnOnce() -> String) {
         if self.costliest.as_ref().is_none_or(|(most, _)| cost > *most) {
-            self.costliest = Some((cost, part));
+            self.costliest = Some((cost, part()));
         }
     }
 
@@ -63,7 +65,7 @@ impl Sum {
         self.points += 1;
         let Value::Object(map) = schema else { return };
         if depth > CHEAP_DEPTH_MAX {
-            return self.note(depth, format!("#{at}, which is {depth} levels deep"));
+            return self.note(depth, || format!("#{at}, which is {depth} levels deep"));
         }
         self.meetings(at, map);
         for (keyword, value) in map {
@@ -76,7 +78,9 @@ impl Sum {
                     // Each name is compared with the others.
                     self.points += members.len() * members.len() / 64;
                     for (name, member) in members {
-                        self.schema(&format!("{at}/{keyword}/{name}"), member, depth + 1);
+                        // Names are cut: the pointer of a schema below is copied for each of them.
+                        let at = format!("{at}/{keyword}/{name:.40}");
+                        self.schema(&at, member, depth + 1);
                     }
                 }
                 ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(members)) => {
@@ -93,9 +97,9 @@ impl Sum {
                 }
                 ("const", _) => self.points += 1 + size_of_value(value),
                 ("pattern", Value::String(source)) => self.regex(&format!("#{}", below()), source),
-                ("minItems" | "maxItems", _) => self.count(&below(), value, CHEAP_ITEMS_MAX),
-                ("minLength" | "maxLength", _) => self.count(&below(), value, CHEAP_COUNT_MAX),
-                ("multipleOf", _) => self.note(1, format!("#{}", below())),
+                ("minItems" | "maxItems", _) => self.count(below, value, CHEAP_ITEMS_MAX),
+                ("minLength" | "maxLength", _) => self.count(below, value, CHEAP_COUNT_MAX),
+                ("multipleOf", _) => self.note(1, || format!("#{}", below())),
                 _ => {}
             }
         }
@@ -110,54 +114,63 @@ impl Sum {
                 let count = parts
                     .as_array()
                     .map_or_else(|| parts.as_object().map_or(0, Map::len), Vec::len);
-                self.note(
-                    cost,
-                    format!("#{at}/{keyword}, where {count} schemas can meet on one value"),
-                );
+                self.note(cost, || {
+                    format!("#{at}/{keyword}, where {count} schemas can meet on one value")
+                });
             }
         }
         let ways = ["anyOf", "oneOf", "$ref"].iter().filter(has).count();
         let others = map.keys().any(|keyword| restricts(keyword));
         if ways > 1 || ways == 1 && others {
             let cost = 500 + map.values().map(size_of_value).sum::<usize>();
-            self.note(
-                cost,
-                format!("#{at}, where anyOf, oneOf or $ref stands beside other keywords"),
-            );
+            self.note(cost, || {
+                format!("#{at}, where anyOf, oneOf or $ref stands beside other keywords")
+            });
         }
         let forms = ["pattern", "format"].iter().filter(has).count();
         let lengths = ["minLength", "maxLength"].iter().any(|keyword| has(&keyword));
         if forms + usize::from(lengths) > 1 {
             let cost = 200 + map.values().map(size_of_value).sum::<usize>();
-            self.note(
-                cost,
-                format!("#{at}, where a pattern, a format or a length meet on one text"),
-            );
+            self.note(cost, || {
+                format!("#{at}, where a pattern, a format or a length meet on one text")
+            });
         }
     }
 
-    fn count(&mut self, at: &str, count: &Value, most: u64) {
+    fn count(&mut self, at: impl FnOnce() -> String, count: &Value, most: u64) {
         let count = count.as_u64().unwrap_or(u64::MAX);
         if count > most {
-            self.note(100, format!("#{at}, which is over {most}"));
+            self.note(100, || format!("#{}, which is over {most}", at()));
         }
     }
 
+    /// Adds a regular expression. Reading one can take long, too: a few bytes may stand for many
+    /// characters (`\w`), and a flag makes each of them two. So what cannot be cheap is not read.
     fn regex(&mut self, name: &str, source: &str) {
+        if source.len() > CHEAP_REGEX_POINTS_MAX {
+            return self.note(source.len(), || format!("{name}, with {} bytes", source.len()));
+        }
+        let mut groups = source.split("(?").skip(1);
+        if !groups.all(|group| [":", "<", "P<"].iter().any(|begin| group.starts_with(begin))) {
+            return self.note(50, || format!("{name}, with the flags in it"));
+        }
+        if self.points > CHEAP_POINTS_MAX {
+            return; // it is not cheap, whatever this is
+        }
         let Ok(hir) = regex_syntax::parse(source) else {
-            return self.note(0, format!("{name}, which cannot be read"));
+            return self.note(0, || format!("{name}, which cannot be read"));
         };
         let points = points_of(&hir);
         self.points += points.min(CHEAP_POINTS_MAX);
         if points > CHEAP_REGEX_POINTS_MAX {
-            self.note(points.min(100_000), format!("{name}, with its repetitions written out"));
+            self.note(points.min(100_000), || format!("{name}, with its repetitions written out"));
         }
     }
 
     /// Adds a grammar of the client.
     fn grammar(&mut self, source: &str) {
         if source.len() > CHEAP_GRAMMAR_BYTES_MAX {
-            self.note(source.len(), format!("its size: {} bytes", source.len()));
+            self.note(source.len(), || format!("its size: {} bytes", source.len()));
         }
         self.repetitions(source);
     }
@@ -171,7 +184,7 @@ impl Sum {
             self.repetitions(before);
             let mut values = Deserializer::from_str(after).into_iter::<Value>();
             let Some(Ok(schema)) = values.next() else {
-                return self.note(0, "what follows %json".into());
+                return self.note(0, || "what follows %json".into());
             };
             self.schema("", &schema, 0);
             rest = &after[values.byte_offset()..];
@@ -179,23 +192,28 @@ impl Sum {
         text += rest.len();
         self.repetitions(rest);
         if text > CHEAP_GRAMMAR_BYTES_MAX {
-            self.note(text, format!("its size: {text} bytes beside its schemas"));
+            self.note(text, || format!("its size: {text} bytes beside its schemas"));
         }
     }
 
     /// Takes note of large repetitions (`{2,1000}`), and of operators that intersect.
     fn repetitions(&mut self, grammar: &str) {
+        const INSIDE_BYTES_MAX: usize = 64;
+        let (mut line, mut counted) = (1, 0);
         for (at, mark) in grammar.match_indices(['{', '&', '~']) {
-            let line = 1 + grammar[..at].matches('\n').count();
-            let inside = grammar[at + 1..].split('}').next().unwrap_or_default();
+            line += grammar[counted..at].matches('\n').count();
+            counted = at;
+            let rest = &grammar[at + 1..];
+            let inside = &rest[..rest.floor_char_boundary(INSIDE_BYTES_MAX)];
+            let inside = inside.split('}').next().unwrap_or_default();
             let mut numbers = inside.split(',').map(|number| number.trim().parse::<u64>());
             let is_count = inside.starts_with(|c: char| c.is_ascii_digit() || c == ',');
             let is_large =
                 numbers.any(|number| number.is_ok_and(|number| number > CHEAP_REPEAT_MAX));
             if mark != "{" {
-                self.note(300, format!("line {line}, where {mark} intersects"));
+                self.note(300, || format!("line {line}, where {mark} intersects"));
             } else if is_count && is_large {
-                self.note(200, format!("the repetition {{{inside:.20}}} in line {line}"));
+                self.note(200, || format!("the repetition {{{inside:.20}}} in line {line}"));
             }
         }
     }
@@ -257,6 +275,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::limits::{CONSTRAINT_BYTES_MAX, REGEX_BYTES_MAX};
 
     fn schema(value: Value) -> Option<String> {
         costliest(&Constraint::JsonSchema(value.to_string()))
@@ -299,6 +318,8 @@ mod tests {
             (json!({"pattern": "a", "maxLength": 9}), "meet on one text"),
             (json!({"items": {"maxItems": 100_000}}), "#/items/maxItems, which is over"),
             (text("(a{1,90}){1,90}"), "#/pattern, with its repetitions written out"),
+            (text(&"a".repeat(301)), "#/pattern, with 301 bytes"),
+            (text("(?i)[!-\u{10ffff}]"), "#/pattern, with the flags in it"),
             (json!({"enum": vec!["a".repeat(100); 1000]}), "its size"),
             (json!({"patternProperties": {"a": {}}}), "#/patternProperties"),
         ] {
@@ -307,8 +328,20 @@ mod tests {
         }
         let grammar = |source: &str| costliest(&Constraint::Gbnf(source.into())).unwrap();
         assert!(grammar("root ::= \"a\"\n  [b]{1,5000}").contains("{1,5000} in line 2"));
+        assert!(grammar("root ::= \"a\"{ 2,\n 5000 }").contains("in line 1"));
         assert!(costliest(&Constraint::Lark("start: /a/ & /b/".into())).is_some());
         let lark = format!("start: %json {}", json!({"allOf": [{}, {}]}));
         assert!(costliest(&Constraint::Lark(lark)).unwrap().contains("#/allOf"));
+    }
+
+    #[test]
+    fn what_is_refused_for_its_length_is_not_read() {
+        for constraint in [
+            Constraint::Gbnf("&".repeat(CONSTRAINT_BYTES_MAX + 1)),
+            Constraint::Regex("(".repeat(REGEX_BYTES_MAX + 1)),
+            Constraint::JsonSchema("[".repeat(8 << 20)),
+        ] {
+            assert!(constraint.is_cheap());
+        }
     }
 }

@@ -9,6 +9,17 @@ use crate::limits::CONSTRAINT_ERROR_BYTES_MAX;
 #[error("{0}")]
 pub struct ConstraintError(pub String);
 
+/// Why a constraint was not compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// The constraint is the reason.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
+    /// The machine is the reason. The same constraint may be compiled later.
+    #[error("the constraint cannot be compiled now: {0}")]
+    Unavailable(String),
+}
+
 /// An error about a keyword; `at` is the JSON pointer of its schema.
 pub(super) fn wrong_keyword(at: &str, keyword: &str, what: impl Display) -> ConstraintError {
     let keyword: String = keyword.chars().take(64).collect();

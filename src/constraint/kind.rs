@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{CONSTRAINT_BYTES_MAX, REGEX_BYTES_MAX};
+
 /// A form that an output must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Constraint {
@@ -28,6 +30,14 @@ impl Constraint {
             | Constraint::Regex(source)
             | Constraint::Gbnf(source)
             | Constraint::Lark(source) => source.len(),
+        }
+    }
+
+    /// The most bytes that its source may have.
+    pub fn source_bytes_max(&self) -> usize {
+        match self {
+            Constraint::Regex(_) => REGEX_BYTES_MAX,
+            _ => CONSTRAINT_BYTES_MAX,
         }
     }
 }

@@ -6,8 +6,8 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
-use super::compile::{Compiled, Tokens, bytes_of};
 use super::error::tidy;
+use super::tables::{Compiled, Tokens, bytes_of};
 use super::{forced, watch};
 use crate::limits::CONSTRAINT_TOKEN_TIME_MAX;
 use crate::types::{Broken, TokenId};

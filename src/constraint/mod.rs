@@ -39,7 +39,7 @@
 //! Not used: tokens that the grammar forces are still sampled (`forced.rs` only guesses them), and
 //! the prompt's last token is not healed.
 
-mod compile;
+mod compiler;
 mod cost;
 mod error;
 mod forced;
@@ -49,14 +49,16 @@ mod lark;
 mod matcher;
 mod regex;
 mod schema;
+mod tables;
 pub mod trial;
 mod walk;
 mod watch;
 
-pub use compile::{Compiled, Compiler, Tables};
-pub use error::ConstraintError;
+pub use compiler::Compiler;
+pub use error::{CompileError, ConstraintError};
 pub use kind::Constraint;
 pub use matcher::{Allowed, Matcher};
+pub use tables::{Compiled, Tables};
 pub use walk::Walk;
 pub use watch::stop_long_work;
 

@@ -7,7 +7,8 @@
 //! The helper needs no vocabulary: compiling looks up only the tokens that a grammar names. They are
 //! sent with the constraint.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -16,14 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::compile::Tables;
 use super::cost::costliest;
-use super::error::ConstraintError;
+use super::error::{CompileError, ConstraintError};
 use super::kind::Constraint;
+use super::tables::Tables;
 use crate::limits::{
     COMPILE_STACK_BYTES, CONSTRAINT_ERROR_BYTES_MAX, TRIAL_DATA_BYTES_MAX, TRIAL_INPUT_BYTES_MAX,
     TRIAL_LOOK_INTERVAL, TRIAL_TIME_MAX, TRIAL_WALL_TIME_MAX,
@@ -33,9 +35,11 @@ use crate::types::TokenId;
 /// The argument that makes the program a helper.
 pub const TRIAL_ARGUMENT: &str = "try-constraint";
 
-/// Exit statuses of the helper, besides 0: the constraint was refused, or took too long.
+/// Exit statuses of the helper, besides 0: the constraint was refused or took too long, or the helper
+/// could not try it.
 const REFUSED: u8 = 2;
 const TOO_LONG: u8 = 3;
+const UNABLE: u8 = 4;
 
 /// What a helper compiles.
 #[derive(Serialize, Deserialize)]
@@ -51,22 +55,23 @@ struct Asked {
 ///
 /// # Errors
 /// The mistake in the constraint, or the limit that it exceeded and the part of it that is the
-/// likely reason.
+/// likely reason. Or why it cannot be tried now.
 pub(super) fn pass(
     program: &PathBuf,
     constraint: &Constraint,
     tables: &Tables,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<(), ConstraintError> {
+) -> Result<(), CompileError> {
     let (n_tokens, end_tokens) = tables.shape();
     let named = tables.named_in(constraint);
     let asked = Asked { constraint: constraint.clone(), n_tokens, end_tokens, named };
     let asked = serde_json::to_vec(&asked).expect("there are no maps, and memory takes all");
-    let failed =
-        |reason: std::io::Error| ConstraintError(format!("it cannot be compiled now: {reason}"));
+    let failed = |reason: std::io::Error| {
+        tracing::warn!("a constraint cannot be tried: {}: {reason}", program.display());
+        CompileError::Unavailable(reason.to_string())
+    };
     let mut helper = Helper::start(program).map_err(failed)?;
-    helper.send(&asked).map_err(failed)?;
-    let (status, text) = helper.wait(is_wanted).map_err(failed)?;
+    let (status, text) = helper.ask(&asked, is_wanted).map_err(failed)?;
     judge(status, text, constraint)
 }
 
@@ -74,25 +79,34 @@ fn judge(
     status: Option<ExitStatus>,
     text: String,
     constraint: &Constraint,
-) -> Result<(), ConstraintError> {
+) -> Result<(), CompileError> {
     let part = || costliest(constraint).unwrap_or_else(|| "its size".into());
-    let limit = match status.map(|status| (status.code(), status.signal())) {
-        Some((Some(0), _)) => return Ok(()),
-        Some((Some(code), _)) if code == i32::from(REFUSED) => {
+    let too_long = || format!("more than {} ms of processor time", TRIAL_TIME_MAX.as_millis());
+    let Some(status) = status else {
+        let seconds = TRIAL_WALL_TIME_MAX.as_secs();
+        let text = format!("the machine is too busy to try it within {seconds} s");
+        return Err(CompileError::Unavailable(text));
+    };
+    let limit = match (status.code().map(u8::try_from), status.signal()) {
+        (Some(Ok(0)), _) => return Ok(()),
+        (Some(Ok(REFUSED)), _) => {
             // llguidance's own bounds name no place.
             let is_bound = text.contains("too large") || text.contains("limit");
             let part =
                 if is_bound { format!("; the likely reason is {}", part()) } else { String::new() };
-            return Err(ConstraintError(text + &part));
+            return Err(ConstraintError(text + &part).into());
         }
-        Some((None, Some(signal))) if signal == Signal::ABORT.as_raw() => {
+        (Some(Ok(UNABLE)), _) => return Err(CompileError::Unavailable(text)),
+        (_, Some(signal)) if signal == Signal::ABORT.as_raw() => {
             format!("more than {} MiB of memory", TRIAL_DATA_BYTES_MAX >> 20)
         }
-        Some(_) => format!("more than {} ms of processor time", TRIAL_TIME_MAX.as_millis()),
-        None => format!("more than {} s", TRIAL_WALL_TIME_MAX.as_secs()),
+        (Some(Ok(TOO_LONG)), _) => too_long(),
+        // The kernel's limit. A kill is somebody else's: the kernel's for want of memory, for example.
+        (_, Some(signal)) if signal == Signal::XCPU.as_raw() => too_long(),
+        _ => return Err(CompileError::Unavailable(format!("the helper ended: {status}"))),
     };
-    let part = part();
-    Err(ConstraintError(format!("it would take {limit} to compile; the likely reason is {part}")))
+    let message = format!("it would take {limit} to compile; the likely reason is {}", part());
+    Err(ConstraintError(message).into())
 }
 
 /// A helper that runs. Dropping it ends it.
@@ -101,30 +115,49 @@ struct Helper(Child);
 impl Helper {
     fn start(program: &PathBuf) -> std::io::Result<Self> {
         let mut command = Command::new(program);
+        // It gets nothing of the environment, where secrets may be, but the path to its libraries.
         command.arg(TRIAL_ARGUMENT).env_clear();
+        command.envs(std::env::vars_os().filter(|(name, _)| name == "LD_LIBRARY_PATH"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.spawn().map(Self)
     }
 
-    /// Sends everything, and ends the helper's input.
-    fn send(&mut self, asked: &[u8]) -> std::io::Result<()> {
-        let mut input = self.0.stdin.take().expect("it is a pipe");
-        input.write_all(asked)
-    }
-
-    /// Waits for the end. Returns no status if it took too long or nobody wants it any longer.
-    fn wait(
+    /// Sends everything, and waits for the end. Returns no status if it took too long or nobody
+    /// wants it any longer.
+    fn ask(
         &mut self,
+        asked: &[u8],
         is_wanted: &dyn Fn() -> bool,
     ) -> std::io::Result<(Option<ExitStatus>, String)> {
-        let output = self.0.stdout.take().expect("it is a pipe");
+        let pipes = (self.0.stdin.take(), self.0.stdout.take());
+        let (Some(mut input), Some(output)) = pipes else { unreachable!("both are pipes") };
+        ioctl_fionbio(&input, true)?;
         let began = Instant::now();
         let look = Timespec::try_from(TRIAL_LOOK_INTERVAL).expect("it is short");
-        // The helper writes a short text when it ends, or nothing.
-        while poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&look))? == 0 {
-            if began.elapsed() > TRIAL_WALL_TIME_MAX || !is_wanted() {
+        let ready = |pipe: BorrowedFd<'_>, flags: PollFlags| -> std::io::Result<bool> {
+            while poll(&mut [PollFd::from_borrowed_fd(pipe, flags)], Some(&look))? == 0 {
+                if began.elapsed() > TRIAL_WALL_TIME_MAX || !is_wanted() {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        let mut rest = asked;
+        while !rest.is_empty() {
+            if !ready(input.as_fd(), PollFlags::OUT)? {
                 return Ok((None, String::new()));
             }
+            match input.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break, // its status says why
+                Err(error) => return Err(error),
+            }
+        }
+        drop(input);
+        // The helper writes a short text when it ends, or nothing.
+        if !ready(output.as_fd(), PollFlags::IN)? {
+            return Ok((None, String::new()));
         }
         let mut text = Vec::new();
         output.take(CONSTRAINT_ERROR_BYTES_MAX as u64).read_to_end(&mut text)?;
@@ -144,14 +177,14 @@ impl Drop for Helper {
 /// The helper's main function.
 pub fn run_helper() -> ExitCode {
     if let Err(error) = limit_this_process() {
-        return refuse(&format!("the limits of a trial cannot be set: {error}"));
+        return end(UNABLE, &format!("the limits of a trial cannot be set: {error}"));
     }
     let mut asked = Vec::new();
     let read = std::io::stdin().take(TRIAL_INPUT_BYTES_MAX).read_to_end(&mut asked);
     let asked: Asked = match read.map(|_| serde_json::from_slice(&asked)) {
         Ok(Ok(asked)) => asked,
-        Ok(Err(error)) => return refuse(&error.to_string()),
-        Err(error) => return refuse(&error.to_string()),
+        Ok(Err(error)) => return end(UNABLE, &format!("the helper cannot read it: {error}")),
+        Err(error) => return end(UNABLE, &format!("the helper cannot read it: {error}")),
     };
     // A stack as in the server: what overflows there overflows here first.
     let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
@@ -164,7 +197,7 @@ pub fn run_helper() -> ExitCode {
         compiled
     });
     let Ok(compiles) = compiles else {
-        return refuse("there is no memory for a stack");
+        return end(UNABLE, "there is no memory for a stack");
     };
     while !is_done.load(Ordering::Acquire) && !compiles.is_finished() {
         let used = clock_gettime(ClockId::ProcessCPUTime);
@@ -175,15 +208,15 @@ pub fn run_helper() -> ExitCode {
     }
     match compiles.join() {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(ConstraintError(message))) => refuse(&message),
-        Err(_) => refuse("the constraint cannot be compiled"),
+        Ok(Err(ConstraintError(message))) => end(REFUSED, &message),
+        Err(_) => end(REFUSED, "the constraint cannot be compiled"),
     }
 }
 
-fn refuse(message: &str) -> ExitCode {
+fn end(status: u8, message: &str) -> ExitCode {
     // If the server is gone, nobody needs it.
     let _ = std::io::stdout().write_all(message.as_bytes());
-    ExitCode::from(REFUSED)
+    ExitCode::from(status)
 }
 
 fn compile(asked: Asked) -> Result<(), ConstraintError> {
@@ -205,6 +238,46 @@ fn limit_this_process() -> rustix::io::Result<()> {
     setrlimit(Resource::Core, both(0))?;
     setrlimit(Resource::Data, both(TRIAL_DATA_BYTES_MAX))?;
     // The watch over the processor time is finer; this one holds if it fails.
-    setrlimit(Resource::Cpu, both(TRIAL_TIME_MAX.as_secs() + 2))?;
+    let seconds = TRIAL_TIME_MAX.as_secs() + 2;
+    setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum: Some(seconds + 1) })?;
+    // If memory runs out, the server is not the one to end. Some containers forbid to say so.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     set_parent_process_death_signal(Some(Signal::KILL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_constraint_caused_is_its_fault() {
+        let schema = r#"{"allOf":[{"pattern":"a+"},{"pattern":"[ab]+"}]}"#;
+        let constraint = Constraint::JsonSchema(schema.into());
+        let judge = |status: Option<i32>, text: &str| {
+            judge(status.map(ExitStatus::from_raw), text.into(), &constraint)
+        };
+        let exit = |code: u8| Some(i32::from(code) << 8);
+        assert_eq!(judge(exit(0), ""), Ok(()));
+        for (status, text, said) in [
+            (exit(REFUSED), "wrong", "wrong"),
+            (exit(REFUSED), "schema too large", "#/allOf, where 2 schemas can meet"),
+            (exit(TOO_LONG), "", "more than 400 ms of processor time"),
+            (Some(Signal::XCPU.as_raw()), "", "more than 400 ms of processor time"),
+            (Some(Signal::ABORT.as_raw()), "", "more than 192 MiB of memory"),
+        ] {
+            let error = judge(status, text).unwrap_err();
+            assert!(matches!(error, CompileError::Constraint(_)), "{error:?}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        for (status, text, said) in [
+            (None, "", "the machine is too busy to try it within 10 s"),
+            (exit(UNABLE), "no memory", "cannot be compiled now: no memory"),
+            (exit(1), "", "exit status: 1"),
+            (Some(Signal::KILL.as_raw()), "", "signal: 9"),
+        ] {
+            let error = judge(status, text).unwrap_err();
+            assert!(matches!(error, CompileError::Unavailable(_)), "{error:?}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
 }

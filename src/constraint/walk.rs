@@ -1,7 +1,7 @@
 //! Follows one sequence's generated tokens through its constraint.
 
-use super::compile::Compiled;
 use super::matcher::{Allowed, Matcher};
+use super::tables::Compiled;
 use crate::types::{Broken, TokenId};
 
 /// A matcher, and the number of generated tokens that it has seen.

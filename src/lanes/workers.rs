@@ -1,6 +1,6 @@
 //! Starts the worker lanes: the prepare lanes and the embed lane.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::embed::EmbedLane;
@@ -8,7 +8,6 @@ use super::size::embed_config;
 use super::thread::{pins, spawn, start_pinned};
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
-use crate::constraint::{Compiler, Tables};
 use crate::limits::{
     COMPILE_STACK_BYTES, EMBEDDING_TOKENS_MAX, PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES,
 };
@@ -18,8 +17,8 @@ use crate::model::embed::Embedder;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::{BEHIND_STREAMS, BESIDE_STREAMS, yield_to_others};
-use crate::prepare::lane::{self, Lane, Worker, WorkerLink};
-use crate::prepare::{Embeds, ServedModel};
+use crate::prepare::lane::{self, SharedTables, Worker, WorkerLink};
+use crate::prepare::{Embeds, Lane, ServedModel};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
 use crate::types::Pooling;
@@ -71,9 +70,6 @@ pub(super) struct Starter<'a> {
     /// The threads of all lanes.
     pub started: &'a mut Vec<JoinHandle<()>>,
 }
-
-/// The tables of the lanes that compile. The first of them makes the tables, and the other one waits.
-type SharedTables = Arc<OnceLock<Result<Arc<Tables>, String>>>;
 
 impl Starter<'_> {
     /// Starts the prepare lanes, and the embed lane if the model makes embeddings.
@@ -140,9 +136,7 @@ impl Starter<'_> {
         let program = self.config.program.clone();
         let run = move || {
             yield_to_others(BEHIND_STREAMS);
-            let tables = tables.get_or_init(|| Tables::new(&model.vocab).map(Arc::new));
-            let compiler = |tables: &Arc<Tables>| Compiler::sharing(tables.clone(), program);
-            let mut compiler = tables.as_ref().map(compiler).map_err(String::clone);
+            let mut compiler = lane::compiler(&tables, &model, program);
             worker.run(|task, wanted| {
                 let (began, now) = (metrics.clock.now(), utc_now());
                 let compiler = Some(&mut compiler);

@@ -2,7 +2,7 @@
 //! counts, which shows that running steps allocate nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
-//! allocation increments a thread-local counter, so each lane can read its own count.
+//! allocation increments thread-local counters, so each lane can read its own.
 
 mod available;
 mod stack;
@@ -22,6 +22,7 @@ pub struct CountingAllocator;
 thread_local! {
     // `const` initialised and without a destructor: reading it never allocates.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The number of Rust heap allocations (and reallocations) that this thread has made.
@@ -30,6 +31,11 @@ thread_local! {
 /// runtime and is not counted.
 pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// The bytes of all that [`allocations_on_this_thread`] counts, whether they were freed or not.
+pub fn allocated_bytes_on_this_thread() -> u64 {
+    BYTES.get()
 }
 
 /// Makes glibc give large blocks back to the kernel when they are freed. By default it keeps blocks
@@ -43,28 +49,29 @@ pub fn give_large_blocks_back() {
     }
 }
 
-fn count() {
+fn count(bytes: usize) {
     // `try_with`, because a thread that is being torn down may still allocate.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+    let _ = BYTES.try_with(|n| n.set(n.get() + bytes as u64));
 }
 
 // SAFETY: every call is forwarded unchanged to `System`, which upholds the contract. Counting
-// touches only a thread-local integer.
+// touches only thread-local integers.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller upholds the contract for `layout`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller upholds the contract for `layout`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count();
+        count(new_size);
         // SAFETY: `ptr` came from this allocator, that is, from `System`.
         unsafe { System.realloc(ptr, layout, new_size) }
     }

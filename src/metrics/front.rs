@@ -68,6 +68,8 @@ pub struct FrontMetrics {
     pub tick_us: Histogram<{ TICK_US.len() }>,
     /// Rust heap allocations of the lane; 0 without the counting allocator.
     pub allocations: Counter,
+    /// Their bytes.
+    pub allocated_bytes: Counter,
 }
 
 /// How requests ended.
@@ -139,6 +141,7 @@ impl FrontMetrics {
             e2el_us: Histogram::new(&REQUEST_US),
             tick_us: Histogram::new(&TICK_US),
             allocations: Counter::default(),
+            allocated_bytes: Counter::default(),
         }
     }
 

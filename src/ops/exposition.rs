@@ -92,6 +92,11 @@ impl Collector for Exposition {
             "corelane_allocations",
             "Rust heap allocations of a lane.",
             lanes.iter().map(|(lane, count)| ([("lane", *lane)], count.get())),
+        )?;
+        page.counters(
+            "corelane_allocated_bytes",
+            "Bytes of the Rust heap allocations of a lane.",
+            std::iter::once(([("lane", "front")], metrics.front.allocated_bytes.get())),
         )
     }
 }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::envelope::Envelope;
 use super::gap::tokens_around;
 use super::model::ServedModel;
-use super::prompt::{check_length, check_prompt_text, text_of, tokens_of};
+use super::prompt::{check_length, check_prompt_text, check_wanted, text_of, tokens_of};
 use super::resolve::resolve;
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::RequestedConstraint;
@@ -23,7 +23,7 @@ use crate::api::write::{bytes_inside, push_string};
 use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
-use crate::constraint::{Compiler, Constraint};
+use crate::constraint::{CompileError, Compiler, Constraint};
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
 use crate::model::vocab::Vocab;
@@ -95,7 +95,8 @@ pub(super) fn tokenize_next(
     Ok(before - request.text_bytes())
 }
 
-/// Compiles one of the constraints of a request.
+/// Compiles one of the constraints of a request, or finds that it is costly. If so, the next call
+/// compiles it.
 pub(super) fn compile_next(
     request: &mut GenerationRequest,
     key: KeyId,
@@ -103,11 +104,27 @@ pub(super) fn compile_next(
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<(), ApiError> {
     let is_form = request.form.is_some();
-    let Some(requested) = request.form.take().or_else(|| request.constraint.take()) else {
+    let Some(requested) = request.form.as_ref().or(request.constraint.as_ref()) else {
         return Ok(());
     };
-    let compiled = compiler.compile_for(key, &requested.constraint, is_wanted);
-    let compiled = compiled.map_err(|error| ApiError::field(requested.field, error.to_string()))?;
+    let RequestedConstraint { field, constraint } = requested;
+    if !request.is_costly && !compiler.has(key, constraint) && !constraint.is_cheap() {
+        request.is_costly = true;
+        return Ok(());
+    }
+    let compiled = compiler.compile_for(key, constraint, is_wanted).map_err(|error| {
+        // A trial ends early when nobody waits for it.
+        check_wanted(is_wanted).err().unwrap_or_else(|| match error {
+            CompileError::Constraint(error) => ApiError::field(field, error.to_string()),
+            CompileError::Unavailable(_) => ApiError::unavailable(error.to_string(), 1),
+        })
+    })?;
+    request.is_costly = false;
+    if is_form {
+        request.form = None
+    } else {
+        request.constraint = None
+    }
     if !is_form {
         request.compiled = Some(compiled);
     }

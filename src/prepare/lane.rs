@@ -7,55 +7,25 @@
 //! after each.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::thread::gettid;
 use time::OffsetDateTime;
 
-use super::{Envelope, Prepared, ServedModel, Step, Texts, Transfer};
+use super::{Envelope, Lane, Prepared, ServedModel, Step, Texts, Transfer};
 use crate::api::asked::Request;
 use crate::api::error::ApiError;
 use crate::api::responses::stored::{Page, Stored};
 use crate::clock::{Clock, Micros, cpu_time};
-use crate::constraint::Compiler;
+use crate::constraint::{Compiler, Tables};
 use crate::fair::Line;
-use crate::limits::{PIECE_BYTES, PREPARE_LONG_BYTES_MIN, WORK_MAX, WORK_TIMEOUT};
+use crate::limits::{PIECE_BYTES, WORK_MAX, WORK_TIMEOUT};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
 use crate::types::KeyId;
-
-/// The prepare lanes. None of them waits for what takes longer than a piece of its own work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// Reads, renders and tokenises what is short. So a chat of usual length never waits behind a
-    /// long text.
-    Short,
-    /// Reads, renders and tokenises what is long. A piece is at most one text of a megabyte.
-    Long,
-    /// Compiles what is known to be cheap.
-    Compile,
-    /// Tries and compiles all else. A piece is at most a second of processor time.
-    Trial,
-}
-
-impl Lane {
-    /// The lane for the next piece of a request.
-    pub fn of(request: &Request) -> Self {
-        match (request.text_bytes(), request) {
-            (PREPARE_LONG_BYTES_MIN.., _) => Lane::Long,
-            (0, Request::Generate(request)) if request.compiles() => {
-                if request.is_cheap() {
-                    Lane::Compile
-                } else {
-                    Lane::Trial
-                }
-            }
-            _ => Lane::Short,
-        }
-    }
-}
 
 /// A task for one of these lanes.
 pub enum Task {
@@ -318,6 +288,20 @@ impl Wanted<'_> {
 
 /// The compiler of a lane that compiles, or why this model's text cannot be constrained.
 pub type LaneCompiler = Result<Compiler, String>;
+
+/// The tables of the lanes that compile.
+pub type SharedTables = Arc<OnceLock<Result<Arc<Tables>, String>>>;
+
+/// A compiler for one of these lanes. The first lane makes the tables, and the others wait for them.
+/// `program` is this program, to try constraints with.
+pub fn compiler(
+    tables: &SharedTables,
+    model: &ServedModel,
+    program: Option<PathBuf>,
+) -> LaneCompiler {
+    let tables = tables.get_or_init(|| Tables::new(&model.vocab).map(Arc::new));
+    tables.as_ref().map(|tables| Compiler::sharing(tables.clone(), program)).map_err(String::clone)
+}
 
 /// Does a piece of a task of a prepare lane.
 pub fn prepare(

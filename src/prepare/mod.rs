@@ -17,6 +17,7 @@ mod model;
 mod prompt;
 mod resolve;
 mod texts;
+mod transfer;
 
 use time::OffsetDateTime;
 
@@ -30,10 +31,10 @@ use crate::constraint::Compiler;
 use crate::engine::job::Job;
 use crate::limits::TEXT_BYTES_MAX;
 pub use envelope::Envelope;
-use lane::Lane;
 pub use model::{Embeds, ServedModel};
 use prompt::{check_known, check_text, check_wanted, tokenize, tokenize_chat};
 pub use texts::Texts;
+pub use transfer::{Lane, Transfer};
 
 /// A prepared request.
 pub enum Prepared {
@@ -45,24 +46,6 @@ pub enum Prepared {
     Request(Transfer),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
-}
-
-/// A request on its way to another lane.
-pub struct Transfer {
-    /// The request.
-    pub request: Box<Request>,
-    /// The lane. `None` if the front lane must first find the response that it continues.
-    pub lane: Option<Lane>,
-    /// About the bytes of memory that it takes.
-    pub bytes: usize,
-}
-
-impl Transfer {
-    /// A transfer to the lane for the request's next piece.
-    pub fn new(request: Request) -> Self {
-        let lane = request.previous().is_none().then(|| Lane::of(&request));
-        Self { lane, bytes: request.bytes(), request: Box::new(request) }
-    }
 }
 
 /// The result of a piece of a request's preparation.
@@ -82,8 +65,8 @@ pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
 }
 
 /// Prepares a piece of a request that was read. `now` is for templates that show the date. `compiler`
-/// is there on the lanes that compile. After about `piece_bytes` of text the piece ends. Between two
-/// texts `is_wanted` is asked whether to go on.
+/// is there on the lanes that compile. After about `piece_bytes` of text the piece ends, and before a
+/// long text that a template made. Between two texts `is_wanted` is asked whether to go on.
 pub fn advance(
     request: Request,
     envelope: &Envelope,
@@ -99,6 +82,9 @@ pub fn advance(
     match request {
         Request::Chat(chat) => {
             let request = Request::Generate(generate::render(*chat, model, now)?);
+            if request.text_bytes() > piece_bytes {
+                return Ok(Step::More(request));
+            }
             return advance(request, envelope, model, compiler, piece_bytes, is_wanted, now);
         }
         Request::Generate(mut request) => {
@@ -115,7 +101,7 @@ pub fn advance(
                     return Ok(Step::More(Request::Generate(request)));
                 };
                 generate::compile_next(&mut request, envelope.cache.key, compiler, is_wanted)?;
-                if request.constraint.is_some() {
+                if request.is_costly || request.constraint.is_some() {
                     return Ok(Step::More(Request::Generate(request)));
                 }
             }
@@ -168,9 +154,15 @@ pub fn advance(
         }
         Request::CountTokens(mut chat, push) => {
             chat.join_turns();
-            let prompt = generate::chat_prompt(&chat, model, now, None)?;
-            let ids = tokenize_chat(vocab, &prompt.text)?;
-            push(&mut answer, ids.len());
+            let text = generate::chat_prompt(&chat, model, now, None)?.text;
+            if text.len() > piece_bytes {
+                return Ok(Step::More(Request::CountPrompt(text, push)));
+            }
+            push(&mut answer, tokenize_chat(vocab, &text)?.len());
+        }
+        Request::CountPrompt(text, push) => {
+            check_text("messages", &text)?;
+            push(&mut answer, tokenize_chat(vocab, &text)?.len());
         }
         Request::Loading(loading) => {
             let model = model.facts();

@@ -428,7 +428,7 @@ impl Scheduler {
     /// slots of a moment ago. Sequences that it still has go on, and leave nothing behind.
     /// `has_own_cache` is false where all keys share the prefixes.
     pub fn forget(&mut self, key: KeyId, has_own_cache: bool) {
-        self.shares.begin(KeyId { generation: key.generation.saturating_add(1), ..key });
+        self.shares.arrive(KeyId { generation: key.generation.saturating_add(1), ..key });
         self.recent[key.index()] = Recent::default();
         self.masks.distrust[key.index()] = 0;
         if has_own_cache {

@@ -41,14 +41,7 @@ impl Shares {
 
     /// Takes note that a key sends a request.
     pub fn arrive(&mut self, key: KeyId) {
-        if self.sequences.held_by(key) == 0 {
-            self.turns.arrive(key, |place| self.sequences.held_at(place) > 0);
-        }
-    }
-
-    /// A place is another key's from now on.
-    pub fn begin(&mut self, key: KeyId) {
-        self.turns.begin(key);
+        self.turns.arrive(key, |place| self.sequences.held_at(place) > 0);
     }
 
     /// Whether the place of a key is still its own.

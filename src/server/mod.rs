@@ -12,10 +12,10 @@ mod guards;
 pub mod kernel;
 pub mod listener;
 mod origins;
-mod places;
-mod responses;
+pub mod places;
+pub mod responses;
 mod service;
-mod timers;
+pub mod timers;
 mod wake;
 
 use std::cell::Cell;
@@ -34,7 +34,7 @@ use glommio::timer::{Timer, sleep};
 use crate::clock::Micros;
 use crate::constraint::stop_long_work;
 use crate::limits::{LOOK_UP_EVERY, REFUSING_TIME_MAX, SWEEP_INTERVAL};
-use crate::memory::allocations_on_this_thread;
+use crate::memory::{allocated_bytes_on_this_thread, allocations_on_this_thread};
 use crate::metrics::{FrontMetrics, State};
 use crate::traces::Span;
 pub use control::Control;
@@ -95,7 +95,12 @@ async fn end(front: &Front) {
     }
     front.service.take();
     front.spans.take();
+    count_allocations(front);
+}
+
+fn count_allocations(front: &Front) {
     front.counters().allocations.advance_to(allocations_on_this_thread());
+    front.counters().allocated_bytes.advance_to(allocated_bytes_on_this_thread());
 }
 
 /// The task that runs the engine.
@@ -129,7 +134,7 @@ impl Turns {
         if let Some(service) = &mut *front.service.borrow_mut() {
             service.engine.ticked(now, took_us);
         }
-        front.counters().allocations.advance_to(allocations_on_this_thread());
+        count_allocations(front);
     }
 
     /// Waits until [`Turns::take`] has work.

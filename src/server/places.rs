@@ -20,7 +20,7 @@ use crate::clock::Micros;
 use crate::limits::{IDLE_GRACE, REFUSING_TIME_MAX, SPARE_CONNECTIONS_MAX};
 
 /// All places.
-pub(super) struct Places {
+pub struct Places {
     max: usize,
     state: RefCell<State>,
 }
@@ -68,7 +68,7 @@ enum Use {
 }
 
 /// The place of one connection. Dropping it frees the place.
-pub(super) struct Place {
+pub struct Place {
     places: Rc<Places>,
     network: IpAddr,
     /// It was let in for public paths only.
@@ -78,6 +78,7 @@ pub(super) struct Place {
 }
 
 impl Places {
+    /// So many places.
     pub fn new(max: usize) -> Rc<Self> {
         Rc::new(Self { max, state: RefCell::default() })
     }

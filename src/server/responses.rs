@@ -10,7 +10,7 @@ use crate::types::KeyId;
 
 /// The responses of all keys.
 #[derive(Debug)]
-pub(super) struct Responses {
+pub struct Responses {
     keys: Box<[OfKey]>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use crate::api::responses::items::Items;
 
     fn response(id: usize, body: usize) -> Box<Stored> {
-        let (id, body) = (format!("resp_{id}"), vec![b'x'; body]);
+        let (id, body) = (format!("resp_{id}"), Arc::new(vec![b'x'; body]));
         Box::new(Stored { id, body, items: Items::default(), turn: Arc::default() })
     }
 

@@ -11,7 +11,7 @@ use crate::clock::Micros;
 
 /// A connection's timer.
 #[derive(Default)]
-pub(super) struct Timer {
+pub struct Timer {
     deadline: Cell<Option<Micros>>,
     expired: Cell<bool>,
     at_sweep: Cell<bool>,

@@ -79,7 +79,7 @@ impl World {
         let constraint = Constraint::JsonSchema(schema.to_string());
         // A schema that always contains itself has no finite text. It is refused.
         match self.compiler.compile(&constraint) {
-            Err(error) if error.0.contains("has no finite value") => return 0,
+            Err(error) if error.to_string().contains("has no finite value") => return 0,
             _ => {}
         }
         let mut checked = 0;

@@ -65,6 +65,30 @@ fn a_schema_that_explodes_is_refused_and_its_part_is_named() {
 }
 
 #[test]
+fn a_trial_that_cannot_be_made_is_the_servers_fault() {
+    let server =
+        TestServer::builtin(ServeConfig { program: Some("/nonexistent".into()), ..config() });
+    let (status, message) = complete(&server, &json!({"allOf": patterns(20)}));
+    assert_eq!(status, 503, "{message}");
+    assert!(message.contains("the constraint cannot be compiled now: No such file"), "{message}");
+    assert_eq!(complete(&server, &text("[a-z]{1,9}")).0, 200, "it is cheap, and needs no trial");
+}
+
+#[test]
+fn a_helper_that_hangs_is_given_up_with_the_request() {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hanging_helper.sh");
+    let server = TestServer::builtin(ServeConfig { program: Some(program.into()), ..config() });
+    // More than a pipe holds, so that sending it waits, too.
+    let names: Vec<String> = (0..6000).map(|n| format!("{n:05}\u{7}")).collect();
+    for schema in [json!({"allOf": patterns(20)}), json!({"allOf": [{"enum": names}, {}]})] {
+        let mut body = json!({"prompt": "a", "max_tokens": 1, "timeout_ms": 300});
+        body["json_schema"] = schema;
+        let response = server.post("/v1/completions", &body.to_string());
+        assert_eq!(response.status, 504, "{}", response.body);
+    }
+}
+
+#[test]
 fn a_trial_of_one_key_delays_no_cheap_schema_of_another() {
     let keys = ["alice:alice", "bob:bob"].map(|key| key.parse::<ApiKey>().unwrap());
     let server = TestServer::builtin(ServeConfig { keys: keys.into(), ..config() });
@@ -94,6 +118,39 @@ fn many_texts_are_tokenised_in_pieces() {
     assert_eq!(server.post("/v1/embeddings", &body).status, 400);
     let pieces = server.metrics.prepare_long.time_us.count();
     assert_eq!(pieces, (body.len() / limits::PIECE_BYTES) as u64, "one for each 64 KiB");
+}
+
+/// Everybody's short texts would wait for it, on a stack that is too small for it.
+#[test]
+fn a_text_goes_to_the_lane_for_its_length() {
+    let chat_template =
+        Some("{% for n in range(40) %}{{ messages[-1].content }}{% endfor %}".into());
+    let server = TestServer::builtin(ServeConfig { chat_template, ..config() });
+    let tasks =
+        || [&server.metrics.prepare, &server.metrics.prepare_long].map(|lane| lane.time_us.count());
+    let done_by = |act: &dyn Fn()| {
+        let before = tasks();
+        act();
+        let after = tasks();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    let (_, kept) = keep(&server, None, json!("a"));
+    let long = "words ".repeat(limits::PREPARE_LONG_BYTES_MIN / 6 + 1);
+    // It does not fit into the context, which is found on the lane.
+    let continued = done_by(&|| {
+        assert_eq!(keep(&server, kept["id"].as_str(), json!(long)).0, 400);
+    });
+    assert_eq!(continued, [0, 2], "read there, and tokenised there");
+    let short = json!([{"role": "user", "content": "words ".repeat(300)}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": short, "max_tokens": 1})),
+        ("/v1/messages/count_tokens", json!({"messages": short, "model": "m"})),
+    ] {
+        let post = || {
+            server.post(path, &body.to_string());
+        };
+        assert_eq!(done_by(&post), [1, 1], "{path}: the template makes a long text of a short one");
+    }
 }
 
 /// Keeps a response to these items, and returns the answer.

@@ -447,6 +447,17 @@ fn health_tells_exact_tokens_to_the_only_key_alone() {
     assert!(used(&["alice", "bob"], true, "bob") && !used(&["alice", "bob"], true, ""));
 }
 
+/// Looking up the key of a health check may bring the new keys.
+#[test]
+fn health_checks_go_on_while_keys_change() {
+    let server = TestServer::fake(ServeConfig { keys: vec![key("alice")], ..config() }, 0);
+    let mut client = server.connect();
+    for round in 0..200 {
+        server.set_keys(&[["alice", "bob"][round % 2]]).unwrap();
+        assert_eq!(get_as(&mut client, "alice", "/health?level=full").status, 200);
+    }
+}
+
 #[test]
 fn the_load_and_the_metrics_tell_a_key_nothing_of_the_others() {
     let slow = FakeOptions { step: Duration::from_millis(3), ..FakeOptions::default() };

@@ -53,8 +53,8 @@ struct Choice {
     told: usize,
     /// The bytes of its text so far.
     bytes: Vec<u8>,
-    /// How much of the text was shown.
-    shown: usize,
+    /// The text that was shown.
+    shown: String,
     /// When it first got a slot.
     started: Option<Micros>,
     slot: SlotId,
@@ -81,7 +81,7 @@ impl Reference {
                 tokens: tokens.clone(),
                 told: 0,
                 bytes: Vec::new(),
-                shown: 0,
+                shown: String::new(),
                 started: None,
                 slot: SlotId::default(),
                 cached: 0,
@@ -107,6 +107,11 @@ impl Reference {
             completion_tokens: 0,
             guessed: Guessed::default(),
         }
+    }
+
+    /// The text of its first choice so far.
+    pub fn text(&self) -> &str {
+        &self.choices[0].shown
     }
 
     pub fn admitted(&mut self, now: Micros) {
@@ -278,7 +283,7 @@ impl Reference {
         let options = self.reply.options();
         let with_summary = delta.finish.is_some() || options.stream && options.timings_per_token;
         let delta = Delta {
-            text: &text[choice.shown..],
+            text: &text[choice.shown.len()..],
             tokens: if options.return_tokens { delta.tokens } else { &[] },
             stop_word: stop.map(|stop| self.stops[stop].as_str()),
             usage: Usage {
@@ -290,9 +295,9 @@ impl Reference {
             summary: with_summary.then_some(summary),
             ..delta
         };
-        choice.shown = text.len();
         choice.ended = delta.finish.is_some();
         self.reply.push_delta(index, delta, &mut self.out);
+        choice.shown = text.to_owned();
         if self.choices.iter().all(|choice| choice.ended) {
             self.reply.push_end(summary, now, &mut self.out);
             self.outcome = Some(Ok(()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use corelane::types::TokenId;
+use corelane::types::{KeyId, TokenId};
 use serde_json::{Map, Value, json};
 
 use crate::support::Random;
@@ -18,10 +18,11 @@ pub const PATTERN: &str = "([ -~]{3}X)*";
 const GRAMMAR: &str = "root ::= ([ -~] [ -~] [ -~] <[88]>)*";
 
 /// The paths that generate text.
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 7] = [
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/messages",
+    "/v1/responses",
     "/completion",
     "/generate",
     "/generate_stream",
@@ -48,6 +49,19 @@ pub struct Ask {
     pub constrained: bool,
     /// Every prompt has room for its tokens. A request without room is a 400.
     pub fits: bool,
+    /// The conversation as text, where its response is kept.
+    pub kept: Option<String>,
+    /// The id of the response that it continues.
+    pub continues: Option<String>,
+}
+
+/// A response that was kept.
+#[derive(Clone)]
+pub struct Kept {
+    pub id: String,
+    pub tenant: KeyId,
+    /// The conversation up to its end, as text.
+    pub text: String,
 }
 
 /// Makes requests. Later ones repeat the beginnings of earlier ones.
@@ -63,27 +77,51 @@ impl Requests {
         Self { sequence_tokens, constrains, known: Vec::new() }
     }
 
-    /// A request. `stop_of` finds a stop string in the text that follows a prompt.
+    /// A request. It may continue the response `before`. `stop_of` finds a stop string in the text
+    /// that follows a prompt.
     pub fn next(
         &mut self,
         random: &mut Random,
+        before: Option<&Kept>,
         stop_of: impl Fn(&mut Random, &[TokenId]) -> Option<String>,
     ) -> Ask {
-        let path = PATHS[random.within(0, PATHS.len() - 1)];
+        let path = match before {
+            Some(_) if random.one_in(3) => "/v1/responses",
+            _ => PATHS[random.within(0, PATHS.len() - 1)],
+        };
         let mut fields = Map::new();
-        let prompts = self.prompts(path, random, &mut fields);
+        let is_response = path == "/v1/responses";
+        let before = before.filter(|_| is_response);
+        let mut prompts = self.prompts(path, random, &mut fields);
+        let mut kept = None;
+        if is_response {
+            let mut text = before.map_or_else(String::new, |before| before.text.clone());
+            text.push_str(&prompts[0]);
+            prompts[0] = text.clone();
+            if random.one_in(4) {
+                fields.insert("instructions".into(), "i".into());
+                prompts[0].insert_str(0, "[system]i");
+            }
+            match random.one_in(4) {
+                true => drop(fields.insert("store".into(), false.into())),
+                false => kept = Some(text),
+            }
+            if let Some(before) = before {
+                fields.insert("previous_response_id".into(), before.id.clone().into());
+            }
+        }
         let prompts: Vec<Vec<TokenId>> =
             prompts.iter().map(|text| text.bytes().map(TokenId::from).collect()).collect();
         let is_cllm = path.starts_with("/generate");
         let is_messages = path == "/v1/messages";
-        let several = !is_cllm && !is_messages && random.one_in(4);
+        let several = !is_cllm && !is_messages && !is_response && random.one_in(4);
         let n = if several { random.within(2, 3) } else { 1 };
         if several {
             fields.insert("n".into(), n.into());
         }
         let (max_tokens, fits) = self.lengths(path, random, &prompts, &mut fields);
         let mut stops: Vec<String> = Vec::new();
-        if random.one_in(3) {
+        if !is_response && random.one_in(3) {
             stops.extend((0..random.within(1, 3)).filter_map(|_| stop_of(random, &prompts[0])));
         }
         stops.dedup();
@@ -101,7 +139,7 @@ impl Requests {
         if let Some(timeout) = timeout {
             fields.insert("timeout_ms".into(), (timeout.as_millis() as u64).into());
         }
-        let takes_patterns = !is_cllm && !is_messages && logprobs.is_none();
+        let takes_patterns = !is_cllm && !is_messages && !is_response && logprobs.is_none();
         let constrained = self.constrains && takes_patterns && random.one_in(2);
         if constrained {
             let (field, form) = match random.one_in(2) {
@@ -126,6 +164,8 @@ impl Requests {
             timeout,
             constrained,
             fits,
+            kept,
+            continues: before.map(|before| before.id.clone()),
         }
     }
 
@@ -137,23 +177,26 @@ impl Requests {
         random: &mut Random,
         fields: &mut Map<String, Value>,
     ) -> Vec<String> {
-        if path == "/v1/chat/completions" || path == "/v1/messages" {
+        if ["/v1/chat/completions", "/v1/messages", "/v1/responses"].contains(&path) {
+            let is_response = path == "/v1/responses";
             let mut text = String::new();
             let mut messages = Vec::new();
             for turn in 0..random.within(0, 1) * 2 + 1 {
                 let role = if turn % 2 == 0 { "user" } else { "assistant" };
-                let content = self.text(random);
+                let content = self.text(random, if is_response { 8 } else { 2 });
                 text.push_str(&format!("[{role}]{content}"));
                 messages.push(json!({"role": role, "content": content}));
             }
-            fields.insert("messages".into(), messages.into());
+            let name = if is_response { "input" } else { "messages" };
+            fields.insert(name.into(), messages.into());
             return vec![text];
         }
         let ids = |text: &String| json!(text.as_bytes());
         let takes_several = path == "/v1/completions" || path == "/completion";
         let several = takes_several && random.one_in(5);
-        let texts: Vec<String> =
-            (0..if several { random.within(2, 3) } else { 1 }).map(|_| self.text(random)).collect();
+        let texts: Vec<String> = (0..if several { random.within(2, 3) } else { 1 })
+            .map(|_| self.text(random, 2))
+            .collect();
         let as_ids = takes_several && random.one_in(4);
         let prompt = match (several, as_ids) {
             (false, false) => json!(texts[0]),
@@ -165,10 +208,11 @@ impl Requests {
         texts
     }
 
-    /// The text of a prompt. It may begin like an earlier one.
-    fn text(&mut self, random: &mut Random) -> String {
+    /// The text of a prompt, usually of at most this part of a sequence. It may begin like an earlier
+    /// one.
+    fn text(&mut self, random: &mut Random, part: usize) -> String {
         let longest =
-            if random.one_in(12) { self.sequence_tokens } else { self.sequence_tokens / 2 };
+            if random.one_in(12) { self.sequence_tokens } else { self.sequence_tokens / part };
         let length = random.within(1, longest.max(1));
         let mut text = String::new();
         if !self.known.is_empty() && !random.one_in(3) {
@@ -201,6 +245,7 @@ impl Requests {
             "/v1/chat/completions" => ("max_completion_tokens", None),
             "/completion" => ("n_predict", None),
             "/v1/messages" => ("max_tokens", None),
+            "/v1/responses" => ("max_output_tokens", None),
             _ => ("max_tokens", Some(100)),
         };
         let room = |prompt: &Vec<TokenId>| limit.saturating_sub(prompt.len());
@@ -210,6 +255,8 @@ impl Requests {
         }
         if path == "/v1/messages" || !random.one_in(4) {
             let most = room(&vec![0; longest]).max(1) + usize::from(random.one_in(8));
+            // Room for the turns that may follow.
+            let most = if path == "/v1/responses" { most.div_ceil(4) } else { most };
             let asked = random.within(1, most);
             fields.insert(name.into(), asked.into());
             return (vec![asked; prompts.len()], longest + asked <= limit);

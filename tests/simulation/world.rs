@@ -7,7 +7,9 @@
 //! step ends, the engine asked to be called. A seed decides all of it, so a seed is one run.
 
 mod checks;
+mod connections;
 mod faults;
+mod kept;
 mod keys;
 
 use std::cmp::Reverse;
@@ -18,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use corelane::api::responses::stored::Stored;
 use corelane::api::route;
 use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
@@ -38,14 +41,17 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
+use corelane::server::places::{Place, Places};
+use corelane::server::responses::Responses;
 use corelane::types::{CacheScope, Guessing, KeyId, Owner, SlotId, TokenId};
 
 use crate::drafter::drafter;
 use crate::reference::Reference;
-use crate::request::{Ask, Requests, TEMPLATE};
+use crate::request::{Ask, Kept, Requests, TEMPLATE};
 use crate::support::{Random, mask_lane as new_mask_lane, served_model};
 
 use checks::Answers;
+use connections::Link;
 pub use faults::Fault;
 use keys::Tenants;
 
@@ -64,6 +70,8 @@ pub type Tally = BTreeMap<&'static str, u64>;
 enum Occurrence {
     /// A client sends a request.
     Arrive,
+    /// A connection's task reads it.
+    Read(usize),
     /// The body of a request has been prepared.
     Submit(usize),
     /// A connection's task runs.
@@ -80,9 +88,11 @@ enum Occurrence {
     Pump,
 }
 
-/// A client and its connection.
+/// A client with a request.
 struct Client {
     ask: Ask,
+    /// Its connection.
+    link: usize,
     tenant: KeyId,
     state: State,
     woken: Arc<Flag>,
@@ -125,6 +135,14 @@ pub struct World {
     metrics: Arc<Metrics>,
     requests: Requests,
     clients: Vec<Client>,
+    places: Rc<Places>,
+    /// The connections. `None` for those that were closed.
+    links: Vec<Option<Link>>,
+    responses: Responses,
+    /// The most bytes of a key's responses.
+    response_bytes: usize,
+    /// All that were kept, oldest first.
+    kept: Vec<Kept>,
     tenants: Tenants,
     /// The client and the choice of each sequence.
     owners: HashMap<SequenceId, (usize, usize)>,
@@ -212,12 +230,19 @@ impl World {
         let (masks, mask_link) = new_mask_lane();
         // Phrases have characters that the pattern has not.
         let constrains = options.phrases.is_none() && random.one_in(4);
+        let response_bytes = random.within(2_000, 20_000);
+        let keys = capacity.weights.len();
         Self {
             fault,
             now: Micros(1_000),
             events: BinaryHeap::new(),
             requests: Requests::new(sequence_tokens as usize, constrains),
             clients: Vec::new(),
+            places: Places::new(random.within(4, 80)),
+            links: Vec::new(),
+            responses: Responses::new(keys * response_bytes, &vec![1.0; keys]),
+            response_bytes,
+            kept: Vec::new(),
             tenants: Tenants::new(&mut random, capacity.weights.len(), slots),
             owners: HashMap::new(),
             engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
@@ -232,7 +257,7 @@ impl World {
             masks: VecDeque::new(),
             answers: Vec::new(),
             failures: random.one_in(3),
-            to_come: random.within(5, 40),
+            to_come: random.within(5, 60),
             pause_us: [2_000, 20_000, 200_000][random.within(0, 2)],
             cleared: Vec::new(),
             wakes: 0,
@@ -289,6 +314,7 @@ impl World {
         } else if let Some(Reverse((.., occurrence))) = self.events.pop() {
             match occurrence {
                 Occurrence::Arrive => self.arrive(),
+                Occurrence::Read(link) => self.read(link),
                 Occurrence::Submit(client) => self.submit(client),
                 Occurrence::Poll(client) => self.poll(client),
                 Occurrence::ChangeKey => self.change_key(),
@@ -299,6 +325,7 @@ impl World {
             }
         }
         self.engine.check();
+        self.check_places();
         self.wake_clients();
         true
     }
@@ -312,22 +339,17 @@ impl World {
         }
     }
 
-    fn arrive(&mut self) {
-        self.to_come -= 1;
-        if self.to_come > 0 {
-            // Many come at once.
-            let pause =
-                if self.random.one_in(2) { 0 } else { self.random.within(0, self.pause_us) };
-            self.after(Duration::from_micros(pause as u64), Occurrence::Arrive);
-        }
-        if self.random.one_in(self.changes_one_in()) {
-            let time = self.within_us(0, 300_000);
-            self.after(time, Occurrence::ChangeKey);
-        }
+    /// A request has come on a connection.
+    fn ask(&mut self, link: usize) {
         self.count("requests", 1);
-        let tenant = self.any_tenant();
+        let before = self.any_kept();
+        // Sometimes the key that has the response, if it was not removed since.
+        let tenant = match &before {
+            Some(kept) if self.random.one_in(2) && self.lets_in(kept.tenant) => kept.tenant,
+            _ => self.any_tenant(),
+        };
         let options = self.options;
-        let ask = self.requests.next(&mut self.random, |random, prompt| {
+        let ask = self.requests.next(&mut self.random, before.as_ref(), |random, prompt| {
             stop_string(random, &continuation_with(&options, prompt, 40))
         });
         let envelope = Envelope {
@@ -341,11 +363,16 @@ impl World {
             received: self.now,
             created: 1_795_000_000,
         };
-        let (model, compiler) = (&self.model, &mut self.compiler);
+        let is_there = ask.continues.as_ref().is_none_or(|id| self.find_kept(tenant, id));
+        let mut compiler = self.compiler.take();
+        let (world, model) = (&*self, &self.model);
         let mut prepare = || -> Result<Box<Job>, u16> {
             let now = time::OffsetDateTime::UNIX_EPOCH;
             let mut request =
                 prepare::read(envelope.route, ask.body.clone()).map_err(|error| error.status)?;
+            if !world.continue_kept(tenant, &mut request) {
+                return Err(400);
+            }
             loop {
                 let compiler = compiler.as_mut();
                 match prepare::advance(request, &envelope, model, compiler, 1, &|| true, now) {
@@ -356,19 +383,24 @@ impl World {
                 }
             }
         };
-        let prepared = prepare();
+        let (prepared, twin) = (prepare(), prepare());
+        self.compiler = compiler;
+        let is_right = ask.fits && is_there;
         let body = String::from_utf8_lossy(&ask.body);
-        assert_eq!(prepared.as_ref().err(), (!ask.fits).then_some(&400), "{} {body}", ask.path);
-        let Ok(mut job) = prepared else {
+        assert_eq!(prepared.as_ref().err(), (!is_right).then_some(&400), "{} {body}", ask.path);
+        self.count("continued", u64::from(is_right && ask.continues.is_some()));
+        self.count("not found", u64::from(!is_there));
+        let (Ok(mut job), Ok(twin)) = (prepared, twin) else {
             self.count("wrong", 1);
+            self.links[link] = None;
             return;
         };
-        let twin = prepare().expect("it was prepared before");
         let reference = Reference::new(&ask, &self.options, twin.reply, self.now);
         self.break_job(&mut job);
         let client = self.clients.len();
         self.clients.push(Client {
             ask,
+            link,
             tenant,
             state: State::Preparing(job),
             woken: Arc::default(),
@@ -393,6 +425,7 @@ impl World {
         let tenant = client.tenant;
         if !self.lets_in(tenant) {
             self.count("removed", 1);
+            self.answered(index);
             return;
         }
         let client = &mut self.clients[index];
@@ -417,10 +450,12 @@ impl World {
                 let is_much = sequences > queue_sequences || tokens > queue_tokens;
                 assert!(is_much, "{}", error.message);
                 self.count("refused", 1);
+                self.answered(index);
             }
             Err(error) => {
                 assert_eq!(error.status, 429, "{}", error.message);
                 self.count("refused", 1);
+                self.answered(index);
             }
         }
     }
@@ -434,6 +469,7 @@ impl World {
         client.read += read;
         exchange.out.clear();
         let outcome = exchange.outcome.take();
+        let stored = exchange.stored.take();
         if outcome.is_none() {
             exchange.waker = Some(Waker::from(client.woken.clone()));
         }
@@ -447,7 +483,11 @@ impl World {
             Some(Err(_)) => "failed",
         };
         self.count(name, 1);
+        if name == "served" {
+            self.keep(index, stored);
+        }
         self.end(index);
+        self.answered(index);
     }
 
     fn leave(&mut self, index: usize) {
@@ -457,6 +497,8 @@ impl World {
             State::Preparing(_) => client.state = State::Done,
             State::InProgress(_) => self.end(index),
         }
+        let link = self.clients[index].link;
+        self.links[link] = None;
         self.count("left", 1);
     }
 

@@ -408,7 +408,8 @@ impl Reply for ResponsesReply {
             let mut turn = std::mem::take(&mut self.fields.turn);
             turn.push(&self.message());
             let items = std::mem::take(&mut self.fields.items);
-            let stored = Stored { id: self.id.clone(), body, items, turn: Arc::new(turn) };
+            let (id, body) = (self.id.clone(), Arc::new(body));
+            let stored = Stored { id, body, items, turn: Arc::new(turn) };
             self.stored = Some(Box::new(stored));
         }
     }
@@ -483,7 +484,7 @@ mod tests {
         assert_eq!(response["usage"]["total_tokens"], 16);
 
         let stored = reply.take_stored().unwrap();
-        assert_eq!((stored.id.as_str(), stored.body), ("resp_1", text.into_bytes()));
+        assert_eq!((stored.id.as_str(), &*stored.body), ("resp_1", &text.into_bytes()));
         let mut next = Turn::default();
         next.follow(stored.turn).unwrap();
         let said = &next.messages_before()[1];

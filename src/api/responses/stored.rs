@@ -16,8 +16,8 @@ use crate::limits::ID_BYTES_MAX;
 pub struct Stored {
     /// Its id.
     pub id: String,
-    /// The response as JSON.
-    pub body: Vec<u8>,
+    /// The response as JSON. Shared, so that it can be sent after the response is forgotten.
+    pub body: Arc<Vec<u8>>,
     /// Its input, as items.
     pub items: Items,
     /// The conversation up to its end, without instructions.
@@ -89,8 +89,7 @@ impl Stored {
         };
         let count = self.items.len();
         let after = given("after").map(|after| {
-            let place = (0..count).find(|index| self.item_id(*index) == after);
-            place.ok_or_else(|| {
+            self.place_of(after).ok_or_else(|| {
                 let message = format!("after names {after:.64?}, which is not among the items");
                 ApiError::field("after", message)
             })
@@ -138,8 +137,19 @@ impl Stored {
 
     /// The id of an item: its own, or one made of the response's.
     fn item_id(&self, index: usize) -> String {
-        let hex = self.id.trim_start_matches("resp_");
-        self.items.get(index).id.map_or_else(|| format!("item_{hex}_{index}"), str::to_owned)
+        let id = || format!("{}{index}", self.item_prefix());
+        self.items.get(index).id.map_or_else(id, str::to_owned)
+    }
+
+    /// The place of the item with this id.
+    fn place_of(&self, id: &str) -> Option<usize> {
+        let made = id.strip_prefix(&self.item_prefix()).and_then(|index| index.parse().ok());
+        let made = made.filter(|index| *index < self.items.len() && self.item_id(*index) == id);
+        made.or_else(|| (0..self.items.len()).find(|index| self.items.get(*index).id == Some(id)))
+    }
+
+    fn item_prefix(&self) -> String {
+        format!("item_{}_", self.id.trim_start_matches("resp_"))
     }
 }
 
@@ -154,7 +164,8 @@ mod tests {
             let item = json!({"role": "user", "content": n.to_string()});
             items.push(item.as_object().unwrap(), "message").unwrap();
         }
-        let stored = Stored { id: "resp_7".into(), body: Vec::new(), items, turn: Arc::default() };
+        let stored =
+            Stored { id: "resp_7".into(), body: Arc::default(), items, turn: Arc::default() };
         let page = |query: &str| {
             let mut out = Vec::new();
             let page = stored.page(query).map_err(|error| error.message)?;
@@ -188,7 +199,8 @@ mod tests {
         let mut items = Items::default();
         let item = json!({"id": "msg_1", "type": "reasoning", "summary": [], "x": null});
         items.push(item.as_object().unwrap(), "reasoning").unwrap();
-        let stored = Stored { id: "resp_7".into(), body: Vec::new(), items, turn: Arc::default() };
+        let stored =
+            Stored { id: "resp_7".into(), body: Arc::default(), items, turn: Arc::default() };
         let mut out = Vec::new();
         stored.push_page(&mut out, &stored.page("").unwrap());
         let page: Value = serde_json::from_slice(&out).unwrap();

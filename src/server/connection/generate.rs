@@ -17,11 +17,9 @@ use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::response;
-use crate::limits::{
-    PIECE_INLINE_BYTES, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX, PREPARE_LONG_BYTES_MIN,
-};
-use crate::prepare::lane::{Lane, Task};
-use crate::prepare::{self, Envelope, Prepared, Step, Transfer};
+use crate::limits::{PIECE_INLINE_BYTES, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
+use crate::prepare::lane::Task;
+use crate::prepare::{self, Envelope, Lane, Prepared, Step, Transfer};
 use crate::server::guards::{AbandonGuard, CancelGuard};
 use crate::server::kernel::{self, Client};
 use crate::server::wake::remember;
@@ -61,8 +59,7 @@ impl Connection {
         let mut prepared = match body.len() {
             0..=PREPARE_INLINE_BYTES_MAX => self.prepare_here(&envelope, body),
             bytes => {
-                let lane = if bytes < PREPARE_LONG_BYTES_MIN { Lane::Short } else { Lane::Long };
-                let deadline = envelope.deadline(None);
+                let (lane, deadline) = (Lane::for_texts(bytes), envelope.deadline(None));
                 self.work(Task::Body(envelope, body), lane, envelope.key, deadline).await?
             }
         };
@@ -98,13 +95,13 @@ impl Connection {
         key: KeyId,
         hold: &mut Hold,
     ) -> Result<(Box<Request>, Lane), ApiError> {
-        let Transfer { mut request, lane, mut bytes } = transfer;
+        let Transfer { mut request, lane, mut bytes, text_bytes } = transfer;
         let found = match lane {
             Some(lane) => Ok(lane),
             None => self.continue_previous(&mut request, key).map(|conversation| {
                 // As the messages that the lane makes of it.
                 bytes += 2 * conversation;
-                if conversation < PREPARE_LONG_BYTES_MIN { Lane::Short } else { Lane::Long }
+                Lane::for_texts(text_bytes + conversation)
             }),
         };
         match found.and_then(|lane| hold.resize(bytes).map(|()| lane)) {

@@ -16,8 +16,8 @@ use crate::clock::{Micros, unix_seconds};
 use crate::engine::budget::Hold;
 use crate::http::head::Head;
 use crate::limits::PAGE_BYTES_MAX;
-use crate::prepare::Prepared;
-use crate::prepare::lane::{Lane, Task};
+use crate::prepare::lane::Task;
+use crate::prepare::{Lane, Prepared};
 use crate::types::KeyId;
 
 impl Connection {
@@ -62,17 +62,24 @@ impl Connection {
         let Some(response) = response else {
             return self.answer_error(incoming, &stored::not_found(&id)).await;
         };
+        // The response may be forgotten while a slow client reads its answer. Only what is counted
+        // stays in memory until then.
         let answer = match action {
             OnStored::Show => {
-                // The response may be forgotten while a slow client reads it.
-                return match hold.resize(response.body.len()) {
-                    Ok(()) => self.answer_json(incoming, &response.body).await,
+                let body = response.body.clone();
+                drop(response);
+                return match hold.resize(body.len()) {
+                    Ok(()) => self.answer_json(incoming, &body).await,
                     Err(error) => self.answer_error(incoming, &error).await,
                 };
             }
             OnStored::Items => self.items(response, &incoming.head.query, key, hold).await?,
-            OnStored::Cancel => Err(stored::not_cancellable(&id)),
+            OnStored::Cancel => {
+                drop(response);
+                Err(stored::not_cancellable(&id))
+            }
             OnStored::Delete => {
+                drop(response);
                 self.front.responses.borrow_mut().delete(key, &id);
                 let mut body = Vec::new();
                 stored::push_deleted(&mut body, &id);
@@ -93,23 +100,27 @@ impl Connection {
         key: KeyId,
         hold: &mut Hold,
     ) -> Result<Result<Vec<u8>, ApiError>, Gone> {
-        let bytes_of = |page: &stored::Page| response.page_bytes(page);
-        let page =
-            response.page(query).and_then(|page| hold.resize(bytes_of(&page)).map(|()| page));
-        let page = match page {
+        let page = response.page(query).map(|page| (response.page_bytes(&page), page));
+        let (bytes, page) = match page {
             Ok(page) => page,
             Err(error) => return Ok(Err(error)),
         };
-        if bytes_of(&page) <= PAGE_BYTES_MAX {
+        let is_long = bytes > PAGE_BYTES_MAX;
+        let beside = if is_long { response.bytes() } else { 0 };
+        if let Err(error) = hold.resize(bytes + beside) {
+            return Ok(Err(error));
+        }
+        if !is_long {
             let mut body = Vec::new();
             response.push_page(&mut body, &page);
             return Ok(Ok(body));
         }
         let answered = self.work(Task::Page(response, page), Lane::Short, key, None).await?;
-        Ok(answered.map(|prepared| match prepared {
+        let answer = answered.map(|prepared| match prepared {
             Prepared::Answer(answer) => answer,
             _ => unreachable!("a page is an answer"),
-        }))
+        });
+        Ok(answer.and_then(|answer| hold.resize(bytes).map(|()| answer)))
     }
 
     fn models(&self) -> Vec<u8> {
@@ -219,12 +230,13 @@ impl Connection {
             }
         };
         let mut body = Vec::with_capacity(512);
+        // Before the service is borrowed: it takes new keys, which the service hears of.
+        let is_exact = self.shows_key(head) && self.front.shows_all();
         if let Some(service) = &*self.front.service.borrow() {
             let front = self.front.counters();
             let running = front.running.get();
             let capacity = front.kv_tokens_capacity.get();
             let used = front.kv_tokens_used.get();
-            let is_exact = self.shows_key(head) && self.front.shows_all();
             let health = llama::Health {
                 model: &service.model.name,
                 uptime_s: self.front.clock.now().seconds_since(Micros(0)),

@@ -136,6 +136,10 @@ impl World {
             assert!(is_done, "nobody wakes the client of POST {} {body}", client.ask.path);
         }
         self.check_tenants();
+        let is_working = |link: &Link| link.is_taken;
+        assert!(!self.links.iter().flatten().any(is_working), "a connection waits for an answer");
+        self.links.clear();
+        self.places.check(0);
         assert!(self.engine.is_idle(), "the engine has work, and asks for no call");
         assert!(self.down.is_empty() && self.running.is_none() && self.owners.is_empty());
         assert_eq!(self.engine.scheduler().masks_asked(), 0, "the mask lane has a task");

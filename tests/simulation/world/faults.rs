@@ -19,6 +19,8 @@ pub enum Fault {
     DeadlineIgnored,
     /// A prompt is counted with one token too many.
     UsageMiscounted,
+    /// A response is kept with the conversation of another one.
+    OtherTurnKept,
     /// A new key is the tenant of the key that had its place before.
     KeyIsItsPlace,
 }

@@ -69,6 +69,7 @@ impl World {
             }
         }
         self.engine.forget_keys(&[old], self.tenants.are_apart, self.now);
+        self.responses.forget(old);
         self.check_tenants();
         self.check_replies();
         self.kick();

@@ -1,8 +1,9 @@
-//! Compiles a constraint into a form that matchers walk. Bounded in time and memory, and cached.
+//! Compiles a constraint into a form that matchers walk. Bounded in its own time, but for
+//! llguidance's, which cannot be stopped.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,46 +14,20 @@ use llguidance::{ParserFactory, TokenParser};
 
 use super::error::{ConstraintError, tidy};
 use super::kind::Constraint;
-use super::{gbnf, lark, regex, schema, trial, watch};
+use super::{gbnf, lark, regex, schema, watch};
 use crate::clock::cpu_time;
 use crate::limits::{
-    CONSTRAINT_BYTES_MAX, CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX,
-    CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL,
-    CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX,
-    CONSTRAINT_TOKEN_TIME_MAX, CONSTRAINTS_CACHED_BYTES_MAX, CONSTRAINTS_CACHED_MAX,
-    MASKS_TO_PROVE, REGEX_BYTES_MAX,
+    CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX, CONSTRAINT_LEXER_STATES_MAX,
+    CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL, CONSTRAINT_STEP_ITEMS_MAX,
+    CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX, CONSTRAINT_TOKEN_TIME_MAX, MASKS_TO_PROVE,
 };
 use crate::model::vocab::Vocab;
-use crate::types::{KeyId, TokenId};
-
-/// Compiles constraints for one vocabulary, and caches the most recent ones.
-pub struct Compiler {
-    tables: Arc<Tables>,
-    /// This program, which [tries](super::trial) constraints that are not known to be cheap.
-    /// `None` compiles them untried.
-    program: Option<PathBuf>,
-    /// The least recently used first.
-    cached: Vec<Cached>,
-}
+use crate::types::TokenId;
 
 /// What compiling needs of a vocabulary. Compilers share it.
 pub struct Tables {
     factory: ParserFactory,
     tokens: Arc<Tokens>,
-}
-
-/// A constraint of a key. Another key with the same constraint has its own: it learns nothing from
-/// the time that compiling takes, and slow masks of one key's texts do not count for the other.
-struct Cached {
-    key: KeyId,
-    constraint: Constraint,
-    compiled: Arc<Compiled>,
-}
-
-impl Cached {
-    fn bytes(&self) -> usize {
-        self.constraint.source_bytes() + self.compiled.bytes()
-    }
 }
 
 /// A compiled constraint.
@@ -184,7 +159,8 @@ impl Tables {
             };
             Some((id as usize, trie.token(id).to_vec()))
         };
-        source.split('<').skip(1).filter_map(named).collect()
+        let named: BTreeMap<usize, Vec<u8>> = source.split('<').skip(1).filter_map(named).collect();
+        named.into_iter().collect()
     }
 
     /// Compiles a constraint.
@@ -237,100 +213,6 @@ impl Tables {
             Constraint::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
         })
     }
-}
-
-impl Compiler {
-    /// A compiler with an empty cache. `program` is this program, to try constraints with.
-    pub fn sharing(tables: Arc<Tables>, program: Option<PathBuf>) -> Self {
-        Self { tables, program, cached: Vec::new() }
-    }
-
-    /// A compiler for a model's vocabulary, which tries nothing.
-    ///
-    /// # Errors
-    /// As [`Tables::new`].
-    pub fn new(vocab: &Vocab) -> Result<Self, String> {
-        Ok(Self::sharing(Arc::new(Tables::new(vocab)?), None))
-    }
-
-    /// A compiler for tokens with these bytes, which tries nothing.
-    ///
-    /// # Errors
-    /// As [`Tables::new`].
-    pub fn of_words(words: Vec<Vec<u8>>, end_tokens: &[TokenId]) -> Result<Self, String> {
-        Ok(Self::sharing(Arc::new(Tables::of_words(words, end_tokens)?), None))
-    }
-
-    /// Compiles a constraint of the first key.
-    ///
-    /// # Errors
-    /// As [`Compiler::compile_for`].
-    pub fn compile(&mut self, constraint: &Constraint) -> Result<Arc<Compiled>, ConstraintError> {
-        self.compile_for(KeyId::at(0), constraint, &|| true)
-    }
-
-    /// Compiles a constraint, or finds it in the cache of a key. A constraint that is not known to
-    /// be cheap is tried first; `is_wanted` tells meanwhile whether to go on.
-    ///
-    /// # Errors
-    /// The mistake and its place, or the bound that was exceeded.
-    pub fn compile_for(
-        &mut self,
-        key: KeyId,
-        constraint: &Constraint,
-        is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Arc<Compiled>, ConstraintError> {
-        let is_it = |cached: &Cached| cached.key == key && cached.constraint == *constraint;
-        if let Some(at) = self.cached.iter().position(is_it) {
-            let entry = self.cached.remove(at);
-            let found = entry.compiled.clone();
-            self.cached.push(entry);
-            return Ok(found);
-        }
-        check_size(constraint)?;
-        if let Some(program) = &self.program
-            && !constraint.is_cheap()
-        {
-            trial::pass(program, constraint, &self.tables, is_wanted)?;
-        }
-        let compiled = Arc::new(self.tables.compile(constraint)?);
-        let (constraint, compiled_here) = (constraint.clone(), compiled.clone());
-        self.cached.push(Cached { key, constraint, compiled: compiled_here });
-        self.evict();
-        Ok(compiled)
-    }
-
-    /// Removes constraints from the cache until it is within its bounds: the key with the most bytes
-    /// loses its least recently used one.
-    fn evict(&mut self) {
-        loop {
-            let bytes_of = |key: KeyId| -> usize {
-                self.cached.iter().filter(|cached| cached.key == key).map(Cached::bytes).sum()
-            };
-            let all: usize = self.cached.iter().map(Cached::bytes).sum();
-            if self.cached.len() <= CONSTRAINTS_CACHED_MAX && all <= CONSTRAINTS_CACHED_BYTES_MAX {
-                return;
-            }
-            let keys = self.cached.iter().map(|cached| cached.key);
-            let Some(largest) = keys.max_by_key(|key| bytes_of(*key)) else { return };
-            let oldest = self.cached.iter().position(|cached| cached.key == largest);
-            self.cached.remove(oldest.expect("it has at least one"));
-        }
-    }
-}
-
-/// Refuses a constraint that is too long, before anything reads it.
-fn check_size(constraint: &Constraint) -> Result<(), ConstraintError> {
-    let (what, bound) = match constraint {
-        Constraint::Regex(_) => ("the regular expression", REGEX_BYTES_MAX),
-        Constraint::JsonSchema(_) => ("the JSON schema", CONSTRAINT_BYTES_MAX),
-        _ => ("the grammar", CONSTRAINT_BYTES_MAX),
-    };
-    let bytes = constraint.source_bytes();
-    if bytes > bound {
-        return Err(ConstraintError(format!("{what} has {bytes} bytes; it may have {bound}")));
-    }
-    Ok(())
 }
 
 impl Tokens {

@@ -1,0 +1,56 @@
+//! Which lane does the next piece of a request.
+
+use crate::api::asked::Request;
+use crate::limits::PREPARE_LONG_BYTES_MIN;
+
+/// The prepare lanes. A request goes from one to the next as its work grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Reads, renders and tokenises what is short. So a chat of usual length never waits behind a
+    /// long text.
+    Short,
+    /// Reads, renders and tokenises what is long. A piece is at most one text of a megabyte.
+    Long,
+    /// Finds out what is known to be cheap, and compiles that.
+    Compile,
+    /// Tries and compiles all else. A piece is at most a second of processor time.
+    Trial,
+}
+
+impl Lane {
+    /// The lane for the next piece of a request.
+    pub fn of(request: &Request) -> Self {
+        match (request.text_bytes(), request) {
+            (PREPARE_LONG_BYTES_MIN.., _) => Lane::Long,
+            (0, Request::Generate(request)) if request.is_costly => Lane::Trial,
+            (0, Request::Generate(request)) if request.compiles() => Lane::Compile,
+            _ => Lane::Short,
+        }
+    }
+
+    /// The lane for texts of so many bytes.
+    pub fn for_texts(bytes: usize) -> Self {
+        if bytes < PREPARE_LONG_BYTES_MIN { Lane::Short } else { Lane::Long }
+    }
+}
+
+/// A request on its way to another lane.
+pub struct Transfer {
+    /// The request.
+    pub request: Box<Request>,
+    /// The lane. `None` if the front lane must first find the response that it continues.
+    pub lane: Option<Lane>,
+    /// About the bytes of memory that it takes.
+    pub bytes: usize,
+    /// Bytes of its texts that are still to be tokenised.
+    pub text_bytes: usize,
+}
+
+impl Transfer {
+    /// A transfer to the lane for the request's next piece.
+    pub fn new(request: Request) -> Self {
+        let lane = request.previous().is_none().then(|| Lane::of(&request));
+        let (bytes, text_bytes) = (request.bytes(), request.text_bytes());
+        Self { request: Box::new(request), lane, bytes, text_bytes }
+    }
+}

@@ -1,0 +1,3 @@
+#!/bin/sh
+# A helper that reads nothing and says nothing.
+exec sleep 20
