@@ -207,7 +207,8 @@ impl Sum {
             let inside = &rest[..rest.floor_char_boundary(INSIDE_BYTES_MAX)];
             let inside = inside.split('}').next().unwrap_or_default();
             let mut numbers = inside.split(',').map(|number| number.trim().parse::<u64>());
-            let is_count = inside.starts_with(|c: char| c.is_ascii_digit() || c == ',');
+            let is_count =
+                inside.trim_start().starts_with(|c: char| c.is_ascii_digit() || c == ',');
             let is_large =
                 numbers.any(|number| number.is_ok_and(|number| number > CHEAP_REPEAT_MAX));
             if mark != "{" {

@@ -79,7 +79,7 @@ fn a_helper_that_hangs_is_given_up_with_the_request() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hanging_helper.sh");
     let server = TestServer::builtin(ServeConfig { program: Some(program.into()), ..config() });
     // More than a pipe holds, so that sending it waits, too.
-    let names: Vec<String> = (0..6000).map(|n| format!("{n:05}\u{7}")).collect();
+    let names: Vec<String> = (0..4400).map(|n| format!("{n:05}\u{7}")).collect();
     for schema in [json!({"allOf": patterns(20)}), json!({"allOf": [{"enum": names}, {}]})] {
         let mut body = json!({"prompt": "a", "max_tokens": 1, "timeout_ms": 300});
         body["json_schema"] = schema;
@@ -142,15 +142,11 @@ fn a_text_goes_to_the_lane_for_its_length() {
     });
     assert_eq!(continued, [0, 2], "read there, and tokenised there");
     let short = json!([{"role": "user", "content": "words ".repeat(300)}]);
-    for (path, body) in [
-        ("/v1/chat/completions", json!({"messages": short, "max_tokens": 1})),
-        ("/v1/messages/count_tokens", json!({"messages": short, "model": "m"})),
-    ] {
-        let post = || {
-            server.post(path, &body.to_string());
-        };
-        assert_eq!(done_by(&post), [1, 1], "{path}: the template makes a long text of a short one");
-    }
+    let body = json!({"messages": short, "model": "m"}).to_string();
+    let counted = done_by(&|| {
+        assert_eq!(server.post("/v1/messages/count_tokens", &body).status, 200);
+    });
+    assert_eq!(counted, [1, 1], "the template makes a long text of a short one");
 }
 
 /// Keeps a response to these items, and returns the answer.
