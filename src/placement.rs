@@ -233,8 +233,8 @@ impl Topology {
 /// Least priority: about a sixtieth of a processor that others want.
 pub const LAST: i32 = 19;
 
-/// The priority of masks that take long and of embeddings: about a quarter of a processor that
-/// streams want, too.
+/// The priority of constraints that are compiled, of masks that take long and of embeddings: about a
+/// quarter of a processor that streams want, too.
 pub const BESIDE_STREAMS: i32 = 5;
 
 /// The priority of work that may take long: about a tenth of a processor that streams want, too.

@@ -135,7 +135,7 @@ impl Starter<'_> {
         let (model, metrics) = (self.model.clone(), self.metrics.clone());
         let program = self.config.program.clone();
         let run = move || {
-            yield_to_others(BEHIND_STREAMS);
+            yield_to_others(BESIDE_STREAMS);
             let mut compiler = lane::compiler(&tables, &model, program);
             worker.run(|task, wanted| {
                 let (began, now) = (metrics.clock.now(), utc_now());
