@@ -60,6 +60,11 @@ impl Turns {
         self.last = Some(key);
     }
 
+    /// Whether a key at this key's place was served last.
+    fn was_last(&self, key: KeyId) -> bool {
+        self.last.is_some_and(|last| last.index() == key.index())
+    }
+
     /// Charges a key with an amount of service.
     pub fn serve(&mut self, key: KeyId, amount: f64) {
         if self.has_place(key) {
@@ -122,7 +127,11 @@ impl<T, const N: usize> Line<T, N> {
     /// Takes out the next task. Also returns its number.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let served = |waiting: &Waiting<T>| self.turns.served(waiting.key);
-        let least = self.waiting.iter().min_by(|a, b| served(a).total_cmp(&served(b)))?;
+        // A key that has just come is level with the one that is at work, and goes first.
+        let was_last = |waiting: &Waiting<T>| self.turns.was_last(waiting.key);
+        let least = self.waiting.iter().min_by(|a, b| {
+            served(a).total_cmp(&served(b)).then_with(|| was_last(a).cmp(&was_last(b)))
+        })?;
         let place = least.key.index();
         let oldest = &mut self.oldest_next[place];
         let order = |waiting: &Waiting<T>| match *oldest {
@@ -303,6 +312,21 @@ mod tests {
         }
         let others = turns.iter().take(4).filter(|task| **task == "other").count();
         assert_eq!(others, 2, "{turns:?}");
+    }
+
+    #[test]
+    fn a_key_that_has_just_come_waits_for_one_piece_of_another() {
+        let mut line = Line::<KeyId, 8>::new(&[1.0, 1.0]);
+        for round in 0..6 {
+            line.push(A, 1, A);
+            line.push(A, 1, A);
+            let (_, first) = line.pop().unwrap();
+            line.serve(first, 10.0);
+            line.push(B, 1, B); // it comes while a piece of the other one's is at work
+            let (_, next) = line.pop().unwrap();
+            assert_eq!((first, next), (A, B), "round {round}");
+            line.serve(B, 0.1);
+        }
     }
 
     /// Two keys take turns. Each has a small task again and again, and a large one.

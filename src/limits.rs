@@ -569,6 +569,10 @@ pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Texts whose embeddings are computed at once.
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
+/// About the time of a call that computes embeddings. Other keys' texts wait for it.
+pub const EMBEDDING_CALL_TIME: Duration = Duration::from_millis(50);
+/// Tokens of a call, at least. Fewer would take almost as long, because each call reads all weights.
+pub const EMBEDDING_CALL_TOKENS_MIN: usize = 64;
 /// About the bytes of one number of a vector: itself, and in the answer.
 pub const EMBEDDING_NUMBER_BYTES: usize = 16;
 /// About the bytes of one score of a document: itself, and its entry in the answer without the text.

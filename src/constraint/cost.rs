@@ -145,7 +145,7 @@ impl Sum {
     }
 
     /// Adds a regular expression. Reading one can take long, too: a few bytes may stand for many
-    /// characters (`\w`), and a flag makes each of them two. So what cannot be cheap is not read.
+    /// characters (`\w`), and a flag doubles them. So it is not read if it cannot be cheap.
     fn regex(&mut self, name: &str, source: &str) {
         if source.len() > CHEAP_REGEX_POINTS_MAX {
             return self.note(source.len(), || format!("{name}, with {} bytes", source.len()));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_its_length_is_not_read() {
+    fn a_constraint_that_is_too_long_is_not_read() {
         for constraint in [
             Constraint::Gbnf("&".repeat(CONSTRAINT_BYTES_MAX + 1)),
             Constraint::Regex("(".repeat(REGEX_BYTES_MAX + 1)),

@@ -101,7 +101,7 @@ fn judge(
             format!("more than {} MiB of memory", TRIAL_DATA_BYTES_MAX >> 20)
         }
         (Some(Ok(TOO_LONG)), _) => too_long(),
-        // The kernel's limit. A kill is somebody else's: the kernel's for want of memory, for example.
+        // The kernel's limit. SIGKILL comes from elsewhere: from the kernel, for want of memory.
         (_, Some(signal)) if signal == Signal::XCPU.as_raw() => too_long(),
         _ => return Err(CompileError::Unavailable(format!("the helper ended: {status}"))),
     };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::share::Share;
 use crate::api::error::ApiError;
+use crate::limits::{EMBEDDING_CALL_TIME, EMBEDDING_CALL_TOKENS_MIN, EMBEDDING_TOKENS_MAX};
 use crate::metrics::Metrics;
 use crate::model::StepError;
 use crate::model::embed::Embedder;
@@ -20,11 +21,13 @@ pub(super) struct EmbedLane {
     metrics: Arc<Metrics>,
     /// A call was given up for a stream, so the next one has one thread, whatever runs then.
     gave_way: bool,
+    /// Tokens of the next call: about as many as take [`EMBEDDING_CALL_TIME`], by the last one.
+    call_tokens: usize,
 }
 
 impl EmbedLane {
     pub fn new(embedder: Embedder, metrics: Arc<Metrics>) -> Self {
-        Self { embedder, metrics, gave_way: false }
+        Self { embedder, metrics, gave_way: false, call_tokens: EMBEDDING_CALL_TOKENS_MIN }
     }
 
     /// Computes vectors of a task with one call of the model. Writes the answer once it has all of
@@ -70,8 +73,16 @@ impl EmbedLane {
             !gives_way.get() && wanted.is_wanted()
         };
         let Texts { texts, vectors, .. } = texts;
-        let result = self.embedder.embed(&texts[vectors.len()..], &goes_on, vectors);
+        let (done, began) = (vectors.len(), self.metrics.clock.now());
+        let result = self.embedder.embed(&texts[done..], self.call_tokens, &goes_on, vectors);
         self.gave_way |= gives_way.get();
+        if result.is_ok() {
+            let tokens: usize = texts[done..vectors.len()].iter().map(|text| text.len()).sum();
+            let took_us = self.metrics.clock.now().since(began).max(1);
+            let in_time = tokens as u128 * EMBEDDING_CALL_TIME.as_micros() / u128::from(took_us);
+            let in_time = usize::try_from(in_time).unwrap_or(usize::MAX);
+            self.call_tokens = in_time.clamp(EMBEDDING_CALL_TOKENS_MIN, EMBEDDING_TOKENS_MAX);
+        }
         result
     }
 }

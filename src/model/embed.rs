@@ -81,26 +81,28 @@ impl Embedder {
         unsafe { sys::llama_set_n_threads(self.context, threads, threads) };
     }
 
-    /// Computes the vectors of the first of `texts`, as many as fit into one call of the model, and
-    /// adds them to `vectors`, as the model gives them. Without pooling, the vectors of a text's
-    /// tokens stand one after another. It asks `is_wanted` between two
-    /// operations, and stops if that returns false.
+    /// Computes the vectors of the first of `texts` with one call of the model, and adds them to
+    /// `vectors`, as the model gives them. They have `tokens_max` tokens together, unless the first
+    /// text alone has more. Without pooling, the vectors of a text's tokens stand one after another.
+    /// It asks `is_wanted` between two operations, and stops if that returns false.
     ///
     /// # Errors
     /// [`StepError::Aborted`] if it stopped; another if the model could not run the texts.
     pub fn embed(
         &mut self,
         texts: &[Box<[TokenId]>],
+        tokens_max: usize,
         is_wanted: &dyn Fn() -> bool,
         vectors: &mut Vec<Vec<f32>>,
     ) -> Result<(), StepError> {
-        let mut tokens = 0;
+        let first = texts.first().map_or(0, |text| text.len());
+        assert!(first <= self.rows_max, "no text is longer than a call may be");
+        let (mut tokens, tokens_max) = (0, tokens_max.clamp(first, self.rows_max));
         let mut fits = |text: &[TokenId]| {
             tokens += text.len();
-            tokens <= self.rows_max
+            tokens <= tokens_max
         };
         let count = texts.iter().take(self.texts_max).take_while(|text| fits(text)).count();
-        assert!(count > 0, "no text is longer than a call may be");
         assert!(texts.iter().all(|text| !text.is_empty()), "each text has a token");
         self.run(&texts[..count], is_wanted, vectors)
     }
@@ -241,7 +243,7 @@ mod tests {
                 asked.get() <= most
             };
             let mut vectors = Vec::new();
-            embedder.embed(&texts, &is_wanted, &mut vectors).map(|()| vectors)
+            embedder.embed(&texts, 64, &is_wanted, &mut vectors).map(|()| vectors)
         };
         let whole = embed(u32::MAX).unwrap();
         let operations = asked.get();

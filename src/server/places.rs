@@ -78,7 +78,7 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many places.
+    /// `max` places.
     pub fn new(max: usize) -> Rc<Self> {
         Rc::new(Self { max, state: RefCell::default() })
     }

@@ -213,7 +213,7 @@ fn a_long_page_of_items_is_written_on_a_lane() {
     let server = TestServer::builtin(with_template());
     let (status, kept) = keep(&server, None, thoughts(limits::PAGE_BYTES_MAX));
     assert_eq!(status, 200, "{kept}");
-    let tasks = || server.metrics.prepare.time_us.count();
+    let tasks = || server.metrics.prepare_long.time_us.count();
     let before = tasks();
     let path = format!("/v1/responses/{}/input_items", kept["id"].as_str().unwrap());
     let page = server.get(&format!("{path}?limit=1")).json();

@@ -14,7 +14,7 @@ use crate::api::route::{OnStored, Page, parameter_of};
 use crate::api::{OPENAPI, lanes, llama, model, sglang};
 use crate::clock::{Micros, unix_seconds};
 use crate::engine::budget::Hold;
-use crate::http::head::Head;
+use crate::http::head::{Head, Method};
 use crate::limits::PAGE_BYTES_MAX;
 use crate::prepare::lane::Task;
 use crate::prepare::{Lane, Prepared};
@@ -62,8 +62,8 @@ impl Connection {
         let Some(response) = response else {
             return self.answer_error(incoming, &stored::not_found(&id)).await;
         };
-        // The response may be forgotten while a slow client reads its answer. Only what is counted
-        // stays in memory until then.
+        // The response may be forgotten while a slow client reads its answer. Only the counted bytes
+        // may stay in memory until then, so the response itself is dropped before.
         let answer = match action {
             OnStored::Show => {
                 let body = response.body.clone();
@@ -73,7 +73,7 @@ impl Connection {
                     Err(error) => self.answer_error(incoming, &error).await,
                 };
             }
-            OnStored::Items => self.items(response, &incoming.head.query, key, hold).await?,
+            OnStored::Items => return self.items(incoming, response, key, hold).await,
             OnStored::Cancel => {
                 drop(response);
                 Err(stored::not_cancellable(&id))
@@ -92,35 +92,42 @@ impl Connection {
         }
     }
 
-    /// A page of the input of a response that is kept. A lane writes a long one.
+    /// Answers with a page of the input of a response that is kept. A lane writes a long one.
     async fn items(
         &mut self,
+        incoming: &Incoming,
         response: Arc<Stored>,
-        query: &str,
         key: KeyId,
         hold: &mut Hold,
-    ) -> Result<Result<Vec<u8>, ApiError>, Gone> {
-        let page = response.page(query).map(|page| (response.page_bytes(&page), page));
-        let (bytes, page) = match page {
+    ) -> Result<bool, Gone> {
+        let page = match response.page(&incoming.head.query) {
             Ok(page) => page,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => return self.answer_error(incoming, &error).await,
         };
+        let bytes = response.page_bytes(&page);
+        if incoming.head.method == Method::Head {
+            drop(response);
+            return self.answer_head(incoming, bytes).await;
+        }
         let is_long = bytes > PAGE_BYTES_MAX;
-        let beside = if is_long { response.bytes() } else { 0 };
-        if let Err(error) = hold.resize(bytes + beside) {
-            return Ok(Err(error));
+        // Until a lane has written it, the response may not be freed.
+        let held = hold.resize(if is_long { bytes + response.bytes() } else { bytes });
+        if let Err(error) = held {
+            return self.answer_error(incoming, &error).await;
         }
-        if !is_long {
-            let mut body = Vec::new();
+        let mut body = Vec::new();
+        if is_long {
+            let answered = self.work(Task::Page(response, page), Lane::Long, key, None).await?;
+            match answered.and_then(|answer| hold.resize(bytes).map(|()| answer)) {
+                Ok(Prepared::Answer(answer)) => body = answer,
+                Ok(_) => unreachable!("a page is an answer"),
+                Err(error) => return self.answer_error(incoming, &error).await,
+            }
+        } else {
             response.push_page(&mut body, &page);
-            return Ok(Ok(body));
+            drop(response);
         }
-        let answered = self.work(Task::Page(response, page), Lane::Short, key, None).await?;
-        let answer = answered.map(|prepared| match prepared {
-            Prepared::Answer(answer) => answer,
-            _ => unreachable!("a page is an answer"),
-        });
-        Ok(answer.and_then(|answer| hold.resize(bytes).map(|()| answer)))
+        self.answer_json(incoming, &body).await
     }
 
     fn models(&self) -> Vec<u8> {

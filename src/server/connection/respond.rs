@@ -33,10 +33,7 @@ impl Connection {
         content_type: &str,
         body: &[u8],
     ) -> Result<bool, Gone> {
-        let keep_alive = incoming.head.keep_alive;
-        let options = self.options(incoming, content_type, keep_alive);
-        self.front.counters().responses.count(route::pattern(&incoming.head.path), 200);
-        response::push_head(&mut self.output, 200, &options, body.len());
+        self.push_head(incoming, content_type, body.len());
         if incoming.head.method == Method::Head {
             self.flush().await?;
         } else if body.len() <= SHORT_BODY_BYTES_MAX {
@@ -47,7 +44,24 @@ impl Connection {
             self.flush().await?;
             self.send(body).await?;
         }
-        Ok(keep_alive)
+        Ok(incoming.head.keep_alive)
+    }
+
+    /// Answers `HEAD` for a JSON body of this length, which is not written.
+    pub(super) async fn answer_head(
+        &mut self,
+        incoming: &Incoming,
+        length: usize,
+    ) -> Result<bool, Gone> {
+        self.push_head(incoming, "application/json", length);
+        self.flush().await?;
+        Ok(incoming.head.keep_alive)
+    }
+
+    fn push_head(&mut self, incoming: &Incoming, content_type: &str, length: usize) {
+        let options = self.options(incoming, content_type, incoming.head.keep_alive);
+        self.front.counters().responses.count(route::pattern(&incoming.head.path), 200);
+        response::push_head(&mut self.output, 200, &options, length);
     }
 
     pub(super) async fn answer_error(
