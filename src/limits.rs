@@ -546,6 +546,12 @@ pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
 pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Texts of at least this many bytes are prepared on the second prepare lane.
 pub const PREPARE_LONG_BYTES_MIN: usize = PREPARE_SHORT_BYTES_MAX + 1;
+/// A read of fewer bytes of a head or a body is short.
+pub const DRIP_BYTES: usize = 512;
+/// Short reads of a head or a body without a pause.
+pub const DRIPS_MAX: u32 = 16;
+/// The pause after each further one.
+pub const DRIP_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of texts after which a piece of a task of a prepare lane ends: a few milliseconds.
 pub const PIECE_BYTES: usize = 64 * 1024;
 /// The same on the front lane, which tokenises a text again for each of its documents.

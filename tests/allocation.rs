@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
@@ -397,6 +398,26 @@ fn no_request_gives_the_front_lane_much_work() {
             check(&name, GROWS * answer, &mut || drop(server.post(path, &body)));
         }
     }
+
+    // Bytes that come one by one, with time between them for the lane to read each.
+    let drip = |head: String, body: &str| {
+        let mut client = server.connect();
+        for byte in format!("{head}\r\n{body}").bytes() {
+            client.send(&[byte]);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        client.response().status
+    };
+    check("a head, byte by byte", 0, &mut || {
+        let line = format!("X: {}\r\n", "x".repeat(1000));
+        assert_eq!(drip(format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{line}"), ""), 200);
+    });
+    check("a body, byte by byte", 0, &mut || {
+        let body = format!(r#"{{"prompt":"a","max_tokens":1}}{}"#, " ".repeat(1000));
+        let length = format!("Content-Length: {}\r\n", body.len());
+        let head = format!("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{length}");
+        assert_eq!(drip(head, &body), 200);
+    });
 
     // The most connections.
     let mut idle: Vec<Client> = (0..1000).map(|_| server.connect()).collect();

@@ -13,6 +13,7 @@ use std::task::Poll;
 
 use futures_lite::{AsyncRead, future};
 use glommio::net::TcpStream;
+use glommio::timer::sleep;
 
 use super::front::Front;
 use super::guards::ExchangeGuard;
@@ -29,7 +30,8 @@ use crate::http::body::BodyReader;
 use crate::http::head::{Framing, Head, HeadReader, Method};
 use crate::http::response;
 use crate::limits::{
-    BODY_TIMEOUT, HEAD_TIMEOUT, HOLD_BYTES_STEP, IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT, SPARE_TIMEOUT,
+    BODY_TIMEOUT, DRIP_BYTES, DRIP_PAUSE, DRIPS_MAX, HEAD_TIMEOUT, HOLD_BYTES_STEP,
+    IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT, SPARE_TIMEOUT,
 };
 use crate::prepare::Prepared;
 use crate::types::KeyId;
@@ -192,7 +194,7 @@ impl Connection {
         self.timer.set(now, if fresh { idle } else { HEAD_TIMEOUT.min(idle) });
         let mut begun = !fresh;
         let mut hold = self.front.budget.hold(None);
-        let mut reader = HeadReader::default();
+        let (mut reader, mut drips) = (HeadReader::default(), Drips::default());
         let mut last = Read::Some;
         loop {
             match reader.read(&self.input) {
@@ -207,7 +209,9 @@ impl Connection {
             // Every connection may have the few lines of a usual head.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
+            let before = self.input.len();
             last = self.read(Wait::Request).await?;
+            drips.pause_after(self.input.len() - before).await;
             match last {
                 Read::Some | Read::AtOnce if !begun => {
                     begun = true;
@@ -384,7 +388,7 @@ impl Connection {
         let fatal = |error: &HttpError| Refused::Fatal(ApiError::http(error));
         let mut hold = self.front.budget.hold(key);
         self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
-        let mut asked = false;
+        let (mut asked, mut drips) = (false, Drips::default());
         loop {
             let used = reader.feed(&self.input).map_err(|error| fatal(&error))?;
             self.input.drain(..used);
@@ -397,7 +401,10 @@ impl Connection {
                 self.send(response::CONTINUE).await?;
                 self.timer.set(self.front.clock.now(), BODY_TIMEOUT);
             }
-            match self.read(Wait::Body).await? {
+            let before = self.input.len();
+            let read = self.read(Wait::Body).await?;
+            drips.pause_after(self.input.len() - before).await;
+            match read {
                 Read::Some => {}
                 Read::AtOnce => look_up().await,
                 Read::End => return Err(Refused::Gone),
@@ -440,6 +447,20 @@ impl Connection {
             }
         })
         .await
+    }
+}
+
+/// Counts the short reads of one head or body. After some of them, a connection pauses after each, so
+/// that the next read has more. Otherwise every byte of a client could cost the front lane a turn.
+#[derive(Default)]
+struct Drips(u32);
+
+impl Drips {
+    async fn pause_after(&mut self, bytes: usize) {
+        self.0 += u32::from(bytes < DRIP_BYTES);
+        if self.0 > DRIPS_MAX && bytes < DRIP_BYTES {
+            sleep(DRIP_PAUSE).await;
+        }
     }
 }
 
