@@ -392,13 +392,15 @@ pub const TRIAL_DATA_BYTES_MAX: u64 = 192 * 1024 * 1024;
 pub const TRIAL_INPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Stack of each thread that compiles constraints.
 pub const COMPILE_STACK_BYTES: usize = 16 * 1024 * 1024;
+/// Stack of a trial. It is smaller, so that whatever passes the trial fits.
+pub const TRIAL_STACK_BYTES: usize = COMPILE_STACK_BYTES / 2;
 /// Schemas, values, names and parts of regular expressions of a constraint that is cheap to compile.
 pub const CHEAP_POINTS_MAX: usize = 2000;
 /// Characters and classes of one of its regular expressions, with repetitions written out.
 pub const CHEAP_REGEX_POINTS_MAX: usize = 300;
-/// Bytes of one of its grammars, without schemas.
+/// Bytes of a grammar for tools, without schemas.
 pub const CHEAP_GRAMMAR_BYTES_MAX: usize = 16 * 1024;
-/// Its largest repetition in a grammar.
+/// Its largest repetition.
 pub const CHEAP_REPEAT_MAX: u64 = 32;
 /// Its largest `minItems` and `maxItems`.
 pub const CHEAP_ITEMS_MAX: u64 = 64;
@@ -463,6 +465,9 @@ pub const SCHEMA_COUNT_MAX: u64 = 1 << 31;
 pub const GBNF_RULES_MAX: usize = 512;
 /// Deepest nesting of groups in a GBNF grammar.
 pub const GBNF_DEPTH_MAX: usize = 64;
+/// Deepest nesting of a GBNF grammar with the rules that it names in their places. llguidance calls
+/// itself for each level, and a mask takes longer with each.
+pub const GBNF_WHOLE_DEPTH_MAX: usize = 256;
 /// The numbers in `{m,n}` in a GBNF grammar.
 pub const GBNF_REPEAT_MAX: u32 = 1 << 16;
 /// Steps of the search for the words of a GBNF grammar, of some nanoseconds each.

@@ -31,7 +31,7 @@ struct Cached {
 
 impl Cached {
     fn bytes(&self) -> usize {
-        self.constraint.source_bytes() + self.compiled.bytes()
+        self.constraint.source_bytes() + self.compiled.kept_bytes
     }
 }
 

@@ -100,6 +100,13 @@ impl Sum {
                 ("minItems" | "maxItems", _) => self.count(below, value, CHEAP_ITEMS_MAX),
                 ("minLength" | "maxLength", _) => self.count(below, value, CHEAP_COUNT_MAX),
                 ("multipleOf", _) => self.note(1, || format!("#{}", below())),
+                ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", _) => {
+                    self.points += CHEAP_POINTS_MAX / 64; // it becomes a regular expression
+                }
+                ("format", _) => self.points += CHEAP_POINTS_MAX / 64,
+                ("$ref", target) if !is_definition(target) => {
+                    self.note(400, || format!("#{}, which refers to no definition", below()));
+                }
                 _ => {}
             }
         }
@@ -167,11 +174,9 @@ impl Sum {
         }
     }
 
-    /// Adds a grammar of the client.
+    /// Adds a grammar of the client. None is known to be cheap: its rules multiply each other.
     fn grammar(&mut self, source: &str) {
-        if source.len() > CHEAP_GRAMMAR_BYTES_MAX {
-            self.note(source.len(), || format!("its size: {} bytes", source.len()));
-        }
+        self.note(0, || format!("its rules, in {} bytes", source.len()));
         self.repetitions(source);
     }
 
@@ -218,6 +223,14 @@ impl Sum {
             }
         }
     }
+}
+
+/// Whether a `$ref` refers to the whole schema or to one of its definitions, which are all looked at.
+/// Other places may not be: `default`, for example.
+fn is_definition(target: &Value) -> bool {
+    let Some(target) = target.as_str() else { return false };
+    let name = ["#/$defs/", "#/definitions/"].iter().find_map(|begin| target.strip_prefix(begin));
+    target == "#" || name.is_some_and(|name| !name.contains('/'))
 }
 
 /// Whether a keyword restricts values, so that it meets the schemas beside it.
@@ -301,7 +314,6 @@ mod tests {
         assert_eq!(schema(person), None);
         assert!(Constraint::JsonObject.is_cheap());
         assert!(Constraint::Regex(r"\d{4}-\d{2}".into()).is_cheap());
-        assert!(Constraint::Gbnf("root ::= [a-z]{1,4} \"x\"*".into()).is_cheap());
         let lark = "start: \"{\" %json {\"type\": \"object\"} /[ \\n]{1,4}/";
         assert!(Constraint::Lark(lark.into()).is_cheap());
     }
@@ -310,7 +322,7 @@ mod tests {
     fn the_costliest_part_is_named() {
         let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
         let many: Vec<Value> = (0..60).map(|n| text(&format!("[a-z]{{{n}}}"))).collect();
-        let two = json!({"properties": {"a": {"allOf": [{}, {}]}, "b": {"allOf": many}}});
+        let two = json!({"properties": {"a": {"allOf": [{}, {}]}, "b": {"allOf": many.clone()}}});
         let part = schema(two).unwrap();
         assert_eq!(part, "#/properties/b/allOf, where 60 schemas can meet on one value");
         for (value, part) in [
@@ -323,11 +335,21 @@ mod tests {
             (text("(?i)[!-\u{10ffff}]"), "#/pattern, with the flags in it"),
             (json!({"enum": vec!["a".repeat(100); 1000]}), "its size"),
             (json!({"patternProperties": {"a": {}}}), "#/patternProperties"),
+            (
+                json!({"$ref": "#/default", "default": {"allOf": many}}),
+                "#/$ref, which refers to no",
+            ),
+            (
+                json!({"$ref": "#/$defs/a/b", "$defs": {"a": {"b": {}}}}),
+                "#/$ref, which refers to no",
+            ),
+            (json!({"anyOf": vec![json!({"minimum": 3, "maximum": 99}); 100]}), "its size"),
         ] {
             let found = schema(value).unwrap();
             assert!(found.contains(part), "{found}");
         }
         let grammar = |source: &str| costliest(&Constraint::Gbnf(source.into())).unwrap();
+        assert_eq!(grammar("root ::= \"a\""), "its rules, in 12 bytes");
         assert!(grammar("root ::= \"a\"\n  [b]{1,5000}").contains("{1,5000} in line 2"));
         assert!(grammar("root ::= \"a\"{ 2,\n 5000 }").contains("in line 1"));
         assert!(costliest(&Constraint::Lark("start: /a/ & /b/".into())).is_some());

@@ -21,6 +21,7 @@ use crate::limits::{
     CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL, CONSTRAINT_STEP_ITEMS_MAX,
     CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX, CONSTRAINT_TOKEN_TIME_MAX, MASKS_TO_PROVE,
 };
+use crate::memory::live_bytes_on_this_thread;
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;
 
@@ -39,6 +40,8 @@ pub struct Compiled {
     /// Whether it names control tokens, such as the markers of tool calls.
     pub(super) names_control: bool,
     bytes: usize,
+    /// About the bytes of all that was allocated for it.
+    pub(super) kept_bytes: usize,
     masks: Masks,
 }
 
@@ -169,7 +172,7 @@ impl Tables {
     /// As [`Compiler::compile_for`].
     pub(super) fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
         // This thread's CPU time: time that the core spent on other work does not count.
-        let began = cpu_time();
+        let (began, live_before) = (cpu_time(), live_bytes_on_this_thread());
         let grammar = self.grammar(constraint)?;
         let mut start =
             self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
@@ -187,8 +190,10 @@ impl Tables {
                 "the constraint took {took} ms to compile; it may take {bound} ms"
             )));
         }
+        let (bytes, live) = (bytes_of(&start), live_bytes_on_this_thread() - live_before);
         Ok(Compiled {
-            bytes: bytes_of(&start),
+            bytes,
+            kept_bytes: bytes.max(usize::try_from(live).unwrap_or(0)),
             start,
             tokens: self.tokens.clone(),
             names_control: matches!(constraint, Constraint::Lark(_)),

@@ -27,8 +27,8 @@ use super::error::{CompileError, ConstraintError};
 use super::kind::Constraint;
 use super::tables::Tables;
 use crate::limits::{
-    COMPILE_STACK_BYTES, CONSTRAINT_ERROR_BYTES_MAX, TRIAL_DATA_BYTES_MAX, TRIAL_INPUT_BYTES_MAX,
-    TRIAL_LOOK_INTERVAL, TRIAL_TIME_MAX, TRIAL_WALL_TIME_MAX,
+    CONSTRAINT_ERROR_BYTES_MAX, TRIAL_DATA_BYTES_MAX, TRIAL_INPUT_BYTES_MAX, TRIAL_LOOK_INTERVAL,
+    TRIAL_STACK_BYTES, TRIAL_TIME_MAX, TRIAL_WALL_TIME_MAX,
 };
 use crate::types::TokenId;
 
@@ -98,7 +98,7 @@ fn judge(
         }
         (Some(Ok(UNABLE)), _) => return Err(CompileError::Unavailable(text)),
         (_, Some(signal)) if signal == Signal::ABORT.as_raw() => {
-            format!("more than {} MiB of memory", TRIAL_DATA_BYTES_MAX >> 20)
+            format!("more than {} MiB of memory or stack", TRIAL_DATA_BYTES_MAX >> 20)
         }
         (Some(Ok(TOO_LONG)), _) => too_long(),
         // The kernel's limit. SIGKILL comes from elsewhere: from the kernel, for want of memory.
@@ -186,8 +186,7 @@ pub fn run_helper() -> ExitCode {
         Ok(Err(error)) => return end(UNABLE, &format!("the helper cannot read it: {error}")),
         Err(error) => return end(UNABLE, &format!("the helper cannot read it: {error}")),
     };
-    // A stack as in the server: what overflows there overflows here first.
-    let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
+    let thread = std::thread::Builder::new().stack_size(TRIAL_STACK_BYTES);
     let (waits, is_done) = (std::thread::current(), Arc::new(AtomicBool::new(false)));
     let done = is_done.clone();
     let compiles = thread.spawn(move || {
@@ -263,7 +262,7 @@ mod tests {
             (exit(REFUSED), "schema too large", "#/allOf, where 2 schemas can meet"),
             (exit(TOO_LONG), "", "more than 400 ms of processor time"),
             (Some(Signal::XCPU.as_raw()), "", "more than 400 ms of processor time"),
-            (Some(Signal::ABORT.as_raw()), "", "more than 192 MiB of memory"),
+            (Some(Signal::ABORT.as_raw()), "", "more than 192 MiB of memory or stack"),
         ] {
             let error = judge(status, text).unwrap_err();
             assert!(matches!(error, CompileError::Constraint(_)), "{error:?}");

@@ -23,6 +23,7 @@ thread_local! {
     // `const` initialised and without a destructor: reading it never allocates.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static BYTES: Cell<u64> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The number of Rust heap allocations (and reallocations) that this thread has made.
@@ -38,6 +39,12 @@ pub fn allocated_bytes_on_this_thread() -> u64 {
     BYTES.get()
 }
 
+/// The bytes that this thread has allocated and not freed, less those of other threads that it has
+/// freed. The difference between two moments is what a piece of work has left.
+pub fn live_bytes_on_this_thread() -> i64 {
+    LIVE_BYTES.get()
+}
+
 /// Makes glibc give large blocks back to the kernel when they are freed. By default it keeps blocks
 /// of up to 32 MiB once one of that size was freed, and each thread has some of its own: bodies of a
 /// few megabytes then take twice as much memory as the server needs.
@@ -49,34 +56,37 @@ pub fn give_large_blocks_back() {
     }
 }
 
-fn count(bytes: usize) {
+/// Takes note of an allocation, which may replace one of `old` bytes.
+fn count(bytes: usize, old: usize) {
     // `try_with`, because a thread that is being torn down may still allocate.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
     let _ = BYTES.try_with(|n| n.set(n.get() + bytes as u64));
+    let _ = LIVE_BYTES.try_with(|n| n.set(n.get() + bytes as i64 - old as i64)); // below 2^63
 }
 
 // SAFETY: every call is forwarded unchanged to `System`, which upholds the contract. Counting
 // touches only thread-local integers.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
+        count(layout.size(), 0);
         // SAFETY: the caller upholds the contract for `layout`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
+        count(layout.size(), 0);
         // SAFETY: the caller upholds the contract for `layout`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count(new_size);
+        count(new_size, layout.size());
         // SAFETY: `ptr` came from this allocator, that is, from `System`.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        let _ = LIVE_BYTES.try_with(|n| n.set(n.get() - layout.size() as i64));
         // SAFETY: `ptr` came from this allocator, that is, from `System`.
         unsafe { System.dealloc(ptr, layout) }
     }

@@ -111,7 +111,10 @@ def test_token_ids_are_taken_as_they_are(model, ask):
         choice = ask(prompt)["choices"][0]
         check(model, choice, ids, [], 1)
         assert choice["text"] == TEXTS[0]
-        assert choice["logprobs"] == by_text["logprobs"]
+        # A kernel of llama.cpp may round otherwise when some tokens of the prompt are in the cache.
+        for name, scores in by_text["logprobs"].items():
+            close = [pytest.approx(score, abs=CLOSE) if score else score for score in scores]
+            assert choice["logprobs"][name] == (close if "logprobs" in name else scores)
 
 
 def test_several_prompts_in_one_request(model, ask):

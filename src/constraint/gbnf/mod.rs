@@ -23,13 +23,57 @@ mod words;
 
 use llguidance::toktrie::TokTrie;
 
+use self::grammar::{Expr, Grammar};
 use crate::constraint::error::ConstraintError;
+use crate::limits::GBNF_WHOLE_DEPTH_MAX;
 
 /// Translates a grammar. `tokens` has the tokens that it may name (`<think>`, `<[42]>`).
 pub(super) fn to_lark(source: &str, tokens: &TokTrie) -> Result<String, ConstraintError> {
-    let grammar = unroll::unroll(parse::parse(source, tokens)?);
+    let grammar = parse::parse(source, tokens)?;
+    check_depth(&grammar)?;
+    let grammar = unroll::unroll(grammar);
     let worded = words::choose(&grammar)?;
     Ok(lark::write(&grammar, &worded))
+}
+
+/// Refuses a grammar that is nested too deep with the rules in the places of their names.
+fn check_depth(grammar: &Grammar) -> Result<(), ConstraintError> {
+    let mut heights = vec![None; grammar.rules.len()];
+    match height(&Expr::Rule(grammar.root), grammar, &mut heights, GBNF_WHOLE_DEPTH_MAX) {
+        Some(_) => Ok(()),
+        None => Err(ConstraintError(format!(
+            "the grammar is nested more than {GBNF_WHOLE_DEPTH_MAX} levels deep, if its rules stand \
+             in the places of their names"
+        ))),
+    }
+}
+
+/// The levels of an expression, unless they are more than `most`. A rule within itself counts once.
+fn height(
+    expr: &Expr,
+    grammar: &Grammar,
+    heights: &mut [Option<usize>],
+    most: usize,
+) -> Option<usize> {
+    let below = most.checked_sub(1)?;
+    let inner = match expr {
+        Expr::Rule(number) => match heights[*number] {
+            Some(height) => height,
+            None => {
+                heights[*number] = Some(0); // until it is known
+                let height = height(&grammar.rules[*number], grammar, heights, below)?;
+                heights[*number] = Some(height);
+                height
+            }
+        },
+        _ => {
+            let parts = expr.parts().iter();
+            parts
+                .map(|part| height(part, grammar, heights, below))
+                .try_fold(0, |most, height| Some(height?.max(most)))?
+        }
+    };
+    (inner <= below).then_some(inner + 1)
 }
 
 #[cfg(test)]

@@ -305,3 +305,30 @@ fn the_texts_allowed_are_the_grammars_own_no_more_and_no_less() {
     }
     assert!(recursive > 20, "{recursive} grammars contain themselves");
 }
+
+/// llguidance overflowed its stack for the first one. One mask of the second one took 10 s.
+#[test]
+fn deep_grammars_are_refused() {
+    let cycle = |rules: usize, groups: usize| -> String {
+        let rule = |n: usize| {
+            let close = format!("c{})*", (n + 1) % rules).repeat(groups);
+            format!("c{n}::={}[a-z]{close}\n", "(".repeat(groups))
+        };
+        format!("root ::= c0\n{}", (0..rules).map(rule).collect::<String>())
+    };
+    let chain = |rules: usize, groups: usize| -> String {
+        let rule = |n: usize| {
+            let (open, close) = ("(".repeat(groups), "\"x\"){0,9}".repeat(groups));
+            format!("r{n}::={open}r{}{close}\n", n + 1)
+        };
+        let rules_text: String = (0..rules).map(rule).collect();
+        format!("root ::= r0\n{rules_text}r{rules}::=[a-z]\n")
+    };
+    for grammar in [cycle(50, 60), chain(40, 60), chain(60, 24)] {
+        let said = refusal(&Constraint::Gbnf(grammar));
+        assert!(said.contains("nested more than 256 levels deep"), "{said}");
+    }
+    for grammar in [cycle(3, 2), chain(20, 1)] {
+        compiler().compile(&Constraint::Gbnf(grammar)).unwrap();
+    }
+}
