@@ -169,7 +169,7 @@ impl Tables {
     /// Compiles a constraint.
     ///
     /// # Errors
-    /// As [`Compiler::compile_for`].
+    /// The mistake and its place, or the bound that was exceeded.
     pub(super) fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
         // This thread's CPU time: time that the core spent on other work does not count.
         let (began, live_before) = (cpu_time(), live_bytes_on_this_thread());
