@@ -396,6 +396,8 @@ pub const COMPILE_STACK_BYTES: usize = 16 * 1024 * 1024;
 pub const TRIAL_STACK_BYTES: usize = COMPILE_STACK_BYTES / 2;
 /// Schemas, values, names and parts of regular expressions of a constraint that is cheap to compile.
 pub const CHEAP_POINTS_MAX: usize = 2000;
+/// A `format`, or a bound on a number, counts as this many of them: it becomes a regular expression.
+pub const CHEAP_FORM_POINTS: usize = CHEAP_POINTS_MAX / 64;
 /// Characters and classes of one of its regular expressions, with repetitions written out.
 pub const CHEAP_REGEX_POINTS_MAX: usize = 300;
 /// Bytes of a grammar for tools, without schemas.
@@ -551,11 +553,11 @@ pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
 pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Texts of at least this many bytes are prepared on the second prepare lane.
 pub const PREPARE_LONG_BYTES_MIN: usize = PREPARE_SHORT_BYTES_MAX + 1;
-/// A read of fewer bytes of a head or a body is short.
+/// A read that brings fewer bytes of a head or a body is short.
 pub const DRIP_BYTES: usize = 512;
-/// Short reads of a head or a body without a pause.
+/// Short reads of one head or body before the connection pauses between them.
 pub const DRIPS_MAX: u32 = 16;
-/// The pause after each further one.
+/// The pause between two short reads.
 pub const DRIP_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of texts after which a piece of a task of a prepare lane ends: a few milliseconds.
 pub const PIECE_BYTES: usize = 64 * 1024;
@@ -580,9 +582,10 @@ pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Texts whose embeddings are computed at once.
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
-/// About the time of a call that computes embeddings. Other keys' texts wait for it.
+/// The time that a call of the model for embeddings shall take. Texts of other keys wait for it.
 pub const EMBEDDING_CALL_TIME: Duration = Duration::from_millis(50);
-/// Tokens of a call, at least. Fewer would take almost as long, because each call reads all weights.
+/// The least tokens of such a call, if there are as many. A shorter call takes almost as long, because
+/// it reads all weights, too.
 pub const EMBEDDING_CALL_TOKENS_MIN: usize = 64;
 /// About the bytes of one number of a vector: itself, and in the answer.
 pub const EMBEDDING_NUMBER_BYTES: usize = 16;

@@ -10,8 +10,8 @@ use serde_json::{Deserializer, Map, Value};
 
 use super::kind::Constraint;
 use crate::limits::{
-    CHEAP_COUNT_MAX, CHEAP_DEPTH_MAX, CHEAP_GRAMMAR_BYTES_MAX, CHEAP_ITEMS_MAX, CHEAP_POINTS_MAX,
-    CHEAP_REGEX_POINTS_MAX, CHEAP_REPEAT_MAX,
+    CHEAP_COUNT_MAX, CHEAP_DEPTH_MAX, CHEAP_FORM_POINTS, CHEAP_GRAMMAR_BYTES_MAX, CHEAP_ITEMS_MAX,
+    CHEAP_POINTS_MAX, CHEAP_REGEX_POINTS_MAX, CHEAP_REPEAT_MAX,
 };
 
 impl Constraint {
@@ -100,10 +100,9 @@ impl Sum {
                 ("minItems" | "maxItems", _) => self.count(below, value, CHEAP_ITEMS_MAX),
                 ("minLength" | "maxLength", _) => self.count(below, value, CHEAP_COUNT_MAX),
                 ("multipleOf", _) => self.note(1, || format!("#{}", below())),
-                ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", _) => {
-                    self.points += CHEAP_POINTS_MAX / 64; // it becomes a regular expression
+                ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "format", _) => {
+                    self.points += CHEAP_FORM_POINTS
                 }
-                ("format", _) => self.points += CHEAP_POINTS_MAX / 64,
                 ("$ref", target) if !is_definition(target) => {
                     self.note(400, || format!("#{}, which refers to no definition", below()));
                 }

@@ -21,7 +21,7 @@ pub(super) struct EmbedLane {
     metrics: Arc<Metrics>,
     /// A call was given up for a stream, so the next one has one thread, whatever runs then.
     gave_way: bool,
-    /// Tokens of the next call: about as many as take [`EMBEDDING_CALL_TIME`], by the last one.
+    /// The tokens that a call can compute in [`EMBEDDING_CALL_TIME`], by the speed of the last call.
     call_tokens: usize,
 }
 

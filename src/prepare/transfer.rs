@@ -11,9 +11,9 @@ pub enum Lane {
     Short,
     /// Reads, renders and tokenises what is long. A piece is at most one text of a megabyte.
     Long,
-    /// Finds out what is known to be cheap, and compiles that.
+    /// Compiles constraints that are known to be cheap, and finds out which ones are.
     Compile,
-    /// Tries and compiles all else. A piece is at most a second of processor time.
+    /// Tries and compiles all other constraints. A piece is at most a second of processor time.
     Trial,
 }
 
@@ -21,14 +21,13 @@ impl Lane {
     /// The lane for the next piece of a request.
     pub fn of(request: &Request) -> Self {
         match (request.text_bytes(), request) {
-            (PREPARE_LONG_BYTES_MIN.., _) => Lane::Long,
             (0, Request::Generate(request)) if request.is_costly => Lane::Trial,
             (0, Request::Generate(request)) if request.compiles() => Lane::Compile,
-            _ => Lane::Short,
+            (bytes, _) => Lane::for_texts(bytes),
         }
     }
 
-    /// The lane for texts of so many bytes.
+    /// The lane that reads and tokenises texts of `bytes` bytes.
     pub fn for_texts(bytes: usize) -> Self {
         if bytes < PREPARE_LONG_BYTES_MIN { Lane::Short } else { Lane::Long }
     }
