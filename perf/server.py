@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 ROOT = pathlib.Path(__file__).parents[1]
 CORELANE = ROOT / "target/release/corelane"
@@ -22,8 +23,15 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 class Server:
     """A server on free ports of the loopback address. It ends with the `with` block."""
 
-    def __init__(self, *flags: str, model: str | None = None, ops: bool = False, binary: pathlib.Path = CORELANE):
-        self.command = [str(binary), "serve", "--port=0", "--log=warn", *flags]
+    def __init__(
+        self,
+        *flags: str,
+        model: str | None = None,
+        ops: bool = False,
+        binary: pathlib.Path = CORELANE,
+        prefix: typing.Sequence[str] = (),
+    ):
+        self.command = [*prefix, str(binary), "serve", "--port=0", "--log=warn", *flags]
         self.command += [f"--model={model}"] if model else []
         self.command += ["--ops-addr=127.0.0.1:0" if ops else "--ops-addr=none"]
 

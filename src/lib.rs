@@ -39,6 +39,7 @@ pub mod bench;
 pub mod cgroup;
 pub mod chat;
 pub mod clock;
+pub mod compute;
 pub mod config;
 pub mod constraint;
 pub mod decode;

@@ -580,6 +580,13 @@ pub const PREPARE_SHORT_STACK_BYTES: usize =
 pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 /// Stack of every other lane; the front lane tokenises short texts.
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
+/// The time that an idle compute thread polls for work, for each level of `--poll`: with the default
+/// of 50, 2 ms. Two steps are less apart while requests run.
+pub const POLL_LEVEL: Duration = Duration::from_micros(40);
+/// Stack of a compute thread.
+pub const COMPUTE_STACK_BYTES: usize = 2 * 1024 * 1024;
+/// Threads of a pool: ggml's bound (`GGML_MAX_N_THREADS`).
+pub const COMPUTE_THREADS_MAX: usize = 512;
 /// Texts whose embeddings are computed at once.
 pub const EMBEDDING_TEXTS_MAX: usize = 32;
 /// The time that a call of the model for embeddings shall take. Texts of other keys wait for it.

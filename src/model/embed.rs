@@ -8,7 +8,8 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
-use super::llama::{ContextConfig, RowArrays, corelane_decode, new_context, new_threadpool, raw};
+use super::llama::{ContextConfig, RowArrays, corelane_decode, new_context, new_threads, raw};
+use super::threads::Threads;
 use super::{DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{Logits, Pooling, Position, SlotId, TokenId};
@@ -16,13 +17,11 @@ use crate::types::{Logits, Pooling, Position, SlotId, TokenId};
 /// A model's context for embeddings.
 pub struct Embedder {
     context: *mut sys::llama_context,
-    threadpool: *mut sys::ggml_threadpool,
+    threads: Threads,
     pooling: Pooling,
     /// Numbers in a vector: its length, or the scores of a ranking head.
     numbers: usize,
     rows: RowArrays,
-    /// Threads of the pool.
-    threads: i32,
     /// Most tokens of one call.
     rows_max: usize,
     /// Most texts of one call.
@@ -56,18 +55,19 @@ impl Embedder {
             params.n_outputs_max = config.step_rows;
             params.kv_unified = true;
         })?;
-        let threadpool = new_threadpool(config)?;
-        // SAFETY: both pointers were checked; the pool is freed after the context.
-        unsafe { sys::llama_attach_threadpool(context, threadpool, threadpool) };
+        let threads = new_threads(config)?;
+        // SAFETY: both pointers were checked; the threads are freed after the context.
+        unsafe {
+            sys::llama_attach_threadpool(context, threads.described(), threads.described());
+        }
         let numbers = if pooling == Pooling::Rank { n_cls_out(&model) } else { n_embd_out(&model) };
         Ok(Self {
             context,
-            threadpool,
+            threads,
             pooling,
             numbers,
             rows: RowArrays::new(config.step_rows as usize),
             attention: config.attention,
-            threads: config.decode_cores.len() as i32, // at most 512, checked in placement.rs
             rows_max: config.step_rows as usize,
             texts_max: config.slots as usize,
             _model: model,
@@ -76,7 +76,7 @@ impl Embedder {
 
     /// Computes the next calls with one thread, or with all of them.
     pub fn use_one_thread(&mut self, one: bool) {
-        let threads = if one { 1 } else { self.threads };
+        let threads = if one { 1 } else { self.threads.count() };
         // SAFETY: the context is live, and its pool has at least this many threads.
         unsafe { sys::llama_set_n_threads(self.context, threads, threads) };
     }
@@ -135,7 +135,7 @@ impl Embedder {
             if !memory.is_null() {
                 sys::llama_memory_clear(memory, true);
             }
-            let code = corelane_decode(self.context, batch);
+            let code = self.threads.run(|| corelane_decode(self.context, batch));
             sys::llama_set_abort_callback(self.context, None, ptr::null_mut());
             code
         };
@@ -200,11 +200,8 @@ fn n_cls_out(model: &LlamaModel) -> usize {
 
 impl Drop for Embedder {
     fn drop(&mut self) {
-        // SAFETY: both were made in `new` and are freed once, users first.
-        unsafe {
-            sys::llama_free(self.context);
-            sys::ggml_threadpool_free(self.threadpool);
-        }
+        // SAFETY: it was made in `new` and is freed once, before the threads.
+        unsafe { sys::llama_free(self.context) };
     }
 }
 

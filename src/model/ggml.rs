@@ -5,41 +5,24 @@ use std::rc::Rc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::library;
+use super::threads::Threads;
+use crate::limits::POLL_LEVEL;
 
 /// A pool of compute threads. They poll between two products, so products that are compared by time
 /// must share one pool.
-pub struct Pool {
-    threadpool: *mut sys::ggml_threadpool,
-    threads: i32,
-}
+pub struct Pool(Threads);
 
 impl Pool {
-    /// Starts `threads` threads, including the calling one. With `pinned`, thread `i` is pinned to
-    /// core `i`, and the calling thread stays pinned to core 0.
+    /// Starts `threads` threads, including the calling one. With `pinned`, each is pinned to a core, and
+    /// the calling thread stays pinned to core 0.
     ///
     /// # Panics
     /// If the system refuses threads.
     pub fn new(threads: usize, pinned: bool) -> Rc<Self> {
-        library::start();
-        let threads = i32::try_from(threads).expect("a few threads");
-        // SAFETY: the parameters are initialised and read only during the call.
-        let threadpool = unsafe {
-            let mut params = sys::ggml_threadpool_params_default(threads);
-            params.cpumask[..threads as usize].fill(pinned);
-            params.strict_cpu = pinned;
-            params.poll = 100;
-            sys::ggml_threadpool_new(&raw mut params)
-        };
-        assert!(!threadpool.is_null(), "{threads} threads");
-        Rc::new(Self { threadpool, threads })
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`; every backend that used it also kept it alive.
-        unsafe { sys::ggml_threadpool_free(self.threadpool) };
+        let cores: Vec<usize> = (1..threads).chain([0]).collect();
+        Rc::new(Self(
+            Threads::new(threads, pinned.then_some(&cores), 100 * POLL_LEVEL).expect("threads"),
+        ))
     }
 }
 
@@ -51,7 +34,7 @@ pub(super) struct Graph {
     buffers: Vec<sys::ggml_backend_buffer_t>,
     backend: sys::ggml_backend_t,
     /// The backend uses its threads.
-    _pool: Rc<Pool>,
+    pool: Rc<Pool>,
     graph: *mut sys::ggml_cgraph,
     output: *mut sys::ggml_tensor,
 }
@@ -73,17 +56,20 @@ impl Graph {
         let backend = unsafe {
             let backend = sys::ggml_backend_cpu_init();
             assert!(!backend.is_null(), "memory for a backend");
-            sys::ggml_backend_cpu_set_threadpool(backend, pool.threadpool);
-            sys::ggml_backend_cpu_set_n_threads(backend, pool.threads);
+            sys::ggml_backend_cpu_set_threadpool(backend, pool.0.described());
+            sys::ggml_backend_cpu_set_n_threads(backend, pool.0.count());
             backend
         };
-        Self { contexts, buffers, backend, _pool: pool.clone(), graph, output }
+        Self { contexts, buffers, backend, pool: pool.clone(), graph, output }
     }
 
     /// Computes the graph.
     pub fn run(&mut self) {
         // SAFETY: the graph and its tensors have memory.
-        let status = unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) };
+        let status = self
+            .pool
+            .0
+            .run(|| unsafe { sys::ggml_backend_graph_compute(self.backend, self.graph) });
         assert_eq!(status, sys::GGML_STATUS_SUCCESS, "nothing aborts it");
     }
 
@@ -96,6 +82,13 @@ impl Graph {
             sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
             output
         }
+    }
+}
+
+impl Pool {
+    /// The jobs that its threads have computed together.
+    pub fn jobs(&self) -> u32 {
+        self.0.jobs()
     }
 }
 

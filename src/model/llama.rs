@@ -12,10 +12,11 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
+use super::threads::Threads;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
-use crate::limits::{GUESSED_ROWS_MAX, SCORED_ROWS_MAX};
+use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId};
 
 /// The parameters of a context.
@@ -62,22 +63,6 @@ pub struct LlamaDecoder {
     _model: Arc<LlamaModel>,
 }
 
-/// The compute threads.
-struct Threads(*mut sys::ggml_threadpool);
-
-impl Threads {
-    fn new(config: &ContextConfig) -> Result<Rc<Self>, String> {
-        new_threadpool(config).map(|pool| Rc::new(Self(pool)))
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        // SAFETY: it is freed once, after the contexts that use it, which hold this.
-        unsafe { sys::ggml_threadpool_free(self.0) };
-    }
-}
-
 /// The arrays that a `llama_batch` points to.
 pub(super) struct RowArrays {
     token: Box<[sys::llama_token]>,            // [step_rows]
@@ -95,7 +80,7 @@ impl LlamaDecoder {
     /// # Errors
     /// A sentence that names the missing resource.
     pub fn new(model: Arc<LlamaModel>, config: &ContextConfig) -> Result<Self, String> {
-        Self::on(Threads::new(config)?, model, config)
+        Self::on(Rc::new(new_threads(config)?), model, config)
     }
 
     /// Makes the context of another model, for calls in turns with this one, on the same threads.
@@ -124,7 +109,7 @@ impl LlamaDecoder {
         })?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         let memory = unsafe {
-            sys::llama_attach_threadpool(context, threads.0, threads.0);
+            sys::llama_attach_threadpool(context, threads.described(), threads.described());
             sys::llama_get_memory(context)
         };
         let n_vocab = model.n_vocab() as usize; // never negative
@@ -223,21 +208,10 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
     }
 }
 
-pub(super) fn new_threadpool(config: &ContextConfig) -> Result<*mut sys::ggml_threadpool, String> {
-    let n_threads = config.decode_cores.len();
-    // SAFETY: returns plain data; the count is at most GGML_MAX_N_THREADS.
-    let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
-    for core in config.decode_cores.iter().filter(|_| config.pinned) {
-        params.cpumask[*core] = true; // below 512, checked in placement.rs
-    }
-    params.strict_cpu = config.pinned; // one thread on each core
-    params.poll = config.poll;
-    // SAFETY: the parameters are initialised and read only during the call.
-    let threadpool = unsafe { sys::ggml_threadpool_new(&raw mut params) };
-    if threadpool.is_null() {
-        return Err(format!("could not start {n_threads} compute threads"));
-    }
-    Ok(threadpool)
+/// Starts the compute threads of a context.
+pub(super) fn new_threads(config: &ContextConfig) -> Result<Threads, String> {
+    let cores = config.pinned.then_some(config.decode_cores.as_slice());
+    Threads::new(config.decode_cores.len(), cores, config.poll * POLL_LEVEL)
 }
 
 impl Backend for LlamaDecoder {
@@ -258,7 +232,8 @@ impl Backend for LlamaDecoder {
         ggml::use_attention(self.attention);
         // SAFETY: the context is live and only this thread uses it. The batch points into arrays of
         // `self`, of which the first `n_tokens` entries are filled.
-        match unsafe { corelane_decode(self.context, batch) } {
+        let code = self.threads.run(|| unsafe { corelane_decode(self.context, batch) });
+        match code {
             0 => Ok(()),
             1 => Err(StepError::NoRoom),
             2 => Err(StepError::Aborted),

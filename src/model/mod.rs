@@ -18,6 +18,7 @@ pub mod products;
 pub mod shards;
 mod specials;
 pub mod synth;
+mod threads;
 mod tokenizer;
 pub mod vocab;
 

@@ -197,7 +197,10 @@ fn errors_are_no_larger_than_those_of_llama_cpp() {
             let [ours, theirs] = [true, false].map(|ours| {
                 let mut product = ProductGraph::new(sizes, &weights, ours, &pool);
                 product.set_input(&input);
+                let before = pool.jobs();
                 product.run();
+                // ggml must not have other threads than ours: those of OpenMP's own library, say.
+                assert_eq!(pool.jobs(), before + 1, "both threads of the pool computed it");
                 let found = product.output();
                 assert_eq!(found.len(), exact.len());
                 let errors = found.iter().zip(&exact).map(|(a, (b, _))| f64::from(*a) - b);

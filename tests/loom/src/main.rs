@@ -1,5 +1,6 @@
-//! Tries all interleavings of the lanes at their links and bells, with the server's own
-//! `src/ring/link.rs` and `src/ring/bell.rs`.
+//! Tries all interleavings of the lanes at their links and bells, and of the compute threads at their
+//! barrier, with the server's own `src/ring/link.rs`, `src/ring/bell.rs`, `src/compute/gate.rs` and
+//! `src/compute/barrier.rs`.
 //!
 //! A lost wake-up is a deadlock here, on which loom panics. With `LOOM_LOCATION=1`, it names the
 //! lines at which the lanes wait. The rings and the socket are stand-ins, in [`sync`]. Lanes sleep
@@ -13,8 +14,12 @@
 //! cargo run --release --manifest-path tests/loom/Cargo.toml
 //! ```
 
+#[path = "../../../src/compute/barrier.rs"]
+mod barrier;
 #[path = "../../../src/ring/bell.rs"]
 mod bell;
+#[path = "../../../src/compute/gate.rs"]
+mod gate;
 #[path = "../../../src/ring/link.rs"]
 #[allow(dead_code)] // the models do not need every method
 mod link;
@@ -25,7 +30,9 @@ use std::sync::Arc;
 use std::sync::atomic;
 use std::time::{Duration, Instant};
 
+use barrier::Barrier;
 use bell::{SocketBell, ThreadBell};
+use gate::Gate;
 use link::link;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -41,6 +48,9 @@ fn main() {
     try_all("the front lane ends at once", None, || the_front_lane_ends(0));
     try_all("the front lane ends with an item in flight", None, || the_front_lane_ends(1));
     try_all("the front lane ends with two items in flight", Some(4), || the_front_lane_ends(2));
+    try_all("a gate shows what was written before", None, a_gate_shows_what_was_written_before);
+    try_all("two threads at a barrier, twice", Some(4), || threads_pass_a_barrier(2, 2));
+    try_all("three threads at a barrier, twice", Some(2), || threads_pass_a_barrier(3, 2));
 }
 
 /// Tries the interleavings of a model: all of them, or those with at most `preemptions` preemptions.
@@ -61,6 +71,48 @@ fn try_all(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Syn
     });
     let count = count.load(Ordering::Relaxed);
     println!("{count} interleavings, {limit} preemptions, {:.1?}", start.elapsed());
+}
+
+/// A thread waits at a gate, twice. Each time it sees what was written before the gate was set.
+fn a_gate_shows_what_was_written_before() {
+    let (gate, written) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let waiting = thread::spawn({
+        let (gate, written) = (gate.clone(), written.clone());
+        move || {
+            let mut seen = 0;
+            while seen < 2 {
+                gate.wait(seen, Duration::ZERO);
+                seen = gate.number();
+                assert!(written.load(Ordering::Relaxed) >= seen as usize);
+            }
+        }
+    });
+    for number in 1..=2 {
+        written.store(number as usize, Ordering::Relaxed);
+        gate.set(number);
+    }
+    waiting.join().unwrap();
+}
+
+/// Each thread writes before the barrier, and sees behind it what all have written.
+fn threads_pass_a_barrier(threads: usize, times: usize) {
+    let barrier = Arc::new(Barrier::default());
+    let written: Arc<Vec<AtomicUsize>> = Arc::new((0..threads).map(|_| AtomicUsize::new(0)).collect());
+    let run = move |index: usize| {
+        for time in 1..=times {
+            written[index].store(time, Ordering::Relaxed);
+            barrier.wait(threads as u32, Duration::ZERO);
+            assert!(written.iter().all(|number| number.load(Ordering::Relaxed) >= time));
+        }
+    };
+    let others: Vec<_> = (1..threads)
+        .map(|index| {
+            let run = run.clone();
+            thread::spawn(move || run(index))
+        })
+        .collect();
+    run(0);
+    others.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 /// Two pushes and rings, without a link.

@@ -1,4 +1,4 @@
-//! `src/ring/sync.rs`, by loom.
+//! `src/ring/sync.rs` and `src/compute/sync.rs`, by loom.
 
 pub use loom::sync::atomic::{Ordering, fence};
 pub use loom::thread::{Thread, current, park};
@@ -6,9 +6,10 @@ pub use loom::thread::{Thread, current, park};
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use loom::cell::UnsafeCell;
-use loom::sync::Notify;
+use loom::sync::{Condvar, Mutex, Notify};
 use loom::sync::atomic::AtomicUsize;
 
 /// loom's `AtomicBool`, with swaps for stores.
@@ -31,6 +32,65 @@ impl AtomicBool {
 
     pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
         self.0.swap(value, ordering)
+    }
+}
+
+/// loom's `AtomicU32`, with swaps for stores as above, and with the kernel's queue of the threads that
+/// sleep at it.
+#[derive(Debug, Default)]
+pub struct AtomicU32 {
+    value: loom::sync::atomic::AtomicU32,
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl AtomicU32 {
+    pub fn load(&self, ordering: Ordering) -> u32 {
+        self.value.load(ordering)
+    }
+
+    pub fn store(&self, value: u32, ordering: Ordering) {
+        self.value.swap(value, ordering);
+    }
+
+    pub fn fetch_add(&self, value: u32, ordering: Ordering) -> u32 {
+        self.value.fetch_add(value, ordering)
+    }
+
+    pub fn fetch_sub(&self, value: u32, ordering: Ordering) -> u32 {
+        self.value.fetch_sub(value, ordering)
+    }
+}
+
+/// A futex: the kernel compares the number while it holds the lock of the queue.
+pub fn sleep_while(word: &AtomicU32, number: u32) {
+    let queue = word.queue.lock().unwrap();
+    if word.load(Ordering::Relaxed) == number {
+        drop(word.woken.wait(queue).unwrap());
+    }
+}
+
+/// Wakes the threads in the queue of a futex.
+pub fn wake_all(word: &AtomicU32) {
+    let _queue = word.queue.lock().unwrap();
+    word.woken.notify_all();
+}
+
+/// Nobody polls.
+pub const POLLS: u32 = 0;
+
+pub fn relax() {}
+
+/// A watch on which no time passes.
+pub struct Stopwatch;
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Self
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Measures the server beside busy neighbours: its speed and the time between two tokens, as parts of those alone.
+
+    perf/neighbours.py [--binary NAME=PATH]... [--model NAME[=FILE]]... [--streams N]... [--only PARTS] [--rounds N]
+                       [--flags FLAGS] [--json FILE]
+
+Each binary has its turn in each round, so two commits are compared in one run. A turn starts a server, and measures it
+for each neighbour: alone, then beside the neighbour. "built-in" names the model in the binary. --only takes rows whose
+name has one of these words, such as "loops,quota".
+
+"left" is the part of the machine's processor time that the neighbours did not use, or that a quota allows. A server
+that waits well has at least 0.85 of its speed alone times "left" (the column "kept"), and a p99 between two tokens of at
+most 4 times that alone divided by "left" (the column "late").
+
+The rows with a quota need the right to make control groups; without it they are reported as not taken.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import typing
+
+from server import CORELANE, Server, machine, measure
+
+LOOP = ["sha256sum", "/dev/zero"]
+# Copies between two buffers that no cache holds.
+MEMORY = [sys.executable, "-c", "a, b = bytearray(1 << 27), bytearray(1 << 27)\nwhile True: a[:] = b"]
+# Short, so that little of its time is lost to the count when it is killed.
+COMPILER = ["sh", "-c", "while :; do echo '#include <map>' | g++ -std=c++17 -O2 -x c++ -c -o /dev/null -; done"]
+CORES = len(os.sched_getaffinity(0))
+PERIOD_US = 100_000
+
+# Name, commands, nice, quota in cores.
+ROWS = [
+    *[(f"{n} loops at nice {nice}", [LOOP] * n, nice, None) for nice in (0, 10) for n in (1, 2, 4)],
+    ("2 compilers at nice 10", [COMPILER] * 2, 10, None),
+    ("1 compiler at nice 0", [COMPILER], 0, None),
+    ("1 memory copy at nice 0", [MEMORY], 0, None),
+    ("quota of 1.5 cores", [], 0, 1.5),
+    ("quota of 0.5 cores", [], 0, 0.5),
+    ("another corelane", None, 0, None),
+]
+
+
+class Neighbours:
+    """Runs commands while the `with` block runs. `cpu_s` is then the processor time that they used."""
+
+    def __init__(self, commands: list[list[str]], nice: int):
+        self.commands, self.nice = commands, nice
+
+    def __enter__(self) -> "Neighbours":
+        self.before = used_by_children()
+        begin = lambda: (os.setpgid(0, 0), os.nice(self.nice))  # one session: Linux may share by sessions first
+        self.running = [
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=begin) for command in self.commands
+        ]
+        return self
+
+    def __exit__(self, *_) -> None:
+        for process in self.running:
+            os.killpg(process.pid, signal.SIGKILL)
+        for process in self.running:
+            process.wait()
+        self.cpu_s = used_by_children() - self.before
+
+
+def used_by_children() -> float:
+    """Processor time of the ended and awaited child processes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class Group:
+    """A control group with a quota of cores, of version 1 or 2, whichever has the processor's controller."""
+
+    def __init__(self, cores: float):
+        v1, v2 = pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup")
+        self.folder = (v1 if v1.is_dir() else v2) / f"corelane-study-{os.getpid()}"
+        self.quota = int(cores * PERIOD_US)
+
+    def __enter__(self) -> list[str]:
+        """The start of a command that runs in the group."""
+        self.folder.mkdir()
+        if (self.folder / "cpu.max").exists():
+            (self.folder / "cpu.max").write_text(f"{self.quota} {PERIOD_US}")
+        else:
+            (self.folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (self.folder / "cpu.cfs_quota_us").write_text(str(self.quota))
+        return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.folder / "cgroup.procs")]
+
+    def __exit__(self, *_) -> None:
+        self.folder.rmdir()
+
+
+def load(streams: int, answers: int, tokens: int) -> list[str]:
+    """Some answers for each of the streams."""
+    return [
+        *[f"--num-prompts={streams * answers}", f"--max-concurrency={streams}", "--random-input-len=32"],
+        *[f"--random-output-len={tokens}", "--num-warmups=0", "--metric-percentiles=99"],
+    ]
+
+
+@contextlib.contextmanager
+def another(binary: pathlib.Path) -> typing.Iterator[None]:
+    """A second server with the built-in model, and a stream on it."""
+    with Server(binary=binary) as second:
+        command = [str(CORELANE), "bench", "serve", f"--base-url={second.url}", "--ignore-eos", "--no-progress"]
+        command += ["--num-prompts=100000", "--max-concurrency=1", "--random-output-len=200"]
+        client = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            client.terminate()
+            client.wait()
+
+
+def pair(server: Server, row: tuple, binary: pathlib.Path, model: str | None, work: list[str]) -> dict[str, float]:
+    """Measures alone, and beside the neighbours of a row."""
+    name, commands, nice, quota = row
+    alone = measure(server.url, *work)
+    if quota:
+        with Group(quota) as prefix, Server(model=model, binary=binary, prefix=prefix) as server:
+            measure(server.url, *work)  # a warm-up
+            began, used = time.monotonic(), server.cpu_seconds()
+            beside = measure(server.url, *work)
+            used, seconds = server.cpu_seconds() - used, time.monotonic() - began
+        left = quota / CORES
+    elif commands is None:
+        with another(binary):
+            began, used = time.monotonic(), server.cpu_seconds()
+            beside = measure(server.url, *work)
+            used, seconds = server.cpu_seconds() - used, time.monotonic() - began
+        left = 0.5  # two equal ones
+    else:
+        client = used_by_children()
+        with Neighbours(commands, nice) as neighbours:
+            time.sleep(1)
+            began, used = time.monotonic(), server.cpu_seconds()
+            client = used_by_children()
+            beside = measure(server.url, *work)
+            client = used_by_children() - client
+            used, seconds = server.cpu_seconds() - used, time.monotonic() - began
+        left = 1 - (neighbours.cpu_s - client) / ((seconds + 1) * CORES)
+    return {
+        "alone": alone["output_throughput"],
+        "beside": beside["output_throughput"],
+        "alone_p99_ms": alone["p99_itl_ms"],
+        "beside_p99_ms": beside["p99_itl_ms"],
+        "left": left,
+        "cores_used": used / seconds,
+        "kept": beside["output_throughput"] / alone["output_throughput"] / left,
+        "late": beside["p99_itl_ms"] / alone["p99_itl_ms"] * left,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", action="append", metavar="NAME=PATH")
+    parser.add_argument("--model", action="append", metavar="NAME[=FILE]")
+    parser.add_argument("--streams", action="append", type=int)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--flags", default="", type=shlex.split)
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    binaries = dict(named.split("=", 1) for named in options.binary or [f"corelane={CORELANE}"])
+    models = [(name, file or None) for name, _, file in (m.partition("=") for m in options.model or ["built-in"])]
+    rows = [row for row in ROWS if any(part in row[0] for part in options.only.split(","))]
+    found: dict[tuple, list] = {}
+    for number in range(options.rounds):
+        for model, file in models:
+            for binary, path in binaries.items() if number % 2 == 0 else reversed(binaries.items()):
+                with Server(*options.flags, model=file, binary=pathlib.Path(path)) as server:
+                    for streams in options.streams or [1, 8]:
+                        work = load(streams, *((20, 200) if model == "built-in" else (2, 60)))
+                        measure(server.url, *work)  # a warm-up
+                        for row in rows:
+                            print(f"round {number}: {model}, {streams}, {row[0]}, {binary}", file=sys.stderr)
+                            key = (model, streams, row[0], binary)
+                            try:
+                                found.setdefault(key, []).append(pair(server, row, pathlib.Path(path), file, work))
+                            except OSError as error:
+                                print(f"not taken: {key}: {error}", file=sys.stderr)
+    print("| model | streams | neighbours | binary | left | tokens/s alone | beside | kept | p99 alone, ms | beside | late |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    middle = lambda of, field: statistics.median(one[field] for one in of)
+    for key, of in sorted(found.items(), key=lambda item: [row[0] for row in rows].index(item[0][2])):
+        model, streams, row, binary = key
+        kept = [one["kept"] for one in of]
+        print(
+            f"| {model} | {streams} | {row} | {binary} | {middle(of, 'left'):.2f} | {middle(of, 'alone'):.1f} |"
+            f" {middle(of, 'beside'):.1f} | {middle(of, 'kept'):.2f} ({min(kept):.2f} to {max(kept):.2f}) |"
+            f" {middle(of, 'alone_p99_ms'):.1f} | {middle(of, 'beside_p99_ms'):.1f} | {middle(of, 'late'):.2f} |"
+        )
+    print(f"machine: {machine()}")
+    if options.json:
+        saved = [{"model": m, "streams": s, "row": r, "binary": b, "rounds": of} for (m, s, r, b), of in found.items()]
+        options.json.write_text(json.dumps(saved, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+//! A number that threads wait for: they poll for a while, and then sleep.
+//!
+//! A thread that polls keeps its core from a thread that could run there, at times from the very
+//! one that it waits for. A thread that sleeps needs some microseconds to wake up. So a wait polls
+//! for about as long as a wake-up takes, and then sleeps.
+//!
+//! The sleeper announces itself, and then compares the number once more (the kernel does, in
+//! `futex`). The thread that sets the number looks for sleepers after that. Both sides have a
+//! sequentially consistent fence in between, so at least one of them sees the other.
+
+use std::time::Duration;
+
+use super::sync::{AtomicU32, Ordering, POLLS, Stopwatch, fence, relax, sleep_while, wake_all};
+
+/// See the module's description. It fills a cache line, so that a poll does not delay writes to
+/// data beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))] // processors fetch two lines of 64 bytes at once
+pub(super) struct Gate {
+    number: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Gate {
+    /// The number. What the thread that set it had written before is visible.
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Sets the number, and wakes the threads that sleep.
+    pub fn set(&self, number: u32) {
+        self.number.store(number, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            wake_all(&self.number);
+        }
+    }
+
+    /// Waits until the number differs from `old`: polls for `patience`, then sleeps. Returns the
+    /// time that it slept.
+    pub fn wait(&self, old: u32, patience: Duration) -> Duration {
+        for _ in 0..POLLS {
+            if self.number() != old {
+                return Duration::ZERO;
+            }
+            relax();
+        }
+        let watch = Stopwatch::start();
+        while watch.elapsed() < patience {
+            for _ in 0..POLLS {
+                if self.number() != old {
+                    return Duration::ZERO;
+                }
+                relax();
+            }
+        }
+        let polled = watch.elapsed();
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        while self.number() == old {
+            sleep_while(&self.number, old);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        watch.elapsed().saturating_sub(polled)
+    }
+}

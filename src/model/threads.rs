@@ -1,0 +1,67 @@
+//! The compute threads of a context.
+
+use std::ptr;
+use std::time::Duration;
+
+use llama_cpp_sys_2 as sys;
+
+use super::library;
+use crate::compute::Pool;
+
+/// A pool, and ggml's own description of one. ggml was built with OpenMP, so its description has a
+/// barrier's state and no threads.
+pub(super) struct Threads {
+    pool: Pool,
+    described: *mut sys::ggml_threadpool,
+}
+
+impl Threads {
+    /// Starts `threads` threads with the calling one, as [`Pool::new`].
+    ///
+    /// # Errors
+    /// A sentence that names the missing resource.
+    pub fn new(threads: usize, cores: Option<&[usize]>, for_job: Duration) -> Result<Self, String> {
+        library::start();
+        let pool = Pool::new(threads, cores, for_job)?;
+        let count = i32::try_from(threads).expect("at most COMPUTE_THREADS_MAX");
+        // SAFETY: the parameters are initialised and read only during the call.
+        let described = unsafe {
+            let mut params = sys::ggml_threadpool_params_default(count);
+            sys::ggml_threadpool_new(&raw mut params)
+        };
+        if described.is_null() {
+            return Err(format!("no memory for {threads} compute threads"));
+        }
+        Ok(Self { pool, described })
+    }
+
+    /// Number of threads.
+    pub fn count(&self) -> i32 {
+        self.pool.threads() as i32 // at most COMPUTE_THREADS_MAX
+    }
+
+    /// The jobs that they have computed together.
+    pub fn jobs(&self) -> u32 {
+        self.pool.jobs()
+    }
+
+    /// ggml's description.
+    pub fn described(&self) -> *mut sys::ggml_threadpool {
+        self.described
+    }
+
+    /// Runs `calls` on the calling thread, which must be the one that started the threads. What ggml
+    /// computes meanwhile is computed by all of them.
+    pub fn run<T>(&self, calls: impl FnOnce() -> T) -> T {
+        self.pool.lend(calls)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // SAFETY: it is freed once, after the contexts that use it, which hold this.
+        unsafe {
+            sys::ggml_threadpool_free(ptr::replace(&raw mut self.described, ptr::null_mut()))
+        };
+    }
+}
