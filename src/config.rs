@@ -101,6 +101,9 @@ pub struct ServeConfig {
     pub drain: Duration,
     /// The core of each lane.
     pub placement: Placement,
+    /// Whether each step has a thread on every decode core, because the user said how many. Otherwise
+    /// the number is measured.
+    pub fixed_threads: bool,
     /// The kernels for products with the weights.
     pub kernels: Choice,
     /// The layout of the KV cache.
@@ -157,6 +160,7 @@ impl Default for ServeConfig {
             entropy: 0,
             drain: Duration::from_secs(30),
             placement: Placement { front_core: 0, decode_cores: vec![0], pinned: true },
+            fixed_threads: false,
             kernels: Choice::Auto,
             cache: CacheLayout::default(),
             poll: 50,

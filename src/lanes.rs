@@ -14,8 +14,8 @@ mod workers;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,14 @@ use crate::chat::named;
 use crate::chat::prompt::ChatModel;
 use crate::config::ServeConfig;
 use crate::decode::draft::Drafter;
-use crate::decode::{self, DecodeLane, mask_lane};
+use crate::decode::{self, DecodeLane, calibrate, mask_lane};
 use crate::limits::{
     IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
     RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX, SPANS_QUEUED_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
+use crate::model::Backend;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::llama::LlamaDecoder;
 use crate::model::load::{Loaded, Source, load};
@@ -51,7 +52,7 @@ use crate::server::listener::Address;
 use crate::server::{self, Control, FrontConfig, FrontLinks, ServiceParts, kernel, listener};
 use crate::systemd::{self, Watchdog};
 use crate::traces::{self, Collector, Span};
-use crate::types::ModelInfo;
+use crate::types::{Calibration, ModelInfo};
 pub(crate) use draft::NewDraft;
 use draft::load_draft;
 use size::cells_of_one;
@@ -101,6 +102,9 @@ pub struct Server {
     /// The memory for requests outside the KV cache.
     request_bytes: usize,
 }
+
+/// The models of the decode lane, and their measured steps.
+type Made<B> = (B, Option<Box<dyn Drafter>>, Calibration);
 
 /// The ops lane. It runs until it is stopped.
 struct OpsLane {
@@ -213,10 +217,18 @@ impl Server {
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
         let embedder = embedder(&self.config, loaded, &context)?;
         let draft = draft.map(|draft| NewDraft::new(&draft, loaded, &context));
+        let fixed_threads = self.config.fixed_threads;
         let make_models = move || {
-            let model = LlamaDecoder::new(model, &context)?;
+            let mut model = LlamaDecoder::new(model, &context)?;
+            let most = model.threads();
+            // A number that the user gave is an order.
+            let threads =
+                if fixed_threads { vec![most as u16] } else { calibrate::candidates(most) };
+            let (slots, rows) = (context.slots as usize, context.step_rows as usize);
+            let calibration = calibrate::calibrate(&mut model, slots, rows, &threads)
+                .map_err(|error| format!("the model does not run: {error}"))?;
             let drafter = draft.map(|draft| draft.make(&model, |draft| draft)).transpose()?;
-            Ok((model, drafter))
+            Ok((model, drafter, calibration))
         };
         self.serve(vocab, info, context_tokens, sequence_tokens, make_models, embedder)
     }
@@ -238,7 +250,7 @@ impl Server {
         let abort = self.control.abort.clone();
         let make = move || {
             let fake = FakeModel::new(slots, context_tokens as usize, rows, options);
-            Ok((fake.with_abort(abort), None))
+            Ok((fake.with_abort(abort), None, Calibration::default()))
         };
         let vocab = Arc::new(Vocab::of_fake());
         self.serve(vocab, info, context_tokens, sequence_tokens, make, None)
@@ -250,7 +262,7 @@ impl Server {
         info: ModelInfo,
         context_tokens: u32,
         sequence_tokens: u32,
-        make_models: impl FnOnce() -> Result<(B, Option<Box<dyn Drafter>>), String> + Send + 'static,
+        make_models: impl FnOnce() -> Result<Made<B>, String> + Send + 'static,
         embedder: Option<NewEmbedder>,
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
@@ -266,8 +278,11 @@ impl Server {
         let cores = pins(&config.placement);
         let metrics = self.metrics.clone();
         let looks_up = config.speculation.looks_up();
+        let calibration = Arc::new(OnceLock::new());
+        let measured = calibration.clone();
         let decode = start_decode(decode_link, cores, move || {
-            let (model, drafter) = make_models()?;
+            let (model, drafter, calibration) = make_models()?;
+            measured.set(calibration).expect("it is measured once");
             let lane = DecodeLane::new(model, slots, tokens, end_tokens, metrics);
             Ok(lane.with_guesses(looks_up, drafter))
         })?;
@@ -307,7 +322,9 @@ impl Server {
         let workers = workers.start(embedder.map(|(_, make)| make))?;
         self.metrics.set_model(&model.name, model.info.kernels.name);
         let decode = front_link;
-        let parts = ServiceParts { model: model.clone(), capacity, decode, masks, workers };
+        let calibration = calibration.get().cloned().unwrap_or_default();
+        let parts =
+            ServiceParts { model: model.clone(), capacity, calibration, decode, masks, workers };
         assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Return only when requests are served, so that the caller's first request is not answered

@@ -580,6 +580,12 @@ pub const PREPARE_SHORT_STACK_BYTES: usize =
 pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 /// Stack of every other lane; the front lane tokenises short texts.
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
+/// The time that measuring the machine at the start may take, and a step of it.
+pub const CALIBRATION_TIME: Duration = Duration::from_millis(700);
+/// Texts of which a token each is computed in a measured step.
+pub const CALIBRATION_TEXTS: usize = 8;
+/// Tokens of the measured prompt.
+pub const CALIBRATION_PROMPT_ROWS: usize = 64;
 /// The time that an idle compute thread polls for work, for each level of `--poll`: with the default
 /// of 50, 2 ms. Two steps are less apart while requests run.
 pub const POLL_LEVEL: Duration = Duration::from_micros(40);

@@ -396,6 +396,26 @@ impl CacheLayout {
     }
 }
 
+/// A step that ran at the start, to measure the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedStep {
+    /// Compute threads.
+    pub threads: u16,
+    /// Rows: one of each of some texts, or all of one prompt.
+    pub rows: usize,
+    /// Whether they are a prompt's.
+    pub is_prompt: bool,
+    /// The time of the shortest of some such steps.
+    pub took: Duration,
+}
+
+/// The machine, measured at the start with the served model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calibration {
+    /// The steps that ran.
+    pub steps: Vec<TimedStep>,
+}
+
 /// Facts about a model, for users.
 #[derive(Clone, Debug, Default)]
 pub struct ModelInfo {

@@ -66,7 +66,7 @@ pub struct EngineArgs {
     /// and prompts beside streams need a second pass over the weights (also -no-kvu)
     #[arg(long, help_heading = "KV cache")]
     no_kv_unified: bool,
-    /// Compute threads, one per decode core [default: all decode cores]
+    /// Compute threads, one per decode core [default: as many as are fastest, by measurement]
     #[arg(short, long, value_name = "N", help_heading = "Lanes")]
     threads: Option<usize>,
     /// Core of the front lane, which runs HTTP and scheduling [default: the first]
@@ -143,6 +143,7 @@ impl EngineArgs {
                 .then(|| Duration::from_millis(self.itl_target_ms.into())),
             step_timeout: Duration::from_secs(self.step_timeout_s.into()),
             placement,
+            fixed_threads: self.threads.is_some(),
             kernels: self.kernels,
             cache: CacheLayout {
                 unified: self.kv_unified || !self.no_kv_unified,

@@ -12,6 +12,7 @@
 //! dropped.
 
 pub mod advanced;
+pub mod calibrate;
 pub mod calls;
 pub mod draft;
 mod dry;
@@ -144,6 +145,9 @@ impl<B: Backend> DecodeLane<B> {
             }
         }
         self.backend.begin_step(batch.step);
+        if batch.threads > 0 {
+            self.backend.use_threads(batch.threads.into());
+        }
         let began = self.metrics.clock.now();
         self.guess(batch);
         let guessed = self.metrics.clock.now();

@@ -37,7 +37,7 @@ use crate::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use crate::text::TextStream;
 use crate::text::lines::Lines;
 use crate::text::stop::StopStrings;
-use crate::types::{KeyId, LineLimits, SlotId};
+use crate::types::{Calibration, KeyId, LineLimits, SlotId};
 use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use history::{History, Step, Tick};
@@ -120,6 +120,11 @@ impl Engine {
             history: History::default(),
             metrics,
         }
+    }
+
+    /// Learns from the steps that ran at the start, before the first job.
+    pub fn calibrate(&mut self, calibration: &Calibration) {
+        self.scheduler.calibrate(calibration);
     }
 
     /// Admits all sequences of a job, or none. `hold` becomes the request's part of the memory for

@@ -227,6 +227,16 @@ impl Backend for LlamaDecoder {
         self.abort.begin(step);
     }
 
+    fn threads(&self) -> usize {
+        self.threads.count() as usize // never negative
+    }
+
+    fn use_threads(&mut self, threads: usize) {
+        let threads = threads.clamp(1, self.threads()) as i32; // at most COMPUTE_THREADS_MAX
+        // SAFETY: the context is live.
+        unsafe { sys::llama_set_n_threads(self.context, threads, threads) };
+    }
+
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         let batch = self.rows.fill(rows);
         ggml::use_attention(self.attention);

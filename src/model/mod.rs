@@ -33,6 +33,14 @@ pub trait Backend {
     /// thread may give it up by its number.
     fn begin_step(&mut self, _step: u64) {}
 
+    /// Most threads that a step can have.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// The next steps run on `threads` threads, or as many as there are.
+    fn use_threads(&mut self, _threads: usize) {}
+
     /// Runs rows of a step. On success the KV cache holds its rows.
     ///
     /// # Errors

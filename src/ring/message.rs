@@ -40,6 +40,8 @@ pub struct Batch {
     pub guessed_rows: u32,
     /// The draft model reads the prompts of this step.
     pub drafter_reads: bool,
+    /// The number of compute threads; 0 leaves it as it is.
+    pub threads: u16,
     /// The decode lane begins no mask once the masks of this step have taken this time. `None` sets
     /// no limit.
     pub masks_max: Option<Duration>,
@@ -88,6 +90,7 @@ impl Batch {
         self.prefill_rows = 0;
         self.guessed_rows = 0;
         self.drafter_reads = false;
+        self.threads = 0;
         self.samples.clear();
         self.logprobs.clear();
         self.scores.clear();

@@ -9,6 +9,9 @@ use crate::limits::STEP_RETRIES_MAX;
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
 use crate::types::{Logits, SequenceId};
 
+/// The part of the error by which a step moves the share of granted guesses that are made.
+const GUESSES_MADE_RATE: f64 = 0.1;
+
 impl Scheduler {
     /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
     pub fn complete(&mut self, batch: &mut Batch, mut event: impl FnMut(Event)) {
@@ -129,6 +132,11 @@ impl Scheduler {
             return;
         }
         self.rows_max = (2 * self.rows_max).min(self.capacity.step_rows);
+        if batch.guessed_rows > 0 {
+            let made: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
+            let share = f64::from(made) / f64::from(batch.guessed_rows);
+            self.guesses_made += GUESSES_MADE_RATE * (share - self.guesses_made);
+        }
         self.learn_drafts(batch);
         let masks: u32 = batch.samples.iter().filter_map(|sample| sample.mask).map(|m| m.us).sum();
         let took = u64::from(batch.decode_us) + u64::from(batch.sample_us.saturating_sub(masks));
@@ -137,7 +145,8 @@ impl Scheduler {
         // Dropped rows took no time, so the step says nothing about its planned rows.
         if took > 0 && batch.rows_dropped == 0 {
             let (decode, prefill) = self.rows_of(batch);
-            self.cost.observe(decode, prefill, copies, Duration::from_micros(took));
+            let took = Duration::from_micros(took);
+            self.cost.observe(decode, prefill, copies, batch.threads, took);
         }
     }
 

@@ -10,6 +10,9 @@
 //! step. If they are two passes, it is over the prompt rows, and the decode rows add their own
 //! time.
 //!
+//! All of these times are those of the fastest number of compute threads, alone on the machine. The
+//! [gears](super::gears) have a factor for the number of threads and for the machine's pace.
+//!
 //! Some steps take longer than expected. A margin follows the slowest one in a hundred, and bounds
 //! leave room for it.
 
@@ -17,6 +20,8 @@ use std::time::Duration;
 
 pub use super::curve::Rows;
 use super::curve::{Curve, RATE, Slope};
+use super::gears::Gears;
+use crate::types::{Calibration, TimedStep};
 
 /// Steps whose shares of decode rows differ by less than this say nothing about their cost.
 const DECODES_SPREAD: f64 = 0.05;
@@ -61,6 +66,7 @@ pub struct StepCost {
     copy: Option<f64>,
     /// Microseconds of the draft model for each of its guesses.
     draft: Option<f64>,
+    gears: Gears,
 }
 
 impl StepCost {
@@ -70,9 +76,59 @@ impl StepCost {
         Self { one_pass, decodes, margin: MARGIN_START, ..Self::default() }
     }
 
-    /// Learns from a step with these rows and `copies` copies from one slot to another.
-    pub fn observe(&mut self, decode: Rows, prefill: Rows, copies: usize, took: Duration) {
-        let took = took.as_secs_f64() * 1e6;
+    /// Learns from the steps that ran at the start.
+    pub fn calibrate(&mut self, calibration: &Calibration) {
+        self.gears.calibrate(calibration);
+        for step in &calibration.steps {
+            let is_alike =
+                |other: &&TimedStep| (other.rows, other.is_prompt) == (step.rows, step.is_prompt);
+            let fastest = calibration.steps.iter().filter(is_alike).min_by_key(|step| step.took);
+            if fastest == Some(step) {
+                let rows = rows_from(0, step.rows);
+                let none = Rows::default();
+                let took = step.took.as_secs_f64() * 1e6;
+                // Few rows of a prompt take about as long as rows of texts.
+                self.learn(none, rows, 0, took);
+                if !step.is_prompt {
+                    self.learn(rows, none, 0, took);
+                }
+            }
+        }
+    }
+
+    /// The number of compute threads for the next step, which has `rows` rows; 0 leaves it to the
+    /// decode lane.
+    pub fn choose_threads(&mut self, rows: usize) -> u16 {
+        self.gears.choose(rows).unwrap_or(0)
+    }
+
+    /// The number of compute threads of most steps, and the time of a step to that alone on the
+    /// machine. `None` before a calibration.
+    pub fn gear(&self) -> Option<(u16, f64)> {
+        self.gears.state()
+    }
+
+    /// Learns from a step with these rows, with `copies` copies from one slot to another, and with
+    /// `threads` compute threads.
+    pub fn observe(
+        &mut self,
+        decode: Rows,
+        prefill: Rows,
+        copies: usize,
+        threads: u16,
+        took: Duration,
+    ) {
+        let rows = decode.count + prefill.count;
+        // What is not known well says nothing about the machine.
+        let knows = copies == 0 && self.knows(decode, prefill);
+        let expected = self.alone(decode, prefill).filter(|us| *us > 0.0 && knows);
+        let us = took.as_secs_f64() * 1e6;
+        self.learn(decode, prefill, copies, us / self.gears.factor_of(threads, rows));
+        self.gears.observe(threads, rows, expected.map(|expected| us / expected), took);
+    }
+
+    /// Learns from a step that took `took` microseconds in the fastest gear alone on the machine.
+    fn learn(&mut self, decode: Rows, prefill: Rows, copies: usize, took: f64) {
         if copies > 0 {
             let Some(rows) = self.both(decode, prefill) else { return };
             follow(&mut self.copy, (took - rows).max(0.0) / copies as f64);
@@ -116,13 +172,33 @@ impl StepCost {
 
     /// The expected time of a step with these rows, once it is known.
     pub fn step(&self, decode: Rows, prefill: Rows) -> Option<Duration> {
-        if prefill.count == 0 {
-            return self.decode(decode);
-        }
-        self.both(decode, prefill).map(|us| Duration::from_secs_f64(us / 1e6))
+        let us = self.alone(decode, prefill)?;
+        Some(self.paced(us, decode.count + prefill.count))
     }
 
-    /// The expected time of a step with both kinds of rows.
+    /// Whether steps with about as many rows have run of late.
+    fn knows(&self, decode: Rows, prefill: Rows) -> bool {
+        let (pass, prompt) = (self.pass(decode, prefill), prefill.count > 0);
+        let decodes = decode.count == 0 || self.one_pass && prompt;
+        (decodes || self.decode.curve.knows(decode.count))
+            && (!prompt || self.prefill.curve.knows(pass))
+    }
+
+    /// The time of a step in its gear at the machine's pace, from its microseconds in the fastest gear
+    /// alone on the machine.
+    fn paced(&self, us: f64, rows: usize) -> Duration {
+        Duration::from_secs_f64(us * self.gears.factor(rows) / 1e6)
+    }
+
+    /// The expected time of a step in the fastest gear alone on the machine.
+    fn alone(&self, decode: Rows, prefill: Rows) -> Option<f64> {
+        if prefill.count == 0 {
+            return self.decode.at(decode, decode.count);
+        }
+        self.both(decode, prefill)
+    }
+
+    /// The same for a step with both kinds of rows.
     fn both(&self, decode: Rows, prefill: Rows) -> Option<f64> {
         let count = self.pass(decode, prefill);
         Some(self.apart_from_prompts(decode, count)? + self.prefill.at(prefill, count)?)
@@ -150,13 +226,14 @@ impl StepCost {
 
     /// The expected time of a step with these decode rows only, once such a step has run.
     pub fn decode(&self, rows: Rows) -> Option<Duration> {
-        self.decode.at(rows, rows.count).map(|us| Duration::from_secs_f64(us / 1e6))
+        self.step(rows, Rows::default())
     }
 
     /// The time of a step with these decode rows only, once such a step has run. A number of rows
     /// that has not run yet is hoped to take little.
     pub fn hoped_decode(&self, rows: Rows) -> Option<f64> {
-        self.decode.hoped_at(rows, rows.count)
+        let us = self.decode.hoped_at(rows, rows.count)?;
+        Some(us * self.gears.factor(rows.count))
     }
 
     /// The most prompt rows, up to `most`, of a prompt at depth `depth`, with which a step with
@@ -169,7 +246,10 @@ impl StepCost {
         most: usize,
     ) -> Option<usize> {
         self.decode.at(decode, decode.count)?;
-        self.most_rows(bound, most, |count| self.both(decode, rows_from(depth, count)))
+        self.most_rows(bound, most, |count| {
+            let us = self.both(decode, rows_from(depth, count))?;
+            Some(us * self.gears.factor(decode.count + count))
+        })
     }
 
     /// The most rows with logits, up to `most`, of a prompt at depth `depth`, that may join the
@@ -185,7 +265,8 @@ impl StepCost {
             let more = rows_from(depth, count);
             let all =
                 Rows { count: decode.count + more.count, depths: decode.depths + more.depths };
-            self.decode.at(all, all.count)
+            let us = self.decode.at(all, all.count)?;
+            Some(us * self.gears.factor(all.count))
         })
     }
 
@@ -285,7 +366,7 @@ mod tests {
             let decode = rows(1 + step % 12, 100 + step * 7 % 400);
             let count = if step % 3 == 0 { [8, 20, 64, 200][step / 3 % 4] } else { 0 };
             let prefill = rows(count, step * 11 % 3000);
-            cost.observe(decode, prefill, 0, machine(decode, prefill));
+            cost.observe(decode, prefill, 0, 0, machine(decode, prefill));
         }
         cost
     }
@@ -336,7 +417,7 @@ mod tests {
                 let fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
                 took = machine(four, rows(fit, 100));
                 let slower = if step % between == 0 { 1.3 } else { 1.0 };
-                cost.observe(four, rows(fit, 100), 0, took.mul_f64(slower));
+                cost.observe(four, rows(fit, 100), 0, 0, took.mul_f64(slower));
             }
             took.as_secs_f64() / bound.as_secs_f64()
         };
@@ -359,10 +440,10 @@ mod tests {
         let four = rows(4, 0);
         assert_eq!(cost.decode(four), None);
         assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
-        cost.observe(rows(0, 0), rows(64, 0), 0, Duration::from_millis(640));
+        cost.observe(rows(0, 0), rows(64, 0), 0, 0, Duration::from_millis(640));
         // Steps with prompts only predict the cost of prompts beside others, and the cost of more
         // rows than ever ran is taken in proportion.
-        cost.observe(four, rows(0, 0), 0, Duration::from_millis(40));
+        cost.observe(four, rows(0, 0), 0, 0, Duration::from_millis(40));
         let bound = Duration::from_millis(1320).mul_f64(1.0 + MARGIN_START);
         let fit = cost.prefill_rows_within(bound, four, 0, 500).unwrap();
         assert!((120..=128).contains(&fit), "{fit}");
@@ -374,11 +455,11 @@ mod tests {
         let four = rows(4, 300);
         let real = machine(four, rows(0, 0));
         for _ in 0..60 {
-            cost.observe(four, rows(0, 0), 0, 2 * real);
+            cost.observe(four, rows(0, 0), 0, 0, 2 * real);
         }
         assert!(cost.decode(four).unwrap().as_secs_f64() > 1.9 * real.as_secs_f64());
         for _ in 0..60 {
-            cost.observe(four, rows(0, 0), 0, real);
+            cost.observe(four, rows(0, 0), 0, 0, real);
         }
         let known = cost.decode(four).unwrap().as_secs_f64();
         assert!(known < 1.1 * real.as_secs_f64(), "and faster again");
@@ -390,10 +471,10 @@ mod tests {
         let (four, some) = (rows(4, 300), rows(16, 100));
         assert_eq!(cost.copy(), None);
         let took = machine(four, some) + 2 * Duration::from_millis(50);
-        (0..50).for_each(|_| cost.observe(four, some, 2, took));
+        (0..50).for_each(|_| cost.observe(four, some, 2, 0, took));
         let copy = cost.copy().unwrap().as_secs_f64();
         assert!((0.035..0.065).contains(&copy), "{copy}");
-        (0..1_000).for_each(|_| cost.observe(four, rows(0, 0), 0, machine(four, rows(0, 0))));
+        (0..1_000).for_each(|_| cost.observe(four, rows(0, 0), 0, 0, machine(four, rows(0, 0))));
         assert!(cost.copy().unwrap().as_secs_f64() < copy / 4.0, "it is tried again");
     }
 
@@ -405,11 +486,11 @@ mod tests {
         let four = rows(4, 300);
         let bound = machine(four, rows(16, 100));
         let before = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
-        cost.observe(four, rows(before, 100), 0, Duration::from_secs(5));
+        cost.observe(four, rows(before, 100), 0, 0, Duration::from_secs(5));
         let mut fit = 0;
         for _ in 0..100 {
             fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap().max(8);
-            cost.observe(four, rows(fit, 100), 0, machine(four, rows(fit, 100)));
+            cost.observe(four, rows(fit, 100), 0, 0, machine(four, rows(fit, 100)));
         }
         assert!(10 * fit >= 8 * before, "{fit} rows after it, {before} before");
     }

@@ -17,11 +17,14 @@ pub const RATE: f64 = 0.2;
 /// met something else, such as memory that nobody had touched.
 const TELLS: f64 = 0.5;
 
+/// A knot that is known this well says how long a step takes, and not only about how long.
+const KNOWS: f64 = 0.8;
+
 /// A knot that no step touches is half as well known after 350 steps: the machine may have changed.
 const STALES: f64 = 0.002;
 
 /// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.
-const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
+pub const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
 
 /// Rows of one kind in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,6 +149,13 @@ impl Curve {
     /// largest in proportion to it, and below the smallest the same time.
     pub fn at(&self, rows: usize) -> Option<f64> {
         self.on_line(rows, |_, value, _| value)
+    }
+
+    /// Whether some steps of about `rows` rows have run of late.
+    pub fn knows(&self, rows: usize) -> bool {
+        let below = rows.ilog2() as usize;
+        let above = if rows.is_power_of_two() { below } else { (below + 1).min(KNOTS - 1) };
+        self.known[below].min(self.known[above]) >= KNOWS
     }
 
     /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.

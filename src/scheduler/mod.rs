@@ -39,6 +39,7 @@ mod constrained;
 pub mod cost;
 mod curve;
 mod event;
+mod gears;
 mod guesses;
 mod luck;
 mod masks;
@@ -57,7 +58,7 @@ use std::time::Duration;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row};
 pub use crate::types::SequenceId;
-use crate::types::{CacheScope, KeyId, Logits, Owner, SlotId};
+use crate::types::{CacheScope, Calibration, KeyId, Logits, Owner, SlotId};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
@@ -93,6 +94,8 @@ pub struct Scheduler {
     ran: Duration,
     /// For each key, the slots that it had a moment ago.
     recent: Box<[Recent]>,
+    /// The part of the granted guesses that were made of late.
+    guesses_made: f64,
     /// How often guesses of the draft model came true of late, with which new sequences start.
     draft_luck: Luck,
     tally: Tally,
@@ -119,6 +122,7 @@ impl Scheduler {
             step: 0,
             ran: Duration::ZERO,
             recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
+            guesses_made: 1.0,
             draft_luck: Luck::of_draft(),
             tally: Tally::default(),
             capacity,
@@ -214,7 +218,19 @@ impl Scheduler {
         // computes only rows of neighbouring slots in this order together.
         batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
         batch.step = self.step;
+        batch.threads = self.cost.choose_threads(batch.rows.len() + batch.guessed_rows as usize);
         true
+    }
+
+    /// Learns from the steps that ran at the start, before the first request.
+    pub fn calibrate(&mut self, calibration: &Calibration) {
+        self.cost.calibrate(calibration);
+    }
+
+    /// The number of compute threads of most steps, and the time of a step to that alone on the
+    /// machine. `None` before a calibration.
+    pub fn gear(&self) -> Option<(u16, f64)> {
+        self.cost.gear()
     }
 
     /// Restarts the sequences of a failed step where they stood.

@@ -77,7 +77,7 @@ impl Scheduler {
     /// tokens.
     fn prefill_rows(&self, batch: &Batch, depth: usize) -> usize {
         let most = self.rows_left(batch);
-        let decode = planned_rows(batch);
+        let decode = self.planned_rows(batch);
         if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
             return most;
         }
@@ -98,7 +98,7 @@ impl Scheduler {
             return self.prefill_rows(batch, depth).min(SCORED_ROWS_MAX);
         }
         let most = SCORED_ROWS_MAX.min(self.rows_left(batch));
-        let decode = planned_rows(batch);
+        let decode = self.planned_rows(batch);
         if decode.count == 0 || self.capacity.itl_target == Some(Duration::MAX) {
             return most;
         }
@@ -123,20 +123,20 @@ impl Scheduler {
         self.bound(decode).map(|bound| bound.saturating_sub(besides))
     }
 
+    /// The rows of a batch that has no prompt rows yet, with the guesses that it will probably have.
+    /// Many texts have few guesses, and prompts need not wait for those that are never made.
+    fn planned_rows(&self, batch: &Batch) -> Rows {
+        let mut rows = Rows::default();
+        batch.rows.iter().for_each(|row| rows.add(row.position.index()));
+        let most: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.most())).sum();
+        rows.count += (f64::from(most) * self.guesses_made).ceil() as usize; // at most `most`
+        rows
+    }
+
     /// The longest time of a step with these decode rows, if it is known.
     pub(super) fn bound(&self, decode: Rows) -> Option<Duration> {
         self.capacity
             .itl_target
             .or_else(|| Some((2 * self.cost.decode(decode)?).max(ITL_UNNOTICED)))
     }
-}
-
-/// The rows of a batch that has no prompt rows yet, with all guesses that it may have.
-fn planned_rows(batch: &Batch) -> Rows {
-    let mut rows = Rows::default();
-    for row in &batch.rows {
-        rows.add(row.position.index());
-        rows.add_guesses(row.guesses.most());
-    }
-    rows
 }

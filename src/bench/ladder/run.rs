@@ -65,6 +65,7 @@ impl Stage {
             // A prompt's share of a step would otherwise depend on measured step times. Every rung
             // must make the same steps.
             itl_target: Some(Duration::MAX),
+            fixed_threads: true, // the inner rungs measure none
             cache_prompt: false,
             drain: Duration::ZERO,
             ..ladder.config.clone()

@@ -1,0 +1,136 @@
+//! Measures the model on this machine before the first request: the time of a few kinds of steps,
+//! with each number of compute threads that may be worth it.
+//!
+//! The scheduler thus knows from the first request on how long steps take. The first step also
+//! touches memory that nobody has touched yet.
+
+use std::time::{Duration, Instant};
+
+use crate::limits::{CALIBRATION_PROMPT_ROWS, CALIBRATION_TEXTS, CALIBRATION_TIME};
+use crate::model::{Backend, DecodeRow, StepError};
+use crate::types::{Calibration, Logits, Position, SlotId, TimedStep, TokenId};
+
+/// Repetitions of a step, for the shortest time counts: most of them, and the time of all.
+const REPEATS: u128 = 8;
+const REPEATS_TIME: Duration = Duration::from_millis(70);
+
+/// Runs steps with random tokens on `slots` empty slots, for [`CALIBRATION_TIME`] or a little longer,
+/// and empties the slots again. `threads` are the numbers of compute threads to try, the most likely
+/// first; a single one is measured, too.
+///
+/// # Errors
+/// If the model cannot run.
+pub fn calibrate<B: Backend>(
+    backend: &mut B,
+    slots: usize,
+    step_rows: usize,
+    threads: &[u16],
+) -> Result<Calibration, StepError> {
+    let began = Instant::now();
+    let texts = CALIBRATION_TEXTS.min(slots).min(step_rows);
+    let prompt = CALIBRATION_PROMPT_ROWS.min(step_rows);
+    let mut kinds = vec![(1, false), (texts, false), (prompt, true)];
+    kinds.dedup();
+    let Some(first) = threads.first() else { return Ok(Calibration::default()) };
+    backend.use_threads((*first).into());
+    let mut longest = run(backend, 1, false)?; // touches memory
+    let mut calibration = Calibration::default();
+    for (rows, is_prompt) in kinds {
+        let mut steps: Vec<TimedStep> = Vec::new();
+        let mut repeats = 1;
+        // All numbers of threads in turns, for the machine may have other work meanwhile.
+        let mut turn = 0;
+        while turn < repeats {
+            for threads in threads {
+                // A step of more rows takes at most as many times as long.
+                if began.elapsed() + longest > CALIBRATION_TIME {
+                    repeats = 0;
+                    break;
+                }
+                backend.use_threads((*threads).into());
+                let took = run(backend, rows, is_prompt)?;
+                longest = longest.max(took);
+                match steps.iter_mut().find(|step| step.threads == *threads) {
+                    Some(step) => step.took = step.took.min(took),
+                    None => steps.push(TimedStep { threads: *threads, rows, is_prompt, took }),
+                }
+            }
+            turn += 1;
+            if turn == 1 && repeats == 1 {
+                let shortest = steps.iter().map(|step| step.took.as_micros()).min().unwrap_or(0);
+                repeats = (REPEATS_TIME.as_micros() / shortest.max(1)).clamp(1, REPEATS);
+            }
+        }
+        // Of two numbers of threads, one alone says nothing.
+        if steps.len() == threads.len() || calibration.steps.is_empty() {
+            calibration.steps.extend(steps);
+        }
+    }
+    backend.use_threads((*first).into());
+    Ok(calibration)
+}
+
+/// The numbers of threads that may be worth it, of `most`: all, all but one, half and so on, and one.
+pub fn candidates(most: usize) -> Vec<u16> {
+    let mut candidates = vec![most];
+    let mut threads = most - 1;
+    while threads > 1 && candidates.len() + 1 < CANDIDATES_MAX {
+        candidates.push(threads);
+        threads /= 2;
+    }
+    if most > 1 {
+        candidates.push(1);
+    }
+    candidates.iter().map(|threads| *threads as u16).collect() // at most COMPUTE_THREADS_MAX
+}
+
+/// Most numbers of threads that are tried.
+const CANDIDATES_MAX: usize = 8;
+
+/// Runs a step: a token of each of `rows` texts, or a prompt of `rows` tokens. Returns its time.
+fn run<B: Backend>(backend: &mut B, rows: usize, is_prompt: bool) -> Result<Duration, StepError> {
+    let row = |index: usize| DecodeRow {
+        token: (index * 7 % backend.n_vocab()) as TokenId, // below the vocabulary's size
+        slot: SlotId(if is_prompt { 0 } else { index as u16 }), // below the number of slots
+        position: Position(if is_prompt { index as u32 } else { 0 }), // below STEP_ROWS_MAX
+        logits: if is_prompt && index + 1 < rows { Logits::None } else { Logits::Sample },
+    };
+    let batch: Vec<DecodeRow> = (0..rows).map(row).collect();
+    let began = Instant::now();
+    let result = backend.decode(&batch);
+    let took = began.elapsed();
+    for row in &batch {
+        backend.truncate(row.slot, Position(0));
+    }
+    result.map(|()| took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fake::{FakeModel, FakeOptions};
+
+    #[test]
+    fn a_few_numbers_of_threads_are_tried() {
+        assert_eq!(candidates(1), [1]);
+        assert_eq!(candidates(2), [2, 1]);
+        assert_eq!(candidates(4), [4, 3, 1]);
+        assert_eq!(candidates(64), [64, 63, 31, 15, 7, 3, 1]);
+    }
+
+    #[test]
+    fn all_kinds_of_steps_are_measured_and_nothing_stays() {
+        let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());
+        let found = calibrate(&mut model, 4, 128, &[2, 1]).unwrap();
+        let kinds: Vec<_> =
+            found.steps.iter().map(|step| (step.rows, step.is_prompt, step.threads)).collect();
+        let expected = [(1, false), (4, false), (CALIBRATION_PROMPT_ROWS, true)];
+        let expected = expected.map(|(rows, is_prompt)| [2, 1].map(|n| (rows, is_prompt, n)));
+        assert_eq!(kinds, expected.concat());
+        // The slots are empty: a text starts at position 0.
+        run(&mut model, 4, false).unwrap();
+        // With one slot and short steps there is less to measure.
+        let mut model = FakeModel::new(1, 1024, 1, FakeOptions::default());
+        assert_eq!(calibrate(&mut model, 1, 1, &[1]).unwrap().steps.len(), 2);
+    }
+}
