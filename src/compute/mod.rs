@@ -6,7 +6,7 @@
 //! theirs until the kernel brings it back, some milliseconds later each time. Ours poll for as long
 //! as a wake-up takes, and then sleep. So whoever has work gets the core.
 //!
-//! ggml finds these threads as the library of OpenMP ([`openmp`]).
+//! ggml finds these threads as the library of OpenMP (`openmp.rs`).
 
 mod barrier;
 mod gate;

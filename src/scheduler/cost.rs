@@ -11,7 +11,7 @@
 //! time.
 //!
 //! All of these times are those of the fastest number of compute threads, alone on the machine. The
-//! [gears](super::gears) have a factor for the number of threads and for the machine's pace.
+//! gears (`gears.rs`) have a factor for the number of threads and for the machine's pace.
 //!
 //! Some steps take longer than expected. A margin follows the slowest one in a hundred, and bounds
 //! leave room for it.
