@@ -225,7 +225,8 @@ impl Server {
             let threads =
                 if fixed_threads { vec![most as u16] } else { calibrate::candidates(most) };
             let (slots, rows) = (context.slots as usize, context.step_rows as usize);
-            let calibration = calibrate::calibrate(&mut model, slots, rows, &threads)
+            let tokens = sequence_tokens as usize;
+            let calibration = calibrate::calibrate(&mut model, slots, rows, tokens, &threads)
                 .map_err(|error| format!("the model does not run: {error}"))?;
             let drafter = draft.map(|draft| draft.make(&model, |draft| draft)).transpose()?;
             Ok((model, drafter, calibration))

@@ -15,7 +15,7 @@ const REPEATS: u128 = 8;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
 /// Runs steps with random tokens on `slots` empty slots, for [`CALIBRATION_TIME`] or a little longer,
-/// and empties the slots again. `threads` are the numbers of compute threads to try, the most likely
+/// and empties the slots again. A text has at most `text_tokens` tokens. `threads` are the numbers of compute threads to try, the most likely
 /// first; a single one is measured, too.
 ///
 /// # Errors
@@ -24,11 +24,12 @@ pub fn calibrate<B: Backend>(
     backend: &mut B,
     slots: usize,
     step_rows: usize,
+    text_tokens: usize,
     threads: &[u16],
 ) -> Result<Calibration, StepError> {
     let began = Instant::now();
     let texts = CALIBRATION_TEXTS.min(slots).min(step_rows);
-    let prompt = CALIBRATION_PROMPT_ROWS.min(step_rows);
+    let prompt = CALIBRATION_PROMPT_ROWS.min(step_rows).min(text_tokens);
     let mut kinds = vec![(1, false), (texts, false), (prompt, true)];
     kinds.dedup();
     let Some(first) = threads.first() else { return Ok(Calibration::default()) };
@@ -118,10 +119,18 @@ mod tests {
         assert_eq!(candidates(64), [64, 63, 31, 15, 7, 3, 1]);
     }
 
+    /// A model with a table of positions has no more than it was trained for.
+    #[test]
+    fn no_prompt_is_longer_than_a_text_may_be() {
+        let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());
+        let found = calibrate(&mut model, 4, 128, 8, &[1]).unwrap();
+        assert!(found.steps.iter().all(|step| step.rows <= 8), "{found:?}");
+    }
+
     #[test]
     fn all_kinds_of_steps_are_measured_and_nothing_stays() {
         let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());
-        let found = calibrate(&mut model, 4, 128, &[2, 1]).unwrap();
+        let found = calibrate(&mut model, 4, 128, 1024, &[2, 1]).unwrap();
         let kinds: Vec<_> =
             found.steps.iter().map(|step| (step.rows, step.is_prompt, step.threads)).collect();
         let expected = [(1, false), (4, false), (CALIBRATION_PROMPT_ROWS, true)];
@@ -131,6 +140,6 @@ mod tests {
         run(&mut model, 4, false).unwrap();
         // With one slot and short steps there is less to measure.
         let mut model = FakeModel::new(1, 1024, 1, FakeOptions::default());
-        assert_eq!(calibrate(&mut model, 1, 1, &[1]).unwrap().steps.len(), 2);
+        assert_eq!(calibrate(&mut model, 1, 1, 1024, &[1]).unwrap().steps.len(), 2);
     }
 }
