@@ -224,10 +224,15 @@ impl Server {
             // A number that the user gave is an order.
             let threads =
                 if fixed_threads { vec![most as u16] } else { calibrate::candidates(most) };
-            let (slots, rows) = (context.slots as usize, context.step_rows as usize);
+            // More rows than llama.cpp computes at once would be several passes.
+            let (slots, rows) = (context.slots as usize, context.ubatch_rows as usize);
             let tokens = sequence_tokens as usize;
             let calibration = calibrate::calibrate(&mut model, slots, rows, tokens, &threads)
-                .map_err(|error| format!("the model does not run: {error}"))?;
+                .unwrap_or_else(|error| {
+                    // One for embeddings alone may need no such step.
+                    tracing::warn!(%error, "the model's steps cannot be measured");
+                    Calibration::default()
+                });
             let drafter = draft.map(|draft| draft.make(&model, |draft| draft)).transpose()?;
             Ok((model, drafter, calibration))
         };
@@ -308,6 +313,7 @@ impl Server {
             context_tokens,
             sequence_tokens,
             slots: config.parallel,
+            calibration: calibration.get().cloned().unwrap_or_default(),
             embeds: embedder.as_ref().map(|(embeds, _)| embeds.clone()),
             spm_infill: config.spm_infill,
             guessing,
@@ -323,9 +329,7 @@ impl Server {
         let workers = workers.start(embedder.map(|(_, make)| make))?;
         self.metrics.set_model(&model.name, model.info.kernels.name);
         let decode = front_link;
-        let calibration = calibration.get().cloned().unwrap_or_default();
-        let parts =
-            ServiceParts { model: model.clone(), capacity, calibration, decode, masks, workers };
+        let parts = ServiceParts { model: model.clone(), capacity, decode, masks, workers };
         assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Return only when requests are served, so that the caller's first request is not answered

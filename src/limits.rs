@@ -580,7 +580,7 @@ pub const PREPARE_SHORT_STACK_BYTES: usize =
 pub const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 /// Stack of every other lane; the front lane tokenises short texts.
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
-/// The time that measuring the machine at the start may take, and a step of it.
+/// About the time that measuring the machine at the start takes; more if one step takes longer.
 pub const CALIBRATION_TIME: Duration = Duration::from_millis(700);
 /// Texts of which a token each is computed in a measured step.
 pub const CALIBRATION_TEXTS: usize = 8;

@@ -24,7 +24,7 @@ use corelane::prepare::ServedModel;
 use corelane::server::Control;
 use corelane::server::listener::Address;
 use corelane::systemd;
-use corelane::types::KernelsInfo;
+use corelane::types::{Calibration, KernelsInfo, TimedStep};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -263,6 +263,24 @@ fn kernels(info: &KernelsInfo) -> String {
     )
 }
 
+/// Describes the number of compute threads for each kind of step, and the times for which it was
+/// chosen.
+fn threads(calibration: &Calibration) -> String {
+    let kind = |kind: Vec<TimedStep>| {
+        let of = match (kind[0].rows, kind[0].is_prompt) {
+            (1, _) => "a token".to_owned(),
+            (rows, false) => format!("{rows} tokens at once"),
+            (rows, true) => format!("{rows} tokens of a prompt"),
+        };
+        let ms = |step: &TimedStep| step.took.as_secs_f64() * 1e3;
+        let time = |step: &TimedStep| format!("{:.1} ms with {}", ms(step), step.threads);
+        let times: Vec<String> = kind.iter().map(time).collect();
+        format!("{of}: {}", times.join(", "))
+    };
+    let kinds: Vec<String> = calibration.kinds().into_iter().map(kind).collect();
+    if kinds.is_empty() { "not measured".into() } else { kinds.join("\n           ") }
+}
+
 /// Shows the facts that a person needs about the new server.
 fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
     let (placement, info) = (&config.placement, &served.info);
@@ -289,6 +307,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
   kernels  {kernels}
   context  {context} tokens for {parallel} requests at once, at most {each} each
   lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}
+  threads  {threads}
 
 Try it:
   curl {url}/v1/completions{key} \\
@@ -307,6 +326,7 @@ Try it:
         front_core = placement.front_core,
         decode_word = if placement.decode_cores.len() == 1 { "core" } else { "cores" },
         decode = format_list(&placement.decode_cores),
+        threads = threads(&served.calibration),
     );
     // A closed standard output must not stop the server.
     let _ = std::io::stdout().write_all(text.as_bytes());

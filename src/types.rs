@@ -412,8 +412,19 @@ pub struct TimedStep {
 /// The machine, measured at the start with the served model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// The steps that ran.
+    /// The steps that ran, those of one kind one after another.
     pub steps: Vec<TimedStep>,
+}
+
+impl Calibration {
+    /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is first.
+    pub fn kinds(&self) -> Vec<Vec<TimedStep>> {
+        let is_alike =
+            |a: &TimedStep, b: &TimedStep| (a.rows, a.is_prompt) == (b.rows, b.is_prompt);
+        let mut kinds: Vec<_> = self.steps.chunk_by(is_alike).map(<[_]>::to_vec).collect();
+        kinds.iter_mut().for_each(|kind| kind.sort_by_key(|step| step.took));
+        kinds
+    }
 }
 
 /// Facts about a model, for users.

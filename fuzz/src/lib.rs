@@ -19,7 +19,7 @@ use corelane::model::vocab::Vocab;
 use corelane::placement::{Topology, Wishes};
 use corelane::prepare::{self, Embeds, Envelope, Lane, Prepared, ServedModel, Step};
 use corelane::random::SplitMix64;
-use corelane::types::{CacheScope, KeyId, ModelInfo, Pooling, TokenId};
+use corelane::types::{CacheScope, Calibration, KeyId, ModelInfo, Pooling, TokenId};
 
 /// Makes a function the target. libFuzzer's own macro would end the process at every panic, those
 /// that corelane catches in minijinja and llguidance included.
@@ -55,6 +55,7 @@ pub fn served() -> ServedModel {
         context_tokens: 4 * SEQUENCE_TOKENS,
         sequence_tokens: SEQUENCE_TOKENS,
         slots: 4,
+        calibration: Calibration::default(),
         embeds: Some(Embeds::new(Pooling::Mean, 512)),
         spm_infill: false,
         guessing: corelane::types::Guessing::default(),

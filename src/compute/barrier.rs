@@ -20,15 +20,15 @@ struct Arrived(AtomicU32);
 
 impl Barrier {
     /// Waits until `threads` threads are here. What each of them had written before is then visible
-    /// to all. Returns the time that this thread slept.
-    pub fn wait(&self, threads: u32, patience: Duration) -> Duration {
+    /// to all.
+    pub fn wait(&self, threads: u32, patience: Duration) {
         // No thread passes before this one has arrived, so the number cannot change in between.
         let passed = self.passed.number();
         if self.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == threads {
             self.arrived.0.store(0, Ordering::Relaxed); // seen by all that pass the gate
             self.passed.set(passed.wrapping_add(1));
-            return Duration::ZERO;
+        } else {
+            self.passed.wait(passed, patience);
         }
-        self.passed.wait(passed, patience)
     }
 }

@@ -36,12 +36,11 @@ impl Gate {
         }
     }
 
-    /// Waits until the number differs from `old`: polls for `patience`, then sleeps. Returns the
-    /// time that it slept.
-    pub fn wait(&self, old: u32, patience: Duration) -> Duration {
+    /// Waits until the number differs from `old`: polls for `patience`, then sleeps.
+    pub fn wait(&self, old: u32, patience: Duration) {
         for _ in 0..POLLS {
             if self.number() != old {
-                return Duration::ZERO;
+                return;
             }
             relax();
         }
@@ -49,18 +48,16 @@ impl Gate {
         while watch.elapsed() < patience {
             for _ in 0..POLLS {
                 if self.number() != old {
-                    return Duration::ZERO;
+                    return;
                 }
                 relax();
             }
         }
-        let polled = watch.elapsed();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         while self.number() == old {
             sleep_while(&self.number, old);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        watch.elapsed().saturating_sub(polled)
     }
 }

@@ -14,8 +14,8 @@ use crate::types::{Calibration, Logits, Position, SlotId, TimedStep, TokenId};
 const REPEATS: u128 = 8;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
-/// Runs steps with random tokens on `slots` empty slots, for [`CALIBRATION_TIME`] or a little longer,
-/// and empties the slots again. A text has at most `text_tokens` tokens. `threads` are the numbers of compute threads to try, the most likely
+/// Runs steps with arbitrary tokens on `slots` empty slots, for about [`CALIBRATION_TIME`], and empties
+/// the slots again. A text has at most `text_tokens` tokens. `threads` are the numbers of compute threads to try, the most likely
 /// first; a single one is measured, too.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub fn calibrate<B: Backend>(
         let mut turn = 0;
         while turn < repeats {
             for threads in threads {
-                // A step of more rows takes at most as many times as long.
+                // The longest one so far, in place of the next one. A prompt may take longer.
                 if began.elapsed() + longest > CALIBRATION_TIME {
                     repeats = 0;
                     break;

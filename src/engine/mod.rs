@@ -489,6 +489,10 @@ impl Engine {
         let (held, kept) = self.scheduler.cells();
         metrics.kv_tokens_used.set((held + kept) as u64);
         metrics.kv_tokens_kept.set(kept as u64);
+        if let Some((threads, slowdown)) = self.scheduler.threads() {
+            metrics.compute_threads.set(threads.into());
+            metrics.slowdown_permille.set((slowdown * 1e3) as u64); // at most 10^5
+        }
         let tally = self.scheduler.tally();
         metrics.cached_tokens.advance_to(tally.cached_tokens);
         metrics.prefilled_tokens.advance_to(tally.prefilled_tokens);

@@ -33,6 +33,10 @@ pub struct FrontMetrics {
     pub kv_tokens_kept: Gauge,
     /// All KV cells, in tokens.
     pub kv_tokens_capacity: Gauge,
+    /// Compute threads of the last step, apart from trials; 0 if they were not measured.
+    pub compute_threads: Gauge,
+    /// The time of a step to that alone on the machine, times 1,000; 0 if it was not measured.
+    pub slowdown_permille: Gauge,
     /// Steps in flight whenever another step was sent.
     pub steps_in_flight: Histogram<{ STEPS_IN_FLIGHT.len() }>,
 
@@ -124,6 +128,8 @@ impl FrontMetrics {
             waiting: Gauge::default(),
             kv_tokens_used: Gauge::default(),
             kv_tokens_kept: Gauge::default(),
+            compute_threads: Gauge::default(),
+            slowdown_permille: Gauge::default(),
             kv_tokens_capacity: Gauge::default(),
             steps_in_flight: Histogram::new(&STEPS_IN_FLIGHT),
             prompt_tokens: Counter::default(),

@@ -38,7 +38,7 @@ pub trait Backend {
         1
     }
 
-    /// The next steps run on `threads` threads, or as many as there are.
+    /// Sets the number of threads of the next steps. All of them, if there are fewer.
     fn use_threads(&mut self, _threads: usize) {}
 
     /// Runs rows of a step. On success the KV cache holds its rows.

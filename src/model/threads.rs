@@ -1,6 +1,5 @@
 //! The compute threads of a context.
 
-use std::ptr;
 use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
@@ -60,8 +59,6 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         // SAFETY: it is freed once, after the contexts that use it, which hold this.
-        unsafe {
-            sys::ggml_threadpool_free(ptr::replace(&raw mut self.described, ptr::null_mut()))
-        };
+        unsafe { sys::ggml_threadpool_free(self.described) };
     }
 }

@@ -340,6 +340,18 @@ impl Page<'_> {
             front.finished.error.get(),
         )?;
         self.gauge(
+            "corelane_compute_threads",
+            "Compute threads of a step.",
+            &[],
+            front.compute_threads.get(),
+        )?;
+        self.gauge(
+            "corelane_slowdown",
+            "Time of a step to that alone on the machine. Above 1, other programs take its cores.",
+            &[],
+            front.slowdown_permille.get() as f64 / 1e3,
+        )?;
+        self.gauge(
             "corelane_kv_tokens_kept",
             "Tokens in the KV cache kept for reuse; no running request needs them.",
             &[],

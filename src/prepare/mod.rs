@@ -192,7 +192,7 @@ mod tests {
     use crate::clock::Micros;
     use crate::http::head::Method;
     use crate::model::vocab::Vocab;
-    use crate::types::{CacheScope, Guessing, KeyId, ModelInfo, Pooling, TokenId};
+    use crate::types::{CacheScope, Calibration, Guessing, KeyId, ModelInfo, Pooling, TokenId};
 
     fn served() -> ServedModel {
         ServedModel {
@@ -204,6 +204,7 @@ mod tests {
             path: None,
             chat: None,
             slots: 1,
+            calibration: Calibration::default(),
             embeds: None,
             context_tokens: 10,
             sequence_tokens: 10,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::api::model::Model;
 use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
-use crate::types::{Guessing, ModelInfo, Pooling};
+use crate::types::{Calibration, Guessing, ModelInfo, Pooling};
 
 /// The facts of the embed lane.
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ pub struct ServedModel {
     pub sequence_tokens: u32,
     /// Requests that run at once.
     pub slots: usize,
+    /// The machine, as it was measured with the model.
+    pub calibration: Calibration,
     /// The embed lane. `None` if the model computes no vectors.
     pub embeds: Option<Embeds>,
     /// Whether the text after a gap comes before the text before it.

@@ -10,8 +10,8 @@
 //! step. If they are two passes, it is over the prompt rows, and the decode rows add their own
 //! time.
 //!
-//! All of these times are those of the fastest number of compute threads, alone on the machine. The
-//! gears (`gears.rs`) have a factor for the number of threads and for the machine's pace.
+//! All of these times are those with the fastest number of compute threads, alone on the machine.
+//! `thread_choice.rs` has a factor for the number of threads and for the machine's slowdown.
 //!
 //! Some steps take longer than expected. A margin follows the slowest one in a hundred, and bounds
 //! leave room for it.
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 pub use super::curve::Rows;
 use super::curve::{Curve, RATE, Slope};
-use super::gears::Gears;
-use crate::types::{Calibration, TimedStep};
+use super::thread_choice::ThreadChoice;
+use crate::types::Calibration;
 
 /// Steps whose shares of decode rows differ by less than this say nothing about their cost.
 const DECODES_SPREAD: f64 = 0.05;
@@ -66,7 +66,7 @@ pub struct StepCost {
     copy: Option<f64>,
     /// Microseconds of the draft model for each of its guesses.
     draft: Option<f64>,
-    gears: Gears,
+    threads: ThreadChoice,
 }
 
 impl StepCost {
@@ -78,20 +78,15 @@ impl StepCost {
 
     /// Learns from the steps that ran at the start.
     pub fn calibrate(&mut self, calibration: &Calibration) {
-        self.gears.calibrate(calibration);
-        for step in &calibration.steps {
-            let is_alike =
-                |other: &&TimedStep| (other.rows, other.is_prompt) == (step.rows, step.is_prompt);
-            let fastest = calibration.steps.iter().filter(is_alike).min_by_key(|step| step.took);
-            if fastest == Some(step) {
-                let rows = rows_from(0, step.rows);
-                let none = Rows::default();
-                let took = step.took.as_secs_f64() * 1e6;
-                // Few rows of a prompt take about as long as rows of texts.
-                self.learn(none, rows, 0, took);
-                if !step.is_prompt {
-                    self.learn(rows, none, 0, took);
-                }
+        self.threads.calibrate(calibration);
+        for kind in calibration.kinds() {
+            let fastest = kind[0];
+            let (rows, none) = (rows_from(0, fastest.rows), Rows::default());
+            let took = fastest.took.as_secs_f64() * 1e6;
+            // Few rows of a prompt take about as long as rows of texts.
+            self.learn(none, rows, 0, took);
+            if !fastest.is_prompt {
+                self.learn(rows, none, 0, took);
             }
         }
     }
@@ -99,13 +94,13 @@ impl StepCost {
     /// The number of compute threads for the next step, which has `rows` rows; 0 leaves it to the
     /// decode lane.
     pub fn choose_threads(&mut self, rows: usize) -> u16 {
-        self.gears.choose(rows).unwrap_or(0)
+        self.threads.choose(rows).unwrap_or(0)
     }
 
-    /// The number of compute threads of most steps, and the time of a step to that alone on the
-    /// machine. `None` before a calibration.
-    pub fn gear(&self) -> Option<(u16, f64)> {
-        self.gears.state()
+    /// The number of compute threads of the last step, apart from trials, and the machine's slowdown.
+    /// `None` before a calibration.
+    pub fn threads(&self) -> Option<(u16, f64)> {
+        self.threads.state()
     }
 
     /// Learns from a step with these rows, with `copies` copies from one slot to another, and with
@@ -123,11 +118,11 @@ impl StepCost {
         let knows = copies == 0 && self.knows(decode, prefill);
         let expected = self.alone(decode, prefill).filter(|us| *us > 0.0 && knows);
         let us = took.as_secs_f64() * 1e6;
-        self.learn(decode, prefill, copies, us / self.gears.factor_of(threads, rows));
-        self.gears.observe(threads, rows, expected.map(|expected| us / expected), took);
+        self.learn(decode, prefill, copies, us / self.threads.factor_of(threads, rows));
+        self.threads.observe(threads, rows, expected.map(|expected| us / expected), took);
     }
 
-    /// Learns from a step that took `took` microseconds in the fastest gear alone on the machine.
+    /// Learns from a step that took `took` microseconds with the fastest number of threads, alone on the machine.
     fn learn(&mut self, decode: Rows, prefill: Rows, copies: usize, took: f64) {
         if copies > 0 {
             let Some(rows) = self.both(decode, prefill) else { return };
@@ -173,7 +168,7 @@ impl StepCost {
     /// The expected time of a step with these rows, once it is known.
     pub fn step(&self, decode: Rows, prefill: Rows) -> Option<Duration> {
         let us = self.alone(decode, prefill)?;
-        Some(self.paced(us, decode.count + prefill.count))
+        Some(self.expected(us, decode.count + prefill.count))
     }
 
     /// Whether steps with about as many rows have run of late.
@@ -184,13 +179,13 @@ impl StepCost {
             && (!prompt || self.prefill.curve.knows(pass))
     }
 
-    /// The time of a step in its gear at the machine's pace, from its microseconds in the fastest gear
-    /// alone on the machine.
-    fn paced(&self, us: f64, rows: usize) -> Duration {
-        Duration::from_secs_f64(us * self.gears.factor(rows) / 1e6)
+    /// The expected time of a step, from its microseconds with the fastest number of threads, alone on
+    /// the machine.
+    fn expected(&self, us: f64, rows: usize) -> Duration {
+        Duration::from_secs_f64(us * self.threads.factor(rows) / 1e6)
     }
 
-    /// The expected time of a step in the fastest gear alone on the machine.
+    /// The expected time of a step with the fastest number of threads, alone on the machine.
     fn alone(&self, decode: Rows, prefill: Rows) -> Option<f64> {
         if prefill.count == 0 {
             return self.decode.at(decode, decode.count);
@@ -233,7 +228,7 @@ impl StepCost {
     /// that has not run yet is hoped to take little.
     pub fn hoped_decode(&self, rows: Rows) -> Option<f64> {
         let us = self.decode.hoped_at(rows, rows.count)?;
-        Some(us * self.gears.factor(rows.count))
+        Some(us * self.threads.factor(rows.count))
     }
 
     /// The most prompt rows, up to `most`, of a prompt at depth `depth`, with which a step with
@@ -248,7 +243,7 @@ impl StepCost {
         self.decode.at(decode, decode.count)?;
         self.most_rows(bound, most, |count| {
             let us = self.both(decode, rows_from(depth, count))?;
-            Some(us * self.gears.factor(decode.count + count))
+            Some(us * self.threads.factor(decode.count + count))
         })
     }
 
@@ -266,7 +261,7 @@ impl StepCost {
             let all =
                 Rows { count: decode.count + more.count, depths: decode.depths + more.depths };
             let us = self.decode.at(all, all.count)?;
-            Some(us * self.gears.factor(all.count))
+            Some(us * self.threads.factor(all.count))
         })
     }
 

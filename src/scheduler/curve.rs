@@ -17,7 +17,7 @@ pub const RATE: f64 = 0.2;
 /// met something else, such as memory that nobody had touched.
 const TELLS: f64 = 0.5;
 
-/// A knot that is known this well says how long a step takes, and not only about how long.
+/// From this confidence on, the time of a knot is exact enough to judge the machine by it.
 const KNOWS: f64 = 0.8;
 
 /// A knot that no step touches is half as well known after 350 steps: the machine may have changed.
@@ -151,7 +151,7 @@ impl Curve {
         self.on_line(rows, |_, value, _| value)
     }
 
-    /// Whether some steps of about `rows` rows have run of late.
+    /// Whether enough steps of about `rows` rows have run of late to judge the machine by their time.
     pub fn knows(&self, rows: usize) -> bool {
         let below = rows.ilog2() as usize;
         let above = if rows.is_power_of_two() { below } else { (below + 1).min(KNOTS - 1) };

@@ -39,7 +39,6 @@ mod constrained;
 pub mod cost;
 mod curve;
 mod event;
-mod gears;
 mod guesses;
 mod luck;
 mod masks;
@@ -51,6 +50,7 @@ mod sequence;
 mod shares;
 mod slots;
 mod tally;
+mod thread_choice;
 mod view;
 
 use std::time::Duration;
@@ -227,10 +227,10 @@ impl Scheduler {
         self.cost.calibrate(calibration);
     }
 
-    /// The number of compute threads of most steps, and the time of a step to that alone on the
-    /// machine. `None` before a calibration.
-    pub fn gear(&self) -> Option<(u16, f64)> {
-        self.cost.gear()
+    /// The number of compute threads of the last step, apart from trials, and the machine's slowdown.
+    /// `None` before a calibration.
+    pub fn threads(&self) -> Option<(u16, f64)> {
+        self.cost.threads()
     }
 
     /// Restarts the sequences of a failed step where they stood.

@@ -21,7 +21,7 @@ use crate::prepare::{Lane, Prepared, ServedModel};
 use crate::ring::FrontLink;
 use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::Capacity;
-use crate::types::{Calibration, KeyId};
+use crate::types::KeyId;
 
 /// The message that the model is loaded, with all parts that the front lane needs to serve it.
 pub struct ServiceParts {
@@ -29,8 +29,6 @@ pub struct ServiceParts {
     pub model: Arc<ServedModel>,
     /// The capacity of the decode lane.
     pub capacity: Capacity,
-    /// The machine, as it was measured with the model.
-    pub calibration: Calibration,
     /// The link to the decode lane.
     pub decode: FrontLink<Batch>,
     /// The link to the mask lane.
@@ -99,9 +97,9 @@ impl WorkState {
 
 impl Service {
     pub fn new(parts: ServiceParts, metrics: Arc<Metrics>, weights: &[f64]) -> Self {
-        let ServiceParts { model, capacity, calibration, decode, masks, workers } = parts;
+        let ServiceParts { model, capacity, decode, masks, workers } = parts;
         let mut engine = Engine::new(model.vocab.clone(), capacity, decode, masks, metrics);
-        engine.calibrate(&calibration);
+        engine.calibrate(&model.calibration);
         let places = Quota::new(WORK_MAX, weights);
         Self { engine, model, workers, places, waiting: Vec::new(), last_ticket: 0 }
     }

@@ -595,6 +595,30 @@ fn kernels_are_said_wherever_a_server_describes_itself() {
     }
 }
 
+/// In the banner, the metrics and `/props`.
+#[test]
+fn threads_are_said_wherever_a_server_describes_itself() {
+    for flags in [&["--threads", "1"][..], &[]] {
+        let running = Running::start(flags);
+        assert!(running.banner.contains("  threads  a token: "), "{}", running.banner);
+        let mut client = Client::connect(running.address);
+        let body = r#"{"prompt": "Once", "max_tokens": 20}"#;
+        assert_eq!(client.post("/v1/completions", body).status, 200);
+        let props = client.get("/props").json();
+        let steps = props["calibration"].as_array().unwrap();
+        let of = |field: &'static str| steps.iter().map(move |step| &step[field]);
+        assert!(of("rows").any(|rows| *rows == 1) && of("is_prompt").any(|is| *is == true));
+        assert!(of("ms").all(|ms| ms.as_f64().unwrap() > 0.0), "{steps:?}");
+        let threads = props["compute_threads"].as_u64().unwrap();
+        assert!(of("threads").any(|of| of.as_u64() == Some(threads)), "{props}");
+        let is_ordered = !flags.is_empty();
+        assert!(!is_ordered || of("threads").all(|threads| *threads == 1), "{steps:?}");
+        let page = running.scrape();
+        assert_eq!(page.get("corelane_compute_threads") as u64, threads);
+        assert_eq!(page.get("corelane_slowdown"), props["slowdown"].as_f64().unwrap());
+    }
+}
+
 #[test]
 fn the_banner_and_the_help_teach() {
     let running = Running::start(&[]);

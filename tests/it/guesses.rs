@@ -19,7 +19,8 @@ use corelane::model::{Backend, DecodeRow};
 use corelane::ring::message::{Batch, GuessSource, Guesses, Input, Row, Sample, Start};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use corelane::types::{
-    Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Speculation, TokenId,
+    Calibration, Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Speculation,
+    TimedStep, TokenId,
 };
 use serde_json::{Value, json};
 
@@ -300,13 +301,16 @@ fn the_tokens_behind_guesses_have_the_models_distribution() {
 /// A scheduler, and a model whose guesses come true as often as told.
 struct Pace {
     scheduler: Scheduler,
-    /// Milliseconds of a step, and of each further row.
+    /// Milliseconds of a step, and of each row beyond the first `free` ones.
     step: u32,
     row: u32,
+    free: u32,
     /// Milliseconds of a guess, if a draft model makes them.
     draft: Option<u32>,
     /// The draft model has yet to read the text.
     reads_on: bool,
+    /// Texts repeat nothing, so granted guesses are not made.
+    finds_none: bool,
     batch: Batch,
 }
 
@@ -318,13 +322,26 @@ impl Pace {
     fn with(step: u32, row: u32, draft: Option<u32>) -> Self {
         let drafts = draft.is_some();
         let scheduler = Scheduler::new(Capacity { drafts, ..capacity(16, 10_000) });
-        Self { scheduler, step, row, draft, reads_on: false, batch: Batch::default() }
+        Self {
+            scheduler,
+            step,
+            row,
+            free: 0,
+            draft,
+            reads_on: false,
+            finds_none: false,
+            batch: Batch::default(),
+        }
     }
 
     fn admit(&mut self, most: u8) -> SequenceId {
+        self.admit_prompt(&[1], most)
+    }
+
+    fn admit_prompt(&mut self, prompt: &[TokenId], most: u8) -> SequenceId {
         let new = NewSequence {
             guessing: Guessing { most, ..Guessing::default() },
-            ..NewSequence::new(Arc::from([1]), 9_000, Sampling::greedy())
+            ..NewSequence::new(Arc::from(prompt), 9_000, Sampling::greedy())
         };
         let mut admitted = None;
         self.scheduler.admit(vec![new], |_, id| admitted = Some(id)).unwrap();
@@ -343,7 +360,10 @@ impl Pace {
             last = (batch.guessed_rows, rows);
             for row in &mut batch.rows {
                 let id = scheduler.holder(row.owner).unwrap();
-                row.guesses.made = row.guesses.granted;
+                if row.logits == Logits::None {
+                    continue; // of a prompt
+                }
+                row.guesses.made = if self.finds_none { 0 } else { row.guesses.granted };
                 if let Some(draft) = self.draft {
                     row.guesses.made = if self.reads_on { 0 } else { row.guesses.drafts };
                     row.guesses.source = match row.guesses.drafts {
@@ -361,12 +381,40 @@ impl Pace {
                     batch.samples.push(Sample::plain(&Row { position, ..*row }, 7)).unwrap();
                 }
             }
-            batch.decode_us = 1000 * (self.step + self.row * rows);
+            batch.decode_us = 1000 * (self.step + self.row * rows.saturating_sub(self.free));
             scheduler.complete(batch, |event| assert!(!matches!(event, Event::Finished(..))));
             scheduler.check();
         }
         last
     }
+}
+
+/// Rows that are granted to guesses may take the time that a prompt could have.
+#[test]
+fn prompts_do_not_wait_for_guesses_that_are_never_made() {
+    let mut pace = Pace { finds_none: true, free: 40, ..Pace::new(200, 1) };
+    let step = |rows, is_prompt, ms| TimedStep {
+        threads: 1,
+        rows,
+        is_prompt,
+        took: Duration::from_millis(ms),
+    };
+    let steps = vec![step(1, false, 200), step(32, false, 200), step(64, true, 224)];
+    pace.scheduler.calibrate(&Calibration { steps });
+    let mut last = (0, 0);
+    for round in 0..30 {
+        // Texts that nobody knows begin with hope, and prompts that nobody knows are computed.
+        let mut ids = vec![pace.admit(16), pace.admit(16)];
+        pace.run(2, |_, _| 0);
+        ids.push(pace.admit_prompt(&[100 + round; 1_000], 0));
+        pace.run(1, |_, _| 0);
+        last = (pace.batch.prefill_rows, pace.batch.guessed_rows);
+        ids.into_iter().for_each(|id| pace.scheduler.cancel(id));
+    }
+    // A step may take 400 ms, less the margin for slow ones, and takes 200 with up to 40 rows.
+    let (rows, granted) = last;
+    assert!(granted >= 24, "{granted} guesses");
+    assert!(rows >= 160, "{rows} rows beside {granted} guesses");
 }
 
 #[test]

@@ -36,7 +36,9 @@ use corelane::random::SplitMix64;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::MaskTask;
 use corelane::ring::{self, FrontLink, LaneLink};
-use corelane::types::{CacheLayout, CacheScope, Guessing, KeyId, Logits, ModelInfo, TokenId};
+use corelane::types::{
+    CacheLayout, CacheScope, Calibration, Guessing, KeyId, Logits, ModelInfo, TokenId,
+};
 
 /// The same seed, the same test.
 pub struct Random(SplitMix64);
@@ -392,6 +394,7 @@ pub fn served_model(sequence_tokens: u32) -> ServedModel {
         context_tokens: sequence_tokens,
         sequence_tokens,
         slots: 1,
+        calibration: Calibration::default(),
         embeds: None,
         spm_infill: false,
         guessing: Guessing::default(),

@@ -28,7 +28,7 @@ use crate::ring::{self, bell::SocketBell};
 use crate::scheduler::Scheduler;
 use crate::text::TextStream;
 use crate::text::stop::StopStrings;
-use crate::types::TokenId;
+use crate::types::{Calibration, TokenId};
 
 /// Expected bytes of text per token. A text that needs more grows.
 const TOKEN_BYTES: usize = 8;
@@ -276,6 +276,7 @@ impl Stage {
             chat: None,
             embeds: None,
             slots: self.workload.capacity.slots,
+            calibration: Calibration::default(),
             context_tokens: self.workload.capacity.context_tokens,
             sequence_tokens: self.workload.capacity.sequence_tokens,
             spm_infill: false,

@@ -268,12 +268,16 @@ impl Connection {
 
     fn props(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(4096);
+        let counters = self.front.counters();
         if let Some(service) = &*self.front.service.borrow() {
             let model = &service.model;
             let props = llama::Props {
                 model: &model.name,
                 info: &model.info,
                 slots: model.slots,
+                calibration: &model.calibration,
+                threads: counters.compute_threads.get(),
+                slowdown: counters.slowdown_permille.get() as f64 / 1e3,
                 n_ctx: model.sequence_tokens,
                 path: &model.shown_path(),
                 chat: model.chat.as_ref(),

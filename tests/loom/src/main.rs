@@ -48,7 +48,7 @@ fn main() {
     try_all("the front lane ends at once", None, || the_front_lane_ends(0));
     try_all("the front lane ends with an item in flight", None, || the_front_lane_ends(1));
     try_all("the front lane ends with two items in flight", Some(4), || the_front_lane_ends(2));
-    try_all("a gate shows what was written before", None, a_gate_shows_what_was_written_before);
+    try_all("a gate publishes earlier writes", None, a_gate_publishes_earlier_writes);
     try_all("two threads at a barrier, twice", Some(4), || threads_pass_a_barrier(2, 2));
     try_all("three threads at a barrier, twice", Some(2), || threads_pass_a_barrier(3, 2));
 }
@@ -73,8 +73,8 @@ fn try_all(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Syn
     println!("{count} interleavings, {limit} preemptions, {:.1?}", start.elapsed());
 }
 
-/// A thread waits at a gate, twice. Each time it sees what was written before the gate was set.
-fn a_gate_shows_what_was_written_before() {
+/// Two numbers are written, each before the gate is set. A thread that waits at the gate sees them.
+fn a_gate_publishes_earlier_writes() {
     let (gate, written) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let waiting = thread::spawn({
         let (gate, written) = (gate.clone(), written.clone());
@@ -94,7 +94,7 @@ fn a_gate_shows_what_was_written_before() {
     waiting.join().unwrap();
 }
 
-/// Each thread writes before the barrier, and sees behind it what all have written.
+/// Each thread writes before the barrier. Behind it, each sees the writes of all.
 fn threads_pass_a_barrier(threads: usize, times: usize) {
     let barrier = Arc::new(Barrier::default());
     let written: Arc<Vec<AtomicUsize>> = Arc::new((0..threads).map(|_| AtomicUsize::new(0)).collect());

@@ -1,0 +1,331 @@
+//! Chooses the number of compute threads of a step, and follows the machine's slowdown.
+//!
+//! More threads are not always faster: the steps of a small model are shorter than the threads' waits
+//! for each other, and a thread whose core another program wants delays all others. The start
+//! measures some numbers of threads, the candidates. While the server runs, a candidate's slowdown says
+//! how many times as long its steps take as alone on the machine. A step gets the candidate with which
+//! it should take the least time.
+//!
+//! The other candidates are tried from time to time, for a few steps each: soon after the start and
+//! after each change, and then ever more rarely.
+
+use std::time::Duration;
+
+use super::curve::KNOTS;
+use crate::types::{Calibration, TimedStep};
+
+/// Most candidates.
+const CANDIDATES_MAX: usize = 8;
+
+/// Steps in a row that must all take longer, or all shorter, than expected before the slowdown changes.
+/// One step may have met a page fault.
+const WITNESSES: usize = 3;
+
+/// The factor by which a step differs from the expected time to be such a witness.
+const DIFFERS: f64 = 1.15;
+
+/// The slowdown from which on the machine counts as busy.
+const BUSY: f64 = 1.25;
+
+/// Another candidate must be faster by this factor. The measurements have such errors.
+const WORTH: f64 = 1.1;
+
+/// Step time until a trial: after the machine became busy, after the start, and at most while it is
+/// busy and while it is not. It doubles with each trial.
+const TRY_SOON: Duration = Duration::from_secs(1);
+const TRY_FIRST: Duration = Duration::from_secs(4);
+const TRY_BUSY: Duration = Duration::from_secs(8);
+const TRY_LATE: Duration = Duration::from_secs(64);
+
+/// Steps of a trial.
+const TRIAL_STEPS: usize = WITNESSES;
+
+/// A candidate with which steps should take longer by this factor is not tried, unless the machine is
+/// busy.
+const TRY_MAX: f64 = 1.4;
+
+/// Bounds of a slowdown. It is below 1 if the machine was busy at the start.
+const SLOWDOWN_MIN: f64 = 0.1;
+const SLOWDOWN_MAX: f64 = 100.0;
+
+/// See the module's description.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadChoice {
+    /// The one with the most threads first. Empty before a calibration: one number of threads.
+    candidates: heapless::Vec<Candidate, CANDIDATES_MAX>,
+    chosen: usize,
+    /// The candidate that is tried, and the steps left of the trial.
+    trial: Option<(usize, usize)>,
+    /// The candidate that was tried last.
+    tried: usize,
+    /// Step time since the last trial, and until the next one.
+    since: Duration,
+    until: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    threads: u16,
+    /// Alone on the machine: the time of a step with these threads to that with the fastest candidate,
+    /// for 1, 2, 4 … rows.
+    alone: [f64; KNOTS],
+    /// The time of a step to that alone on the machine.
+    slowdown: f64,
+    /// The times of the last steps, to those alone on the machine.
+    last: heapless::HistoryBuf<f64, WITNESSES>,
+}
+
+impl Candidate {
+    fn new(threads: u16, alone: [f64; KNOTS]) -> Self {
+        Self { threads, alone, slowdown: 1.0, last: heapless::HistoryBuf::new() }
+    }
+
+    /// The time of a step of `rows` rows, to that with the fastest candidate alone on the machine.
+    fn factor(&self, rows: usize) -> f64 {
+        self.alone[class(rows)] * self.slowdown
+    }
+
+    /// Learns the time of a step, to that alone on the machine. Returns whether the slowdown changed.
+    fn observe(&mut self, ratio: f64) -> bool {
+        self.last.write(ratio);
+        let mut last: heapless::Vec<f64, WITNESSES> =
+            self.last.as_slice().iter().copied().collect();
+        last.sort_unstable_by(f64::total_cmp);
+        let (least, most) = (last[0], last[last.len() - 1]);
+        let changes =
+            last.is_full() && (least > self.slowdown * DIFFERS || most < self.slowdown / DIFFERS);
+        if changes {
+            self.slowdown = last[WITNESSES / 2].clamp(SLOWDOWN_MIN, SLOWDOWN_MAX);
+        }
+        changes
+    }
+}
+
+fn class(rows: usize) -> usize {
+    (rows.max(1).ilog2() as usize).min(KNOTS - 1)
+}
+
+impl ThreadChoice {
+    /// Learns the candidates from the steps that ran at the start.
+    pub fn calibrate(&mut self, calibration: &Calibration) {
+        let mut threads: Vec<u16> = calibration.steps.iter().map(|step| step.threads).collect();
+        threads.sort_unstable_by(|a, b| b.cmp(a));
+        threads.dedup();
+        let kinds = calibration.kinds();
+        // From the kind of step with the nearest number of rows.
+        let time = |threads: u16, rows: usize| {
+            let distance = |kind: &&Vec<TimedStep>| class(kind[0].rows).abs_diff(class(rows));
+            let nearest = kinds.iter().min_by_key(distance)?;
+            let its = nearest.iter().find(|step| step.threads == threads)?;
+            Some(its.took.as_secs_f64() / nearest[0].took.as_secs_f64().max(1e-9))
+        };
+        self.candidates = threads
+            .iter()
+            .take(CANDIDATES_MAX)
+            .map(|threads| {
+                let of_class = |class: usize| time(*threads, 1 << class).unwrap_or(1.0);
+                Candidate::new(*threads, std::array::from_fn(of_class))
+            })
+            .collect();
+        (self.chosen, self.trial, self.until) = (0, None, TRY_FIRST);
+    }
+
+    /// The threads for the next step, which has `rows` rows. `None` leaves it to the decode lane.
+    pub fn choose(&mut self, rows: usize) -> Option<u16> {
+        let (best, factor) = self.best(rows);
+        self.chosen = best;
+        if self.trial.is_none() && self.since >= self.until {
+            self.begin_trial(rows, factor);
+        }
+        let index = self.trial.map_or(best, |(candidate, _)| candidate);
+        self.candidates.get(index).map(|candidate| candidate.threads)
+    }
+
+    /// Begins to try the next candidate that may be faster, if there is one.
+    fn begin_trial(&mut self, rows: usize, factor: f64) {
+        let is_busy = self.candidates.iter().any(|candidate| candidate.slowdown > BUSY);
+        let most = if is_busy { TRY_BUSY } else { TRY_LATE };
+        (self.since, self.until) = (Duration::ZERO, (2 * self.until).min(most));
+        for after in 1..=self.candidates.len() {
+            let index = (self.tried + after) % self.candidates.len();
+            let candidate = &mut self.candidates[index];
+            if index != self.chosen && (is_busy || candidate.factor(rows) < TRY_MAX * factor) {
+                candidate.last.clear();
+                (self.tried, self.trial) = (index, Some((index, TRIAL_STEPS)));
+                return;
+            }
+        }
+    }
+
+    /// The fastest candidate now, and its factor.
+    fn best(&self, rows: usize) -> (usize, f64) {
+        let factor = |candidate: &Candidate| candidate.factor(rows);
+        let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, factor));
+        let others = (0..self.candidates.len()).map(of);
+        let fastest = others.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 1.0));
+        // With as many threads as possible, unless fewer are clearly faster.
+        let usual = of(0);
+        let now = if usual.1 <= fastest.1 * WORTH { usual } else { fastest };
+        let chosen = of(self.chosen);
+        if chosen.1 <= now.1 * WORTH && chosen.1 <= usual.1 { chosen } else { now }
+    }
+
+    /// The expected time of a step of `rows` rows with its number of threads, to that with the fastest
+    /// one alone on the machine.
+    pub fn factor(&self, rows: usize) -> f64 {
+        self.best(rows).1
+    }
+
+    /// The same for a step that had `threads` threads.
+    pub fn factor_of(&self, threads: u16, rows: usize) -> f64 {
+        self.candidates
+            .iter()
+            .find(|candidate| candidate.threads == threads)
+            .map_or(1.0, |candidate| candidate.factor(rows))
+    }
+
+    /// Learns the time of a step of `rows` rows: `took`, and `part` of the time with the fastest number of
+    /// threads alone on the machine, if that is known.
+    pub fn observe(&mut self, threads: u16, rows: usize, part: Option<f64>, took: Duration) {
+        self.since += took;
+        let Some(index) = self.candidates.iter().position(|candidate| candidate.threads == threads)
+        else {
+            return;
+        };
+        let candidate = &mut self.candidates[index];
+        let changed =
+            part.is_some_and(|part| candidate.observe(part / candidate.alone[class(rows)]));
+        if changed && candidate.slowdown > BUSY {
+            self.until = TRY_SOON;
+        }
+        if let Some((tried, left)) = &mut self.trial
+            && *tried == index
+        {
+            *left -= 1;
+            if *left == 0 {
+                self.trial = None;
+            }
+        }
+    }
+
+    /// The number of threads of the last step, apart from trials, and its slowdown. `None` before a
+    /// calibration.
+    pub fn state(&self) -> Option<(u16, f64)> {
+        self.candidates.get(self.chosen).map(|candidate| (candidate.threads, candidate.slowdown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Two threads are twice as fast as one, except for a single row.
+    fn calibrated() -> ThreadChoice {
+        let step = |threads, rows, ms| TimedStep { threads, rows, is_prompt: false, took: ms * MS };
+        let steps = vec![
+            step(2, 1, 13),
+            step(1, 1, 10),
+            step(2, 8, 20),
+            step(1, 8, 40),
+            step(2, 64, 100),
+            step(1, 64, 200),
+        ];
+        let mut candidates = ThreadChoice::default();
+        candidates.calibrate(&Calibration { steps });
+        candidates
+    }
+
+    /// Runs steps on a machine on which each candidate has a slowdown. Returns the steps with each number
+    /// of threads.
+    fn run(
+        candidates: &mut ThreadChoice,
+        rows: usize,
+        steps: usize,
+        slowdown: impl Fn(u16) -> f64,
+    ) -> [usize; 3] {
+        let mut ran = [0; 3];
+        for _ in 0..steps {
+            let threads = candidates.choose(rows).unwrap();
+            let alone = candidates
+                .candidates
+                .iter()
+                .find(|candidate| candidate.threads == threads)
+                .unwrap()
+                .alone;
+            let part = alone[class(rows)] * slowdown(threads);
+            candidates.observe(threads, rows, Some(part), (20.0 * part) as u32 * MS);
+            ran[usize::from(threads)] += 1;
+        }
+        ran
+    }
+
+    #[test]
+    fn without_a_calibration_there_is_no_choice() {
+        let mut candidates = ThreadChoice::default();
+        candidates.calibrate(&Calibration::default());
+        assert_eq!(candidates.choose(8), None);
+        candidates.observe(2, 8, Some(3.0), MS);
+        assert_eq!(
+            (candidates.factor(8), candidates.factor_of(2, 8), candidates.state()),
+            (1.0, 1.0, None)
+        );
+    }
+
+    #[test]
+    fn alone_each_number_of_rows_has_its_fastest_candidate() {
+        let mut candidates = calibrated();
+        for (rows, threads) in [(1, 1), (8, 2), (7, 2), (64, 2), (300, 2), (1, 1)] {
+            assert_eq!(candidates.choose(rows), Some(threads), "{rows} rows");
+            assert!((candidates.factor(rows) - 1.0).abs() < 1e-9);
+        }
+        let ran = run(&mut candidates, 1, 30_000, |_| 1.0); // ten minutes
+        assert!(ran[2] <= TRIAL_STEPS * 14, "{ran:?}: the other one is tried ever more rarely");
+        let ran = run(&mut candidates, 8, 30_000, |_| 1.0);
+        assert_eq!(ran[1], 0, "one that is much slower is not tried");
+    }
+
+    /// A program that ran at the start only made one candidate look bad.
+    #[test]
+    fn a_wrong_calibration_is_found_out() {
+        let mut candidates = calibrated();
+        let wrong = |threads| if threads == 2 { 0.6 } else { 1.0 };
+        run(&mut candidates, 1, 300, wrong);
+        assert!(run(&mut candidates, 1, 100, wrong)[2] > 90);
+    }
+
+    #[test]
+    fn the_slowdown_follows_the_machine_in_three_steps_and_not_in_one() {
+        let mut candidates = calibrated();
+        run(&mut candidates, 8, 10, |_| 1.0);
+        run(&mut candidates, 8, 1, |_| 9.0);
+        assert!((candidates.factor(8) - 1.0).abs() < 1e-9, "one long step says nothing");
+        run(&mut candidates, 8, 3, |_| 1.0);
+        run(&mut candidates, 8, 3, |_| 1.5);
+        assert!((candidates.factor(8) - 1.5).abs() < 1e-9, "{}", candidates.factor(8));
+        run(&mut candidates, 8, 3, |_| 1.0);
+        assert!((candidates.factor(8) - 1.0).abs() < 1e-9, "and back");
+    }
+
+    /// One core is taken: two threads are three times as slow, and one thread as fast as ever.
+    #[test]
+    fn threads_that_cost_more_than_they_bring_are_left_out_while_they_do() {
+        let mut candidates = calibrated();
+        run(&mut candidates, 8, 100, |_| 1.0);
+        let taken = |threads| if threads == 2 { 3.0 } else { 1.0 };
+        run(&mut candidates, 8, 200, taken);
+        let ran = run(&mut candidates, 8, 1_000, taken);
+        assert!(ran[1] > 950 && ran[2] >= TRIAL_STEPS, "{ran:?}: mostly one, and two are tried");
+        run(&mut candidates, 8, 2_000, |_| 1.0);
+        assert!(run(&mut candidates, 8, 100, |_| 1.0)[2] > 90, "the machine is free again");
+    }
+
+    /// All candidates are as slow: the fastest alone stays, and others are tried rarely.
+    #[test]
+    fn a_trial_takes_a_small_part_of_the_time() {
+        let mut candidates = calibrated();
+        let ran = run(&mut candidates, 8, 1_000, |_| 2.0);
+        assert!(ran[1] < 50 && ran[1] >= TRIAL_STEPS, "{ran:?}");
+    }
+}
