@@ -223,7 +223,7 @@ impl Server {
             let most = model.threads();
             // A number that the user gave is an order.
             let threads =
-                if fixed_threads { vec![most as u16] } else { calibrate::candidates(most) };
+                if fixed_threads { calibrate::all(most) } else { calibrate::candidates(most) };
             // More rows than llama.cpp computes at once would be several passes.
             let (slots, rows) = (context.slots as usize, context.ubatch_rows as usize);
             let tokens = sequence_tokens as usize;

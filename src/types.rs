@@ -5,6 +5,7 @@
 
 pub mod chain;
 
+use std::fmt;
 use std::time::Duration;
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
@@ -396,11 +397,27 @@ impl CacheLayout {
     }
 }
 
+/// The compute threads of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Threads {
+    /// Their number.
+    pub count: u16,
+    /// Whether one thread leads and the others help when they have a core. Otherwise all wait for
+    /// each other.
+    pub led: bool,
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.count, if self.led { " led" } else { "" })
+    }
+}
+
 /// A step that ran at the start, to measure the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedStep {
-    /// Compute threads.
-    pub threads: u16,
+    /// Its compute threads.
+    pub threads: Threads,
     /// Rows: one of each of some texts, or all of one prompt.
     pub rows: usize,
     /// Whether they are a prompt's.

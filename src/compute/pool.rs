@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,16 @@ const _: () = assert!(COMPUTE_THREADS_MAX < 1 << THREADS_BITS);
 
 /// A job of no threads ends the pool.
 const NO_THREADS: u32 = 0;
+
+/// The number of threads of a job that says: help with the board.
+const HELP: u32 = (1 << THREADS_BITS) - 1;
+const _: () = assert!((COMPUTE_THREADS_MAX as u32) < HELP);
+
+/// Work that threads share without waiting for each other, such as a [`Board`](super::Board).
+pub trait Helped: Send + Sync {
+    /// Helps until there is nothing to do. Each helper has its own number, from 0.
+    fn help(&self, helper: usize);
+}
 
 /// Wake-ups that are timed at the start; the median counts.
 const WAKE_UPS: usize = 9;
@@ -59,6 +69,7 @@ struct Shared {
     job: Gate,
     work: AtomicPtr<Work>,
     barrier: Barrier,
+    helped: OnceLock<Arc<dyn Helped>>,
     /// How long threads poll at a barrier, and for a job, before they sleep. Nanoseconds.
     at_barrier: AtomicU32,
     for_job: AtomicU32,
@@ -146,6 +157,19 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// Sets the work with which the threads help. Later calls change nothing.
+    pub fn set_helped(&self, helped: Arc<dyn Helped>) {
+        self.shared.helped.get_or_init(|| helped);
+    }
+
+    /// Lets all threads but the owner help, in the pool that is lent to the calling thread.
+    pub fn call_helpers_of_this_thread() {
+        // SAFETY: `lend` and `work` set it to a pool that lives as long as their calls.
+        let Some(shared) = (unsafe { MEMBER.get().shared.as_ref() }) else { return };
+        let number = (shared.job.number() >> THREADS_BITS).wrapping_add(1);
+        shared.job.set(number << THREADS_BITS | HELP);
+    }
+
     /// Runs `calls` on the calling thread, the owner. Jobs that ggml starts meanwhile run on this
     /// pool.
     pub fn lend<T>(&self, calls: impl FnOnce() -> T) -> T {
@@ -177,6 +201,11 @@ fn work(shared: &Shared, index: u32) {
         let threads = last & ((1 << THREADS_BITS) - 1);
         if threads == NO_THREADS {
             return;
+        }
+        if threads == HELP {
+            let helped = shared.helped.get().expect("it is set before helpers are called");
+            helped.help(index as usize - 1);
+            continue;
         }
         if index < threads {
             // SAFETY: the owner set it before the job's word. It waits at the barrier below for this

@@ -2,13 +2,17 @@
 //! file that tries all interleavings.
 
 pub(super) use std::hint::spin_loop as relax;
-pub(super) use std::sync::atomic::{AtomicU32, Ordering, fence};
+pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(super) use std::thread::yield_now as give_way;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
 /// Polls between two looks at the clock. A poll takes 20 to 70 ns.
 pub(super) const POLLS: u32 = 32;
+
+/// Most pieces of a task on a board.
+pub const PIECES_MAX: usize = 4096;
 
 /// The time since a moment.
 pub(super) struct Stopwatch(Instant);
@@ -20,6 +24,23 @@ impl Stopwatch {
 
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
+    }
+}
+
+/// A cell whose users say whether they write.
+pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
     }
 }
 

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{CALIBRATION_PROMPT_ROWS, CALIBRATION_TEXTS, CALIBRATION_TIME};
 use crate::model::{Backend, DecodeRow, StepError};
-use crate::types::{Calibration, Logits, Position, SlotId, TimedStep, TokenId};
+use crate::types::{Calibration, Logits, Position, SlotId, Threads, TimedStep, TokenId};
 
 /// Repetitions of a step, for the shortest time counts: most of them, and the time of all.
 const REPEATS: u128 = 8;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
 /// Runs steps with arbitrary tokens on `slots` empty slots, for about [`CALIBRATION_TIME`], and empties
-/// the slots again. A text has at most `text_tokens` tokens. `threads` are the numbers of compute threads to try, the most likely
+/// the slots again. A text has at most `text_tokens` tokens. `threads` are those to try, the most likely
 /// first; a single one is measured, too.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub fn calibrate<B: Backend>(
     slots: usize,
     step_rows: usize,
     text_tokens: usize,
-    threads: &[u16],
+    threads: &[Threads],
 ) -> Result<Calibration, StepError> {
     let began = Instant::now();
     let texts = CALIBRATION_TEXTS.min(slots).min(step_rows);
@@ -33,7 +33,7 @@ pub fn calibrate<B: Backend>(
     let mut kinds = vec![(1, false), (texts, false), (prompt, true)];
     kinds.dedup();
     let Some(first) = threads.first() else { return Ok(Calibration::default()) };
-    backend.use_threads((*first).into());
+    backend.use_threads(*first);
     let mut longest = run(backend, 1, false)?; // touches memory
     let mut calibration = Calibration::default();
     for (rows, is_prompt) in kinds {
@@ -48,7 +48,7 @@ pub fn calibrate<B: Backend>(
                     repeats = 0;
                     break;
                 }
-                backend.use_threads((*threads).into());
+                backend.use_threads(*threads);
                 let took = run(backend, rows, is_prompt)?;
                 longest = longest.max(took);
                 match steps.iter_mut().find(|step| step.threads == *threads) {
@@ -67,12 +67,13 @@ pub fn calibrate<B: Backend>(
             calibration.steps.extend(steps);
         }
     }
-    backend.use_threads((*first).into());
+    backend.use_threads(*first);
     Ok(calibration)
 }
 
-/// The numbers of threads that may be worth it, of `most`: all, all but one, half and so on, and one.
-pub fn candidates(most: usize) -> Vec<u16> {
+/// The threads that may be worth it, of `most`: all, all but one, half of those and so on, one, and one
+/// that leads all others.
+pub fn candidates(most: usize) -> Vec<Threads> {
     let mut candidates = vec![most];
     let mut threads = most - 1;
     while threads > 1 && candidates.len() + 1 < CANDIDATES_MAX {
@@ -82,11 +83,22 @@ pub fn candidates(most: usize) -> Vec<u16> {
     if most > 1 {
         candidates.push(1);
     }
-    candidates.iter().map(|threads| *threads as u16).collect() // at most COMPUTE_THREADS_MAX
+    let count = |threads: &usize| *threads as u16; // at most COMPUTE_THREADS_MAX
+    let mut candidates: Vec<Threads> =
+        candidates.iter().map(|threads| Threads { count: count(threads), led: false }).collect();
+    if most > 1 {
+        candidates.push(Threads { count: count(&most), led: true });
+    }
+    candidates
 }
 
-/// Most numbers of threads that are tried.
-const CANDIDATES_MAX: usize = 8;
+/// An order for `most` threads.
+pub fn all(most: usize) -> Vec<Threads> {
+    vec![Threads { count: most as u16, led: false }] // at most COMPUTE_THREADS_MAX
+}
+
+/// Most numbers of threads that are tried, besides led ones.
+const CANDIDATES_MAX: usize = 7;
 
 /// Runs a step: a token of each of `rows` texts, or a prompt of `rows` tokens. Returns its time.
 fn run<B: Backend>(backend: &mut B, rows: usize, is_prompt: bool) -> Result<Duration, StepError> {
@@ -111,28 +123,36 @@ mod tests {
     use super::*;
     use crate::model::fake::{FakeModel, FakeOptions};
 
+    fn of(count: u16) -> Threads {
+        Threads { count, led: false }
+    }
+
     #[test]
     fn a_few_numbers_of_threads_are_tried() {
-        assert_eq!(candidates(1), [1]);
-        assert_eq!(candidates(2), [2, 1]);
-        assert_eq!(candidates(4), [4, 3, 1]);
-        assert_eq!(candidates(64), [64, 63, 31, 15, 7, 3, 1]);
+        let shown = |most| candidates(most).iter().map(Threads::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(1), ["1"]);
+        assert_eq!(shown(2), ["2", "1", "2 led"]);
+        assert_eq!(shown(4), ["4", "3", "1", "4 led"]);
+        assert_eq!(shown(64), ["64", "63", "31", "15", "7", "3", "1", "64 led"]);
     }
 
     /// A model with a table of positions has no more than it was trained for.
     #[test]
     fn no_prompt_is_longer_than_a_text_may_be() {
         let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());
-        let found = calibrate(&mut model, 4, 128, 8, &[1]).unwrap();
+        let found = calibrate(&mut model, 4, 128, 8, &[of(1)]).unwrap();
         assert!(found.steps.iter().all(|step| step.rows <= 8), "{found:?}");
     }
 
     #[test]
     fn all_kinds_of_steps_are_measured_and_nothing_stays() {
         let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());
-        let found = calibrate(&mut model, 4, 128, 1024, &[2, 1]).unwrap();
-        let kinds: Vec<_> =
-            found.steps.iter().map(|step| (step.rows, step.is_prompt, step.threads)).collect();
+        let found = calibrate(&mut model, 4, 128, 1024, &[of(2), of(1)]).unwrap();
+        let kinds: Vec<_> = found
+            .steps
+            .iter()
+            .map(|step| (step.rows, step.is_prompt, step.threads.count))
+            .collect();
         let expected = [(1, false), (4, false), (CALIBRATION_PROMPT_ROWS, true)];
         let expected = expected.map(|(rows, is_prompt)| [2, 1].map(|n| (rows, is_prompt, n)));
         assert_eq!(kinds, expected.concat());
@@ -140,6 +160,6 @@ mod tests {
         run(&mut model, 4, false).unwrap();
         // With one slot and short steps there is less to measure.
         let mut model = FakeModel::new(1, 1024, 1, FakeOptions::default());
-        assert_eq!(calibrate(&mut model, 1, 1, 1024, &[1]).unwrap().steps.len(), 2);
+        assert_eq!(calibrate(&mut model, 1, 1, 1024, &[of(1)]).unwrap().steps.len(), 2);
     }
 }

@@ -145,8 +145,8 @@ impl<B: Backend> DecodeLane<B> {
             }
         }
         self.backend.begin_step(batch.step);
-        if batch.threads > 0 {
-            self.backend.use_threads(batch.threads.into());
+        if let Some(threads) = batch.threads {
+            self.backend.use_threads(threads);
         }
         let began = self.metrics.clock.now();
         self.guess(batch);

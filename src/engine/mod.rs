@@ -490,7 +490,8 @@ impl Engine {
         metrics.kv_tokens_used.set((held + kept) as u64);
         metrics.kv_tokens_kept.set(kept as u64);
         if let Some((threads, slowdown)) = self.scheduler.threads() {
-            metrics.compute_threads.set(threads.into());
+            metrics.compute_threads.set(threads.count.into());
+            metrics.products_led.set(threads.led.into());
             metrics.slowdown_permille.set((slowdown * 1e3) as u64); // at most 10^5
         }
         let tally = self.scheduler.tally();

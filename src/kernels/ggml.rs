@@ -12,7 +12,8 @@ pub use attention::{reserve_attention, use_attention};
 
 use super::format::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
-use super::matmul::{Product, work_bytes};
+use super::led;
+use super::matmul::{Product, Strips, work_bytes};
 use super::team::Team;
 use crate::limits::{PACK_BYTES_MIN, PACK_THREADS_MAX};
 
@@ -229,24 +230,28 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
     let needed = offset + work_bytes(&kernel, p.weights.columns(), inputs_all);
     assert!(needed <= p.work_bytes, "{needed} bytes of work memory, {} are there", p.work_bytes);
     let product = Product {
-        kernel: &kernel,
-        weights: p.weights.packed,
-        rows: p.weights.rows(),
-        columns: p.weights.columns(),
-        inputs: inputs_all,
+        strips: Strips {
+            kernel,
+            weights: p.weights.packed,
+            rows: p.weights.rows(),
+            columns: p.weights.columns(),
+            inputs: inputs_all,
+            output: p.output,
+            output_stride: p.weights.rows(),
+            work: p.work.wrapping_add(offset),
+        },
         input: |row: usize| {
             let at = [row % inputs, row / inputs % more, row / inputs / more];
             let bytes: usize = at.iter().zip(p.input_strides).map(|(at, stride)| at * stride).sum();
             p.input.wrapping_add(bytes).cast()
         },
-        output: p.output,
-        output_stride: p.weights.rows(),
-        work: p.work.wrapping_add(offset),
     };
     // SAFETY: choosing the instruction set checked that the processor has it. ggml's tensors have
     // the sizes that they state, and the work memory is large enough. ggml's threads run the same
     // operations in the same order. (Thread numbers are never negative.)
-    unsafe { product.run(&Team::new(p.thread as usize, p.threads as usize, p.pool)) };
+    unsafe {
+        led::run(&product, &Team::new(p.thread as usize, p.threads as usize, p.pool));
+    }
 }
 
 unsafe extern "C" fn get_rows(rows: *const GgmlRows) {

@@ -18,10 +18,11 @@ const PIECES: usize = 4;
 /// half of a core's second-level cache.
 const ACTIVATIONS_BYTES: usize = 512 * 1024;
 
-/// A product of weights `[rows, columns]` with activations `[inputs, columns]`.
-pub struct Product<'a, I> {
+/// A product of weights `[rows, columns]` with quantised activations `[inputs, columns]`.
+#[derive(Clone, Copy)]
+pub struct Strips {
     /// The kernel of the weights' type.
-    pub kernel: &'a Kernel,
+    pub kernel: Kernel,
     /// The packed weights.
     pub weights: *const u8,
     /// Rows of weights.
@@ -30,14 +31,20 @@ pub struct Product<'a, I> {
     pub columns: usize,
     /// Rows of activations.
     pub inputs: usize,
-    /// Returns a pointer to a row of activations.
-    pub input: I,
     /// `[inputs, rows]`, with rows `output_stride` floats apart.
     pub output: *mut f32,
     /// Floats from one row of `output` to the next.
     pub output_stride: usize,
-    /// Memory for the quantised activations: [`work_bytes`].
+    /// The quantised activations: [`work_bytes`].
     pub work: *mut u8,
+}
+
+/// The same with activations that are yet to be quantised.
+pub struct Product<I> {
+    /// See [`Strips`].
+    pub strips: Strips,
+    /// Returns a pointer to a row of activations.
+    pub input: I,
 }
 
 /// Bytes of work memory for `inputs` rows of activations.
@@ -45,7 +52,7 @@ pub fn work_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
     inputs * (kernel.layout)(columns).stride
 }
 
-impl<I: Fn(usize) -> *const f32> Product<'_, I> {
+impl<I: Fn(usize) -> *const f32> Product<I> {
     /// Computes this thread's part of the product. All threads of the team call it.
     ///
     /// # Safety
@@ -56,57 +63,76 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
         // and its own strips of the output. No thread reads activations before all of them are
         // written.
         unsafe {
-            let strips = self.rows.div_ceil(STRIP_ROWS);
-            let piece = self.piece_strips(strips, team.threads);
-            let pieces = strips.div_ceil(piece);
+            let strips = &self.strips;
+            let (count, piece) = (strips.count(), strips.piece(team.threads));
+            let pieces = count.div_ceil(piece);
             let mut index = team.thread;
             // Load weights while activations are quantised.
-            self.prefetch(index * piece);
+            strips.prefetch(index * piece);
             self.quantise(team);
             team.begin_pieces();
             while index < pieces {
-                self.multiply(index * piece..((index + 1) * piece).min(strips));
+                strips.multiply(index * piece..((index + 1) * piece).min(count));
                 index = team.next_piece(index);
-                self.prefetch(index * piece);
+                strips.prefetch(index * piece);
             }
         }
-    }
-
-    /// Prefetches the start of a strip. The kernel itself prefetches only further ahead.
-    fn prefetch(&self, strip: usize) {
-        let offset = strip * (self.kernel.strip_bytes)(self.columns);
-        prefetch(self.weights.wrapping_add(offset), PREFETCH_BYTES);
     }
 
     /// Quantises this thread's share of the activations.
-    unsafe fn quantise(&self, team: &Team) {
-        let layout = (self.kernel.layout)(self.columns);
-        let blocks = self.columns / self.kernel.block_columns;
-        for index in team.share(self.inputs * blocks) {
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    pub unsafe fn quantise(&self, team: &Team) {
+        let Strips { kernel, columns, inputs, work, .. } = &self.strips;
+        let layout = (kernel.layout)(*columns);
+        let blocks = columns / kernel.block_columns;
+        for index in team.share(inputs * blocks) {
             let (row, block) = (index / blocks, index % blocks);
             // SAFETY: the block lies in the row, the row in the work memory.
             unsafe {
-                let to = self.work.add(row * layout.stride);
-                (self.kernel.quantise)((self.input)(row), block, to, layout);
+                let to = work.add(row * layout.stride);
+                (kernel.quantise)((self.input)(row), block, to, layout);
             }
         }
     }
+}
 
-    /// Number of strips in a piece.
-    fn piece_strips(&self, strips: usize, threads: usize) -> usize {
-        let most = (PIECE_BYTES / (self.kernel.strip_bytes)(self.columns)).max(1);
-        strips.div_ceil(threads * PIECES).min(most)
+impl Strips {
+    /// Number of strips.
+    pub fn count(&self) -> usize {
+        self.rows.div_ceil(STRIP_ROWS)
+    }
+
+    /// Bytes of a strip.
+    pub fn bytes(&self) -> usize {
+        (self.kernel.strip_bytes)(self.columns)
+    }
+
+    /// Prefetches the start of a strip. The kernel itself prefetches only further ahead.
+    pub fn prefetch(&self, strip: usize) {
+        prefetch(self.weights.wrapping_add(strip * self.bytes()), PREFETCH_BYTES);
+    }
+
+    /// Number of strips in a piece of work for some threads.
+    fn piece(&self, threads: usize) -> usize {
+        let most = (PIECE_BYTES / self.bytes()).max(1);
+        self.count().div_ceil(threads * PIECES).min(most)
     }
 
     /// Multiplies some strips with all activations.
-    unsafe fn multiply(&self, strips: Range<usize>) {
+    ///
+    /// # Safety
+    /// As for [`Product::run`]; the activations are quantised.
+    pub unsafe fn multiply(&self, strips: Range<usize>) {
         let layout = (self.kernel.layout)(self.columns);
-        let strip_bytes = (self.kernel.strip_bytes)(self.columns);
+        let strip_bytes = self.bytes();
         let rows_max = self.kernel.multiply.len();
         let inputs_max = (ACTIVATIONS_BYTES / layout.stride).max(rows_max);
         for inputs in even_parts(0..self.inputs, inputs_max) {
             for strip in strips.clone() {
                 for rows in even_parts(inputs.clone(), rows_max) {
+                    let offset = rows.start * self.output_stride + strip * STRIP_ROWS;
                     // SAFETY: the strip lies in the weights, the rows in the work memory.
                     unsafe {
                         self.multiply_strip(
@@ -115,9 +141,8 @@ impl<I: Fn(usize) -> *const f32> Product<'_, I> {
                                 columns: self.columns,
                                 activations: self.work.add(rows.start * layout.stride),
                                 layout,
-                                out: self
-                                    .output
-                                    .add(rows.start * self.output_stride + strip * STRIP_ROWS),
+                                // The output of some strips may begin in the middle of its memory.
+                                out: self.output.wrapping_add(offset),
                                 out_stride: self.output_stride,
                             },
                             rows.len(),

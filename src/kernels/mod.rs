@@ -33,6 +33,7 @@ pub mod format;
 pub mod ggml;
 mod k_scales;
 pub mod kernel;
+pub mod led;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
 pub mod matmul;

@@ -35,6 +35,8 @@ pub struct FrontMetrics {
     pub kv_tokens_capacity: Gauge,
     /// Compute threads of the last step, apart from trials; 0 if they were not measured.
     pub compute_threads: Gauge,
+    /// Whether one of them leads and the others help.
+    pub products_led: Gauge,
     /// The time of a step to that alone on the machine, times 1,000; 0 if it was not measured.
     pub slowdown_permille: Gauge,
     /// Steps in flight whenever another step was sent.
@@ -129,6 +131,7 @@ impl FrontMetrics {
             kv_tokens_used: Gauge::default(),
             kv_tokens_kept: Gauge::default(),
             compute_threads: Gauge::default(),
+            products_led: Gauge::default(),
             slowdown_permille: Gauge::default(),
             kv_tokens_capacity: Gauge::default(),
             steps_in_flight: Histogram::new(&STEPS_IN_FLIGHT),

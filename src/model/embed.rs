@@ -9,7 +9,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
 use super::llama::{ContextConfig, RowArrays, corelane_decode, new_context, new_threads, raw};
-use super::threads::Threads;
+use super::threads::ComputeThreads;
 use super::{DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
 use crate::types::{Logits, Pooling, Position, SlotId, TokenId};
@@ -17,7 +17,7 @@ use crate::types::{Logits, Pooling, Position, SlotId, TokenId};
 /// A model's context for embeddings.
 pub struct Embedder {
     context: *mut sys::llama_context,
-    threads: Threads,
+    threads: ComputeThreads,
     pooling: Pooling,
     /// Numbers in a vector: its length, or the scores of a ranking head.
     numbers: usize,

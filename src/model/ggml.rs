@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::threads::Threads;
+use super::threads::ComputeThreads;
 use crate::limits::POLL_LEVEL;
 
 /// A pool of compute threads. They poll between two products, so products that are compared by time
 /// must share one pool.
-pub struct Pool(Threads);
+pub struct Pool(ComputeThreads);
 
 impl Pool {
     /// Starts `threads` threads, including the calling one. With `pinned`, each is pinned to a core, and
@@ -21,7 +21,8 @@ impl Pool {
     pub fn new(threads: usize, pinned: bool) -> Rc<Self> {
         let cores: Vec<usize> = (1..threads).chain([0]).collect();
         Rc::new(Self(
-            Threads::new(threads, pinned.then_some(&cores), 100 * POLL_LEVEL).expect("threads"),
+            ComputeThreads::new(threads, pinned.then_some(&cores), 100 * POLL_LEVEL)
+                .expect("threads"),
         ))
     }
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
-use super::threads::Threads;
+use super::threads::ComputeThreads;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
-use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId};
+use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId, Threads};
 
 /// The parameters of a context.
 #[derive(Clone, Debug)]
@@ -49,7 +49,9 @@ pub struct ContextConfig {
 pub struct LlamaDecoder {
     context: *mut sys::llama_context,
     memory: sys::llama_memory_t,
-    threads: Rc<Threads>,
+    threads: Rc<ComputeThreads>,
+    /// Whether one thread leads the products.
+    led: bool,
     n_vocab: usize,
     /// Whether all sequences share one KV cache.
     unified: bool,
@@ -92,7 +94,7 @@ impl LlamaDecoder {
     }
 
     fn on(
-        threads: Rc<Threads>,
+        threads: Rc<ComputeThreads>,
         model: Arc<LlamaModel>,
         config: &ContextConfig,
     ) -> Result<Self, String> {
@@ -130,6 +132,7 @@ impl LlamaDecoder {
             context,
             memory,
             threads,
+            led: false,
             n_vocab,
             unified,
             ragged,
@@ -209,9 +212,9 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 }
 
 /// Starts the compute threads of a context.
-pub(super) fn new_threads(config: &ContextConfig) -> Result<Threads, String> {
+pub(super) fn new_threads(config: &ContextConfig) -> Result<ComputeThreads, String> {
     let cores = config.pinned.then_some(config.decode_cores.as_slice());
-    Threads::new(config.decode_cores.len(), cores, config.poll * POLL_LEVEL)
+    ComputeThreads::new(config.decode_cores.len(), cores, config.poll * POLL_LEVEL)
 }
 
 impl Backend for LlamaDecoder {
@@ -231,10 +234,12 @@ impl Backend for LlamaDecoder {
         self.threads.count() as usize // never negative
     }
 
-    fn use_threads(&mut self, threads: usize) {
-        let threads = threads.clamp(1, self.threads()) as i32; // at most COMPUTE_THREADS_MAX
+    fn use_threads(&mut self, threads: Threads) {
+        self.led = threads.led;
+        let count = if threads.led { 1 } else { usize::from(threads.count) };
+        let count = count.clamp(1, self.threads()) as i32; // at most COMPUTE_THREADS_MAX
         // SAFETY: the context is live.
-        unsafe { sys::llama_set_n_threads(self.context, threads, threads) };
+        unsafe { sys::llama_set_n_threads(self.context, count, count) };
     }
 
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
@@ -242,7 +247,11 @@ impl Backend for LlamaDecoder {
         ggml::use_attention(self.attention);
         // SAFETY: the context is live and only this thread uses it. The batch points into arrays of
         // `self`, of which the first `n_tokens` entries are filled.
-        let code = self.threads.run(|| unsafe { corelane_decode(self.context, batch) });
+        let decode = || unsafe { corelane_decode(self.context, batch) };
+        let code = self.threads.run(|| match self.threads.led().filter(|_| self.led) {
+            Some(led) => led.lead(decode),
+            None => decode(),
+        });
         match code {
             0 => Ok(()),
             1 => Err(StepError::NoRoom),
@@ -288,6 +297,9 @@ impl Backend for LlamaDecoder {
 
 impl Drop for LlamaDecoder {
     fn drop(&mut self) {
+        if let Some(led) = self.threads.led() {
+            led.settle(); // the model may go, and helpers read its weights
+        }
         // SAFETY: it was made in `on` and is freed once, before the threads and the model.
         unsafe { sys::llama_free(self.context) };
     }

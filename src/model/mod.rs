@@ -22,7 +22,7 @@ mod threads;
 mod tokenizer;
 pub mod vocab;
 
-use crate::types::{Logits, Position, SlotId, TokenId};
+use crate::types::{Logits, Position, SlotId, Threads, TokenId};
 
 /// The operations of a model that the decode lane uses.
 pub trait Backend {
@@ -38,8 +38,8 @@ pub trait Backend {
         1
     }
 
-    /// Sets the number of threads of the next steps. All of them, if there are fewer.
-    fn use_threads(&mut self, _threads: usize) {}
+    /// Sets the threads of the next steps. As many as there are, if there are fewer.
+    fn use_threads(&mut self, _threads: Threads) {}
 
     /// Runs rows of a step. On success the KV cache holds its rows.
     ///

@@ -1,20 +1,24 @@
 //! The compute threads of a context.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
 use super::library;
 use crate::compute::Pool;
+use crate::kernels::led::Led;
 
 /// A pool, and ggml's own description of one. ggml was built with OpenMP, so its description has a
 /// barrier's state and no threads.
-pub(super) struct Threads {
+pub(super) struct ComputeThreads {
     pool: Pool,
+    /// The board with which threads help one that leads; `None` with one thread.
+    led: Option<Arc<Led>>,
     described: *mut sys::ggml_threadpool,
 }
 
-impl Threads {
+impl ComputeThreads {
     /// Starts `threads` threads with the calling one, as [`Pool::new`].
     ///
     /// # Errors
@@ -31,7 +35,16 @@ impl Threads {
         if described.is_null() {
             return Err(format!("no memory for {threads} compute threads"));
         }
-        Ok(Self { pool, described })
+        let led = (threads > 1).then(|| Arc::new(Led::new(threads - 1)));
+        if let Some(led) = &led {
+            pool.set_helped(led.clone());
+        }
+        Ok(Self { pool, led, described })
+    }
+
+    /// The board of products that one thread leads.
+    pub fn led(&self) -> Option<&Led> {
+        self.led.as_deref()
     }
 
     /// Number of threads.
@@ -56,7 +69,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ComputeThreads {
     fn drop(&mut self) {
         // SAFETY: it is freed once, after the contexts that use it, which hold this.
         unsafe { sys::ggml_threadpool_free(self.described) };

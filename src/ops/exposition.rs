@@ -346,6 +346,12 @@ impl Page<'_> {
             front.compute_threads.get(),
         )?;
         self.gauge(
+            "corelane_products_led",
+            "1 if one compute thread leads and the others help when they have a core.",
+            &[],
+            front.products_led.get(),
+        )?;
+        self.gauge(
             "corelane_slowdown",
             "Time of a step to that alone on the machine. Above 1, other programs take its cores.",
             &[],

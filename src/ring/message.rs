@@ -10,7 +10,8 @@ use crate::constraint::{Allowed, Compiled, Walk};
 use crate::limits::{SAMPLES_MAX, SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    Broken, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
+    Broken, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, Threads,
+    TokenId,
 };
 
 /// One step: the scheduler's plan, and the decode lane's answers.
@@ -40,8 +41,8 @@ pub struct Batch {
     pub guessed_rows: u32,
     /// The draft model reads the prompts of this step.
     pub drafter_reads: bool,
-    /// The number of compute threads; 0 leaves it as it is.
-    pub threads: u16,
+    /// The compute threads; `None` leaves them as they are.
+    pub threads: Option<Threads>,
     /// The decode lane begins no mask once the masks of this step have taken this time. `None` sets
     /// no limit.
     pub masks_max: Option<Duration>,
@@ -90,7 +91,7 @@ impl Batch {
         self.prefill_rows = 0;
         self.guessed_rows = 0;
         self.drafter_reads = false;
-        self.threads = 0;
+        self.threads = None;
         self.samples.clear();
         self.logprobs.clear();
         self.scores.clear();

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use super::curve::Rows;
 use super::curve::{Curve, RATE, Slope};
 use super::thread_choice::ThreadChoice;
-use crate::types::Calibration;
+use crate::types::{Calibration, Threads};
 
 /// Steps whose shares of decode rows differ by less than this say nothing about their cost.
 const DECODES_SPREAD: f64 = 0.05;
@@ -91,15 +91,15 @@ impl StepCost {
         }
     }
 
-    /// The number of compute threads for the next step, which has `rows` rows; 0 leaves it to the
+    /// The compute threads for the next step, which has `rows` rows. `None` leaves them to the
     /// decode lane.
-    pub fn choose_threads(&mut self, rows: usize) -> u16 {
-        self.threads.choose(rows).unwrap_or(0)
+    pub fn choose_threads(&mut self, rows: usize) -> Option<Threads> {
+        self.threads.choose(rows)
     }
 
-    /// The number of compute threads of the last step, apart from trials, and the machine's slowdown.
+    /// The compute threads of the last step, apart from trials, and the machine's slowdown.
     /// `None` before a calibration.
-    pub fn threads(&self) -> Option<(u16, f64)> {
+    pub fn threads(&self) -> Option<(Threads, f64)> {
         self.threads.state()
     }
 
@@ -110,7 +110,7 @@ impl StepCost {
         decode: Rows,
         prefill: Rows,
         copies: usize,
-        threads: u16,
+        threads: Option<Threads>,
         took: Duration,
     ) {
         let rows = decode.count + prefill.count;
@@ -361,7 +361,7 @@ mod tests {
             let decode = rows(1 + step % 12, 100 + step * 7 % 400);
             let count = if step % 3 == 0 { [8, 20, 64, 200][step / 3 % 4] } else { 0 };
             let prefill = rows(count, step * 11 % 3000);
-            cost.observe(decode, prefill, 0, 0, machine(decode, prefill));
+            cost.observe(decode, prefill, 0, None, machine(decode, prefill));
         }
         cost
     }
@@ -412,7 +412,7 @@ mod tests {
                 let fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
                 took = machine(four, rows(fit, 100));
                 let slower = if step % between == 0 { 1.3 } else { 1.0 };
-                cost.observe(four, rows(fit, 100), 0, 0, took.mul_f64(slower));
+                cost.observe(four, rows(fit, 100), 0, None, took.mul_f64(slower));
             }
             took.as_secs_f64() / bound.as_secs_f64()
         };
@@ -435,10 +435,10 @@ mod tests {
         let four = rows(4, 0);
         assert_eq!(cost.decode(four), None);
         assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
-        cost.observe(rows(0, 0), rows(64, 0), 0, 0, Duration::from_millis(640));
+        cost.observe(rows(0, 0), rows(64, 0), 0, None, Duration::from_millis(640));
         // Steps with prompts only predict the cost of prompts beside others, and the cost of more
         // rows than ever ran is taken in proportion.
-        cost.observe(four, rows(0, 0), 0, 0, Duration::from_millis(40));
+        cost.observe(four, rows(0, 0), 0, None, Duration::from_millis(40));
         let bound = Duration::from_millis(1320).mul_f64(1.0 + MARGIN_START);
         let fit = cost.prefill_rows_within(bound, four, 0, 500).unwrap();
         assert!((120..=128).contains(&fit), "{fit}");
@@ -450,11 +450,11 @@ mod tests {
         let four = rows(4, 300);
         let real = machine(four, rows(0, 0));
         for _ in 0..60 {
-            cost.observe(four, rows(0, 0), 0, 0, 2 * real);
+            cost.observe(four, rows(0, 0), 0, None, 2 * real);
         }
         assert!(cost.decode(four).unwrap().as_secs_f64() > 1.9 * real.as_secs_f64());
         for _ in 0..60 {
-            cost.observe(four, rows(0, 0), 0, 0, real);
+            cost.observe(four, rows(0, 0), 0, None, real);
         }
         let known = cost.decode(four).unwrap().as_secs_f64();
         assert!(known < 1.1 * real.as_secs_f64(), "and faster again");
@@ -466,10 +466,10 @@ mod tests {
         let (four, some) = (rows(4, 300), rows(16, 100));
         assert_eq!(cost.copy(), None);
         let took = machine(four, some) + 2 * Duration::from_millis(50);
-        (0..50).for_each(|_| cost.observe(four, some, 2, 0, took));
+        (0..50).for_each(|_| cost.observe(four, some, 2, None, took));
         let copy = cost.copy().unwrap().as_secs_f64();
         assert!((0.035..0.065).contains(&copy), "{copy}");
-        (0..1_000).for_each(|_| cost.observe(four, rows(0, 0), 0, 0, machine(four, rows(0, 0))));
+        (0..1_000).for_each(|_| cost.observe(four, rows(0, 0), 0, None, machine(four, rows(0, 0))));
         assert!(cost.copy().unwrap().as_secs_f64() < copy / 4.0, "it is tried again");
     }
 
@@ -481,11 +481,11 @@ mod tests {
         let four = rows(4, 300);
         let bound = machine(four, rows(16, 100));
         let before = cost.prefill_rows_within(bound, four, 100, 512).unwrap();
-        cost.observe(four, rows(before, 100), 0, 0, Duration::from_secs(5));
+        cost.observe(four, rows(before, 100), 0, None, Duration::from_secs(5));
         let mut fit = 0;
         for _ in 0..100 {
             fit = cost.prefill_rows_within(bound, four, 100, 512).unwrap().max(8);
-            cost.observe(four, rows(fit, 100), 0, 0, machine(four, rows(fit, 100)));
+            cost.observe(four, rows(fit, 100), 0, None, machine(four, rows(fit, 100)));
         }
         assert!(10 * fit >= 8 * before, "{fit} rows after it, {before} before");
     }

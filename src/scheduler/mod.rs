@@ -58,7 +58,7 @@ use std::time::Duration;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row};
 pub use crate::types::SequenceId;
-use crate::types::{CacheScope, Calibration, KeyId, Logits, Owner, SlotId};
+use crate::types::{CacheScope, Calibration, KeyId, Logits, Owner, SlotId, Threads};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
 use cost::{Rows, StepCost};
@@ -227,9 +227,9 @@ impl Scheduler {
         self.cost.calibrate(calibration);
     }
 
-    /// The number of compute threads of the last step, apart from trials, and the machine's slowdown.
+    /// The compute threads of the last step, apart from trials, and the machine's slowdown.
     /// `None` before a calibration.
-    pub fn threads(&self) -> Option<(u16, f64)> {
+    pub fn threads(&self) -> Option<(Threads, f64)> {
         self.cost.threads()
     }
 

@@ -9,10 +9,11 @@
 //! The other candidates are tried from time to time, for a few steps each: soon after the start and
 //! after each change, and then ever more rarely.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::curve::KNOTS;
-use crate::types::{Calibration, TimedStep};
+use crate::types::{Calibration, Threads, TimedStep};
 
 /// Most candidates.
 const CANDIDATES_MAX: usize = 8;
@@ -65,7 +66,7 @@ pub struct ThreadChoice {
 
 #[derive(Clone, Debug)]
 struct Candidate {
-    threads: u16,
+    threads: Threads,
     /// Alone on the machine: the time of a step with these threads to that with the fastest candidate,
     /// for 1, 2, 4 … rows.
     alone: [f64; KNOTS],
@@ -76,7 +77,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn new(threads: u16, alone: [f64; KNOTS]) -> Self {
+    fn new(threads: Threads, alone: [f64; KNOTS]) -> Self {
         Self { threads, alone, slowdown: 1.0, last: heapless::HistoryBuf::new() }
     }
 
@@ -108,12 +109,12 @@ fn class(rows: usize) -> usize {
 impl ThreadChoice {
     /// Learns the candidates from the steps that ran at the start.
     pub fn calibrate(&mut self, calibration: &Calibration) {
-        let mut threads: Vec<u16> = calibration.steps.iter().map(|step| step.threads).collect();
-        threads.sort_unstable_by(|a, b| b.cmp(a));
+        let mut threads: Vec<_> = calibration.steps.iter().map(|step| step.threads).collect();
+        threads.sort_by_key(|threads| (threads.led, Reverse(threads.count)));
         threads.dedup();
         let kinds = calibration.kinds();
         // From the kind of step with the nearest number of rows.
-        let time = |threads: u16, rows: usize| {
+        let time = |threads: Threads, rows: usize| {
             let distance = |kind: &&Vec<TimedStep>| class(kind[0].rows).abs_diff(class(rows));
             let nearest = kinds.iter().min_by_key(distance)?;
             let its = nearest.iter().find(|step| step.threads == threads)?;
@@ -131,7 +132,7 @@ impl ThreadChoice {
     }
 
     /// The threads for the next step, which has `rows` rows. `None` leaves it to the decode lane.
-    pub fn choose(&mut self, rows: usize) -> Option<u16> {
+    pub fn choose(&mut self, rows: usize) -> Option<Threads> {
         let (best, factor) = self.best(rows);
         self.chosen = best;
         if self.trial.is_none() && self.since >= self.until {
@@ -177,18 +178,25 @@ impl ThreadChoice {
     }
 
     /// The same for a step that had `threads` threads.
-    pub fn factor_of(&self, threads: u16, rows: usize) -> f64 {
+    pub fn factor_of(&self, threads: Option<Threads>, rows: usize) -> f64 {
         self.candidates
             .iter()
-            .find(|candidate| candidate.threads == threads)
+            .find(|candidate| Some(candidate.threads) == threads)
             .map_or(1.0, |candidate| candidate.factor(rows))
     }
 
     /// Learns the time of a step of `rows` rows: `took`, and `part` of the time with the fastest number of
     /// threads alone on the machine, if that is known.
-    pub fn observe(&mut self, threads: u16, rows: usize, part: Option<f64>, took: Duration) {
+    pub fn observe(
+        &mut self,
+        threads: Option<Threads>,
+        rows: usize,
+        part: Option<f64>,
+        took: Duration,
+    ) {
         self.since += took;
-        let Some(index) = self.candidates.iter().position(|candidate| candidate.threads == threads)
+        let Some(index) =
+            self.candidates.iter().position(|candidate| Some(candidate.threads) == threads)
         else {
             return;
         };
@@ -210,7 +218,7 @@ impl ThreadChoice {
 
     /// The number of threads of the last step, apart from trials, and its slowdown. `None` before a
     /// calibration.
-    pub fn state(&self) -> Option<(u16, f64)> {
+    pub fn state(&self) -> Option<(Threads, f64)> {
         self.candidates.get(self.chosen).map(|candidate| (candidate.threads, candidate.slowdown))
     }
 }
@@ -221,9 +229,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn of(count: u16) -> Threads {
+        Threads { count, led: false }
+    }
+
     /// Two threads are twice as fast as one, except for a single row.
     fn calibrated() -> ThreadChoice {
-        let step = |threads, rows, ms| TimedStep { threads, rows, is_prompt: false, took: ms * MS };
+        let step = |threads, rows, ms| TimedStep {
+            threads: of(threads),
+            rows,
+            is_prompt: false,
+            took: ms * MS,
+        };
         let steps = vec![
             step(2, 1, 13),
             step(1, 1, 10),
@@ -254,9 +271,9 @@ mod tests {
                 .find(|candidate| candidate.threads == threads)
                 .unwrap()
                 .alone;
-            let part = alone[class(rows)] * slowdown(threads);
-            candidates.observe(threads, rows, Some(part), (20.0 * part) as u32 * MS);
-            ran[usize::from(threads)] += 1;
+            let part = alone[class(rows)] * slowdown(threads.count);
+            candidates.observe(Some(threads), rows, Some(part), (20.0 * part) as u32 * MS);
+            ran[usize::from(threads.count)] += 1;
         }
         ran
     }
@@ -266,9 +283,9 @@ mod tests {
         let mut candidates = ThreadChoice::default();
         candidates.calibrate(&Calibration::default());
         assert_eq!(candidates.choose(8), None);
-        candidates.observe(2, 8, Some(3.0), MS);
+        candidates.observe(Some(of(2)), 8, Some(3.0), MS);
         assert_eq!(
-            (candidates.factor(8), candidates.factor_of(2, 8), candidates.state()),
+            (candidates.factor(8), candidates.factor_of(Some(of(2)), 8), candidates.state()),
             (1.0, 1.0, None)
         );
     }
@@ -277,7 +294,7 @@ mod tests {
     fn alone_each_number_of_rows_has_its_fastest_candidate() {
         let mut candidates = calibrated();
         for (rows, threads) in [(1, 1), (8, 2), (7, 2), (64, 2), (300, 2), (1, 1)] {
-            assert_eq!(candidates.choose(rows), Some(threads), "{rows} rows");
+            assert_eq!(candidates.choose(rows), Some(of(threads)), "{rows} rows");
             assert!((candidates.factor(rows) - 1.0).abs() < 1e-9);
         }
         let ran = run(&mut candidates, 1, 30_000, |_| 1.0); // ten minutes

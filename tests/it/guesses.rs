@@ -20,7 +20,7 @@ use corelane::ring::message::{Batch, GuessSource, Guesses, Input, Row, Sample, S
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use corelane::types::{
     Calibration, Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Speculation,
-    TimedStep, TokenId,
+    Threads, TimedStep, TokenId,
 };
 use serde_json::{Value, json};
 
@@ -394,7 +394,7 @@ impl Pace {
 fn prompts_do_not_wait_for_guesses_that_are_never_made() {
     let mut pace = Pace { finds_none: true, free: 40, ..Pace::new(200, 1) };
     let step = |rows, is_prompt, ms| TimedStep {
-        threads: 1,
+        threads: Threads { count: 1, led: false },
         rows,
         is_prompt,
         took: Duration::from_millis(ms),

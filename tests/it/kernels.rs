@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Random, logits_if};
 use corelane::kernels::kernel::Kernel;
-use corelane::kernels::matmul::{Product, work_bytes};
+use corelane::kernels::matmul::{Product, Strips, work_bytes};
 use corelane::kernels::team::Team;
 use corelane::kernels::{Choice, InstructionSet};
 use corelane::model::ggml::{Pool, dequantise, quantise};
@@ -13,7 +13,7 @@ use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Loaded, Source, load};
 use corelane::model::products::{ProductGraph, Sizes};
 use corelane::model::{Backend, DecodeRow};
-use corelane::types::{Position, SlotId, TokenId};
+use corelane::types::{Position, SlotId, Threads, TokenId};
 use proptest::prelude::*;
 
 /// ggml's number, and where a block has 16-bit floats.
@@ -70,15 +70,17 @@ fn multiply(
         );
         (kernel.pack)(columns, weights, bytes);
         Product {
-            kernel,
-            weights: packed.as_ptr().cast(),
-            rows,
-            columns,
-            inputs,
+            strips: Strips {
+                kernel: *kernel,
+                weights: packed.as_ptr().cast(),
+                rows,
+                columns,
+                inputs,
+                output: output.as_mut_ptr(),
+                output_stride: rows,
+                work: work.as_mut_ptr().cast(),
+            },
             input: |row: usize| input[row * columns..].as_ptr(),
-            output: output.as_mut_ptr(),
-            output_stride: rows,
-            work: work.as_mut_ptr().cast(),
         }
         .run(&Team::alone());
     }
@@ -358,8 +360,9 @@ fn ggml_may_ask_for_activations_with_gaps_and_for_single_rows() {
     }
 }
 
-/// A model's logits for some tokens: of every row, from one step of all and from steps of one.
-fn logits(loaded: &Loaded, tokens: &[TokenId]) -> [Vec<f32>; 2] {
+/// A model's logits for the last of some tokens: from one step of all and from steps of one, on two
+/// threads, of which one may lead.
+fn logits(loaded: &Loaded, tokens: &[TokenId], led: bool) -> [Vec<f32>; 2] {
     let model = loaded.model.clone();
     let tokens = tokens.to_owned();
     let context = ContextConfig {
@@ -377,6 +380,7 @@ fn logits(loaded: &Loaded, tokens: &[TokenId]) -> [Vec<f32>; 2] {
     // The thread that makes a context is pinned: not this one.
     std::thread::spawn(move || {
         let mut backend = LlamaDecoder::new(model, &context).unwrap();
+        backend.use_threads(Threads { count: 2, led });
         let last = tokens.len() - 1;
         let row = |slot, index: usize, sampled| {
             let position = Position(index as u32);
@@ -437,8 +441,10 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
         // Strips of one block of Q6_K are rounded up by 32 bytes.
         assert!(info.0.bytes_added * 100 <= info.0.bytes, "{:?}", info.0);
         let tokens: Vec<TokenId> = (0..40).map(|i| i * 97 % 8192).collect();
-        let [at_once, one_by_one] = logits(&ours, &tokens);
-        let [theirs_at_once, theirs_one_by_one] = logits(&theirs, &tokens);
+        let [at_once, one_by_one] = logits(&ours, &tokens, false);
+        let led = logits(&ours, &tokens, true);
+        assert!(led == [at_once.clone(), one_by_one.clone()], "{quant}: one thread leads");
+        let [theirs_at_once, theirs_one_by_one] = logits(&theirs, &tokens, false);
         let kernels = [apart(&at_once, &theirs_at_once), apart(&one_by_one, &theirs_one_by_one)];
         // The difference between llama.cpp's own kernels for one row and for several.
         let batches = apart(&theirs_at_once, &theirs_one_by_one);
@@ -473,7 +479,7 @@ fn the_built_in_model_says_the_same_with_both() {
             let has_kernel = InstructionSet::best().unwrap().kernel(8).is_some();
             assert_eq!(packed, kernels == Choice::Auto && has_kernel, "all weights are Q8_0");
             let tokens = loaded.vocab.tokenize(prompt, true, true).unwrap();
-            logits(&loaded, &tokens)[0].clone()
+            logits(&loaded, &tokens, false)[0].clone()
         });
         let best =
             |logits: &[f32]| logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0;

@@ -34,7 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("chat", &[]),
     ("constraint", &["model::vocab"]),
     ("compute", &["placement"]),
-    ("kernels", &[]),
+    ("kernels", &["compute"]),
     ("model", &["compute", "kernels"]),
     ("decode", &["ring::message", "ring::LaneLink", "model", "constraint", "sampling"]),
     ("engine", &["api", "chat::output", "scheduler", "ring", "text", "model::vocab"]),

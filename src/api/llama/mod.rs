@@ -11,7 +11,7 @@ use std::io::Write;
 
 use super::write::push_string;
 use crate::chat::prompt::ChatModel;
-use crate::types::{Calibration, ModelInfo};
+use crate::types::{Calibration, ModelInfo, Threads};
 
 /// The answer to `/health` of a ready server.
 pub const HEALTHY: &[u8] = b"{\"status\":\"ok\"}";
@@ -150,8 +150,8 @@ pub struct Props<'a> {
     pub slots: usize,
     /// The machine, as it was measured at the start.
     pub calibration: &'a Calibration,
-    /// Compute threads of a step now.
-    pub threads: u64,
+    /// Compute threads of a step now; their number is 0 if they were not measured.
+    pub threads: Threads,
     /// The time of a step to that alone on the machine.
     pub slowdown: f64,
     /// Most tokens of one request.
@@ -189,25 +189,29 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
     write!(
         out,
         ",\"n_vocab\":{},\"n_ctx_train\":{},\"build_info\":\"corelane {}\",\
-         \"kernels\":\"{}\",\"compute_threads\":{},\"slowdown\":{:.3},\"modalities\":{{\"vision\":false,\"audio\":false}},\
+         \"kernels\":\"{}\",\"compute_threads\":{},\"products_led\":{},\"slowdown\":{:.3},\
+         \"modalities\":{{\"vision\":false,\"audio\":false}},\
          \"endpoint_slots\":true,\"endpoint_props\":false,\"endpoint_metrics\":{},\
          \"is_sleeping\":false,\"calibration\":[",
         props.info.n_vocab,
         props.info.context_trained,
         env!("CARGO_PKG_VERSION"),
         props.info.kernels.name,
-        props.threads,
+        props.threads.count,
+        props.threads.led,
         props.slowdown,
         props.shows_metrics
     )
     .expect("memory");
     for (index, step) in props.calibration.steps.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };
-        let (threads, rows, is_prompt) = (step.threads, step.rows, step.is_prompt);
+        let (threads, led) = (step.threads.count, step.threads.led);
+        let (rows, is_prompt) = (step.rows, step.is_prompt);
         let ms = step.took.as_secs_f64() * 1e3;
         write!(
             out,
-            "{comma}{{\"threads\":{threads},\"rows\":{rows},\"is_prompt\":{is_prompt},\"ms\":{ms:.3}}}"
+            "{comma}{{\"threads\":{threads},\"led\":{led},\"rows\":{rows},\"is_prompt\":{is_prompt},\
+             \"ms\":{ms:.3}}}"
         )
         .expect("memory");
     }

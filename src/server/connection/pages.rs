@@ -18,7 +18,7 @@ use crate::http::head::{Head, Method};
 use crate::limits::PAGE_BYTES_MAX;
 use crate::prepare::lane::Task;
 use crate::prepare::{Lane, Prepared};
-use crate::types::KeyId;
+use crate::types::{KeyId, Threads};
 
 impl Connection {
     /// The body of a page.
@@ -276,7 +276,10 @@ impl Connection {
                 info: &model.info,
                 slots: model.slots,
                 calibration: &model.calibration,
-                threads: counters.compute_threads.get(),
+                threads: Threads {
+                    count: counters.compute_threads.get() as u16, // at most COMPUTE_THREADS_MAX
+                    led: counters.products_led.get() > 0,
+                },
                 slowdown: counters.slowdown_permille.get() as f64 / 1e3,
                 n_ctx: model.sequence_tokens,
                 path: &model.shown_path(),

@@ -18,6 +18,9 @@
 mod barrier;
 #[path = "../../../src/ring/bell.rs"]
 mod bell;
+#[path = "../../../src/compute/board.rs"]
+#[allow(dead_code)] // the models do not need every item
+mod board;
 #[path = "../../../src/compute/gate.rs"]
 mod gate;
 #[path = "../../../src/ring/link.rs"]
@@ -32,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use barrier::Barrier;
 use bell::{SocketBell, ThreadBell};
+use board::{Board, Task};
 use gate::Gate;
 use link::link;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -49,6 +53,9 @@ fn main() {
     try_all("the front lane ends with an item in flight", None, || the_front_lane_ends(1));
     try_all("the front lane ends with two items in flight", Some(4), || the_front_lane_ends(2));
     try_all("a gate publishes earlier writes", None, a_gate_publishes_earlier_writes);
+    try_all("a leader and a helper at a board", Some(3), || tasks_are_done(1, 2));
+    try_all("a leader and a helper, and slots used again", Some(2), || tasks_are_done(1, 4));
+    try_all("a leader and two helpers at a board", Some(2), || tasks_are_done(2, 1));
     try_all("two threads at a barrier, twice", Some(4), || threads_pass_a_barrier(2, 2));
     try_all("three threads at a barrier, twice", Some(2), || threads_pass_a_barrier(3, 2));
 }
@@ -92,6 +99,74 @@ fn a_gate_publishes_earlier_writes() {
         gate.set(number);
     }
     waiting.join().unwrap();
+}
+
+/// A task of two pieces, which adds its number to a result of two.
+#[derive(Clone, Copy)]
+struct Add {
+    number: usize,
+    results: *const [loom::cell::UnsafeCell<usize>; 2],
+}
+
+// SAFETY: the results outlive the model's threads.
+unsafe impl Send for Add {}
+// SAFETY: as above.
+unsafe impl Sync for Add {}
+
+// SAFETY: `compute` writes the piece's result.
+unsafe impl Task for Add {
+    type Aside = usize;
+
+    fn pieces(&self) -> usize {
+        2
+    }
+
+    unsafe fn compute(&self, piece: usize) {
+        // SAFETY: the results are alive; loom finds two threads that write at once.
+        unsafe { (*self.results)[piece].with_mut(|result| *result = self.number) };
+    }
+
+    unsafe fn compute_aside(&self, _piece: usize, aside: &mut usize) {
+        *aside = self.number;
+    }
+
+    unsafe fn write(&self, piece: usize, aside: &usize) {
+        // SAFETY: as above.
+        unsafe { (*self.results)[piece].with_mut(|result| *result = *aside) };
+    }
+}
+
+/// The leader sees all results of each task, whatever the helpers do.
+fn tasks_are_done(helpers: usize, tasks: usize) {
+    let board = Arc::new(Board::<Add>::new(helpers));
+    let results = Arc::new([loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)]);
+    let helping: Vec<_> = (0..helpers)
+        .map(|helper| {
+            let (board, results) = (board.clone(), results.clone());
+            thread::spawn(move || {
+                // SAFETY: each helper has its number.
+                (0..2).for_each(|_| unsafe { board.help(helper, &mut 0) });
+                drop(results); // alive until here
+            })
+        })
+        .collect();
+    for number in 1..=tasks {
+        let task = Add { number, results: Arc::as_ptr(&results) };
+        // SAFETY: this thread is the leader, and the results are alive.
+        unsafe {
+            match board.free_slot() {
+                Some(slot) => {
+                    board.post(slot, task);
+                    board.finish(&task);
+                }
+                None => (0..2).for_each(|piece| task.compute(piece)),
+            }
+            for result in results.iter() {
+                assert_eq!(result.with(|result| *result), number);
+            }
+        }
+    }
+    helping.into_iter().for_each(|helper| helper.join().unwrap());
 }
 
 /// Each thread writes before the barrier. Behind it, each sees the writes of all.

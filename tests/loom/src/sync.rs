@@ -8,7 +8,6 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex, Notify};
 use loom::sync::atomic::AtomicUsize;
 
@@ -62,6 +61,31 @@ impl AtomicU32 {
     }
 }
 
+pub use loom::sync::atomic::AtomicU64;
+
+/// loom's cell, which finds accesses at once.
+#[derive(Debug)]
+pub struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub fn new(value: T) -> Self {
+        Self(loom::cell::UnsafeCell::new(value))
+    }
+
+    pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        self.0.with(read)
+    }
+
+    pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        self.0.with_mut(write)
+    }
+}
+
+/// Lets other threads run.
+pub fn give_way() {
+    loom::thread::yield_now();
+}
+
 /// A futex: the kernel compares the number while it holds the lock of the queue.
 pub fn sleep_while(word: &AtomicU32, number: u32) {
     let queue = word.queue.lock().unwrap();
@@ -76,10 +100,16 @@ pub fn wake_all(word: &AtomicU32) {
     word.woken.notify_all();
 }
 
+/// Pieces of a task on a board.
+pub const PIECES_MAX: usize = 2;
+
 /// Nobody polls.
 pub const POLLS: u32 = 0;
 
-pub fn relax() {}
+/// Polling lets other threads run.
+pub fn relax() {
+    loom::thread::yield_now();
+}
 
 /// A watch on which no time passes.
 pub struct Stopwatch;
@@ -100,7 +130,7 @@ impl Stopwatch {
 pub struct OnceLock<T> {
     made: Cell<bool>, // for the thread that initialises it
     is_set: AtomicBool,
-    value: UnsafeCell<Option<T>>,
+    value: loom::cell::UnsafeCell<Option<T>>,
 }
 
 // SAFETY: loom's threads are coroutines on one thread, and loom checks the accesses to `value`.
@@ -108,7 +138,7 @@ unsafe impl<T> Sync for OnceLock<T> {}
 
 impl<T> Default for OnceLock<T> {
     fn default() -> Self {
-        Self { made: Cell::new(false), is_set: AtomicBool::default(), value: UnsafeCell::new(None) }
+        Self { made: Cell::new(false), is_set: AtomicBool::default(), value: loom::cell::UnsafeCell::new(None) }
     }
 }
 
@@ -172,7 +202,7 @@ pub struct RingBuffer<T> {
     head: AtomicUsize,
     /// Items ever pushed.
     tail: AtomicUsize,
-    slots: Box<[UnsafeCell<Option<T>>]>,
+    slots: Box<[loom::cell::UnsafeCell<Option<T>>]>,
 }
 
 impl<T> RingBuffer<T> {
@@ -181,7 +211,7 @@ impl<T> RingBuffer<T> {
         let ring = Arc::new(Self {
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
-            slots: (0..capacity).map(|_| UnsafeCell::new(None)).collect(),
+            slots: (0..capacity).map(|_| loom::cell::UnsafeCell::new(None)).collect(),
         });
         (
             Producer { ring: ring.clone(), head: 0, tail: 0 },
@@ -193,7 +223,7 @@ impl<T> RingBuffer<T> {
         self.slots.len()
     }
 
-    fn slot(&self, index: usize) -> &UnsafeCell<Option<T>> {
+    fn slot(&self, index: usize) -> &loom::cell::UnsafeCell<Option<T>> {
         &self.slots[index % self.slots.len()]
     }
 }
