@@ -58,6 +58,7 @@ pub mod ops;
 pub mod page;
 pub mod placement;
 pub mod prepare;
+pub mod pressure;
 pub mod profile;
 pub mod random;
 pub mod ring;

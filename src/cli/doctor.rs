@@ -17,7 +17,7 @@ Examples:
   corelane doctor -m qwen3-8b-q4_k_m.gguf -np 16
   corelane doctor --config /etc/corelane/corelane.toml --json
 
-It takes the flags of serve, and a moment to measure the memory and the arithmetic.
+It takes the flags of serve, and a moment to measure the neighbours, the memory and the arithmetic.
 Exit status 1 means that a server would not run, or much slower than it could.";
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub struct DoctorArgs {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
-    /// Do not measure memory and arithmetic
+    /// Do not measure neighbours, memory and arithmetic
     #[arg(long)]
     no_measure: bool,
 }
@@ -54,6 +54,9 @@ pub fn run(args: &DoctorArgs) -> Result<(), String> {
 fn examine(args: &DoctorArgs, config: &ServeConfig) -> Result<Vec<Finding>, String> {
     let topology = Topology::read()?;
     let mut findings = Kernel::default().examine(&topology, cpu_quota());
+    if !args.no_measure {
+        findings.push(doctor::neighbours(&topology));
+    }
     let (speed, rate) = doctor::speed(&topology, config.kernels, !args.no_measure);
     findings.extend(speed);
     findings.push(model(&args.serve.engine, config, rate)?);

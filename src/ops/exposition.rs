@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use super::page::{Label, MICROS, ONE, Page};
 use crate::limits::GUESSES_MAX;
 use crate::metrics::{Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
+use crate::pressure;
 
 /// Writes the page.
 pub(super) fn write(metrics: &Arc<Metrics>, out: &mut impl fmt::Write) {
@@ -97,11 +98,32 @@ impl Collector for Exposition {
             "corelane_allocated_bytes",
             "Bytes of the Rust heap allocations of a lane.",
             std::iter::once(([("lane", "front")], metrics.front.allocated_bytes.get())),
-        )
+        )?;
+        page.pressure()
     }
 }
 
 impl Page<'_> {
+    /// The processor time that the server wanted and others had. Read when it is asked for.
+    fn pressure(&mut self) -> fmt::Result {
+        let times = pressure::thread_times();
+        self.counters(
+            "corelane_run_queue_seconds",
+            "Time in which threads had work and waited for a core, by their lane.",
+            times.iter().map(|(lane, times)| ([("lane", &**lane)], times.queued.as_secs_f64())),
+        )?;
+        self.counter(
+            "corelane_steal_seconds",
+            "Time of all cores that the hypervisor gave to other machines, since this one started.",
+            pressure::stolen().as_secs_f64(),
+        )?;
+        self.counter(
+            "corelane_throttled_seconds",
+            "Time in which the control group's limit on processor time stopped the server.",
+            pressure::throttled().as_secs_f64(),
+        )
+    }
+
     /// vLLM's metrics, under vLLM's names.
     fn vllm(&mut self, metrics: &Metrics, model: &[Label<'_>; 2]) -> fmt::Result {
         let front = &metrics.front;

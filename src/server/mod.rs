@@ -36,6 +36,7 @@ use crate::constraint::stop_long_work;
 use crate::limits::{LOOK_UP_EVERY, REFUSING_TIME_MAX, SWEEP_INTERVAL};
 use crate::memory::{allocated_bytes_on_this_thread, allocations_on_this_thread};
 use crate::metrics::{FrontMetrics, State};
+use crate::pressure::Polling;
 use crate::traces::Span;
 pub use control::Control;
 use front::Front;
@@ -67,7 +68,8 @@ pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) 
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
     let (mut listeners, mut accepting) = (listeners, Accepting::default());
     glommio::spawn_local(sweep(front.clone())).detach();
-    let mut turns = Turns { front: front.clone(), ready };
+    let polling = Polling::new(front.clock.now());
+    let mut turns = Turns { front: front.clone(), ready, polling };
     loop {
         turns.take();
         // Clients that the service manager's sockets have queued wait for the model.
@@ -108,6 +110,7 @@ struct Turns {
     front: Rc<Front>,
     /// Receives the loaded model.
     ready: rtrb::Consumer<ServiceParts>,
+    polling: Polling,
 }
 
 impl Turns {
@@ -141,10 +144,10 @@ impl Turns {
     async fn wait(&mut self, socket: &mut TcpStream) {
         let front = &self.front;
         if front.config.polls {
-            // On a core of its own, the lane polls while the decode lane works. It lets other tasks
-            // run and checks the sockets.
+            // On a core of its own, the lane polls while the decode lane works, unless other programs
+            // want the core. It lets other tasks run and checks the sockets.
             let mut looked_up = front.clock.now();
-            while front.is_busy() {
+            while front.is_busy() && self.polling.is_fine(front.clock.now()) {
                 if self.has_news() || self.plan_is_due_in() == Some(Duration::ZERO) {
                     return;
                 }

@@ -6,8 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The floor: plain data, bounds, time, memory and counters, which everybody may use.
-const FLOOR: &[&str] =
-    &["types", "limits", "clock", "abort", "fair", "cgroup", "memory", "metrics", "random"];
+const FLOOR: &[&str] = &[
+    "types", "limits", "clock", "abort", "fair", "cgroup", "memory", "metrics", "pressure",
+    "random",
+];
 
 /// The modules that each module may import, besides the floor and itself.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -19,6 +21,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("fair", &[]),
     ("cgroup", &[]),
     ("memory", &[]),
+    ("pressure", &["placement"]), // in tests
     ("metrics", &[]),
     ("random", &[]),
     ("placement", &[]),

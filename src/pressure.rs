@@ -1,0 +1,254 @@
+//! The processor time that this process wanted and others had: other programs on its cores, other
+//! virtual machines on the same hardware, and its own control group's limit.
+//!
+//! Everything is read from the kernel's files. What a kernel does not tell counts as zero.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use rustix::param::clock_ticks_per_second;
+
+use crate::cgroup::{Group, groups};
+use crate::clock::Micros;
+
+/// Times of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// On a core.
+    pub ran: Duration,
+    /// In a queue, with work and without a core.
+    pub queued: Duration,
+}
+
+/// The times of this process's threads by name, without threads that have ended. The compute threads
+/// of a lane have its name.
+pub fn thread_times() -> BTreeMap<String, ThreadTimes> {
+    let mut times = BTreeMap::<String, ThreadTimes>::new();
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return times };
+    for thread in threads.flatten() {
+        let read = |file| fs::read_to_string(thread.path().join(file));
+        let (Ok(name), Ok(text)) = (read("comm"), read("schedstat")) else { continue };
+        let of = times.entry(name.trim().to_owned()).or_default();
+        let thread = times_in(&text).unwrap_or_default();
+        *of = ThreadTimes { ran: of.ran + thread.ran, queued: of.queued + thread.queued };
+    }
+    times
+}
+
+/// A file `schedstat` has the time on a core, the time in a queue, both in nanoseconds, and the number
+/// of time slices.
+fn times_in(text: &str) -> Option<ThreadTimes> {
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    let mut next = || Some(Duration::from_nanos(numbers.next()??));
+    Some(ThreadTimes { ran: next()?, queued: next()? })
+}
+
+/// The time of all cores together that the hypervisor gave to others while this machine wanted it,
+/// since the machine started. In units of a tick, which is 10 ms.
+pub fn stolen() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    stolen_in(&stat, clock_ticks_per_second())
+}
+
+/// The eighth number after `cpu`, which is `steal` in proc_stat(5).
+fn stolen_in(stat: &str, ticks_per_second: u64) -> Duration {
+    ticks(stat, ticks_per_second, |times| times.get(7).copied().unwrap_or(0))
+}
+
+/// The time in which the cores of this machine worked, for anybody, since it started.
+pub fn busy() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    busy_in(&stat, clock_ticks_per_second())
+}
+
+/// All but idle time and waits for disks, which are the fourth and fifth number. The ninth and tenth
+/// are parts of the first and second.
+fn busy_in(stat: &str, ticks_per_second: u64) -> Duration {
+    let worked = |times: &[u64]| {
+        let counted = times.iter().take(7).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
+        counted.map(|(_, ticks)| ticks).sum()
+    };
+    ticks(stat, ticks_per_second, worked)
+}
+
+fn ticks(stat: &str, ticks_per_second: u64, choose: impl Fn(&[u64]) -> u64) -> Duration {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    let numbers = all.into_iter().flat_map(str::split_whitespace);
+    let times: Vec<u64> = numbers.map_while(|number| number.parse().ok()).collect();
+    Duration::from_secs_f64(choose(&times) as f64 / ticks_per_second as f64)
+}
+
+/// The time for which the control group of this process, or a parent, has stopped its processes because
+/// their processor time was used up.
+pub fn throttled() -> Duration {
+    groups("cpu").iter().filter_map(throttled_in).max().unwrap_or_default()
+}
+
+/// In version 2 a line `throttled_usec 1200` of `cpu.stat`, in version 1 a line
+/// `throttled_time 1200000`, in nanoseconds.
+fn throttled_in(group: &Group) -> Option<Duration> {
+    let text = group.read("cpu.stat")?;
+    let find = |name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse().ok()
+    };
+    match group.is_v1 {
+        true => find("throttled_time ").map(Duration::from_nanos),
+        false => find("throttled_usec ").map(Duration::from_micros),
+    }
+}
+
+/// The time in which some threads of this process were in a queue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Of each thread, and its time at the last look.
+    threads: Vec<(File, Duration)>,
+}
+
+impl Queue {
+    /// Of the calling thread, and of all others with its name.
+    pub fn of_this_threads_name() -> Self {
+        let own = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+        let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let named = threads.filter(|thread| {
+            fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == own)
+        });
+        Self::of(named.filter_map(|thread| File::open(thread.path().join("schedstat")).ok()))
+    }
+
+    /// Of the calling thread.
+    pub fn of_this_thread() -> Self {
+        Self::of(File::open("/proc/thread-self/schedstat").ok().into_iter())
+    }
+
+    fn of(files: impl Iterator<Item = File>) -> Self {
+        let mut queue = Self { threads: files.map(|file| (file, Duration::ZERO)).collect() };
+        queue.since_last();
+        queue
+    }
+
+    /// The longest time that one of the threads was in a queue since the last call. Takes about a
+    /// microsecond for each thread, and no memory.
+    pub fn since_last(&mut self) -> Duration {
+        let mut longest = Duration::ZERO;
+        for (file, before) in &mut self.threads {
+            let mut text = [0; 64]; // three numbers of at most 20 digits
+            let read = file.read_at(&mut text, 0).unwrap_or(0);
+            let times = str::from_utf8(&text[..read]).ok().and_then(times_in);
+            let now = times.map_or(*before, |times| times.queued);
+            longest = longest.max(now.saturating_sub(*before));
+            *before = now;
+        }
+        longest
+    }
+}
+
+/// Says whether a lane that could poll on its core should. Another program may want the core.
+#[derive(Debug)]
+pub struct Polling {
+    queue: Queue,
+    looked: Micros,
+    /// It rests until this time.
+    rests_until: Micros,
+}
+
+/// Time between two looks, and the part of it in a queue above which the lane rests.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const QUEUED_PART: f64 = 0.1;
+/// How long it rests.
+const REST: Duration = Duration::from_secs(1);
+
+impl Polling {
+    /// Of the calling thread.
+    pub fn new(now: Micros) -> Self {
+        Self { queue: Queue::of_this_thread(), looked: now, rests_until: now }
+    }
+
+    /// Whether the calling thread should poll. It asks often.
+    pub fn is_fine(&mut self, now: Micros) -> bool {
+        if now.since(self.looked) >= LOOK_EVERY.as_micros() as u64 {
+            let queued = self.queue.since_last();
+            self.observe(now, queued);
+        }
+        now >= self.rests_until
+    }
+
+    fn observe(&mut self, now: Micros, queued: Duration) {
+        let passed = Duration::from_micros(now.since(self.looked));
+        self.looked = now;
+        if queued.as_secs_f64() > QUEUED_PART * passed.as_secs_f64() {
+            self.rests_until = now + REST;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::groups_in;
+
+    #[test]
+    fn the_kernels_files_are_understood() {
+        let stat = "cpu  10 1 4 36 3 0 1 250 5 0\ncpu0 5 1 2 18 3 0 1 125 0 0\n";
+        assert_eq!(stolen_in(stat, 100), Duration::from_millis(2500));
+        assert_eq!(busy_in(stat, 100), Duration::from_millis(160));
+        assert_eq!((stolen_in("", 100), busy_in("", 100)), (Duration::ZERO, Duration::ZERO));
+        let times = times_in("1000 2000 3\n").unwrap();
+        assert_eq!((times.ran.as_nanos(), times.queued.as_nanos()), (1000, 2000));
+        assert_eq!(times_in("1000"), None);
+    }
+
+    #[test]
+    fn the_most_throttled_group_counts() {
+        let root = std::env::temp_dir().join(format!("corelane-throttled-{}", std::process::id()));
+        for (path, text) in [
+            ("a/cpu.stat", "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n"),
+            ("a/b/cpu.stat", "usage_usec 9\nthrottled_usec 20\n"),
+            ("cpu/c/cpu.stat", "nr_throttled 2\nthrottled_time 7000\n"),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        for (groups, us) in [("0::/a/b\n", 1500), ("4:cpu:/c\n", 7), ("0::/none\n", 0)] {
+            let found = groups_in(groups, "cpu", &root).iter().filter_map(throttled_in).max();
+            assert_eq!(found.unwrap_or_default(), Duration::from_micros(us), "{groups}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    /// Two threads want one core for a while, so one of them is in a queue.
+    #[test]
+    fn a_thread_without_a_core_is_in_a_queue() {
+        let core = rustix::thread::sched_getaffinity(None).unwrap();
+        let first = (0..1024).find(|core_of| core.is_set(*core_of)).unwrap();
+        let queued = std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    crate::placement::pin_this_thread(&[first]).unwrap();
+                    let mut queue = Queue::of_this_thread();
+                    let began = std::time::Instant::now();
+                    while began.elapsed() < Duration::from_millis(100) {
+                        std::hint::spin_loop();
+                    }
+                    queue.since_last()
+                })
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(queued[0] + queued[1] > Duration::from_millis(20), "{queued:?}");
+    }
+
+    #[test]
+    fn a_lane_rests_while_others_want_its_core() {
+        let at = |ms: u64| Micros(1000 * ms);
+        let mut polling = Polling::new(at(0));
+        polling.observe(at(20), Duration::from_millis(1));
+        assert!(polling.is_fine(at(21)));
+        polling.observe(at(40), Duration::from_millis(9));
+        assert!(!polling.is_fine(at(41)) && !polling.is_fine(at(1039)));
+        assert!(polling.is_fine(at(1041)), "it tries again");
+    }
+}
