@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::error::ApiError;
 use super::llama::SlotStatus;
 use crate::clock::Micros;
-use crate::metrics::HistogramSnapshot;
+use crate::metrics::{CAUSES, HistogramSnapshot};
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -28,7 +28,10 @@ pub struct Lanes<'a> {
     /// Each slot.
     pub slots: Vec<Slot>,
     /// The steps that came back.
-    pub steps: Table<11>,
+    /// `late_cause` is an index into `late_causes`.
+    pub steps: Table<13>,
+    /// The names of the causes of late tokens.
+    pub late_causes: [&'static str; CAUSES],
     /// The turns of the front lane's engine.
     pub ticks: Table<2>,
     /// Since the start of the server.

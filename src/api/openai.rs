@@ -236,7 +236,7 @@ pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
 
 /// Writes the times of a request under llama-server's names, in milliseconds and tokens per second.
 pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
-    let Summary { usage, timings, guessed } = summary;
+    let Summary { usage, timings, guessed, late } = summary;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let rate = |tokens: u64, time: Duration| {
         if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
@@ -265,6 +265,12 @@ pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
     if guessed.made > 0 {
         let Guessed { made, kept } = guessed;
         write!(out, ",\"draft_n\":{made},\"draft_n_accepted\":{kept}").expect("memory");
+    }
+    if late.all() > 0 {
+        write!(out, ",\"late_n\":{}", late.all()).expect("memory");
+        for (cause, count) in late.by_cause().filter(|(_, count)| *count > 0) {
+            write!(out, ",\"late_{}_n\":{count}", cause.name()).expect("memory");
+        }
     }
     out.push(b'}');
 }

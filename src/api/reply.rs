@@ -11,6 +11,7 @@ use super::responses::stored::Stored;
 use super::write::bytes_inside;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
+use crate::metrics::LateCount;
 use crate::types::{SlotId, TokenId};
 
 /// A response being written. A stream writes each delta into the buffer at once, a whole reply
@@ -216,4 +217,6 @@ pub struct Summary {
     pub timings: Timings,
     /// Its guesses.
     pub guessed: Guessed,
+    /// Its late tokens.
+    pub late: LateCount,
 }

@@ -22,6 +22,7 @@ mod infill;
 mod largest;
 mod logprobs;
 mod lookup;
+mod losses;
 mod mask;
 pub mod mask_lane;
 mod mirostat;
@@ -47,6 +48,7 @@ use advanced::Asked;
 use calls::Calls;
 use draft::Drafter;
 use lookup::Lookup;
+use losses::Losses;
 use mask::{Mask, saturating};
 use sampler::{History, Sampler};
 use slot::{Slot, SlotState};
@@ -77,6 +79,7 @@ pub struct DecodeLane<B> {
     metrics: Arc<Metrics>,
     /// The time at which the previous step ended.
     ended: Micros,
+    losses: Losses,
 }
 
 impl<B: Backend> DecodeLane<B> {
@@ -99,6 +102,7 @@ impl<B: Backend> DecodeLane<B> {
             first: 0,
             metrics,
             ended: Micros(0),
+            losses: Losses::new(),
         }
     }
 
@@ -168,6 +172,7 @@ impl<B: Backend> DecodeLane<B> {
                 self.run(part, batch);
             }
         }
+        self.losses.fill(batch, self.ended);
         self.count(batch);
     }
 

@@ -15,6 +15,7 @@ use crate::api::responses::stored::Stored;
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::limits::UNREAD_BYTES_MAX;
+use crate::metrics::LateCount;
 use crate::scheduler::SequenceId;
 
 /// An exchange, shared by the engine and a connection of the front lane.
@@ -38,6 +39,8 @@ pub struct Exchange {
     pub usage: Usage,
     /// Guessed tokens so far.
     pub guessed: Guessed,
+    /// Late tokens so far.
+    pub late: LateCount,
     /// The time of admission.
     pub admitted: Micros,
     /// The time at which the first sequence got a slot.
@@ -84,6 +87,7 @@ impl Exchange {
             unread_max: bytes + UNREAD_BYTES_MAX,
             usage: Usage { prompt_tokens, ..Usage::default() },
             guessed: Guessed::default(),
+            late: LateCount::default(),
             admitted,
             started: None,
             first_token: None,
@@ -116,8 +120,8 @@ impl Exchange {
         let options = self.reply.options();
         let tokens = if options.return_tokens { delta.tokens } else { &[] };
         let with_summary = options.stream && options.timings_per_token || delta.finish.is_some();
-        let (usage, guessed) = (self.usage, self.guessed);
-        let summary = Summary { usage, timings: self.timings(now), guessed };
+        let (usage, guessed, late) = (self.usage, self.guessed, self.late);
+        let summary = Summary { usage, timings: self.timings(now), guessed, late };
         let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
         let kept = if self.reply.keeps_text() { delta.bytes() } else { 0 };
         self.reply.push_delta(choice, delta, &mut self.out);

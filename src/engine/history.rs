@@ -4,6 +4,7 @@
 
 use crate::clock::Micros;
 use crate::limits::{HISTORY_STEPS, HISTORY_TICKS};
+use crate::metrics::Cause;
 use crate::ring::message::Batch;
 
 /// The last steps and ticks, the oldest first.
@@ -39,6 +40,8 @@ pub struct Step {
     pub running: u32,
     /// Sequences that waited for a slot then.
     pub waiting: u32,
+    /// Tokens of it that came late, and the cause of the last one.
+    pub late: (u32, Option<Cause>),
 }
 
 /// A turn of the front lane's engine.
@@ -52,7 +55,7 @@ pub struct Tick {
 
 impl Step {
     /// The names of [`Step::values`].
-    pub const FIELDS: [&str; 11] = [
+    pub const FIELDS: [&str; 13] = [
         "step",
         "sent_us",
         "began_us",
@@ -64,10 +67,18 @@ impl Step {
         "decode_rows",
         "running",
         "waiting",
+        "late_tokens",
+        "late_cause",
     ];
 
     /// A batch that came back, with the load of that moment.
-    pub fn new(batch: &Batch, received: Micros, running: usize, waiting: usize) -> Self {
+    pub fn new(
+        batch: &Batch,
+        received: Micros,
+        running: usize,
+        waiting: usize,
+        late: (u32, Option<Cause>),
+    ) -> Self {
         Self {
             number: batch.step,
             sent: batch.sent,
@@ -80,6 +91,7 @@ impl Step {
             decode_rows: batch.decode_rows,
             running: running as u32, // at most SLOTS_MAX
             waiting: waiting as u32, // at most QUEUE_SEQUENCES
+            late,
         }
     }
 
@@ -97,6 +109,8 @@ impl Step {
             self.decode_rows.into(),
             self.running.into(),
             self.waiting.into(),
+            self.late.0.into(),
+            self.late.1.map_or(0, |cause| cause as u64),
         ]
     }
 }

@@ -15,6 +15,7 @@ pub mod budget;
 pub mod exchange;
 mod history;
 pub mod job;
+mod late;
 mod pace;
 pub mod pipeline;
 mod stream;
@@ -42,6 +43,7 @@ use budget::Hold;
 use exchange::{Exchange, SharedExchange};
 use history::{History, Step, Tick};
 use job::Job;
+use late::Late;
 use pace::Pace;
 use pipeline::{Pipeline, gather_time};
 use stream::{Context, Generated, Stream};
@@ -71,6 +73,7 @@ pub struct Engine {
     /// The earliest deadline of all streams.
     next_deadline: Option<Micros>,
     history: History,
+    late: Late,
     metrics: Arc<Metrics>,
 }
 
@@ -118,6 +121,7 @@ impl Engine {
             gathering: Gathering::default(),
             next_deadline: None,
             history: History::default(),
+            late: Late::default(),
             metrics,
         }
     }
@@ -188,11 +192,13 @@ impl Engine {
     pub fn pump(&mut self, now: Micros) {
         while let Some(mut batch) = self.link.receive() {
             self.pipeline.received(now);
+            self.take_losses(&batch, now);
             self.receive(&mut batch, now);
             if batch.rows.len() > batch.rows_dropped as usize {
                 let (running, waiting) =
                     (self.scheduler.running_count(), self.scheduler.waiting_count());
-                self.history.push_step(Step::new(&batch, now, running, waiting));
+                let late = self.late.of_step;
+                self.history.push_step(Step::new(&batch, now, running, waiting, late));
             }
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
@@ -207,7 +213,8 @@ impl Engine {
                 break;
             }
             self.count_plan(&batch, now);
-            self.pipeline.sent(batch.step, self.scheduler.step_time(&batch), now);
+            batch.expected = self.scheduler.step_time(&batch);
+            self.pipeline.sent(batch.step, batch.expected, now);
             batch.sent = now;
             assert!(self.link.send(batch).is_ok(), "the link holds every batch");
         }
@@ -318,6 +325,17 @@ impl Engine {
         assert!(rested < MASK_LANE_TIMEOUT, "the mask lane has done nothing for {rested:.0?}");
     }
 
+    /// Takes note of what a step lost, and of the bound on the time between two of its tokens.
+    fn take_losses(&mut self, batch: &Batch, now: Micros) {
+        self.late.lost.add_step(batch, self.scheduler.prompt_part(batch), now);
+        self.late.of_step = (0, None);
+        if batch.decode_rows > 0 {
+            self.late.bound = self.scheduler.late_after(batch);
+            let us = self.late.bound.map_or(0, |bound| bound.as_micros() as u64); // far below 2^64
+            self.metrics.front.late_after_us.set(us);
+        }
+    }
+
     /// Takes a batch that came back.
     fn receive(&mut self, batch: &mut Batch, now: Micros) {
         self.nothing_to_plan = false;
@@ -364,9 +382,11 @@ impl Engine {
     /// Takes the masks that came back.
     fn receive_masks(&mut self, now: Micros) {
         while let Some(task) = self.masks.receive() {
+            let mask_us = task.cost.us;
             let Some((id, bytes)) = self.scheduler.masked(task) else { continue };
             self.nothing_to_plan = false;
             self.update(id, now, |stream, _| {
+                stream.times.mask(mask_us);
                 stream.hold_constraint(bytes as usize);
                 false
             });
@@ -412,7 +432,7 @@ impl Engine {
     ) {
         let Some(stream) = &mut self.streams[id.index()] else { return };
         let (vocab, metrics, text) = (&*self.vocab, &self.metrics.front, &mut self.text);
-        let ended = change(stream, Context { vocab, metrics, text, now });
+        let ended = change(stream, Context { vocab, metrics, late: &mut self.late, text, now });
         let exchange = stream.exchange.clone();
         if ended {
             stream.hold_constraint(0);

@@ -2,6 +2,7 @@
 //! reply.
 
 use super::exchange::SharedExchange;
+use super::late::Late;
 use super::times::Times;
 use crate::api::error::ApiError;
 use crate::api::logprobs::{Scored, SpelledLogprobs};
@@ -44,6 +45,7 @@ pub(super) struct Stream {
 pub(super) struct Context<'a> {
     pub vocab: &'a Vocab,
     pub metrics: &'a FrontMetrics,
+    pub late: &'a mut Late,
     /// Scratch.
     pub text: &'a mut String,
     pub now: Micros,
@@ -63,7 +65,7 @@ pub(super) struct Generated<'a> {
 impl Stream {
     /// Adds a token. Returns true if it ended the text.
     pub fn push_token(&mut self, generated: Generated<'_>, context: Context<'_>) -> bool {
-        let Context { vocab, metrics, text, now } = context;
+        let Context { vocab, metrics, late, text, now } = context;
         let Generated { token, logprobs, is_last } = generated;
         let spelling = vocab.spelling_of(token);
         let bytes = match (vocab.bytes_of(token), self.markers) {
@@ -87,7 +89,7 @@ impl Stream {
             text.truncate(at);
             finish = Some(FinishReason::Length);
         }
-        self.times.token(metrics, now);
+        exchange.late.extend(self.times.token(metrics, late, now));
         if let Some(finish) = finish {
             self.times.end(metrics, counter(metrics, finish), now);
         }
@@ -140,7 +142,8 @@ impl Stream {
         let Context { metrics, now, .. } = context;
         let error = match finish {
             Finish::End { token, logprobs: index } => {
-                self.times.token(metrics, now);
+                let cause = self.times.token(metrics, context.late, now);
+                self.exchange.borrow_mut().late.extend(cause);
                 self.exchange.borrow_mut().count_token(now);
                 let found = index.map(|index| &logprobs[usize::from(index)]);
                 let scored = found.map(|found| spell(token, found, context.vocab));

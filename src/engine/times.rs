@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::late::{Late, Mark};
 use crate::api::reply::Usage;
 use crate::clock::Micros;
-use crate::metrics::{Counter, FrontMetrics};
+use crate::metrics::{Cause, Counter, FrontMetrics};
 
 /// The times of a sequence.
 #[derive(Clone, Copy)]
@@ -16,7 +17,11 @@ pub(super) struct Times {
     /// The sequence got a slot.
     started: Micros,
     /// The newest token came.
-    last_token: Option<Micros>,
+    last_token: Option<Mark>,
+    /// Since then, the text waited for masks for this many microseconds, and for its prompt to be
+    /// computed again.
+    masks_us: u64,
+    restarted: Option<Micros>,
     /// Tokens of the prompt. Known once the sequence has started.
     prompt_tokens: u64,
     /// Tokens of the prompt found in the KV cache.
@@ -32,6 +37,8 @@ impl Times {
             admitted: now,
             started: now,
             last_token: None,
+            masks_us: 0,
+            restarted: None,
             prompt_tokens: 0,
             cached: 0,
             generated: 0,
@@ -45,9 +52,10 @@ impl Times {
             self.prompt_tokens = prompt_tokens.into();
             metrics.queue_us.observe(now.since(self.admitted));
         }
-        if self.last_token.is_none() {
-            self.cached = cached;
-        } // or else its prompt was computed long ago
+        match self.last_token {
+            None => self.cached = cached,
+            Some(_) => self.restarted = Some(now), // its prompt was computed long ago
+        }
     }
 
     /// The time since the sequence got a slot.
@@ -55,17 +63,29 @@ impl Times {
         Duration::from_micros(now.since(self.started))
     }
 
-    /// A token was written.
-    pub fn token(&mut self, metrics: &FrontMetrics, now: Micros) {
+    /// The text waited for a mask.
+    pub fn mask(&mut self, us: u32) {
+        self.masks_us += u64::from(us);
+    }
+
+    /// A token was written. Returns why it was late, if it was.
+    pub fn token(&mut self, metrics: &FrontMetrics, late: &mut Late, now: Micros) -> Option<Cause> {
         metrics.generation_tokens.increment();
         self.generated += 1;
-        match self.last_token.replace(now) {
-            Some(last) => metrics.itl_us.observe(now.since(last)),
-            None => {
-                self.prompt(metrics, now);
-                metrics.ttft_us.observe(now.since(self.received));
-            }
-        }
+        let masks_us = std::mem::take(&mut self.masks_us);
+        let restarted = self.restarted.take();
+        let Some(last) = self.last_token.replace(late.mark(now)) else {
+            self.prompt(metrics, now);
+            metrics.ttft_us.observe(now.since(self.received));
+            return None;
+        };
+        metrics.itl_us.observe(now.since(last.at));
+        // From the restart on, it waited for its own prompt.
+        let own_prompt = restarted.map_or(0, |at| now.since(at));
+        let own = [(Cause::Mask, masks_us), (Cause::OwnPrompt, own_prompt)];
+        let cause = late.judge(&last, &own, now)?;
+        metrics.late_tokens.of(cause).increment();
+        Some(cause)
     }
 
     /// The prompt is computed.

@@ -9,6 +9,7 @@ use crate::api::llama::SlotStatus;
 use crate::api::sglang::Load;
 use crate::clock::Micros;
 use crate::limits::RETRY_AFTER_S_MAX;
+use crate::metrics::Cause;
 use crate::ring::message::Batch;
 use crate::scheduler::{Phase, Refusal, SlotView};
 use crate::types::KeyId;
@@ -77,6 +78,7 @@ impl Engine {
                 fields: Step::FIELDS,
                 values: self.history.steps_since(since).map(Step::values).collect(),
             },
+            late_causes: Cause::ALL.map(Cause::name),
             ticks: Table {
                 fields: Tick::FIELDS,
                 values: self.history.ticks_since(since).map(Tick::values).collect(),

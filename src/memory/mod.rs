@@ -13,6 +13,7 @@ pub use stack::Stack;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
 use crate::limits::MMAP_BYTES_MIN;
 
@@ -32,6 +33,19 @@ thread_local! {
 /// runtime and is not counted.
 pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// Faults of the calling thread on memory that was not there yet, and its time in the kernel.
+pub fn faults_on_this_thread() -> (u64, Duration) {
+    // SAFETY: all zeros are a valid value, and the call writes into it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    let time = usage.ru_stime;
+    let us = 1_000_000 * time.tv_sec as u64 + time.tv_usec as u64; // never negative
+    ((usage.ru_minflt + usage.ru_majflt) as u64, Duration::from_micros(us))
 }
 
 /// The bytes of all that [`allocations_on_this_thread`] counts, whether they were freed or not.

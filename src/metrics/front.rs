@@ -3,6 +3,7 @@
 use super::bounds::{ITL_US, REQUEST_US, STEPS_IN_FLIGHT, TICK_US, TTFT_US};
 use super::histogram::Histogram;
 use super::http::Responses;
+use super::late::LateTokens;
 use super::value::{Counter, Gauge};
 
 /// Written by the front lane.
@@ -66,6 +67,10 @@ pub struct FrontMetrics {
     pub ttft_us: Histogram<{ TTFT_US.len() }>,
     /// Between two tokens of one request, in microseconds.
     pub itl_us: Histogram<{ ITL_US.len() }>,
+    /// Tokens that came later than the bound on the time between two tokens.
+    pub late_tokens: LateTokens,
+    /// That bound of the newest step, in microseconds; 0 if there is none, or it is not known yet.
+    pub late_after_us: Gauge,
     /// From the HTTP request's head to the last token, in microseconds. Counts only requests that
     /// finished.
     pub e2el_us: Histogram<{ REQUEST_US.len() }>,
@@ -147,6 +152,8 @@ impl FrontMetrics {
             prefill_us: Histogram::new(&REQUEST_US),
             ttft_us: Histogram::new(&TTFT_US),
             itl_us: Histogram::new(&ITL_US),
+            late_tokens: LateTokens::default(),
+            late_after_us: Gauge::default(),
             e2el_us: Histogram::new(&REQUEST_US),
             tick_us: Histogram::new(&TICK_US),
             allocations: Counter::default(),

@@ -24,6 +24,7 @@ mod decode;
 mod front;
 mod histogram;
 mod http;
+mod late;
 mod value;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use decode::{DecodeMetrics, ROW_CLASSES, RowClass};
 pub use front::{Finished, FrontMetrics, State};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use http::{REASONS, Responses, reason};
+pub use late::{CAUSES, Cause, LateCount, LateTokens};
 pub use value::{Counter, Gauge};
 
 use crate::clock::Clock;

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::page::{Label, MICROS, ONE, Page};
 use crate::limits::GUESSES_MAX;
-use crate::metrics::{Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
+use crate::metrics::{Cause, Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
 use crate::pressure;
 
 /// Writes the page.
@@ -114,7 +114,7 @@ impl Page<'_> {
         )?;
         self.counter(
             "corelane_steal_seconds",
-            "Time of all cores that the hypervisor gave to other machines, since this one started.",
+            "Time of all cores that other virtual machines took, since this one started.",
             pressure::stolen().as_secs_f64(),
         )?;
         self.counter(
@@ -360,6 +360,19 @@ impl Page<'_> {
             "corelane_requests_failed",
             "Running requests that an internal error ended.",
             front.finished.error.get(),
+        )?;
+        self.counters(
+            "corelane_late_tokens",
+            "Tokens that came later than the bound on the time between two tokens, by cause.",
+            Cause::ALL
+                .iter()
+                .map(|cause| ([("cause", cause.name())], front.late_tokens.of(*cause).get())),
+        )?;
+        self.gauge(
+            "corelane_late_after_seconds",
+            "The bound on the time between two tokens; 0 without one.",
+            &[],
+            front.late_after_us.get() as f64 / MICROS,
         )?;
         self.gauge(
             "corelane_compute_threads",

@@ -23,6 +23,8 @@ pub struct Batch {
     pub step: u64,
     /// The time at which the front lane sent the batch.
     pub sent: Micros,
+    /// The time that the step will take; `None` if it is not known yet.
+    pub expected: Option<Duration>,
     /// Slots whose KV cells are cleared first.
     pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
     /// Sequences that start, after the clears, in this order.
@@ -75,6 +77,10 @@ pub struct Batch {
     pub sample_us: u32,
     /// Answer: time spent on masks.
     pub masks_took: Duration,
+    /// Answer: time in which the thread that the step waited for longest had no core, in microseconds.
+    pub queued_us: u32,
+    /// Answer: time of the decode lane in the kernel for memory that it used, in microseconds.
+    pub faults_us: u32,
     /// Answer: Rust heap allocations of the decode lane since the previous step.
     pub allocations: u32,
 }
@@ -106,6 +112,8 @@ impl Batch {
         self.sample_us = 0;
         self.masks_max = None;
         self.masks_took = Duration::ZERO;
+        self.queued_us = 0;
+        self.faults_us = 0;
         self.allocations = 0;
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cost::Rows;
 use super::sequence::State;
 use super::{Event, Finish, Scheduler};
-use crate::limits::STEP_RETRIES_MAX;
+use crate::limits::{ITL_UNNOTICED, STEP_RETRIES_MAX};
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
 use crate::types::{Logits, SequenceId};
 
@@ -88,6 +88,30 @@ impl Scheduler {
     pub fn step_time(&self, batch: &Batch) -> Option<Duration> {
         let (decode, prefill) = self.rows_of(batch);
         self.cost.step(decode, prefill).map(|time| time + self.drafts_time(batch))
+    }
+
+    /// The part of a step's time in the model that its prompt rows take, 0 to 1. 0 if it is not known.
+    pub fn prompt_part(&self, batch: &Batch) -> f64 {
+        let (decode, prefill) = self.rows_of(batch);
+        let Some(all) = self.cost.step(decode, prefill).filter(|all| !all.is_zero()) else {
+            return 0.0;
+        };
+        let rest = match decode.count {
+            0 => Some(Duration::ZERO),
+            _ => self.cost.decode(decode),
+        };
+        1.0 - rest.map_or(1.0, |rest| rest.div_duration_f64(all).min(1.0))
+    }
+
+    /// The time between two tokens of a text after which the second one is late: the target, or twice
+    /// the time that a step of the texts alone takes alone on the machine. `None` without a target, and
+    /// before it is known.
+    pub fn late_after(&self, batch: &Batch) -> Option<Duration> {
+        let bound = match self.capacity.itl_target {
+            Some(target) => target,
+            None => (2 * self.cost.decode_alone(self.rows_of(batch).0)?).max(ITL_UNNOTICED),
+        };
+        (bound < Duration::MAX).then_some(bound)
     }
 
     /// The expected time of the draft model for a step.

@@ -224,6 +224,11 @@ impl StepCost {
         self.step(rows, Rows::default())
     }
 
+    /// The same alone on the machine, with the fastest threads.
+    pub fn decode_alone(&self, rows: Rows) -> Option<Duration> {
+        self.alone(rows, Rows::default()).map(|us| Duration::from_secs_f64(us / 1e6))
+    }
+
     /// The time of a step with these decode rows only, once such a step has run. A number of rows
     /// that has not run yet is hoped to take little.
     pub fn hoped_decode(&self, rows: Rows) -> Option<f64> {

@@ -103,6 +103,9 @@ fn attributes(span: &Span, model: &str) -> Vec<Value> {
         number("gen_ai.usage.cache_read.input_tokens", span.cached_tokens),
         number("gen_ai.usage.output_tokens", span.completion_tokens),
     ]);
+    for (cause, count) in span.late.by_cause().filter(|(_, count)| *count > 0) {
+        found.push(number(&format!("corelane.late_tokens.{}", cause.name()), count.into()));
+    }
     found
 }
 

@@ -2,6 +2,7 @@
 
 use crate::clock::Micros;
 use crate::http::trace_context::TraceContext;
+use crate::metrics::LateCount;
 
 /// A request that has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +41,8 @@ pub struct Span {
     pub cached_tokens: u64,
     /// Tokens generated.
     pub completion_tokens: u64,
+    /// Those that came late.
+    pub late: LateCount,
     /// Why each choice ended.
     pub finish_reasons: Vec<&'static str>,
     /// How the request ended.

@@ -49,7 +49,7 @@ fn visit(path: &str, schema: &Value, see: &mut impl FnMut(&str, &Map<String, Val
             "allOf" | "anyOf" | "prefixItems" => {
                 value.as_array().unwrap().iter().for_each(|part| visit(&path, part, see));
             }
-            "properties" => {
+            "properties" | "patternProperties" => {
                 let properties = value.as_object().unwrap().iter();
                 properties.for_each(|(name, part)| visit(&format!("{path}/{name}"), part, see));
             }

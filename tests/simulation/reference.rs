@@ -322,6 +322,7 @@ impl Reference {
                 prefill: between(started, first_token),
                 decode: between(first_token, now),
             },
+            ..Summary::default()
         }
     }
 }

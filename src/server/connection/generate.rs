@@ -18,6 +18,7 @@ use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::response;
 use crate::limits::{PIECE_INLINE_BYTES, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
+use crate::metrics::Cause;
 use crate::prepare::lane::Task;
 use crate::prepare::{self, Envelope, Lane, Prepared, Step, Transfer};
 use crate::server::guards::{AbandonGuard, CancelGuard};
@@ -337,11 +338,20 @@ impl Connection {
             if outcome.is_some() && chunked {
                 self.output.extend_from_slice(response::LAST_CHUNK);
             }
+            let began = self.front.clock.now();
             self.flush().await?;
+            let took = self.front.clock.now().since(began);
             if outcome.is_some() {
                 return Ok(keep_alive);
             }
-            exchange.borrow_mut().sent();
+            let mut exchange = exchange.borrow_mut();
+            exchange.sent();
+            let counters = self.front.counters();
+            let late_after = counters.late_after_us.get();
+            if late_after > 0 && took > late_after {
+                counters.late_tokens.of(Cause::SlowReader).increment();
+                exchange.late.extend([Cause::SlowReader]);
+            }
         }
     }
 
@@ -403,6 +413,8 @@ impl Connection {
             decode_ms = ms(timings.decode.as_micros() as u64),
             ttft_ms = ms(first_token.since(incoming.received)),
             total_ms = ms(now.since(incoming.received)),
+            late_tokens = exchange.late.all(),
+            late_cause = exchange.late.main_cause().map(Cause::name),
             "{outcome}"
         );
     }

@@ -53,6 +53,7 @@ impl Connection {
             span.prompt_tokens = exchange.usage.prompt_tokens;
             span.cached_tokens = exchange.usage.cached_tokens;
             span.completion_tokens = exchange.usage.completion_tokens;
+            span.late = exchange.late;
             span.finish_reasons = exchange.finishes.iter().map(|finish| finish.as_str()).collect();
             span.status = match (exchange.head_sent, exchange.failed) {
                 (false, Some(status)) => Some(status),

@@ -16,6 +16,7 @@ const KIND_NAMES: Record<Kind, string> = {
   mixed: "prefill and decode",
   sampling: "sampling",
   bubble: "bubble: work, but no step",
+  late: "tokens that came late",
 };
 const HISTOGRAMS: [keyof Report["histograms"], string, string][] = [
   ["ttft_us", "TTFT", "From a request to its first token"],
@@ -111,6 +112,7 @@ function stepFigures(step: Step): [string, string][] {
     ["way back", us(Math.max(0, step.received - step.sampled))],
     ["running", whole(step.running)],
     ["waiting", whole(step.waiting)],
+    ["late tokens", step.late ? `${whole(step.late)}: ${step.cause}` : "0"],
   ];
 }
 

@@ -11,6 +11,7 @@ export interface Report {
   kv: { used: number; kept: number; capacity: number }; // tokens; `kept` are among the used
   slots: Slot[];
   steps: Table;
+  late_causes: string[];
   ticks: Table;
   histograms: Record<"ttft_us" | "itl_us" | "queue_us" | "step_us", Histogram>;
 }
@@ -45,6 +46,8 @@ export interface Step {
   decode: number; // rows
   running: number;
   waiting: number;
+  late: number; // tokens that came later than the bound on the time between two tokens
+  cause: string; // of the last of them
 }
 /** A turn of the front lane. */
 export interface Tick {
@@ -68,7 +71,7 @@ export class Past {
     const newest = this.steps[this.steps.length - 1];
     if (newest && newest.received > report.now_us) this.clear();
     const last = this.steps[this.steps.length - 1]?.step ?? -1;
-    const steps = readSteps(report.steps).filter(({ step }) => step > last);
+    const steps = readSteps(report.steps, report.late_causes).filter(({ step }) => step > last);
     const began = this.ticks[this.ticks.length - 1]?.began ?? -1;
     const ticks = readTicks(report.ticks).filter((tick) => tick.began > began);
     this.steps = recent([...this.steps, ...steps], (step) => step.received, report.now_us);
@@ -98,7 +101,7 @@ function recent<T>(entries: T[], ends: (entry: T) => number, now: number): T[] {
   return entries.slice(Math.max(old, entries.length - ENTRIES_MAX));
 }
 
-function readSteps({ fields, values }: Table): Step[] {
+function readSteps({ fields, values }: Table, causes: string[]): Step[] {
   const at = columns(fields);
   return values.map((row) => {
     const get = (name: string): number => row[at[name] ?? -1] ?? 0;
@@ -115,6 +118,8 @@ function readSteps({ fields, values }: Table): Step[] {
       decode: get("decode_rows"),
       running: get("running"),
       waiting: get("waiting"),
+      late: get("late_tokens"),
+      cause: (causes[get("late_cause")] ?? "").replace("_", " "),
     };
   });
 }

@@ -7,7 +7,7 @@
 import { firstFrom, type Past, type Step } from "./report.ts";
 
 /** Kinds of time and of rows. Each has a colour, which the legend defines. */
-export const KINDS = ["front", "queue", "prefill", "decode", "mixed", "sampling", "bubble"] as const;
+export const KINDS = ["front", "queue", "prefill", "decode", "mixed", "sampling", "bubble", "late"] as const;
 export type Kind = (typeof KINDS)[number];
 export type Palette = Record<Kind | "text" | "line" | "mark", string>;
 
@@ -29,6 +29,8 @@ const ROWS = {
   decode: { label: "decode", top: 64, height: 44 },
   rows: { label: "rows", top: 122, height: 56 },
 } satisfies Record<string, Row>;
+/** Under the steps: those with tokens that came too late. */
+const LATE: Row = { label: "", top: 112, height: 5 };
 const AXIS_TOP = 184;
 /** Height of the canvas, in CSS pixels. */
 export const HEIGHT = 206;
@@ -55,7 +57,9 @@ export function draw(canvas: HTMLCanvasElement, scene: Scene, palette: Palette):
   for (const tick of ticks) front.add(0, tick.began, tick.ended);
   const queue = new Columns(plot.columns, from, to, ["queue"]);
   const decode = new Columns(plot.columns, from, to, ["prefill", "mixed", "decode", "sampling", "bubble"]);
+  const late = new Columns(plot.columns, from, to, ["late"]);
   for (const step of steps) {
+    if (step.late) late.add(0, step.began - step.bubble, step.sampled);
     queue.add(0, step.sent, step.began);
     decode.add(step.prefill === 0 ? 2 : step.decode === 0 ? 0 : 1, step.began, step.modelled);
     decode.add(3, step.modelled, step.sampled);
@@ -64,6 +68,7 @@ export function draw(canvas: HTMLCanvasElement, scene: Scene, palette: Palette):
   front.paint(pen, ROWS.front, plot, palette);
   queue.paint(pen, ROWS.queue, plot, palette);
   decode.paint(pen, ROWS.decode, plot, palette);
+  late.paint(pen, LATE, plot, palette);
   drawRows(pen, scene, steps, palette, plot);
   if (scene.selected) drawSelected(pen, scene, scene.selected, palette, plot);
 }
