@@ -17,6 +17,7 @@ The rows with a quota need the right to make control groups; without it they are
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -26,7 +27,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import typing
 
@@ -60,10 +60,10 @@ class Neighbours:
 
     def __enter__(self) -> "Neighbours":
         self.before = used_by_children()
-        begin = lambda: (os.setpgid(0, 0), os.nice(self.nice))  # one session: Linux may share by sessions first
-        self.running = [
-            subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=begin) for command in self.commands
-        ]
+        # In this session: Linux may share the cores between sessions first, whatever their nice values.
+        begin = {"process_group": 0, "stdout": subprocess.DEVNULL}
+        nice = ["nice", "-n", str(self.nice)]
+        self.running = [subprocess.Popen([*nice, *command], **begin) for command in self.commands]
         return self
 
     def __exit__(self, *_) -> None:
@@ -124,25 +124,24 @@ def another(binary: pathlib.Path) -> typing.Iterator[None]:
             client.wait()
 
 
-def pair(server: Server, row: tuple, binary: pathlib.Path, model: str | None, work: list[str]) -> dict[str, float]:
-    """Measures alone, and beside the neighbours of a row."""
+def pair(server: Server, row: tuple, new: typing.Callable[..., Server], work: list[str]) -> dict[str, float]:
+    """Measures alone, and beside the neighbours of a row. `new` makes a server like this one."""
     name, commands, nice, quota = row
     alone = measure(server.url, *work)
     if quota:
-        with Group(quota) as prefix, Server(model=model, binary=binary, prefix=prefix) as server:
+        with Group(quota) as prefix, new(prefix=prefix) as server:
             measure(server.url, *work)  # a warm-up
             began, used = time.monotonic(), server.cpu_seconds()
             beside = measure(server.url, *work)
             used, seconds = server.cpu_seconds() - used, time.monotonic() - began
         left = quota / CORES
     elif commands is None:
-        with another(binary):
+        with another(server.binary):
             began, used = time.monotonic(), server.cpu_seconds()
             beside = measure(server.url, *work)
             used, seconds = server.cpu_seconds() - used, time.monotonic() - began
         left = 0.5  # two equal ones
     else:
-        client = used_by_children()
         with Neighbours(commands, nice) as neighbours:
             time.sleep(1)
             began, used = time.monotonic(), server.cpu_seconds()
@@ -180,7 +179,8 @@ def main() -> None:
     for number in range(options.rounds):
         for model, file in models:
             for binary, path in binaries.items() if number % 2 == 0 else reversed(binaries.items()):
-                with Server(*options.flags, model=file, binary=pathlib.Path(path)) as server:
+                new = functools.partial(Server, *options.flags, model=file, binary=pathlib.Path(path))
+                with new() as server:
                     for streams in options.streams or [1, 8]:
                         work = load(streams, *((20, 200) if model == "built-in" else (2, 60)))
                         measure(server.url, *work)  # a warm-up
@@ -188,7 +188,7 @@ def main() -> None:
                             print(f"round {number}: {model}, {streams}, {row[0]}, {binary}", file=sys.stderr)
                             key = (model, streams, row[0], binary)
                             try:
-                                found.setdefault(key, []).append(pair(server, row, pathlib.Path(path), file, work))
+                                found.setdefault(key, []).append(pair(server, row, new, work))
                             except OSError as error:
                                 print(f"not taken: {key}: {error}", file=sys.stderr)
     print("| model | streams | neighbours | binary | left | tokens/s alone | beside | kept | p99 alone, ms | beside | late |")

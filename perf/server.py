@@ -31,6 +31,7 @@ class Server:
         binary: pathlib.Path = CORELANE,
         prefix: typing.Sequence[str] = (),
     ):
+        self.binary = binary
         self.command = [*prefix, str(binary), "serve", "--port=0", "--log=warn", *flags]
         self.command += [f"--model={model}"] if model else []
         self.command += ["--ops-addr=127.0.0.1:0" if ops else "--ops-addr=none"]

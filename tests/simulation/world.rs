@@ -50,7 +50,7 @@ use crate::reference::Reference;
 use crate::request::{Ask, Kept, Requests, TEMPLATE};
 use crate::support::{Random, mask_lane as new_mask_lane, served_model};
 
-use checks::Answers;
+use checks::{Answers, without_late_tokens};
 use connections::Link;
 pub use faults::Fault;
 use keys::Tenants;
@@ -465,7 +465,7 @@ impl World {
         let client = &mut self.clients[index];
         let State::InProgress(exchange) = &client.state else { return };
         let mut exchange = exchange.borrow_mut();
-        let read = exchange.out.len();
+        let read = without_late_tokens(&exchange.out).len();
         client.read += read;
         exchange.out.clear();
         let outcome = exchange.outcome.take();
