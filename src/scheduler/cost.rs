@@ -45,6 +45,10 @@ const MARGIN_MAX: f64 = 0.5;
 /// untouched memory. The decay lets a copy be tried again after some hundred steps.
 const FADES: f64 = 0.002;
 
+/// A time that differs by a larger factor from the expected one says more about the machine than about
+/// the rows. The slowdown of the compute threads follows it.
+const UNUSUAL: f64 = 1.15;
+
 /// A step that takes longer than this many times the expected time met something else, such as a
 /// page fault or another program. It counts as if it had taken that long.
 const SURPRISE_MAX: f64 = 2.0;
@@ -84,9 +88,9 @@ impl StepCost {
             let (rows, none) = (rows_from(0, fastest.rows), Rows::default());
             let took = fastest.took.as_secs_f64() * 1e6;
             // Few rows of a prompt take about as long as rows of texts.
-            self.learn(none, rows, 0, took);
+            self.learn(none, rows, 0, took, None);
             if !fastest.is_prompt {
-                self.learn(rows, none, 0, took);
+                self.learn(rows, none, 0, took, None);
             }
         }
     }
@@ -118,20 +122,26 @@ impl StepCost {
         let knows = copies == 0 && self.knows(decode, prefill);
         let expected = self.alone(decode, prefill).filter(|us| *us > 0.0 && knows);
         let us = took.as_secs_f64() * 1e6;
-        self.learn(decode, prefill, copies, us / self.threads.factor_of(threads, rows));
+        let usual = expected.filter(|_| self.threads.state().is_some());
+        self.learn(decode, prefill, copies, us / self.threads.factor_of(threads, rows), usual);
         self.threads.observe(threads, rows, expected.map(|expected| us / expected), took);
     }
 
-    /// Learns from a step that took `took` microseconds with the fastest number of threads, alone on the machine.
-    fn learn(&mut self, decode: Rows, prefill: Rows, copies: usize, took: f64) {
+    /// Learns from a step that took `took` microseconds with the fastest number of threads, alone on the
+    /// machine. `usual` is the expected time if a slowdown follows what is unusual. Otherwise both would
+    /// follow it: the times long steps, which are the mean's, and the slowdown the others, in turns and
+    /// without end.
+    fn learn(&mut self, decode: Rows, prefill: Rows, copies: usize, took: f64, usual: Option<f64>) {
         if copies > 0 {
             let Some(rows) = self.both(decode, prefill) else { return };
             follow(&mut self.copy, (took - rows).max(0.0) / copies as f64);
             return;
         }
         self.copy = self.copy.map(|copy| copy * (1.0 - FADES));
+        let near = |usual: f64| took.clamp(usual / UNUSUAL, usual * UNUSUAL);
+        let learned = usual.map_or(took, near);
         if prefill.count == 0 {
-            self.decode.observe(decode, decode.count, took);
+            self.decode.observe(decode, decode.count, learned);
             return;
         }
         if let Some(expected) = self.both(decode, prefill).filter(|_| decode.count > 0) {
@@ -139,6 +149,7 @@ impl StepCost {
             self.margin += if is_beyond { MARGIN_RISE } else { -MARGIN_RISE / STEPS_WITHIN };
             self.margin = self.margin.clamp(0.0, MARGIN_MAX);
         }
+        let took = learned;
         let count = self.pass(decode, prefill);
         let expected = self.both(decode, prefill);
         if let Some(apart) = self.apart_from_prompts(decode, count) {
@@ -347,6 +358,7 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::TimedStep;
 
     fn rows(count: usize, depth: usize) -> Rows {
         Rows { count, depths: count * depth }
@@ -369,6 +381,29 @@ mod tests {
             cost.observe(decode, prefill, 0, None, machine(decode, prefill));
         }
         cost
+    }
+
+    /// Beside another program, steps take their time, and some a slice of the scheduler longer.
+    #[test]
+    fn long_steps_do_not_drive_the_times_and_the_slowdown_apart() {
+        let threads = Threads { count: 2, led: false };
+        let step = |rows, took| TimedStep { threads, rows, is_prompt: false, took };
+        let ms = Duration::from_millis;
+        let mut cost = StepCost::new(false);
+        cost.calibrate(&Calibration { steps: vec![step(1, ms(20)), step(8, ms(30))] });
+        let one = rows(1, 100);
+        for number in 0..5_000 {
+            let took = match number {
+                ..100 => ms(20),
+                _ if number % 5 == 0 => ms(70),
+                _ => ms(28),
+            };
+            cost.observe(one, rows(0, 0), 0, Some(threads), took);
+        }
+        let (_, slowdown) = cost.threads().unwrap();
+        assert!((1.2..1.7).contains(&slowdown), "{slowdown}");
+        let expected = cost.decode(one).unwrap();
+        assert!(ms(26) < expected && expected < ms(42), "{expected:?}");
     }
 
     #[test]
