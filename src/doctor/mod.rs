@@ -2,13 +2,13 @@
 //!
 //! Files of the kernel are read below a root, so that tests can have machines of their own.
 
-use std::collections::HashMap;
+mod neighbours;
+
 use std::fs;
 use std::io::{self, Read, Write};
 use std::iter;
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use corelane::config::ServeConfig;
@@ -17,26 +17,18 @@ use corelane::memory::{self, gib};
 use corelane::model::load::{self, Source};
 use corelane::ops;
 use corelane::placement::{Topology, cpu_quota, format_list};
-use corelane::pressure;
 use corelane::server::kernel;
 use corelane::server::listener::{self, is_unix};
-use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+
+pub use neighbours::neighbours;
 
 /// Connections that a server should be able to hold.
 const FILES_WANTED: u64 = 4096;
 /// How long the program on an address has to say what it is, and in how many bytes.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
-
-/// How long the neighbours are measured. The kernel counts in units of 10 ms.
-const NEIGHBOURS_TIME: Duration = Duration::from_millis(500);
-/// Programs that use fewer cores are not named.
-const NEIGHBOUR_CORES_MIN: f64 = 0.05;
-const NEIGHBOURS_SHOWN: usize = 3;
-/// Cores in use from which there is something to say.
-const NEIGHBOURS_MANY: f64 = 0.3;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -264,74 +256,6 @@ fn quota_finding(topology: &Topology, quota: Option<f64>) -> Finding {
     finding.but(State::Bad, advice).command("AllowedCPUs= in place of CPUQuota=, or --cpuset-cpus")
 }
 
-/// What other programs and machines take at the moment, measured for [`NEIGHBOURS_TIME`].
-pub fn neighbours(topology: &Topology) -> Finding {
-    let own = || -> Duration { pressure::thread_times().values().map(|times| times.ran).sum() };
-    let look = || (pressure::busy().saturating_sub(own()), pressure::stolen(), programs());
-    let before = look();
-    thread::sleep(NEIGHBOURS_TIME);
-    let after = look();
-    let cores =
-        |now: Duration, then: Duration| now.saturating_sub(then).div_duration_f64(NEIGHBOURS_TIME);
-    let mut busiest: Vec<(f64, &str)> = after
-        .2
-        .iter()
-        .map(|(id, (name, ran))| {
-            (cores(*ran, before.2.get(id).map_or(*ran, |(_, ran)| *ran)), &**name)
-        })
-        .filter(|(cores, _)| *cores >= NEIGHBOUR_CORES_MIN)
-        .collect();
-    busiest.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-    neighbours_finding(
-        topology.processors().len(),
-        cores(after.0, before.0),
-        cores(after.1, before.1),
-        &busiest,
-    )
-}
-
-/// `all` processors, of which other programs use `used` and other machines `stolen`.
-fn neighbours_finding(all: usize, used: f64, stolen: f64, busiest: &[(f64, &str)]) -> Finding {
-    let names: Vec<String> = busiest
-        .iter()
-        .take(NEIGHBOURS_SHOWN)
-        .map(|(cores, name)| format!("{name} {cores:.1}"))
-        .collect();
-    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    let stolen_by = match stolen >= NEIGHBOUR_CORES_MIN {
-        true => format!("; other virtual machines on this hardware use {stolen:.1}"),
-        false => String::new(),
-    };
-    let found = format!("other programs use {used:.1} of {all} processors{names}{stolen_by}");
-    let finding = Finding::good("neighbours", found);
-    if used + stolen < NEIGHBOURS_MANY {
-        return finding;
-    }
-    finding.but(
-        State::Advice,
-        "the server keeps about its share of the speed, and a share is what is left; give it cores \
-         of its own, or the others a lower priority",
-    )
-}
-
-/// The name and the processor time of each process, by its id.
-fn programs() -> HashMap<String, (String, Duration)> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let read = |entry: fs::DirEntry| {
-        let id = entry.file_name().into_string().ok()?;
-        if id.parse::<u32>().ok()? == std::process::id() {
-            return None;
-        }
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name before it may have spaces and parentheses. See proc_pid_stat(5).
-        let (name, fields) = stat.split_once('(')?.1.rsplit_once(") ")?;
-        let mut ticks = fields.split(' ').skip(11).map_while(|ticks| ticks.parse::<u64>().ok());
-        let ran = (ticks.next()? + ticks.next()?) as f64 / clock_ticks_per_second() as f64;
-        Some((id, (name.to_owned(), Duration::from_secs_f64(ran))))
-    };
-    processes.filter_map(read).collect()
-}
-
 /// The kernels that would run, and what the machine can do at most. Also returns the bytes of
 /// memory that it reads in a second, if that was measured.
 pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding>, Option<f64>) {
@@ -525,21 +449,6 @@ mod tests {
         let time = finding(&findings, "processor time");
         assert_eq!((&*time.found, time.state), ("1.5 of 8 cores", State::Bad));
         fs::remove_dir_all(kernel.root).unwrap();
-    }
-
-    #[test]
-    fn neighbours_are_named_and_few_are_no_fault() {
-        let quiet = neighbours_finding(2, 0.1, 0.0, &[(0.1, "sshd")]);
-        assert_eq!(quiet.state, State::Good);
-        assert_eq!(quiet.found, "other programs use 0.1 of 2 processors (sshd 0.1)");
-        let busy = neighbours_finding(2, 1.0, 0.5, &[(1.0, "cc1plus")]);
-        assert_eq!(busy.state, State::Advice);
-        assert!(
-            busy.found.ends_with("other virtual machines on this hardware use 0.5"),
-            "{busy:?}"
-        );
-        let found = neighbours(&topology(2));
-        assert!(found.found.contains("of 2 processors"), "{found:?}");
     }
 
     #[test]
