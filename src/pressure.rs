@@ -11,7 +11,6 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 
 use crate::cgroup::{Group, groups};
-use crate::clock::Micros;
 
 /// Times of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,47 +103,32 @@ fn throttled_of(text: &str, is_v1: bool) -> Option<Duration> {
     }
 }
 
-/// The time in which some threads of this process were in a queue.
+/// The time for which a thread of this process was in a queue.
 #[derive(Debug)]
-pub struct Queue {
-    /// Of each thread, and its time at the last look.
-    threads: Vec<(File, Duration)>,
+pub struct Queued {
+    /// Its `schedstat`; `None` if the kernel has none.
+    file: Option<File>,
+    before: Duration,
 }
 
-impl Queue {
-    /// Of the calling thread, and of all others with its name.
-    pub fn of_this_threads_name() -> Self {
-        let own = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
-        let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let named = threads.filter(|thread| {
-            fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == own)
-        });
-        Self::of(named.filter_map(|thread| File::open(thread.path().join("schedstat")).ok()))
-    }
-
+impl Queued {
     /// Of the calling thread.
     pub fn of_this_thread() -> Self {
-        Self::of(File::open("/proc/thread-self/schedstat").ok().into_iter())
+        Self::of(File::open("/proc/thread-self/schedstat").ok())
     }
 
-    fn of(files: impl Iterator<Item = File>) -> Self {
-        let mut queue = Self { threads: files.map(|file| (file, Duration::ZERO)).collect() };
-        queue.since_last();
-        queue
+    fn of(file: Option<File>) -> Self {
+        let mut queued = Self { file, before: Duration::ZERO };
+        queued.since_last();
+        queued
     }
 
-    /// The longest time that one of the threads was in a queue since the last call. Takes about a
-    /// microsecond for each thread, and no memory.
+    /// The time in a queue since the last call. It allocates nothing.
     pub fn since_last(&mut self) -> Duration {
-        let mut longest = Duration::ZERO;
-        for (file, before) in &mut self.threads {
-            let mut text = [0; 64]; // three numbers of at most 20 digits
-            let times = times_in(start_of(file, &mut text));
-            let now = times.map_or(*before, |times| times.queued);
-            longest = longest.max(now.saturating_sub(*before));
-            *before = now;
-        }
-        longest
+        let mut text = [0; 64]; // three numbers of at most 20 digits
+        let times = self.file.as_ref().and_then(|file| times_in(start_of(file, &mut text)));
+        let now = times.map_or(self.before, |times| times.queued);
+        now.saturating_sub(std::mem::replace(&mut self.before, now))
     }
 }
 
@@ -158,12 +142,13 @@ fn start_of<'a>(file: &File, bytes: &'a mut [u8]) -> &'a str {
 /// control group was stopped.
 #[derive(Debug)]
 pub struct Taken {
-    own: Queue,
-    all: Queue,
+    own: Queued,
+    /// Of the other threads with the lane's name.
+    others: Vec<Queued>,
     stat: Option<File>,
+    /// Each `cpu.stat`, and whether it is of version 1.
     groups: Vec<(File, bool)>,
-    /// Ticks in a second.
-    ticks: u64,
+    ticks_per_second: u64,
     stolen: Duration,
     throttled: Duration,
 }
@@ -171,14 +156,24 @@ pub struct Taken {
 impl Taken {
     /// From the calling thread, and from all others with its name.
     pub fn from_this_threads_name() -> Self {
+        let own = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+        let id = rustix::thread::gettid().as_raw_nonzero().to_string();
+        let is_other = |thread: &fs::DirEntry| {
+            thread.file_name().to_str() != Some(&*id)
+                && fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == own)
+        };
+        let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let others = threads.filter(is_other);
         let open =
             |group: &Group| Some((File::open(group.folder.join("cpu.stat")).ok()?, group.is_v1));
         let mut taken = Self {
-            own: Queue::of_this_thread(),
-            all: Queue::of_this_threads_name(),
+            own: Queued::of_this_thread(),
+            others: others
+                .map(|thread| Queued::of(File::open(thread.path().join("schedstat")).ok()))
+                .collect(),
             stat: File::open("/proc/stat").ok(),
             groups: groups("cpu").iter().filter_map(open).collect(),
-            ticks: clock_ticks_per_second(),
+            ticks_per_second: clock_ticks_per_second(),
             stolen: Duration::ZERO,
             throttled: Duration::ZERO,
         };
@@ -186,13 +181,14 @@ impl Taken {
         taken
     }
 
-    /// The longest of these times since the last call, which count at once. With `leads`, nothing waits
-    /// for the other threads. Takes some 20 to 100 microseconds, and no memory.
+    /// The longest of these times since the last call: they pass at once. With `leads`, nothing waits
+    /// for the other threads. It allocates nothing.
     pub fn since_last(&mut self, leads: bool) -> Duration {
-        let (own, all) = (self.own.since_last(), self.all.since_last());
+        let own = self.own.since_last();
+        let others = self.others.iter_mut().map(Queued::since_last).max().unwrap_or_default();
         let mut bytes = [0; 512]; // what is needed stands at the start
         let stat = self.stat.as_ref().map_or("", |file| start_of(file, &mut bytes));
-        let stolen = stolen_in(stat, self.ticks);
+        let stolen = stolen_in(stat, self.ticks_per_second);
         let of_group =
             |(file, is_v1): &(File, bool)| throttled_of(start_of(file, &mut [0; 512]), *is_v1);
         let throttled = self.groups.iter().filter_map(of_group).max().unwrap_or_default();
@@ -201,46 +197,8 @@ impl Taken {
         };
         let stolen = since(stolen, &mut self.stolen);
         let throttled = since(throttled, &mut self.throttled);
-        if leads { own } else { all }.max(stolen).max(throttled)
-    }
-}
-
-/// Says whether a lane that could poll on its core should. Another program may want the core.
-#[derive(Debug)]
-pub struct Polling {
-    queue: Queue,
-    looked: Micros,
-    /// It rests until this time.
-    rests_until: Micros,
-}
-
-/// Time between two looks, and the part of it in a queue above which the lane rests.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const QUEUED_PART: f64 = 0.1;
-/// How long it rests.
-const REST: Duration = Duration::from_secs(1);
-
-impl Polling {
-    /// Of the calling thread.
-    pub fn new(now: Micros) -> Self {
-        Self { queue: Queue::of_this_thread(), looked: now, rests_until: now }
-    }
-
-    /// Whether the calling thread should poll. It asks often.
-    pub fn is_fine(&mut self, now: Micros) -> bool {
-        if now.since(self.looked) >= LOOK_EVERY.as_micros() as u64 {
-            let queued = self.queue.since_last();
-            self.observe(now, queued);
-        }
-        now >= self.rests_until
-    }
-
-    fn observe(&mut self, now: Micros, queued: Duration) {
-        let passed = Duration::from_micros(now.since(self.looked));
-        self.looked = now;
-        if queued.as_secs_f64() > QUEUED_PART * passed.as_secs_f64() {
-            self.rests_until = now + REST;
-        }
+        let waited_for = if leads { Duration::ZERO } else { others };
+        own.max(waited_for).max(stolen).max(throttled)
     }
 }
 
@@ -288,27 +246,16 @@ mod tests {
             let threads = [(); 2].map(|()| {
                 scope.spawn(|| {
                     crate::placement::pin_this_thread(&[first]).unwrap();
-                    let mut queue = Queue::of_this_thread();
+                    let mut queued = Queued::of_this_thread();
                     let began = std::time::Instant::now();
                     while began.elapsed() < Duration::from_millis(100) {
                         std::hint::spin_loop();
                     }
-                    queue.since_last()
+                    queued.since_last()
                 })
             });
             threads.map(|thread| thread.join().unwrap())
         });
         assert!(queued[0] + queued[1] > Duration::from_millis(20), "{queued:?}");
-    }
-
-    #[test]
-    fn a_lane_rests_while_others_want_its_core() {
-        let at = |ms: u64| Micros(1000 * ms);
-        let mut polling = Polling::new(at(0));
-        polling.observe(at(20), Duration::from_millis(1));
-        assert!(polling.is_fine(at(21)));
-        polling.observe(at(40), Duration::from_millis(9));
-        assert!(!polling.is_fine(at(41)) && !polling.is_fine(at(1039)));
-        assert!(polling.is_fine(at(1041)), "it tries again");
     }
 }

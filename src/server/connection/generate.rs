@@ -350,7 +350,7 @@ impl Connection {
             let late_after = counters.late_after_us.get();
             if late_after > 0 && took > late_after {
                 counters.late_tokens.of(Cause::SlowReader).increment();
-                exchange.late.extend([Cause::SlowReader]);
+                exchange.late.count(Cause::SlowReader);
             }
         }
     }
