@@ -638,34 +638,3 @@ fn the_banner_and_the_help_teach() {
     run(&["--version"]).stdout.as_slice().read_to_string(&mut version).unwrap();
     assert!(version.starts_with("corelane 0."));
 }
-
-/// Steps of 64 texts take longer than 1 ms. So tokens are late and have a cause, which is the same in the
-/// answer, the metrics and the history of steps.
-#[test]
-fn late_tokens_are_counted_by_cause() {
-    let running = Running::start(&["--itl-target-ms", "1", "--spec", "off", "--parallel", "64"]);
-    let mut client = Client::connect(running.address);
-    let body = r#"{"prompt": "Once", "max_tokens": 20, "ignore_eos": true, "n": 64}"#;
-    let timings = &client.post("/v1/completions", body).json()["timings"];
-    let late = timings["late_n"].as_u64().unwrap();
-    assert!((64..=64 * 19).contains(&late), "the first tokens are none: {timings}");
-    let of = |name: &str| timings[format!("late_{name}_n")].as_u64().unwrap_or(0);
-    let lanes = client.get("/lanes").json();
-    let causes: Vec<&str> = lanes["late_causes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|name| name.as_str().unwrap())
-        .collect();
-    assert_eq!(causes.iter().map(|cause| of(cause)).sum::<u64>(), late, "{timings}");
-    let page = running.scrape();
-    for cause in &causes {
-        let counted = page.get(&format!("corelane_late_tokens_total{{cause=\"{cause}\"}}"));
-        assert_eq!(counted as u64, of(cause), "{cause}");
-    }
-    assert_eq!(page.get("corelane_late_after_seconds"), 1e-3);
-    let fields: Vec<_> = lanes["steps"]["fields"].as_array().unwrap().clone();
-    let column = fields.iter().position(|name| name == "late_tokens").unwrap();
-    let steps = lanes["steps"]["values"].as_array().unwrap();
-    assert_eq!(steps.iter().map(|step| step[column].as_u64().unwrap()).sum::<u64>(), late);
-}

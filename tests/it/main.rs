@@ -25,6 +25,7 @@ mod hub_program;
 mod infill;
 mod isolation;
 mod kernels;
+mod late;
 mod layering;
 mod llama;
 mod masks;
