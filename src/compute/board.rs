@@ -1,8 +1,9 @@
 //! A board with the pieces of one task at a time. Its leader and any helpers take them.
 //!
-//! The leader never waits for a thread that another program has pushed off its core. When it has run
+//! The leader does not wait for a helper that another program has pushed off its core. When it has run
 //! out of pieces and a helper still holds one, it computes that piece, too. A helper therefore computes
-//! a piece aside, and writes the result only once it holds the right to.
+//! a piece aside, and writes the result only once it holds the right to. The leader waits for a helper
+//! only while that copies its result, which takes a small part of the time that the piece took.
 //!
 //! ```text
 //! piece of epoch e:   earlier epoch --(leader or helper, compare and swap)--> e, being written

@@ -4,45 +4,78 @@ use std::time::Duration;
 
 use super::mask::saturating;
 use crate::clock::Micros;
-use crate::memory::faults_on_this_thread;
+use crate::memory::{Faults, faults_of_this_thread};
 use crate::pressure::Taken;
 use crate::ring::message::Batch;
 
-/// A step that takes so many times its expected time is looked at.
+/// If a step takes longer than expected by this factor, the kernel is asked for the reason.
 const LONGER: f64 = 1.25;
-/// Others are looked at after this time.
+
+/// After other steps it is asked once in this time: a step of the built-in model is short beside it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The most that a fault takes without a disk. The kernel then clears a huge page of 2 MiB.
+const MINOR_FAULT_MAX: Duration = Duration::from_micros(500);
 
 /// What steps lose to other programs and to the kernel.
 pub(super) struct Losses {
     taken: Taken,
     looked: Micros,
-    /// Faults, and time in the kernel.
-    before: (u64, Duration),
+    before: Faults,
 }
 
 impl Losses {
     /// Of the calling thread, which decodes, and its compute threads.
     pub fn new() -> Self {
-        let (taken, before) = (Taken::from_this_threads_name(), faults_on_this_thread());
+        let (taken, before) = (Taken::from_this_threads_name(), faults_of_this_thread());
         Self { taken, looked: Micros(0), before }
     }
 
-    /// Fills in what a step lost. It looks closely at steps that took longer than expected, and from
-    /// time to time at others, so that little else counts.
+    /// Fills in what a step lost, which ended `now`.
     pub fn fill(&mut self, batch: &mut Batch, now: Micros) {
-        let (faults, kernel) = faults_on_this_thread();
-        if faults > self.before.0 {
-            batch.faults_us = saturating(kernel.saturating_sub(self.before.1).as_micros() as u64);
-        }
-        self.before = (faults, kernel);
         let took = Duration::from_micros(now.since(batch.began));
-        let is_late = batch.expected.is_some_and(|expected| took > expected.mul_f64(LONGER));
-        if is_late || now.since(self.looked) > LOOK_EVERY.as_micros() as u64 {
-            let leads = batch.threads.is_some_and(|threads| threads.led);
-            let taken = self.taken.since_last(leads);
+        let is_long = batch.expected.is_some_and(|expected| took > expected.mul_f64(LONGER));
+        let mut taken = Duration::ZERO;
+        if is_long || now.since(self.looked) > LOOK_EVERY.as_micros() as u64 {
+            taken = self.taken.since_last(batch.threads.is_some_and(|threads| threads.led));
             self.looked = now;
-            batch.queued_us = saturating(taken.as_micros() as u64);
         }
+        let faults = faults_of_this_thread();
+        let waited = time_of_faults(&self.before, &faults, took.saturating_sub(taken));
+        self.before = faults;
+        batch.queued_us = saturating(taken.as_micros() as u64); // far below 2^64, as the next
+        batch.faults_us = saturating(waited.as_micros() as u64);
+    }
+}
+
+/// About the time that faults took in a step. It had a core, or waited, for `took`.
+fn time_of_faults(before: &Faults, after: &Faults, took: Duration) -> Duration {
+    let kernel = after.kernel.saturating_sub(before.kernel);
+    if after.major > before.major {
+        // A disk's time is nobody's processor time.
+        return took.saturating_sub(after.user.saturating_sub(before.user));
+    }
+    // The kernel does other things for a step, too: it lets threads sleep and wakes them.
+    let minor = u32::try_from(after.minor - before.minor).unwrap_or(u32::MAX);
+    kernel.min(MINOR_FAULT_MAX.saturating_mul(minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_faults_is_not_that_of_other_calls() {
+        let ms = Duration::from_millis;
+        let before = Faults { minor: 7, major: 1, kernel: ms(100), user: ms(900) };
+        let after = |minor, major, kernel, user| {
+            let (kernel, user) = (before.kernel + ms(kernel), before.user + ms(user));
+            Faults { minor: before.minor + minor, major: before.major + major, kernel, user }
+        };
+        let time = |after| time_of_faults(&before, &after, ms(50));
+        assert_eq!(time(after(0, 0, 20, 30)), Duration::ZERO);
+        assert_eq!(time(after(2, 0, 20, 30)), ms(1), "the rest is for something else");
+        assert_eq!(time(after(5_000, 0, 20, 30)), ms(20), "all of it");
+        assert_eq!(time(after(0, 3, 1, 10)), ms(40), "and the disk");
     }
 }

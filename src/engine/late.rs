@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::metrics::{CAUSES, Cause};
+use crate::metrics::{CAUSES, Cause, FrontMetrics};
 use crate::ring::message::Batch;
+use crate::scheduler::Lateness;
 
 /// A cause that took a smaller part of the time between two tokens does not explain it.
 const PART_MIN: u64 = 8;
@@ -24,6 +25,9 @@ impl Lost {
 
     /// What a step lost, of which `prompt_part` was spent on prompts, and which came back at `now`.
     pub fn add_step(&mut self, batch: &Batch, prompt_part: f64, now: Micros) {
+        if batch.decode_us == 0 {
+            return; // nothing ran, so it has no times
+        }
         let decode_us = u64::from(batch.decode_us);
         let taken = u64::from(batch.queued_us).min(decode_us);
         let faults = u64::from(batch.faults_us).min(decode_us - taken);
@@ -65,6 +69,23 @@ pub(super) struct Mark {
 }
 
 impl Late {
+    /// Takes note of a step that came back, before its tokens are judged.
+    pub fn begin_step(
+        &mut self,
+        batch: &Batch,
+        lateness: &Lateness,
+        metrics: &FrontMetrics,
+        now: Micros,
+    ) {
+        self.lost.add_step(batch, lateness.prompt_part, now);
+        self.of_step = (0, None);
+        // A step without texts says nothing about their times.
+        if let Some(bound) = lateness.late_after {
+            self.bound = Some(bound);
+            metrics.late_after_us.set(bound.as_micros() as u64); // far below 2^64
+        }
+    }
+
     /// Marks a token.
     pub fn mark(&self, at: Micros) -> Mark {
         Mark { at, lost: self.lost }
@@ -140,6 +161,14 @@ mod tests {
         }
         let waited = [(Cause::Mask, 30_000)];
         assert_eq!(cause_of(&[long(60, 0.3)], &waited), Some(Cause::Mask));
+    }
+
+    /// It has no times: its beginning is that of the clock.
+    #[test]
+    fn a_batch_without_rows_loses_nothing() {
+        let mut lost = Lost::default();
+        lost.add_step(&Box::<Batch>::default(), 0.0, Micros(1_000_000_000));
+        assert_eq!(lost, Lost::default());
     }
 
     #[test]

@@ -192,7 +192,8 @@ impl Engine {
     pub fn pump(&mut self, now: Micros) {
         while let Some(mut batch) = self.link.receive() {
             self.pipeline.received(now);
-            self.take_losses(&batch, now);
+            let lateness = self.scheduler.lateness(&batch);
+            self.late.begin_step(&batch, &lateness, &self.metrics.front, now);
             self.receive(&mut batch, now);
             if batch.rows.len() > batch.rows_dropped as usize {
                 let (running, waiting) =
@@ -323,17 +324,6 @@ impl Engine {
         self.masks_rested = if rests { Duration::ZERO } else { self.masks_rested + passed };
         let rested = self.masks_rested;
         assert!(rested < MASK_LANE_TIMEOUT, "the mask lane has done nothing for {rested:.0?}");
-    }
-
-    /// Takes note of what a step lost, and of the bound on the time between two of its tokens.
-    fn take_losses(&mut self, batch: &Batch, now: Micros) {
-        self.late.lost.add_step(batch, self.scheduler.prompt_part(batch), now);
-        self.late.of_step = (0, None);
-        if batch.decode_rows > 0 {
-            self.late.bound = self.scheduler.late_after(batch);
-            let us = self.late.bound.map_or(0, |bound| bound.as_micros() as u64); // far below 2^64
-            self.metrics.front.late_after_us.set(us);
-        }
     }
 
     /// Takes a batch that came back.

@@ -89,7 +89,9 @@ impl Stream {
             text.truncate(at);
             finish = Some(FinishReason::Length);
         }
-        exchange.late.extend(self.times.token(metrics, late, now));
+        if let Some(cause) = self.times.token(metrics, late, now) {
+            exchange.late.count(cause);
+        }
         if let Some(finish) = finish {
             self.times.end(metrics, counter(metrics, finish), now);
         }
@@ -142,9 +144,12 @@ impl Stream {
         let Context { metrics, now, .. } = context;
         let error = match finish {
             Finish::End { token, logprobs: index } => {
-                let cause = self.times.token(metrics, context.late, now);
-                self.exchange.borrow_mut().late.extend(cause);
-                self.exchange.borrow_mut().count_token(now);
+                let mut exchange = self.exchange.borrow_mut();
+                if let Some(cause) = self.times.token(metrics, context.late, now) {
+                    exchange.late.count(cause);
+                }
+                exchange.count_token(now);
+                drop(exchange);
                 let found = index.map(|index| &logprobs[usize::from(index)]);
                 let scored = found.map(|found| spell(token, found, context.vocab));
                 return self.end(FinishReason::Stop, scored.as_ref(), context);

@@ -2,7 +2,7 @@
 //!
 //! With ggml's way of sharing an operation, each thread has its part, and all wait for the last one. On
 //! a busy machine that one may have lost its core. Here the leader computes the whole graph, and puts
-//! each product on a [`Board`]. Nothing waits for a helper.
+//! each product on a [`Board`]. It does not wait for a helper without a core.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ops::Range;

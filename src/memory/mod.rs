@@ -35,17 +35,35 @@ pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Faults of the calling thread on memory that was not there yet, and its time in the kernel.
-pub fn faults_on_this_thread() -> (u64, Duration) {
+/// Faults of a thread on memory that was not there yet, and its processor time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Faults that the kernel answered at once, with an empty page for instance.
+    pub minor: u64,
+    /// Faults that waited for a disk.
+    pub major: u64,
+    /// Processor time in the kernel, which the faults are a part of.
+    pub kernel: Duration,
+    /// Processor time outside the kernel.
+    pub user: Duration,
+}
+
+/// Those of the calling thread since its start.
+pub fn faults_of_this_thread() -> Faults {
     // SAFETY: all zeros are a valid value, and the call writes into it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
         usage
     };
-    let time = usage.ru_stime;
-    let us = 1_000_000 * time.tv_sec as u64 + time.tv_usec as u64; // never negative
-    ((usage.ru_minflt + usage.ru_majflt) as u64, Duration::from_micros(us))
+    // None of these numbers is ever negative.
+    let time = |of: libc::timeval| Duration::new(of.tv_sec as u64, 1_000 * of.tv_usec as u32);
+    Faults {
+        minor: usage.ru_minflt as u64,
+        major: usage.ru_majflt as u64,
+        kernel: time(usage.ru_stime),
+        user: time(usage.ru_utime),
+    }
 }
 
 /// The bytes of all that [`allocations_on_this_thread`] counts, whether they were freed or not.

@@ -75,6 +75,11 @@ impl LateTokens {
 pub struct LateCount([u32; CAUSES]);
 
 impl LateCount {
+    /// Counts one.
+    pub fn count(&mut self, cause: Cause) {
+        self.0[cause as usize] += 1;
+    }
+
     /// All of them.
     pub fn all(&self) -> u32 {
         self.0.iter().sum()
@@ -91,11 +96,5 @@ impl LateCount {
             .filter(|(_, count)| *count > 0)
             .max_by_key(|(_, count)| *count)
             .map(|most| most.0)
-    }
-}
-
-impl Extend<Cause> for LateCount {
-    fn extend<I: IntoIterator<Item = Cause>>(&mut self, causes: I) {
-        causes.into_iter().for_each(|cause| self.0[cause as usize] += 1);
     }
 }

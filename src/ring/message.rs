@@ -79,7 +79,7 @@ pub struct Batch {
     pub masks_took: Duration,
     /// Answer: time in which the thread that the step waited for longest had no core, in microseconds.
     pub queued_us: u32,
-    /// Answer: time of the decode lane in the kernel for memory that it used, in microseconds.
+    /// Answer: about the time for which the decode lane waited for memory, in microseconds.
     pub faults_us: u32,
     /// Answer: Rust heap allocations of the decode lane since the previous step.
     pub allocations: u32,
@@ -98,6 +98,7 @@ impl Batch {
         self.guessed_rows = 0;
         self.drafter_reads = false;
         self.threads = None;
+        self.expected = None;
         self.samples.clear();
         self.logprobs.clear();
         self.scores.clear();

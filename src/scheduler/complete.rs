@@ -12,6 +12,15 @@ use crate::types::{Logits, SequenceId};
 /// The part of the error by which a step moves the share of granted guesses that are made.
 const GUESSES_MADE_RATE: f64 = 0.1;
 
+/// What a step means for the times between two tokens.
+pub struct Lateness {
+    /// The part of its time in the model that prompts take, 0 to 1. 0 if it is not known.
+    pub prompt_part: f64,
+    /// The time after which a token is late: the target, or twice the time that a step of the texts
+    /// alone takes alone on the machine. `None` without a target or a text, and before it is known.
+    pub late_after: Option<Duration>,
+}
+
 impl Scheduler {
     /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
     pub fn complete(&mut self, batch: &mut Batch, mut event: impl FnMut(Event)) {
@@ -90,28 +99,21 @@ impl Scheduler {
         self.cost.step(decode, prefill).map(|time| time + self.drafts_time(batch))
     }
 
-    /// The part of a step's time in the model that its prompt rows take, 0 to 1. 0 if it is not known.
-    pub fn prompt_part(&self, batch: &Batch) -> f64 {
+    /// What a step that came back means for the times between two tokens.
+    pub fn lateness(&self, batch: &Batch) -> Lateness {
         let (decode, prefill) = self.rows_of(batch);
-        let Some(all) = self.cost.step(decode, prefill).filter(|all| !all.is_zero()) else {
-            return 0.0;
-        };
-        let rest = match decode.count {
-            0 => Some(Duration::ZERO),
-            _ => self.cost.decode(decode),
-        };
-        1.0 - rest.map_or(1.0, |rest| rest.div_duration_f64(all).min(1.0))
-    }
-
-    /// The time between two tokens of a text after which the second one is late: the target, or twice
-    /// the time that a step of the texts alone takes alone on the machine. `None` without a target, and
-    /// before it is known.
-    pub fn late_after(&self, batch: &Batch) -> Option<Duration> {
-        let bound = match self.capacity.itl_target {
-            Some(target) => target,
-            None => (2 * self.cost.decode_alone(self.rows_of(batch).0)?).max(ITL_UNNOTICED),
-        };
-        (bound < Duration::MAX).then_some(bound)
+        let of_texts =
+            if decode.count == 0 { Some(Duration::ZERO) } else { self.cost.decode(decode) };
+        let all = self.cost.step(decode, prefill).filter(|all| !all.is_zero());
+        let share = |(texts, all): (Duration, Duration)| texts.div_duration_f64(all).min(1.0);
+        let bound = self
+            .capacity
+            .itl_target
+            .or_else(|| Some((2 * self.cost.decode_alone(decode)?).max(ITL_UNNOTICED)));
+        Lateness {
+            prompt_part: 1.0 - of_texts.zip(all).map_or(1.0, share),
+            late_after: bound.filter(|bound| decode.count > 0 && *bound < Duration::MAX),
+        }
     }
 
     /// The expected time of the draft model for a step.

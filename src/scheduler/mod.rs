@@ -61,6 +61,7 @@ pub use crate::types::SequenceId;
 use crate::types::{CacheScope, Calibration, KeyId, Logits, Owner, SlotId, Threads};
 pub use capacity::{Capacity, Refusal};
 use cells::Cells;
+pub use complete::Lateness;
 use cost::{Rows, StepCost};
 pub use event::{Event, Finish};
 use luck::Luck;
