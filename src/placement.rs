@@ -72,6 +72,16 @@ pub struct Topology {
     cores: Vec<Vec<usize>>,
 }
 
+/// If a quota is larger than whole cores by this factor, one more thread is faster, although the control
+/// group stops all of them when their time is used up.
+const QUOTA_WORTH: f64 = 1.3;
+
+/// The compute threads for the processor time that a control group allows, in cores.
+fn threads_within(quota: f64) -> usize {
+    let whole = (quota as usize).max(1);
+    if quota >= QUOTA_WORTH * whole as f64 { whole + 1 } else { whole }
+}
+
 impl Topology {
     /// Reads the processors of this machine.
     ///
@@ -135,14 +145,16 @@ impl Topology {
         let cores: Vec<Vec<usize>> = self.cores.iter().filter(is_free).cloned().collect();
         let all_taken = cores.is_empty();
         let usable = if all_taken { self.clone() } else { Self { cores } };
-        let allowed = quota.map_or(usize::MAX, |quota| (quota as usize).max(1));
-        if allowed >= usable.cores.len() && !all_taken {
-            return usable.place(wishes);
+        let alone = usable.place(wishes)?;
+        let is_whole = quota.is_none_or(|quota| quota >= usable.cores.len() as f64);
+        if is_whole && !all_taken {
+            return Ok(alone);
         }
+        let allowed = wishes.threads.or(quota.map(threads_within)).unwrap_or(usize::MAX);
         // On some of the machine's cores, or on cores that others use, threads that stay where they
         // are would wait for each other.
         let cores = usable.cores[..allowed.min(usable.cores.len())].to_vec();
-        let placement = Self { cores }.place(&Wishes { front_core: None, ..wishes.clone() })?;
+        let placement = Self { cores }.place(&Wishes::default())?;
         let mut decode_cores = placement.cores();
         if let Some(threads) = wishes.threads {
             decode_cores.truncate(threads);
@@ -353,6 +365,12 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_more_than_a_quota_allows_must_be_worth_its_pauses() {
+        let threads = [0.5, 1.0, 1.2, 1.5, 2.0, 2.5, 2.7, 3.9, 4.0, 7.9].map(threads_within);
+        assert_eq!(threads, [1, 1, 1, 2, 2, 2, 3, 3, 4, 7]);
+    }
+
+    #[test]
     fn a_quota_and_other_instances_leave_fewer_cores() {
         let cores: Vec<Vec<usize>> = (0..64).map(|core| vec![core]).collect();
         let many = Topology { cores };
@@ -365,6 +383,9 @@ mod tests {
         assert_eq!((docker.decode_cores, docker.pinned), (vec![0, 1], false));
         assert_eq!(place(&all, Some(0.5)).decode_cores, [0]);
         assert!(place(&all, Some(64.0)).pinned);
+        let wishes = Wishes { threads: Some(5), ..Wishes::default() };
+        let ordered = many.place_beside(&wishes, &all, Some(1.0)).unwrap();
+        assert_eq!(ordered.decode_cores, [0, 1, 2, 3, 4], "as the user said");
         // Beside an instance on the first 60 cores, and beside one on all of them.
         let second = place(&[60, 61, 62, 63], None);
         assert_eq!((second.front_core, second.decode_cores), (60, vec![61, 62, 63]));

@@ -16,6 +16,7 @@
 //! Some steps take longer than expected. A margin follows the slowest one in a hundred, and bounds
 //! leave room for it.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use super::curve::Rows;
@@ -46,7 +47,8 @@ const MARGIN_MAX: f64 = 0.5;
 const FADES: f64 = 0.002;
 
 /// A time that differs by a larger factor from the expected one says more about the machine than about
-/// the rows. The slowdown of the compute threads follows it.
+/// the rows. The slowdown of the compute threads follows it, and while steps are slowed they say nothing
+/// about the rows. Otherwise each of the two would follow the other without end.
 const UNUSUAL: f64 = 1.15;
 
 /// A step that takes longer than this many times the expected time met something else, such as a
@@ -123,23 +125,37 @@ impl StepCost {
         let expected = self.alone(decode, prefill).filter(|us| *us > 0.0 && knows);
         let us = took.as_secs_f64() * 1e6;
         let usual = expected.filter(|_| self.threads.state().is_some());
+        let usual = usual.map(|usual| match self.threads.is_slowed(threads) {
+            true => usual..=usual,
+            false => usual / UNUSUAL..=usual * UNUSUAL,
+        });
         self.learn(decode, prefill, copies, us / self.threads.factor_of(threads, rows), usual);
-        self.threads.observe(threads, rows, expected.map(|expected| us / expected), took);
+        let part = expected.map(|expected| us / expected);
+        let shorter = self.threads.observe(threads, rows, part, took);
+        for kind in [&mut self.decode, &mut self.prefill] {
+            kind.curve.scale(shorter);
+            kind.depth.scale(shorter);
+        }
+        self.decodes.scale(shorter);
     }
 
     /// Learns from a step that took `took` microseconds with the fastest number of threads, alone on the
-    /// machine. `usual` is the expected time if a slowdown follows what is unusual. Otherwise both would
-    /// follow it: the times long steps, which are the mean's, and the slowdown the others, in turns and
-    /// without end.
-    fn learn(&mut self, decode: Rows, prefill: Rows, copies: usize, took: f64, usual: Option<f64>) {
+    /// machine. What is beyond the `usual` times is not due to the rows.
+    fn learn(
+        &mut self,
+        decode: Rows,
+        prefill: Rows,
+        copies: usize,
+        took: f64,
+        usual: Option<RangeInclusive<f64>>,
+    ) {
         if copies > 0 {
             let Some(rows) = self.both(decode, prefill) else { return };
             follow(&mut self.copy, (took - rows).max(0.0) / copies as f64);
             return;
         }
         self.copy = self.copy.map(|copy| copy * (1.0 - FADES));
-        let near = |usual: f64| took.clamp(usual / UNUSUAL, usual * UNUSUAL);
-        let learned = usual.map_or(took, near);
+        let learned = usual.map_or(took, |usual| took.clamp(*usual.start(), *usual.end()));
         if prefill.count == 0 {
             self.decode.observe(decode, decode.count, learned);
             return;

@@ -84,6 +84,11 @@ impl Slope {
         self.slope * rows.depths as f64
     }
 
+    /// Multiplies all times.
+    pub fn scale(&mut self, factor: f64) {
+        self.slope *= factor;
+    }
+
     /// Learns from a step that took `error` microseconds more than expected.
     pub fn observe(&mut self, rows: Rows, error: f64) {
         let mean = self.mean.get_or_insert(rows.mean_depth());
@@ -105,6 +110,11 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// Multiplies all times.
+    pub fn scale(&mut self, factor: f64) {
+        self.knots.iter_mut().flatten().for_each(|us| *us *= factor);
+    }
+
     /// Learns that `rows` rows took `took` microseconds.
     pub fn observe(&mut self, rows: usize, took: f64) {
         let below = rows.ilog2() as usize;

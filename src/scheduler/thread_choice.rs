@@ -18,34 +18,40 @@ use crate::types::{Calibration, Threads, TimedStep};
 /// Most candidates.
 const CANDIDATES_MAX: usize = 8;
 
-/// Steps in a row that must all take longer, or all shorter, than expected before the slowdown changes.
-/// One step may have met a page fault.
+/// The slowdown follows the mean of so many steps, once there are [`ENOUGH`].
+const STEPS: usize = 16;
+const ENOUGH: usize = 8;
+
+/// Steps in a row that must all take longer than expected before the slowdown follows these alone.
 const WITNESSES: usize = 3;
 
-/// The factor by which a step differs from the expected time to be such a witness.
+/// The factor by which times must differ from those alone on the machine.
 const DIFFERS: f64 = 1.15;
 
-/// The slowdown from which on the machine counts as busy.
+/// The slowdown above which the machine counts as busy. It is free again when steps take less than the
+/// second one times as long as alone on it.
 const BUSY: f64 = 1.25;
+const FREE: f64 = 1.1;
 
 /// Another candidate must be faster by this factor. The measurements have such errors.
 const WORTH: f64 = 1.1;
 
-/// Step time until a trial: after the machine became busy, after the start, and at most while it is
+/// Step time until a trial: after the machine became busy or free, after the start, and at most while it is
 /// busy and while it is not. It doubles with each trial.
 const TRY_SOON: Duration = Duration::from_secs(1);
 const TRY_FIRST: Duration = Duration::from_secs(4);
-const TRY_BUSY: Duration = Duration::from_secs(8);
+const TRY_BUSY: Duration = Duration::from_secs(16);
 const TRY_LATE: Duration = Duration::from_secs(64);
 
-/// Steps of a trial.
-const TRIAL_STEPS: usize = WITNESSES;
+/// Steps of a trial. It ends sooner when it has lost the time of more than the second number of steps.
+const TRIAL_STEPS: usize = ENOUGH;
+const TRIAL_LOSS: f64 = 1.5;
 
-/// A candidate with which steps should take longer by this factor is not tried, unless the machine is
+/// A candidate with which steps should take as many times as long is not tried, unless the machine is
 /// busy.
-const TRY_MAX: f64 = 1.4;
+const TRY_MAX: f64 = 2.0;
 
-/// Bounds of a slowdown. It is below 1 if the machine was busy at the start.
+/// Bounds of a slowdown.
 const SLOWDOWN_MIN: f64 = 0.1;
 const SLOWDOWN_MAX: f64 = 100.0;
 
@@ -55,13 +61,25 @@ pub struct ThreadChoice {
     /// The one with the most threads first. Empty before a calibration: one number of threads.
     candidates: heapless::Vec<Candidate, CANDIDATES_MAX>,
     chosen: usize,
-    /// The candidate that is tried, and the steps left of the trial.
-    trial: Option<(usize, usize)>,
+    /// Whether other programs take a part of the machine, as far as the steps tell.
+    is_busy: bool,
+    trial: Option<Trial>,
     /// The candidate that was tried last.
     tried: usize,
     /// Step time since the last trial, and until the next one.
     since: Duration,
     until: Duration,
+}
+
+/// A candidate that is tried.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    candidate: usize,
+    steps_left: usize,
+    /// The time that a step should take, and the time that the trial may still lose, both to a step
+    /// with the fastest candidate alone on the machine.
+    factor: f64,
+    may_lose: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +91,7 @@ struct Candidate {
     /// The time of a step to that alone on the machine.
     slowdown: f64,
     /// The times of the last steps, to those alone on the machine.
-    last: heapless::HistoryBuf<f64, WITNESSES>,
+    last: heapless::HistoryBuf<f64, STEPS>,
 }
 
 impl Candidate {
@@ -86,19 +104,29 @@ impl Candidate {
         self.alone[class(rows)] * self.slowdown
     }
 
-    /// Learns the time of a step, to that alone on the machine. Returns whether the slowdown changed.
-    fn observe(&mut self, ratio: f64) -> bool {
+    /// Learns the time of a step, to that alone on the machine.
+    fn observe(&mut self, ratio: f64) {
         self.last.write(ratio);
-        let mut last: heapless::Vec<f64, WITNESSES> =
-            self.last.as_slice().iter().copied().collect();
-        last.sort_unstable_by(f64::total_cmp);
-        let (least, most) = (last[0], last[last.len() - 1]);
-        let changes =
-            last.is_full() && (least > self.slowdown * DIFFERS || most < self.slowdown / DIFFERS);
-        if changes {
-            self.slowdown = last[WITNESSES / 2].clamp(SLOWDOWN_MIN, SLOWDOWN_MAX);
+        let newest: heapless::Vec<f64, WITNESSES> =
+            self.last.oldest_ordered().rev().take(WITNESSES).copied().collect();
+        let least = newest.iter().copied().fold(f64::MAX, f64::min);
+        if newest.is_full() && least > self.slowdown * DIFFERS {
+            self.slowdown = least.min(SLOWDOWN_MAX);
+            self.last.clear(); // the steps before were those of another machine
+            self.last.extend(newest);
+        } else if let Some(mean) = self.usual() {
+            let is_slowed = mean > DIFFERS || mean < 1.0 / DIFFERS;
+            self.slowdown = if is_slowed { mean.clamp(SLOWDOWN_MIN, SLOWDOWN_MAX) } else { 1.0 };
         }
-        changes
+    }
+
+    /// The mean of the last steps without the longest one, which may have met a page fault. `None` for too
+    /// few.
+    fn usual(&self) -> Option<f64> {
+        let last = self.last.as_slice();
+        let longest = last.iter().copied().max_by(f64::total_cmp)?;
+        let sum: f64 = last.iter().sum();
+        (last.len() >= ENOUGH).then(|| (sum - longest) / (last.len() - 1) as f64)
     }
 }
 
@@ -128,7 +156,7 @@ impl ThreadChoice {
                 Candidate::new(*threads, std::array::from_fn(of_class))
             })
             .collect();
-        (self.chosen, self.trial, self.until) = (0, None, TRY_FIRST);
+        (self.chosen, self.is_busy, self.trial, self.until) = (0, false, None, TRY_FIRST);
     }
 
     /// The threads for the next step, which has `rows` rows. `None` leaves it to the decode lane.
@@ -138,21 +166,26 @@ impl ThreadChoice {
         if self.trial.is_none() && self.since >= self.until {
             self.begin_trial(rows, factor);
         }
-        let index = self.trial.map_or(best, |(candidate, _)| candidate);
+        let index = self.trial.map_or(best, |trial| trial.candidate);
         self.candidates.get(index).map(|candidate| candidate.threads)
     }
 
     /// Begins to try the next candidate that may be faster, if there is one.
     fn begin_trial(&mut self, rows: usize, factor: f64) {
-        let is_busy = self.candidates.iter().any(|candidate| candidate.slowdown > BUSY);
-        let most = if is_busy { TRY_BUSY } else { TRY_LATE };
+        let most = if self.is_busy { TRY_BUSY } else { TRY_LATE };
         (self.since, self.until) = (Duration::ZERO, (2 * self.until).min(most));
         for after in 1..=self.candidates.len() {
             let index = (self.tried + after) % self.candidates.len();
             let candidate = &mut self.candidates[index];
-            if index != self.chosen && (is_busy || candidate.factor(rows) < TRY_MAX * factor) {
+            if index != self.chosen && (self.is_busy || candidate.factor(rows) < TRY_MAX * factor) {
                 candidate.last.clear();
-                (self.tried, self.trial) = (index, Some((index, TRIAL_STEPS)));
+                self.tried = index;
+                self.trial = Some(Trial {
+                    candidate: index,
+                    steps_left: TRIAL_STEPS,
+                    factor,
+                    may_lose: TRIAL_LOSS * factor,
+                });
                 return;
             }
         }
@@ -177,7 +210,13 @@ impl ThreadChoice {
         self.best(rows).1
     }
 
-    /// The same for a step that had `threads` threads.
+    /// Whether steps with these threads take longer than alone on the machine, and so say little of it.
+    pub fn is_slowed(&self, threads: Option<Threads>) -> bool {
+        let mut its = self.candidates.iter().filter(|one| Some(one.threads) == threads);
+        its.any(|candidate| candidate.slowdown > FREE)
+    }
+
+    /// The same as [`ThreadChoice::factor`] for a step that had `threads` threads.
     pub fn factor_of(&self, threads: Option<Threads>, rows: usize) -> f64 {
         self.candidates
             .iter()
@@ -186,34 +225,52 @@ impl ThreadChoice {
     }
 
     /// Learns the time of a step of `rows` rows: `took`, and `part` of the time with the fastest number of
-    /// threads alone on the machine, if that is known.
+    /// threads alone on the machine, if that is known. Returns the factor by which steps turn out to be
+    /// shorter alone on the machine than believed: 1, or less if it had other work at the start.
     pub fn observe(
         &mut self,
         threads: Option<Threads>,
         rows: usize,
         part: Option<f64>,
         took: Duration,
-    ) {
+    ) -> f64 {
         self.since += took;
-        let Some(index) =
-            self.candidates.iter().position(|candidate| Some(candidate.threads) == threads)
-        else {
-            return;
-        };
+        let is_its = |candidate: &Candidate| Some(candidate.threads) == threads;
+        let Some(index) = self.candidates.iter().position(is_its) else { return 1.0 };
+        let class = class(rows);
         let candidate = &mut self.candidates[index];
-        let changed =
-            part.is_some_and(|part| candidate.observe(part / candidate.alone[class(rows)]));
-        if changed && candidate.slowdown > BUSY {
-            self.until = TRY_SOON;
+        let before = candidate.slowdown;
+        if let Some(part) = part {
+            candidate.observe(part / candidate.alone[class]);
         }
-        if let Some((tried, left)) = &mut self.trial
-            && *tried == index
-        {
-            *left -= 1;
-            if *left == 0 {
+        if candidate.slowdown < 1.0 {
+            candidate.alone.iter_mut().for_each(|alone| *alone *= candidate.slowdown);
+            candidate.last.clear();
+            candidate.slowdown = 1.0;
+        }
+        let (slowdown, factor) = (candidate.slowdown, candidate.factor(rows));
+        if index == self.chosen {
+            // Others may be faster now.
+            if slowdown > BUSY && !self.is_busy || slowdown < FREE && before > FREE {
+                self.until = TRY_SOON;
+            }
+            if self.is_busy && factor < FREE {
+                // What the others lost to the programs that have ended says nothing any more.
+                self.candidates.iter_mut().for_each(|one| one.slowdown = 1.0);
+            }
+            self.is_busy = if self.is_busy { factor >= FREE } else { slowdown > BUSY };
+        }
+        if let Some(trial) = self.trial.as_mut().filter(|trial| trial.candidate == index) {
+            trial.steps_left -= 1;
+            trial.may_lose -= part.map_or(0.0, |part| part - trial.factor);
+            if trial.steps_left == 0 || trial.may_lose < 0.0 {
                 self.trial = None;
             }
         }
+        let shorter = self.candidates[index].alone[class].min(1.0);
+        let alone = self.candidates.iter_mut().flat_map(|candidate| &mut candidate.alone);
+        alone.for_each(|alone| *alone /= shorter);
+        shorter
     }
 
     /// The number of threads of the last step, apart from trials, and its slowdown. `None` before a
@@ -321,7 +378,7 @@ mod tests {
         run(&mut candidates, 8, 3, |_| 1.0);
         run(&mut candidates, 8, 3, |_| 1.5);
         assert!((candidates.factor(8) - 1.5).abs() < 1e-9, "{}", candidates.factor(8));
-        run(&mut candidates, 8, 3, |_| 1.0);
+        run(&mut candidates, 8, 30, |_| 1.0);
         assert!((candidates.factor(8) - 1.0).abs() < 1e-9, "and back");
     }
 
@@ -333,16 +390,28 @@ mod tests {
         let taken = |threads| if threads == 2 { 3.0 } else { 1.0 };
         run(&mut candidates, 8, 200, taken);
         let ran = run(&mut candidates, 8, 1_000, taken);
-        assert!(ran[1] > 950 && ran[2] >= TRIAL_STEPS, "{ran:?}: mostly one, and two are tried");
-        run(&mut candidates, 8, 2_000, |_| 1.0);
+        assert!(ran[1] > 980 && ran[2] >= 2, "{ran:?}: mostly one, and two are tried");
+        run(&mut candidates, 8, 450, |_| 1.0); // 18 s
         assert!(run(&mut candidates, 8, 100, |_| 1.0)[2] > 90, "the machine is free again");
     }
 
     /// All candidates are as slow: the fastest alone stays, and others are tried rarely.
     #[test]
-    fn a_trial_takes_a_small_part_of_the_time() {
+    fn a_trial_that_fails_is_short() {
         let mut candidates = calibrated();
-        let ran = run(&mut candidates, 8, 1_000, |_| 2.0);
-        assert!(ran[1] < 50 && ran[1] >= TRIAL_STEPS, "{ran:?}");
+        let ran = run(&mut candidates, 8, 1_000, |_| 2.0); // 40 s
+        assert!((8..16).contains(&ran[1]), "{ran:?}");
+    }
+
+    /// The chosen candidate sees that the machine is free again.
+    #[test]
+    fn what_others_lost_on_a_busy_machine_is_forgotten() {
+        let mut candidates = calibrated();
+        let busy = |threads| if threads == 2 { 9.0 } else { 2.0 };
+        run(&mut candidates, 1, 1_000, busy);
+        assert_eq!(run(&mut candidates, 1, 10, busy)[2], 0);
+        let wrong = |threads| if threads == 2 { 0.6 } else { 1.0 };
+        assert!(run(&mut candidates, 1, 200, wrong)[2] > 50, "4 s");
+        assert!(!candidates.is_busy);
     }
 }
