@@ -29,7 +29,7 @@
 //! [`random`], [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows
 //! metrics, [`traces`] the lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
 //! web page. [`mod@bench`] measures this server and
-//! others. [`hub`] downloads models. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
+//! others, and [`mod@tune`] what settings bring. [`hub`] downloads models. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
 //! everything. [`keys`] has the API keys.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -68,4 +68,5 @@ pub mod server;
 pub mod systemd;
 pub mod text;
 pub mod traces;
+pub mod tune;
 pub mod types;

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),
         cli::Command::Doctor(args) => cli::doctor::run(&args),
+        cli::Command::Tune(args) => cli::tune::run(&args),
         cli::Command::Profile(args) => cli::profile::run(&args),
         cli::Command::Model(args) => cli::model::run(&args),
         cli::Command::Bench(args) => cli::bench::run(&args),

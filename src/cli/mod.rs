@@ -14,6 +14,7 @@ pub mod model;
 pub mod profile;
 mod replay;
 mod serve;
+pub mod tune;
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -42,6 +43,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Say what this machine is, and what to change for a server.
     Doctor(Box<doctor::DoctorArgs>),
+    /// Measure which settings are fastest on this machine, and write them to a file.
+    Tune(Box<tune::TuneArgs>),
     /// Draw a flamegraph of a running server's lane.
     Profile(profile::ProfileArgs),
     /// Download, list, describe and make models.
@@ -61,6 +64,7 @@ impl Command {
         match self {
             Self::Serve(args) => Some(&mut args.engine),
             Self::Doctor(args) => Some(&mut args.serve.engine),
+            Self::Tune(args) => Some(&mut args.engine),
             Self::Bench(args) => args.engine(),
             _ => None,
         }

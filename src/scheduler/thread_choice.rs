@@ -9,7 +9,6 @@
 //! The other candidates are tried from time to time, for a few steps each: soon after the start and
 //! after each change, and then ever more rarely.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::curve::KNOTS;
@@ -115,7 +114,7 @@ impl Candidate {
             self.last.clear(); // the steps before were those of another machine
             self.last.extend(newest);
         } else if let Some(mean) = self.usual() {
-            let is_slowed = mean > DIFFERS || mean < 1.0 / DIFFERS;
+            let is_slowed = !(1.0 / DIFFERS..=DIFFERS).contains(&mean);
             self.slowdown = if is_slowed { mean.clamp(SLOWDOWN_MIN, SLOWDOWN_MAX) } else { 1.0 };
         }
     }
@@ -137,9 +136,7 @@ fn class(rows: usize) -> usize {
 impl ThreadChoice {
     /// Learns the candidates from the steps that ran at the start.
     pub fn calibrate(&mut self, calibration: &Calibration) {
-        let mut threads: Vec<_> = calibration.steps.iter().map(|step| step.threads).collect();
-        threads.sort_by_key(|threads| (threads.led, Reverse(threads.count)));
-        threads.dedup();
+        let threads = calibration.threads();
         let kinds = calibration.kinds();
         // From the kind of step with the nearest number of rows.
         let time = |threads: Threads, rows: usize| {

@@ -1,5 +1,6 @@
 //! The compute threads of a step, and what they take for some steps on this machine.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
@@ -40,6 +41,14 @@ pub struct Calibration {
 }
 
 impl Calibration {
+    /// The numbers of threads that were tried, the one with the most first, and those that lead last.
+    pub fn threads(&self) -> Vec<Threads> {
+        let mut threads: Vec<_> = self.steps.iter().map(|step| step.threads).collect();
+        threads.sort_by_key(|threads| (threads.led, Reverse(threads.count)));
+        threads.dedup();
+        threads
+    }
+
     /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is first.
     pub fn kinds(&self) -> Vec<Vec<TimedStep>> {
         let is_alike =

@@ -95,6 +95,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "chat",
         ],
     ),
+    ("tune", &["config", "decode::calibrate", "lanes", "model"]),
     // The modules that it measures.
     (
         "bench",
