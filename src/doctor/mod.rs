@@ -2,6 +2,7 @@
 //!
 //! Files of the kernel are read below a root, so that tests can have machines of their own.
 
+mod finding;
 mod neighbours;
 
 use std::fs;
@@ -20,8 +21,8 @@ use corelane::placement::{Topology, cpu_quota, format_list};
 use corelane::server::kernel;
 use corelane::server::listener::{self, is_unix};
 use rustix::process::{Resource, getrlimit};
-use serde::Serialize;
 
+pub use finding::{Finding, State};
 pub use neighbours::neighbours;
 
 /// Connections that a server should be able to hold.
@@ -29,47 +30,6 @@ const FILES_WANTED: u64 = 4096;
 /// How long the program on an address has to say what it is, and in how many bytes.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
-
-/// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Nothing to do.
-    Good,
-    /// The server runs, and could run better.
-    Advice,
-    /// The server does not run, or runs much slower than it could.
-    Bad,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, Serialize)]
-pub struct Finding {
-    pub name: &'static str,
-    pub state: State,
-    /// What is the case.
-    pub found: String,
-    /// What would be better, and why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<String>,
-    /// A command that changes it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-}
-
-impl Finding {
-    pub fn good(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, state: State::Good, found: found.into(), advice: None, command: None }
-    }
-
-    pub fn but(self, state: State, advice: impl Into<String>) -> Self {
-        Self { state, advice: Some(advice.into()), ..self }
-    }
-
-    pub fn command(self, command: impl Into<String>) -> Self {
-        Self { command: Some(command.into()), ..self }
-    }
-}
 
 /// The files of the kernel.
 pub struct Kernel {

@@ -9,7 +9,7 @@ use corelane::placement::Topology;
 use corelane::pressure;
 use rustix::param::clock_ticks_per_second;
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 
 /// How long the neighbours are measured. The kernel counts in units of 10 ms.
 const NEIGHBOURS_TIME: Duration = Duration::from_millis(500);

@@ -4,22 +4,13 @@ use std::time::Duration;
 
 use super::cost::Rows;
 use super::sequence::State;
-use super::{Event, Finish, Scheduler};
+use super::{Event, Finish, Lateness, Scheduler};
 use crate::limits::{ITL_UNNOTICED, STEP_RETRIES_MAX};
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
 use crate::types::{Logits, SequenceId};
 
 /// The part of the error by which a step moves the share of granted guesses that are made.
 const GUESSES_MADE_RATE: f64 = 0.1;
-
-/// What a step means for the times between two tokens.
-pub struct Lateness {
-    /// The part of its time in the model that prompts take, 0 to 1. 0 if it is not known.
-    pub prompt_part: f64,
-    /// The time after which a token is late: the target, or twice the time that a step of the texts
-    /// alone takes alone on the machine. `None` without a target or a text, and before it is known.
-    pub late_after: Option<Duration>,
-}
 
 impl Scheduler {
     /// Takes the answers of a step. Calls `event` with the outcome for each sequence.

@@ -638,3 +638,27 @@ fn the_banner_and_the_help_teach() {
     run(&["--version"]).stdout.as_slice().read_to_string(&mut version).unwrap();
     assert!(version.starts_with("corelane 0."));
 }
+
+/// What it writes, a server takes.
+#[test]
+fn tune_writes_a_configuration_with_what_it_measured() {
+    let path = std::env::temp_dir().join(format!("corelane-tune-{}.toml", std::process::id()));
+    let path = path.to_str().unwrap();
+    let tuned = run(&["tune", "--output", path]);
+    let text = std::fs::read_to_string(path).unwrap();
+    assert_eq!(text, String::from_utf8(tuned.stdout).unwrap());
+    let table: toml::Table = text.parse().unwrap();
+    let of = |key: &str| table[key].as_integer().unwrap().to_string();
+    let starred = |value: &str| {
+        text.lines().any(|line| line.starts_with(&format!("#   {value} ")) && line.ends_with('*'))
+    };
+    assert!(starred(&of("ubatch-size")) && starred(&of("poll")), "{text}");
+    assert!(text.contains("#   threads   1 text, ms"), "{text}");
+    let running = Running::start(&["--config", path]);
+    assert!(running.banner.contains("corelane built-in"), "{}", running.banner);
+    // A file is never written over.
+    let again = run(&["tune", "--output", path]);
+    assert!(!again.status.success());
+    assert!(String::from_utf8(again.stderr).unwrap().contains("the file exists; name a new one"));
+    std::fs::remove_file(path).unwrap();
+}

@@ -104,6 +104,7 @@ fn every_flag_has_its_line() {
     }
     let others = [
         &["doctor"][..],
+        &["tune"],
         &["profile"],
         &["bench", "serve"],
         &["bench", "ladder"],

@@ -1,0 +1,44 @@
+//! One thing that the doctor looked at.
+
+use serde::Serialize;
+
+/// The severity of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Nothing to do.
+    Good,
+    /// The server runs, and could run better.
+    Advice,
+    /// The server does not run, or runs much slower than it could.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub name: &'static str,
+    pub state: State,
+    /// What is the case.
+    pub found: String,
+    /// What would be better, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// A command that changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Finding {
+    pub fn good(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, state: State::Good, found: found.into(), advice: None, command: None }
+    }
+
+    pub fn but(self, state: State, advice: impl Into<String>) -> Self {
+        Self { state, advice: Some(advice.into()), ..self }
+    }
+
+    pub fn command(self, command: impl Into<String>) -> Self {
+        Self { command: Some(command.into()), ..self }
+    }
+}
