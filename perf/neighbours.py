@@ -4,8 +4,8 @@
     perf/neighbours.py [--binary NAME=PATH]... [--model NAME[=FILE]]... [--streams N]... [--only PARTS] [--rounds N]
                        [--flags FLAGS] [--json FILE]
 
-Each binary has its turn in each round, so two commits are compared in one run. A turn starts a server, and measures it
-for each neighbour: alone, then beside the neighbour. "built-in" names the model in the binary. --only takes rows whose
+Each binary has its turn in each round, so two commits are compared in one run, or llama-server (a binary of that name)
+with ours. A turn starts a server, and measures it for each neighbour: alone, then beside the neighbour. "built-in" names the model in the binary. --only takes rows whose
 name has one of these words, such as "loops,quota".
 
 "left" is the part of the machine's processor time that the neighbours did not use, or that a quota allows. A server
@@ -30,7 +30,7 @@ import sys
 import time
 import typing
 
-from server import CORELANE, Server, machine, measure
+from server import CORELANE, Server, machine, measure, server_of
 
 LOOP = ["sha256sum", "/dev/zero"]
 # Copies between two buffers that no cache holds.
@@ -111,9 +111,9 @@ def load(streams: int, answers: int, tokens: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def another(binary: pathlib.Path) -> typing.Iterator[None]:
-    """A second server with the built-in model, and a stream on it."""
-    with Server(binary=binary) as second:
+def another() -> typing.Iterator[None]:
+    """A corelane with the built-in model, and a stream on it."""
+    with Server() as second:
         command = [str(CORELANE), "bench", "serve", f"--base-url={second.url}", "--ignore-eos", "--no-progress"]
         command += ["--num-prompts=100000", "--max-concurrency=1", "--random-output-len=200"]
         client = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -136,7 +136,7 @@ def pair(server: Server, row: tuple, new: typing.Callable[..., Server], work: li
             used, seconds = server.cpu_seconds() - used, time.monotonic() - began
         left = quota / CORES
     elif commands is None:
-        with another(server.binary):
+        with another():
             began, used = time.monotonic(), server.cpu_seconds()
             beside = measure(server.url, *work)
             used, seconds = server.cpu_seconds() - used, time.monotonic() - began
@@ -179,7 +179,9 @@ def main() -> None:
     for number in range(options.rounds):
         for model, file in models:
             for binary, path in binaries.items() if number % 2 == 0 else reversed(binaries.items()):
-                new = functools.partial(Server, *options.flags, model=file, binary=pathlib.Path(path))
+                path = pathlib.Path(path)
+                kind = server_of(path)
+                new = functools.partial(kind, *options.flags, model=file, binary=path)
                 with new() as server:
                     for streams in options.streams or [1, 8]:
                         work = load(streams, *((20, 200) if model == "built-in" else (2, 60)))

@@ -5,11 +5,13 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import typing
+import urllib.request
 
 ROOT = pathlib.Path(__file__).parents[1]
 CORELANE = ROOT / "target/release/corelane"
@@ -69,6 +71,39 @@ class Server:
         """Resident memory, or its part RssAnon or RssFile."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"{part}:\s+(\d+) kB", text).group(1)) / 1024  # the kernel's kB is a KiB
+
+
+class LlamaServer(Server):
+    """llama.cpp's server at its defaults, with as many slots and as much context as ours has."""
+
+    def __init__(self, *flags: str, model: str | None, binary: pathlib.Path, prefix: typing.Sequence[str] = ()):
+        if model is None:
+            raise OSError("llama-server has no model of its own")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.binary, self.url, self.ops_url = binary, f"http://127.0.0.1:{port}", None
+        self.command = [*prefix, str(binary), f"--port={port}", "-m", model, "-np", "8", "-c", "16384", *flags]
+
+    def __enter__(self) -> "LlamaServer":
+        began = time.monotonic()
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not self.is_ready():
+            assert self.process.poll() is None, "the server ended before it was ready"
+            time.sleep(0.1)
+        self.start_s = time.monotonic() - began
+        return self
+
+    def is_ready(self) -> bool:
+        try:
+            return urllib.request.urlopen(f"{self.url}/health").status == 200
+        except OSError:
+            return False
+
+
+def server_of(binary: pathlib.Path) -> type[Server]:
+    """The class for a program, by its name."""
+    return LlamaServer if "llama-server" in binary.name else Server
 
 
 def pinned() -> list[str]:

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub use claims::Claims;
@@ -263,11 +264,19 @@ pub fn yield_to_others(priority: i32) {
 /// # Errors
 /// If the kernel refuses.
 pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
+    pin(None, cores)
+}
+
+/// Pins a thread of this process, or the calling one, to some cores.
+///
+/// # Errors
+/// As [`pin_this_thread`].
+pub fn pin(thread: Option<Pid>, cores: &[usize]) -> Result<(), String> {
     let mut set = CpuSet::new();
     for core in cores {
         set.set(*core);
     }
-    sched_setaffinity(None, &set)
+    sched_setaffinity(thread, &set)
         .map_err(|error| format!("cannot run on the cores {}: {error}", format_list(cores)))
 }
 

@@ -1,17 +1,20 @@
 //! A pool of threads that compute one job after another, together with the thread that owns it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+use rustix::thread::gettid;
+
 use super::barrier::Barrier;
 use super::gate::Gate;
 use crate::limits::{COMPUTE_STACK_BYTES, COMPUTE_THREADS_MAX};
-use crate::placement::pin_this_thread;
+use crate::placement::{pin, pin_this_thread};
 
 /// Bits of a job's word that hold its number of threads.
 const THREADS_BITS: u32 = 10;
@@ -59,7 +62,15 @@ struct Member {
 /// The threads of a pool.
 pub struct Pool {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
+    /// The core of each worker, and then the owner's. Empty if the kernel chooses.
+    cores: RefCell<Vec<usize>>,
+}
+
+struct Worker {
+    thread: JoinHandle<()>,
+    /// The kernel's number of the thread; 0 before it runs.
+    id: Arc<AtomicI32>,
 }
 
 #[derive(Default)]
@@ -108,19 +119,23 @@ impl Pool {
         for index in 1..threads {
             let (shared, core) = (shared.clone(), cores.map(|cores| cores[index - 1]));
             let builder = std::thread::Builder::new().name(name.clone());
-            let worker = builder.stack_size(COMPUTE_STACK_BYTES).spawn(move || {
+            let id = Arc::new(AtomicI32::new(0));
+            let set_id = id.clone();
+            let thread = builder.stack_size(COMPUTE_STACK_BYTES).spawn(move || {
+                set_id.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
                 // On another core it would only be slower.
                 let _ = core.map(|core| pin_this_thread(&[core]));
                 work(&shared, index as u32); // below COMPUTE_THREADS_MAX
             });
-            let worker = worker
+            let thread = thread
                 .map_err(|error| format!("could not start {threads} compute threads: {error}"))?;
-            workers.push(worker);
+            workers.push(Worker { thread, id });
         }
         if let Some(last) = cores.and_then(<[usize]>::last) {
             pin_this_thread(&[*last])?;
         }
-        let pool = Self { shared, workers };
+        let cores = RefCell::new(cores.map(<[_]>::to_vec).unwrap_or_default());
+        let pool = Self { shared, workers, cores };
         let at_barrier = pool.wake_up_time().clamp(PATIENCE_MIN, PATIENCE_MAX);
         let nanos = |time: Duration| u32::try_from(time.as_nanos()).unwrap_or(u32::MAX);
         pool.shared.at_barrier.store(nanos(at_barrier), Ordering::Relaxed);
@@ -157,6 +172,27 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// Lets the owner, which calls this, and a worker change cores. The first worker is 0. Returns whether
+    /// they did: not where the kernel chooses, or refuses.
+    pub fn change_places(&self, worker: usize) -> bool {
+        let mut cores = self.cores.borrow_mut();
+        let (Some(owner), Some(other)) = (cores.len().checked_sub(1), self.workers.get(worker))
+        else {
+            return false;
+        };
+        let id = Pid::from_raw(other.id.load(Ordering::Relaxed));
+        if id.is_none() || pin_this_thread(&[cores[worker]]).is_err() {
+            return false;
+        }
+        let changed = pin(id, &[cores[owner]]).is_ok();
+        if changed {
+            cores.swap(worker, owner);
+        } else {
+            let _ = pin_this_thread(&[cores[owner]]); // where it was a moment ago
+        }
+        changed
+    }
+
     /// Sets the work with which the threads help. Later calls change nothing.
     pub fn set_helped(&self, helped: Arc<dyn Helped>) {
         self.shared.helped.get_or_init(|| helped);
@@ -185,7 +221,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.job.set(NO_THREADS);
         for worker in self.workers.drain(..) {
-            worker.join().expect("a compute thread that panics ends the process");
+            worker.thread.join().expect("a compute thread that panics ends the process");
         }
     }
 }
@@ -267,6 +303,7 @@ pub(super) fn wait_for_all() {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
+    use rustix::thread::{CpuSet, sched_getaffinity};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
@@ -313,6 +350,30 @@ mod tests {
             }
         }
         assert_eq!(pool.jobs() as usize, WAKE_UPS + 600);
+    }
+
+    #[test]
+    fn the_owner_and_a_worker_change_places() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+        let Some(cores) = cores.get(..2) else { return };
+        // On a thread of its own: it stays pinned.
+        let check = || {
+            let pool = Pool::new(2, Some(cores), Duration::ZERO).unwrap();
+            let of = |thread: Option<Pid>| {
+                let set = sched_getaffinity(thread).unwrap();
+                (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect::<Vec<_>>()
+            };
+            let worker = || Pid::from_raw(pool.workers[0].id.load(Ordering::Relaxed));
+            assert_eq!((of(None), of(worker())), (vec![cores[1]], vec![cores[0]]));
+            assert!(pool.change_places(0));
+            assert_eq!((of(None), of(worker())), (vec![cores[0]], vec![cores[1]]));
+            assert!(pool.change_places(0));
+            assert_eq!((of(None), of(worker())), (vec![cores[1]], vec![cores[0]]));
+            assert!(!pool.change_places(1), "there is none");
+            assert_eq!(pool.lend(|| job(2)), [1, 1, 0, 0]);
+        };
+        std::thread::scope(|scope| scope.spawn(check).join().unwrap());
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod mirostat;
 mod penalties;
 mod pool;
 pub mod sampler;
+mod seat;
 mod slot;
 mod weights;
 
@@ -43,7 +44,7 @@ use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
 use crate::ring::message::{Batch, Failed, Sample, Score, Start};
-use crate::types::{Logits, Owner, Position, SlotId, TokenId};
+use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::Asked;
 use calls::Calls;
 use draft::Drafter;
@@ -51,6 +52,7 @@ use lookup::Lookup;
 use losses::Losses;
 use mask::{Mask, saturating};
 use sampler::{History, Sampler};
+use seat::Seat;
 use slot::{Slot, SlotState};
 
 /// Runs batches until the front lane closes the link.
@@ -80,6 +82,7 @@ pub struct DecodeLane<B> {
     /// The time at which the previous step ended.
     ended: Micros,
     losses: Losses,
+    seat: Seat,
 }
 
 impl<B: Backend> DecodeLane<B> {
@@ -103,6 +106,7 @@ impl<B: Backend> DecodeLane<B> {
             metrics,
             ended: Micros(0),
             losses: Losses::new(),
+            seat: Seat::new(),
         }
     }
 
@@ -151,6 +155,7 @@ impl<B: Backend> DecodeLane<B> {
         self.backend.begin_step(batch.step);
         if let Some(threads) = batch.threads {
             self.backend.use_threads(threads);
+            self.change_places(threads);
         }
         let began = self.metrics.clock.now();
         self.guess(batch);
@@ -174,6 +179,20 @@ impl<B: Backend> DecodeLane<B> {
         }
         self.losses.fill(batch, self.ended);
         self.count(batch);
+    }
+
+    /// Takes another core if the lane's thread waits for its own more than another one would.
+    fn change_places(&mut self, threads: Threads) {
+        let others = self.backend.threads() - 1;
+        // Otherwise all wait for the slowest one, wherever that is.
+        let is_first_among_them = threads.led || usize::from(threads.count) <= others;
+        let now = self.metrics.clock.now();
+        if is_first_among_them
+            && let Some(other) = self.seat.change(others, now)
+            && self.backend.change_places(other)
+        {
+            self.metrics.decode.core_changes.increment();
+        }
     }
 
     /// Runs one call. After a failure the rows of the second call do not run.

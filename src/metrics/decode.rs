@@ -31,6 +31,8 @@ pub struct DecodeMetrics {
     pub rows_dropped: Counter,
     /// Steps that the model could not run.
     pub steps_failed: Counter,
+    /// Changes of the lane's own thread to another core.
+    pub core_changes: Counter,
     /// Rust heap allocations of the lane since its first step.
     pub allocations: Counter,
     /// Guessed tokens.
@@ -88,6 +90,7 @@ impl Default for DecodeMetrics {
             by_rows: Default::default(),
             rows_dropped: Counter::default(),
             steps_failed: Counter::default(),
+            core_changes: Counter::default(),
             allocations: Counter::default(),
             guesses: GuessMetrics::default(),
         }

@@ -242,6 +242,10 @@ impl Backend for LlamaDecoder {
         unsafe { sys::llama_set_n_threads(self.context, count, count) };
     }
 
+    fn change_places(&mut self, other: usize) -> bool {
+        self.threads.change_places(other)
+    }
+
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError> {
         let batch = self.rows.fill(rows);
         ggml::use_attention(self.attention);

@@ -41,6 +41,12 @@ pub trait Backend {
     /// Sets the threads of the next steps. As many as there are, if there are fewer.
     fn use_threads(&mut self, _threads: Threads) {}
 
+    /// Lets the calling thread change cores with one of its other compute threads. The first is 0.
+    /// Returns whether they did.
+    fn change_places(&mut self, _other: usize) -> bool {
+        false
+    }
+
     /// Runs rows of a step. On success the KV cache holds its rows.
     ///
     /// # Errors

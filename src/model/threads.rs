@@ -47,6 +47,11 @@ impl ComputeThreads {
         self.led.as_deref()
     }
 
+    /// See [`Pool::change_places`].
+    pub fn change_places(&self, worker: usize) -> bool {
+        self.pool.change_places(worker)
+    }
+
     /// Number of threads.
     pub fn count(&self) -> i32 {
         self.pool.threads() as i32 // at most COMPUTE_THREADS_MAX

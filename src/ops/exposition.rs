@@ -497,6 +497,11 @@ impl Page<'_> {
             decode.rows_dropped.get(),
         )?;
         self.counter(
+            "corelane_core_changes",
+            "Changes of the decode lane's own thread to another of its cores.",
+            decode.core_changes.get(),
+        )?;
+        self.counter(
             "corelane_steps_failed",
             "Steps that the model could not run.",
             decode.steps_failed.get(),
