@@ -274,7 +274,8 @@ fn threads(calibration: &Calibration) -> String {
             (rows, true) => format!("{rows} tokens of a prompt"),
         };
         let ms = |step: &TimedStep| step.took.as_secs_f64() * 1e3;
-        let time = |step: &TimedStep| format!("{:.1} ms with {}", ms(step), step.threads);
+        let digits = if ms(&kind[0]) < 1.0 { 2 } else { 1 };
+        let time = |step: &TimedStep| format!("{:.digits$} ms with {}", ms(step), step.threads);
         let times: Vec<String> = kind.iter().map(time).collect();
         format!("{of}: {}", times.join(", "))
     };

@@ -10,8 +10,9 @@ use crate::limits::{CALIBRATION_PROMPT_ROWS, CALIBRATION_TEXTS, CALIBRATION_TIME
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::types::{Calibration, Logits, Position, SlotId, Threads, TimedStep, TokenId};
 
-/// Repetitions of a step, for the shortest time counts: most of them, and the time of all.
-const REPEATS: u128 = 8;
+/// Repetitions of a step, for the median counts: most of them, and the time of all. The shortest time would
+/// flatter threads that are fast only when they happen to meet.
+const REPEATS: u128 = 33;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
 /// Runs steps with arbitrary tokens on `slots` empty slots, for about [`CALIBRATION_TIME`], and empties
@@ -37,12 +38,12 @@ pub fn calibrate<B: Backend>(
     let mut longest = run(backend, 1, false)?; // touches memory
     let mut calibration = Calibration::default();
     for (rows, is_prompt) in kinds {
-        let mut steps: Vec<TimedStep> = Vec::new();
+        let mut times = vec![Vec::new(); threads.len()];
         let mut repeats = 1;
         // All numbers of threads in turns, for the machine may have other work meanwhile.
         let mut turn = 0;
         while turn < repeats {
-            for threads in threads {
+            for (threads, times) in threads.iter().zip(&mut times) {
                 // The longest one so far, in place of the next one. A prompt may take longer.
                 if began.elapsed() + longest > CALIBRATION_TIME {
                     repeats = 0;
@@ -51,17 +52,20 @@ pub fn calibrate<B: Backend>(
                 backend.use_threads(*threads);
                 let took = run(backend, rows, is_prompt)?;
                 longest = longest.max(took);
-                match steps.iter_mut().find(|step| step.threads == *threads) {
-                    Some(step) => step.took = step.took.min(took),
-                    None => steps.push(TimedStep { threads: *threads, rows, is_prompt, took }),
-                }
+                times.push(took);
             }
             turn += 1;
             if turn == 1 && repeats == 1 {
-                let shortest = steps.iter().map(|step| step.took.as_micros()).min().unwrap_or(0);
+                let shortest = times.iter().flatten().map(Duration::as_micros).min().unwrap_or(0);
                 repeats = (REPEATS_TIME.as_micros() / shortest.max(1)).clamp(1, REPEATS);
             }
         }
+        let step = |(threads, times): (&Threads, &mut Vec<Duration>)| {
+            let middle = times.len().checked_sub(1)? / 2;
+            let (_, took, _) = times.select_nth_unstable(middle);
+            Some(TimedStep { threads: *threads, rows, is_prompt, took: *took })
+        };
+        let steps: Vec<_> = threads.iter().zip(&mut times).filter_map(step).collect();
         // Of two numbers of threads, one alone says nothing.
         if steps.len() == threads.len() || calibration.steps.is_empty() {
             calibration.steps.extend(steps);

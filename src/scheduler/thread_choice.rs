@@ -28,7 +28,7 @@ const WITNESSES: usize = 3;
 const DIFFERS: f64 = 1.15;
 
 /// The slowdown above which the machine counts as busy. It is free again when that of the candidate that
-/// is the fastest alone is below the second one. Others may lose nothing on a busy machine.
+/// would be chosen alone is below the second one. Others may lose nothing on a busy machine.
 const BUSY: f64 = 1.25;
 const FREE: f64 = 1.1;
 
@@ -47,8 +47,8 @@ const TRIAL_STEPS: usize = ENOUGH;
 const TRIAL_LOSS: f64 = 1.5;
 
 /// A candidate with which steps should take as many times as long is not tried, unless the machine is
-/// busy.
-const TRY_MAX: f64 = 2.0;
+/// busy, or was at the start.
+const TRY_MAX: f64 = 1.4;
 
 /// Bounds of a slowdown.
 const SLOWDOWN_MIN: f64 = 0.1;
@@ -63,6 +63,8 @@ pub struct ThreadChoice {
     /// Whether other programs take a part of the machine, as far as the steps tell.
     is_busy: bool,
     trial: Option<Trial>,
+    /// Trials of candidates that seem slow, because the machine had other work at the start.
+    doubts: usize,
     /// The candidate that was tried last.
     tried: usize,
     /// Step time since the last trial, and until the next one.
@@ -174,9 +176,11 @@ impl ThreadChoice {
         for after in 1..=self.candidates.len() {
             let index = (self.tried + after) % self.candidates.len();
             let candidate = &mut self.candidates[index];
-            if index != self.chosen && (self.is_busy || candidate.factor(rows) < TRY_MAX * factor) {
+            let tries_all = self.is_busy || self.doubts > 0;
+            if index != self.chosen && (tries_all || candidate.factor(rows) < TRY_MAX * factor) {
                 candidate.last.clear();
                 self.tried = index;
+                self.doubts = self.doubts.saturating_sub(1);
                 self.trial = Some(Trial {
                     candidate: index,
                     steps_left: TRIAL_STEPS,
@@ -191,14 +195,25 @@ impl ThreadChoice {
     /// The fastest candidate now, and its factor.
     fn best(&self, rows: usize) -> (usize, f64) {
         let factor = |candidate: &Candidate| candidate.factor(rows);
-        let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, factor));
-        let others = (0..self.candidates.len()).map(of);
-        let fastest = others.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 1.0));
-        // With as many threads as possible, unless fewer are clearly faster.
-        let usual = of(0);
-        let now = if usual.1 <= fastest.1 * WORTH { usual } else { fastest };
+        let now = self.best_by(factor);
+        let of = |index: usize| self.candidates.get(index).map_or(1.0, factor);
         let chosen = of(self.chosen);
-        if chosen.1 <= now.1 * WORTH && chosen.1 <= usual.1 { chosen } else { now }
+        // On a busy machine the factors change often.
+        let stays = self.is_busy && chosen <= now.1 * WORTH && chosen <= of(0);
+        if stays { (self.chosen, chosen) } else { now }
+    }
+
+    /// The best candidate by some factor, and that factor. One thread waits for nobody, and leaves the other
+    /// cores to the front lane. So it is the best if others are hardly faster, and then the one with the most
+    /// threads, and then the fastest.
+    fn best_by(&self, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
+        let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, &factor));
+        let all = (0..self.candidates.len()).map(of);
+        let fastest = all.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 1.0));
+        let is_one = |candidate: &Candidate| candidate.threads == Threads { count: 1, led: false };
+        let one = self.candidates.iter().position(is_one).unwrap_or(0);
+        let is_good = |one: &(usize, f64)| one.1 <= fastest.1 * WORTH;
+        [one, 0].map(of).into_iter().find(is_good).unwrap_or(fastest)
     }
 
     /// The expected time of a step of `rows` rows with its number of threads, to that with the fastest
@@ -244,14 +259,15 @@ impl ThreadChoice {
             candidate.alone.iter_mut().for_each(|alone| *alone *= candidate.slowdown);
             candidate.last.clear();
             candidate.slowdown = 1.0;
+            self.doubts = CANDIDATES_MAX;
         }
-        let (slowdown, is_fastest) = (candidate.slowdown, candidate.alone[class] <= 1.0);
+        let slowdown = candidate.slowdown;
         if index == self.chosen {
             // Others may be faster now.
             if slowdown > BUSY && !self.is_busy || slowdown < FREE && before > FREE {
                 self.until = TRY_SOON;
             }
-            let is_free = is_fastest && slowdown < FREE;
+            let is_free = slowdown < FREE && index == self.best_by(|one| one.alone[class]).0;
             if self.is_busy && is_free {
                 // What the others lost to the programs that have ended says nothing any more.
                 self.candidates.iter_mut().for_each(|one| one.slowdown = 1.0);

@@ -29,7 +29,7 @@ pub struct TimedStep {
     pub rows: usize,
     /// Whether they are a prompt's.
     pub is_prompt: bool,
-    /// The time of the shortest of some such steps.
+    /// The median time of some such steps.
     pub took: Duration,
 }
 
