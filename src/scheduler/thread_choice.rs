@@ -35,6 +35,13 @@ const FREE: f64 = 1.1;
 /// Another candidate must be faster by this factor. The measurements have such errors.
 const WORTH: f64 = 1.1;
 
+/// In steps shorter than [`SHORT`], several threads must be faster than one by this factor: where the front
+/// lane shares a core with one of them, its work takes a part of their time. With the built-in model on two
+/// cores, a step of 8 rows took 0.21 ms with two threads and 0.24 ms with one, but a server with one was
+/// 1.15 times as fast.
+const WORTH_SHORT: f64 = 1.4;
+const SHORT: Duration = Duration::from_micros(500);
+
 /// Step time until a trial: after the machine became busy or free, after the start, and at most while it is
 /// busy and while it is not. It doubles with each trial.
 const TRY_SOON: Duration = Duration::from_secs(1);
@@ -59,6 +66,8 @@ const SLOWDOWN_MAX: f64 = 100.0;
 pub struct ThreadChoice {
     /// The one with the most threads first. Empty before a calibration: one number of threads.
     candidates: heapless::Vec<Candidate, CANDIDATES_MAX>,
+    /// The factor by which others must be faster than one thread, for 1, 2, 4 … rows.
+    worth: [f64; KNOTS],
     chosen: usize,
     /// Whether other programs take a part of the machine, as far as the steps tell.
     is_busy: bool,
@@ -140,10 +149,16 @@ impl ThreadChoice {
     pub fn calibrate(&mut self, calibration: &Calibration) {
         let threads = calibration.threads();
         let kinds = calibration.kinds();
-        // From the kind of step with the nearest number of rows.
-        let time = |threads: Threads, rows: usize| {
+        let nearest = |rows: usize| {
             let distance = |kind: &&Vec<TimedStep>| class(kind[0].rows).abs_diff(class(rows));
-            let nearest = kinds.iter().min_by_key(distance)?;
+            kinds.iter().min_by_key(distance)
+        };
+        self.worth = std::array::from_fn(|class| match nearest(1 << class) {
+            Some(kind) if kind[0].took < SHORT => WORTH_SHORT,
+            _ => WORTH,
+        });
+        let time = |threads: Threads, rows: usize| {
+            let nearest = nearest(rows)?;
             let its = nearest.iter().find(|step| step.threads == threads)?;
             Some(its.took.as_secs_f64() / nearest[0].took.as_secs_f64().max(1e-9))
         };
@@ -195,7 +210,7 @@ impl ThreadChoice {
     /// The fastest candidate now, and its factor.
     fn best(&self, rows: usize) -> (usize, f64) {
         let factor = |candidate: &Candidate| candidate.factor(rows);
-        let now = self.best_by(factor);
+        let now = self.best_by(class(rows), factor);
         let of = |index: usize| self.candidates.get(index).map_or(1.0, factor);
         let chosen = of(self.chosen);
         // On a busy machine the factors change often.
@@ -206,14 +221,17 @@ impl ThreadChoice {
     /// The best candidate by some factor, and that factor. One thread waits for nobody, and leaves the other
     /// cores to the front lane. So it is the best if others are hardly faster, and then the one with the most
     /// threads, and then the fastest.
-    fn best_by(&self, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
+    fn best_by(&self, class: usize, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
         let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, &factor));
         let all = (0..self.candidates.len()).map(of);
         let fastest = all.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 1.0));
         let is_one = |candidate: &Candidate| candidate.threads == Threads { count: 1, led: false };
-        let one = self.candidates.iter().position(is_one).unwrap_or(0);
-        let is_good = |one: &(usize, f64)| one.1 <= fastest.1 * WORTH;
-        [one, 0].map(of).into_iter().find(is_good).unwrap_or(fastest)
+        let one = of(self.candidates.iter().position(is_one).unwrap_or(0));
+        if one.1 <= fastest.1 * self.worth[class] {
+            return one;
+        }
+        let most = of(0);
+        if most.1 <= fastest.1 * WORTH { most } else { fastest }
     }
 
     /// The expected time of a step of `rows` rows with its number of threads, to that with the fastest
@@ -267,7 +285,7 @@ impl ThreadChoice {
             if slowdown > BUSY && !self.is_busy || slowdown < FREE && before > FREE {
                 self.until = TRY_SOON;
             }
-            let is_free = slowdown < FREE && index == self.best_by(|one| one.alone[class]).0;
+            let is_free = slowdown < FREE && index == self.best_by(class, |one| one.alone[class]).0;
             if self.is_busy && is_free {
                 // What the others lost to the programs that have ended says nothing any more.
                 self.candidates.iter_mut().for_each(|one| one.slowdown = 1.0);
