@@ -35,12 +35,12 @@ const FREE: f64 = 1.1;
 /// Another candidate must be faster by this factor. The measurements have such errors.
 const WORTH: f64 = 1.1;
 
-/// In steps shorter than [`SHORT`], several threads must be faster than one by this factor: where the front
-/// lane shares a core with one of them, its work takes a part of their time. With the built-in model on two
-/// cores, a step of 8 rows took 0.21 ms with two threads and 0.24 ms with one, but a server with one was
-/// 1.15 times as fast.
-const WORTH_SHORT: f64 = 1.4;
-const SHORT: Duration = Duration::from_micros(500);
+/// In steps shorter than [`SHORT`], several threads must be faster than one by this factor: a thread
+/// that was idle must wake up first, and where the front lane shares a core with one of them, its work takes
+/// a part of their time. With the built-in model on two cores, a step for a prompt of 64 tokens takes 1.1 ms
+/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1.
+const WORTH_SHORT: f64 = 1.7;
+const SHORT: Duration = Duration::from_millis(2);
 
 /// Step time until a trial: after the machine became busy or free, after the start, and at most while it is
 /// busy and while it is not. It doubles with each trial.
