@@ -83,7 +83,7 @@ class LlamaServer(Server):
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.binary, self.url, self.ops_url = binary, f"http://127.0.0.1:{port}", None
-        self.command = [*prefix, str(binary), f"--port={port}", "-m", model, "-np", "8", "-c", "16384", *flags]
+        self.command = [*prefix, str(binary), "--port", str(port), "-m", model, "-np", "8", "-c", "16384", *flags]
 
     def __enter__(self) -> "LlamaServer":
         began = time.monotonic()
