@@ -38,9 +38,9 @@ def page_server():
 
 @pytest.fixture(scope="session")
 def slow_model(tmp_path_factory):
-    """A model with random weights that takes some milliseconds for a token. The one in the binary is done at once."""
+    """A model with random weights that takes about a millisecond for a token. The one in the binary is done at once."""
     path = tmp_path_factory.mktemp("models") / "slow.gguf"
-    sizes = ["--layers=6", "--width=1024", "--ffn=4096", "--heads=16", "--kv-heads=4", "--head-size=64"]
+    sizes = ["--layers=6", "--width=768", "--ffn=2304", "--heads=12", "--kv-heads=4", "--head-size=64"]
     command = [BINARY, "model", "synth", "--shape=tiny", *sizes, "--context=1024", path]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return path
@@ -100,7 +100,7 @@ def answers(page):
 def ended(page, count=1):
     """The last answer, which is the one with this number, once it is complete."""
     expect(answers(page)).to_have_count(count)
-    expect(answers(page).last).to_have_attribute("aria-busy", "false", timeout=10_000)
+    expect(answers(page).last).to_have_attribute("aria-busy", "false", timeout=30_000)
     return answers(page).last
 
 
@@ -109,7 +109,7 @@ def text_of(answer):
 
 
 def go_on_for_long(page):
-    """Lets answers run to the end of the context: 1,024 tokens, which take some seconds with the slow model."""
+    """Lets answers run to the end of the context: 1,024 tokens, which take more than a second with the slow model."""
     page.route(CHAT, lambda route: route.continue_(post_data=json.dumps(route.request.post_data_json | {"ignore_eos": True})))
 
 
@@ -186,7 +186,7 @@ def test_stop_ends_the_answer_and_frees_its_slot(slow_page, slow_server):
 
     before = text_of(answer)
     answer.get_by_role("button", name="Continue").click()
-    expect(page.get_by_role("button", name="Send")).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("button", name="Send")).to_be_visible(timeout=30_000)
     assert text_of(ended(page)).startswith(before.rstrip())
     assert len(text_of(ended(page))) > len(before)
 
@@ -328,7 +328,7 @@ def test_the_page_recovers_when_the_server_comes_back(open_page, slow_model):
         assert half, "the part that arrived should stay"
         expect(answer.get_by_role("button", name="Continue")).to_be_visible()
     with on_port(port, slow_model):
-        expect(page.locator("#banner")).to_be_hidden(timeout=10_000)
+        expect(page.locator("#banner")).to_be_hidden(timeout=30_000)
         page.unroute(CHAT)
         answers(page).last.get_by_role("button", name="Try again").click()
         assert len(text_of(ended(page))) > 100
