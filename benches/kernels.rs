@@ -13,6 +13,7 @@
 use std::time::{Duration, Instant};
 
 use corelane::kernels::InstructionSet;
+use corelane::kernels::ahead::Ahead;
 use corelane::kernels::machine::{Rates, rates};
 use corelane::model::ggml::{Pool, quantise};
 use corelane::model::products::{COPIES_MAX, ProductGraph, Sizes};
@@ -36,9 +37,10 @@ fn main() {
     let cores: Vec<usize> = (0..threads).collect();
     let Rates { bytes_per_s: bandwidth, multiply_adds_per_s: rate } = rates(set, &cores, bytes);
     println!(
-        "{} threads, {}: {:.1} GB/s are read, {:.0} G multiply-adds/s\n",
+        "{} threads, {}, {:?} prefetches: {:.1} GB/s are read, {:.0} G multiply-adds/s\n",
         threads,
         set.name(),
+        Ahead::of_this_machine(),
         bandwidth / 1e9,
         rate / 1e9
     );

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 use attention::GgmlAttention;
 pub use attention::{reserve_attention, use_attention};
 
+use super::ahead::Ahead;
+use super::choose_ahead;
 use super::format::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
 use super::led;
@@ -58,10 +60,12 @@ pub unsafe fn install() {
     unsafe { corelane_ggml_install(&raw const hooks) };
 }
 
-/// Chooses the instruction set. Only the first call has an effect. Returns the chosen one.
+/// Chooses the instruction set, and measures what suits this machine. Only the first call has an effect.
+/// Returns the chosen set.
 pub fn choose(set: InstructionSet) -> InstructionSet {
     *CHOSEN.get_or_init(|| {
         assert!(set.is_here(), "this processor has no {}", set.name());
+        Ahead::choose(|| choose_ahead::measure(set));
         set
     })
 }

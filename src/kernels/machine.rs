@@ -6,6 +6,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::InstructionSet;
+use super::ahead::Ahead;
+use super::product::prefetch;
 use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
 use super::simd::avx512::Avx512;
@@ -124,6 +126,7 @@ unsafe fn reads<S: Simd>(memory: &[u8]) {
     unsafe {
         let mut sums = [S::zero(); 4];
         for part in memory.chunks_exact(4 * 64) {
+            prefetch(Ahead::of_this_machine(), part.as_ptr(), part.len());
             for (i, sum) in sums.iter_mut().enumerate() {
                 for half in 0..16 / S::LANES {
                     *sum = S::or(*sum, S::load(part.as_ptr().add(64 * i + 32 * half)));

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use super::ahead::Ahead;
 use super::format::STRIP_ROWS;
 use super::kernel::{Kernel, ROWS_MAX};
-use super::product::{PREFETCH_BYTES, Work, prefetch};
+use super::product::{Work, lines, prefetch_near};
 use super::team::Team;
 
 /// Most bytes of weights in a piece of work. A thread that is interrupted delays the others by at
@@ -111,7 +112,8 @@ impl Strips {
 
     /// Prefetches the start of a strip. The kernel itself prefetches only further ahead.
     pub fn prefetch(&self, strip: usize) {
-        prefetch(self.weights.wrapping_add(strip * self.bytes()), PREFETCH_BYTES);
+        let start = self.weights.wrapping_add(strip * self.bytes());
+        lines(start, Ahead::Near.bytes()).for_each(prefetch_near);
     }
 
     /// Number of strips in a piece of work for some threads.
@@ -125,6 +127,7 @@ impl Strips {
     /// # Safety
     /// As for [`Product::run`]; the activations are quantised.
     pub unsafe fn multiply(&self, strips: Range<usize>) {
+        let ahead = Ahead::of_this_machine();
         let layout = (self.kernel.layout)(self.columns);
         let strip_bytes = self.bytes();
         let rows_max = self.kernel.multiply.len();
@@ -144,6 +147,7 @@ impl Strips {
                                 // The output of some strips may begin in the middle of its memory.
                                 out: self.output.wrapping_add(offset),
                                 out_stride: self.output_stride,
+                                ahead,
                             },
                             rows.len(),
                             strip,

@@ -16,7 +16,8 @@
 //!
 //! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws the
 //!   layout of its codes.
-//! - [`product`] is the inner loop, generic over the type and over [`simd`].
+//! - [`product`] is the inner loop, generic over the type and over [`simd`]. It prefetches weights as
+//!   [`choose_ahead`] measured at the start.
 //! - `x86` compiles it for each instruction set. Loading the first model decides which one runs
 //!   ([`kernel`]).
 //!
@@ -27,7 +28,9 @@
 //! than llama.cpp's own does (`tests/it/kernels.rs`).
 
 pub mod activations;
+pub mod ahead;
 pub mod attention;
+pub mod choose_ahead;
 mod dispatch;
 pub mod format;
 pub mod ggml;

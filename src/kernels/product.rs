@@ -13,12 +13,9 @@
 //! block, times the activations' scale. Nothing is added across lanes.
 
 use super::activations::{RowLayout, chunk_sums_bytes};
-use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
+use super::ahead::Ahead;
+use super::format::{CHUNK, Format, LINE, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
 use super::simd::Simd;
-
-/// Distance of the prefetch in bytes. The processor's own prefetcher leaves a core waiting for
-/// memory. `cargo bench --bench kernels` shows the effect of other distances.
-pub const PREFETCH_BYTES: usize = 4096;
 
 /// Arguments of one kernel call.
 #[derive(Clone, Copy)]
@@ -35,6 +32,8 @@ pub struct Work {
     pub out: *mut f32,
     /// Floats from one row's products to the next row's.
     pub out_stride: usize,
+    /// Which weights to prefetch meanwhile.
+    pub ahead: Ahead,
 }
 
 /// Multiplies a strip with `ROWS` rows of activations.
@@ -57,7 +56,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
     // SAFETY: the caller guarantees it. All offsets lie within the strip of `columns` columns or
     // within rows of `layout`; a prefetch may go beyond.
     unsafe {
-        let Work { strip, columns, layout, .. } = *work;
+        let Work { strip, columns, layout, ahead, .. } = *work;
         let mut rows = [work.activations; ROWS];
         for (r, row) in rows.iter_mut().enumerate() {
             *row = work.activations.add(r * layout.stride);
@@ -67,13 +66,13 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
         let mut totals = [S::splat_f32(0.0); ROWS];
         for tile in 0..columns / F::COLUMNS {
             let head = strip.add(tile * F::HEAD_BYTES);
-            prefetch(head.wrapping_add(PREFETCH_BYTES), F::HEAD_BYTES);
+            prefetch(ahead, head, F::HEAD_BYTES);
             let scales: [S::Float; SCALES_MAX] = F::scales::<S>(head, first);
             let mut tile_sums = [S::splat_f32(0.0); ROWS];
             for chunk in 0..chunks {
                 let index = tile * chunks + chunk;
                 let at = codes.add(index * F::CHUNK_BYTES);
-                prefetch(at.wrapping_add(PREFETCH_BYTES), F::CHUNK_BYTES);
+                prefetch(ahead, at, F::CHUNK_BYTES);
                 let vectors = VECTORS / F::CHUNK_SCALES;
                 for group in 0..F::CHUNK_SCALES {
                     let mut sums = [S::zero(); ROWS];
@@ -120,18 +119,34 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
     }
 }
 
-/// Prefetches `bytes` bytes at `from`, which need not be valid memory.
+/// Prefetches what is ahead of the `bytes` bytes at `from`. That need not be valid memory.
 #[inline(always)]
-pub fn prefetch(from: *const u8, bytes: usize) {
+pub fn prefetch(ahead: Ahead, from: *const u8, bytes: usize) {
+    let from = from.wrapping_add(ahead.bytes());
+    match ahead {
+        Ahead::Near => lines(from, bytes).for_each(prefetch_near),
+        Ahead::Far => lines(from, bytes).for_each(prefetch_line),
+    }
+}
+
+/// The cache lines of `bytes` bytes.
+#[inline(always)]
+pub fn lines(from: *const u8, bytes: usize) -> impl Iterator<Item = *const u8> {
+    (0..bytes).step_by(LINE).map(move |at| from.wrapping_add(at))
+}
+
+/// Prefetches the line at `from`, which need not be valid memory, into the first-level cache.
+#[inline(always)]
+pub fn prefetch_near(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    for line in (0..bytes).step_by(super::format::LINE) {
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 processor has the instruction, and a prefetch of an address
         // without memory does nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (from, bytes);
+    let _ = from;
 }
 
 /// Prefetches the line at `from`, which need not be valid memory, into the second-level cache. More
@@ -141,7 +156,7 @@ pub fn prefetch_line(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: as in `prefetch`, an address without memory does no harm.
+        // SAFETY: as in `prefetch_near`, an address without memory does no harm.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
