@@ -53,6 +53,9 @@ const TRY_LATE: Duration = Duration::from_secs(64);
 const TRIAL_STEPS: usize = ENOUGH;
 const TRIAL_LOSS: f64 = 1.5;
 
+/// What a step of a trial counts as lost, in steps, if nobody knows how long it would have taken.
+const UNKNOWN_LOSS: f64 = 0.5;
+
 /// A candidate with which steps should take as many times as long is not tried, unless the machine is
 /// busy, or was at the start.
 const TRY_MAX: f64 = 1.4;
@@ -66,6 +69,8 @@ const SLOWDOWN_MAX: f64 = 100.0;
 pub struct ThreadChoice {
     /// The one with the most threads first. Empty before a calibration: one number of threads.
     candidates: heapless::Vec<Candidate, CANDIDATES_MAX>,
+    /// Most rows of the steps at the start.
+    measured_rows: usize,
     /// The factor by which others must be faster than one thread, for 1, 2, 4 … rows.
     worth: [f64; KNOTS],
     chosen: usize,
@@ -153,6 +158,7 @@ impl ThreadChoice {
             let distance = |kind: &&Vec<TimedStep>| class(kind[0].rows).abs_diff(class(rows));
             kinds.iter().min_by_key(distance)
         };
+        self.measured_rows = kinds.iter().map(|kind| kind[0].rows).max().unwrap_or(0);
         self.worth = std::array::from_fn(|class| match nearest(1 << class) {
             Some(kind) if kind[0].took < SHORT => WORTH_SHORT,
             _ => WORTH,
@@ -177,10 +183,13 @@ impl ThreadChoice {
     pub fn choose(&mut self, rows: usize) -> Option<Threads> {
         let (best, factor) = self.best(rows);
         self.chosen = best;
-        if self.trial.is_none() && self.since >= self.until {
+        // Longer steps than those at the start would make a trial expensive.
+        let may_try = self.is_busy || rows <= self.measured_rows;
+        if may_try && self.trial.is_none() && self.since >= self.until {
             self.begin_trial(rows, factor);
         }
-        let index = self.trial.map_or(best, |trial| trial.candidate);
+        let trial = self.trial.filter(|_| may_try);
+        let index = trial.map_or(best, |trial| trial.candidate);
         self.candidates.get(index).map(|candidate| candidate.threads)
     }
 
@@ -294,7 +303,7 @@ impl ThreadChoice {
         }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.candidate == index) {
             trial.steps_left -= 1;
-            trial.may_lose -= part.map_or(0.0, |part| part - trial.factor);
+            trial.may_lose -= part.map_or(UNKNOWN_LOSS, |part| part - trial.factor);
             if trial.steps_left == 0 || trial.may_lose < 0.0 {
                 self.trial = None;
             }
@@ -433,6 +442,23 @@ mod tests {
         let mut candidates = calibrated();
         let ran = run(&mut candidates, 8, 1_000, |_| 2.0); // 40 s
         assert!((8..20).contains(&ran[1]), "{ran:?}");
+    }
+
+    /// A step for a long prompt takes a second.
+    #[test]
+    fn others_are_not_tried_in_longer_steps_than_those_at_the_start() {
+        let step = |threads, ms| TimedStep {
+            threads: of(threads),
+            rows: 64,
+            is_prompt: true,
+            took: ms * MS,
+        };
+        let mut candidates = ThreadChoice::default();
+        candidates.calibrate(&Calibration { steps: vec![step(2, 100), step(1, 120)] });
+        assert_eq!(run(&mut candidates, 256, 1_000, |_| 1.0)[1], 0, "20 s");
+        assert_eq!(run(&mut candidates, 64, 100, |_| 1.0)[1], TRIAL_STEPS, "2 s");
+        let ran = run(&mut candidates, 256, 1_000, |_| 2.0);
+        assert!((3..60).contains(&ran[1]), "on a busy machine they may be much faster: {ran:?}");
     }
 
     /// The second best alone loses nothing. That does not make the machine free.
