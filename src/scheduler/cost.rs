@@ -198,12 +198,13 @@ impl StepCost {
         Some(self.expected(us, decode.count + prefill.count))
     }
 
-    /// Whether steps with about as many rows have run of late.
+    /// Whether steps with about as many rows at such depths have run of late.
     fn knows(&self, decode: Rows, prefill: Rows) -> bool {
         let (pass, prompt) = (self.pass(decode, prefill), prefill.count > 0);
         let decodes = decode.count == 0 || self.one_pass && prompt;
         (decodes || self.decode.curve.knows(decode.count))
-            && (!prompt || self.prefill.curve.knows(pass))
+            && (!prompt || self.prefill.curve.knows(pass) && self.prefill.depth.knows(prefill))
+            && (decode.count == 0 || self.decode.depth.knows(decode))
     }
 
     /// The expected time of a step, from its microseconds with the fastest number of threads, alone on
@@ -420,6 +421,38 @@ mod tests {
         assert!((1.2..1.7).contains(&slowdown), "{slowdown}");
         let expected = cost.decode(one).unwrap();
         assert!(ms(26) < expected && expected < ms(42), "{expected:?}");
+    }
+
+    /// The deeper rows of the first long prompts take longer than any before. The machine is free.
+    #[test]
+    fn long_prompts_are_not_taken_for_a_busy_machine() {
+        let threads = Threads { count: 2, led: false };
+        let step = |rows, is_prompt, us| TimedStep {
+            threads,
+            rows,
+            is_prompt,
+            took: Duration::from_micros(us),
+        };
+        let mut cost = StepCost::new(true);
+        let took = |prompt: Rows| {
+            Duration::from_micros(20_000 + 1_800 * prompt.count as u64 + prompt.depths as u64)
+        };
+        cost.calibrate(&Calibration {
+            steps: vec![step(1, false, 20_000), step(64, true, 135_000)],
+        });
+        for prompt in 0..40 {
+            for part in 0..8 {
+                let part = rows(256, 128 + 256 * part);
+                let before = cost.step(rows(0, 0), part);
+                cost.observe(rows(0, 0), part, 0, Some(threads), took(part));
+                let (_, slowdown) = cost.threads().unwrap();
+                assert!(slowdown < 1.15, "prompt {prompt}, {part:?}: {slowdown}");
+                if prompt > 20 {
+                    let error = before.unwrap().as_secs_f64() / took(part).as_secs_f64() - 1.0;
+                    assert!(error.abs() < 0.15, "prompt {prompt}, {part:?}: {error}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ const DEPTH_RATE: f64 = 0.05;
 /// the noise of their times would look like one.
 const DEPTHS_SPREAD: f64 = 512.0;
 
+/// After so many steps at other depths, four fifths of the cost of depth are known.
+const DEPTH_STEPS: usize = 32;
+
 /// The part of the error by which a step moves its knots.
 pub const RATE: f64 = 0.2;
 
@@ -65,6 +68,8 @@ pub struct Slope {
     slope: f64,
     /// Distances below this spread teach nothing.
     spread: f64,
+    /// Steps with longer distances.
+    taught: usize,
 }
 
 impl Default for Slope {
@@ -77,7 +82,7 @@ impl Default for Slope {
 impl Slope {
     /// A slope that learns only from distances above `spread`.
     pub fn with_spread(spread: f64) -> Self {
-        Self { mean: None, power: 0.0, slope: 0.0, spread }
+        Self { mean: None, power: 0.0, slope: 0.0, spread, taught: 0 }
     }
 
     pub fn at(&self, rows: Rows) -> f64 {
@@ -89,15 +94,26 @@ impl Slope {
         self.slope *= factor;
     }
 
+    /// Whether enough is known of such depths to judge the machine by the time of a step.
+    pub fn knows(&self, rows: Rows) -> bool {
+        self.taught >= DEPTH_STEPS || self.mean.is_none_or(|mean| !self.is_far(rows, mean))
+    }
+
+    fn is_far(&self, rows: Rows, mean: f64) -> bool {
+        (rows.mean_depth() - mean).abs() > self.spread
+    }
+
     /// Learns from a step that took `error` microseconds more than expected.
     pub fn observe(&mut self, rows: Rows, error: f64) {
         let mean = self.mean.get_or_insert(rows.mean_depth());
         let beyond = rows.depths as f64 - *mean * rows.count as f64;
+        let before = *mean;
         *mean += DEPTH_RATE * (rows.mean_depth() - *mean);
         self.power += DEPTH_RATE * (beyond * beyond - self.power);
         let least = self.spread * rows.count as f64;
         let step = error * beyond / (self.power.max(beyond * beyond) + least * least);
         self.slope = (self.slope + DEPTH_RATE * step).max(0.0);
+        self.taught += usize::from(self.is_far(rows, before));
     }
 }
 

@@ -119,6 +119,12 @@ impl Candidate {
         self.alone[class(rows)] * self.slowdown
     }
 
+    /// Whether it may be good for so many rows. Where one thread leads, it computes attention alone, and
+    /// that takes the more time the longer the prompt is.
+    fn suits(&self, rows: usize, measured_rows: usize) -> bool {
+        rows <= measured_rows || !self.threads.led
+    }
+
     /// Learns the time of a step, to that alone on the machine.
     fn observe(&mut self, ratio: f64) {
         self.last.write(ratio);
@@ -188,7 +194,8 @@ impl ThreadChoice {
         if may_try && self.trial.is_none() && self.since >= self.until {
             self.begin_trial(rows, factor);
         }
-        let trial = self.trial.filter(|_| may_try);
+        let suits = |index: usize| self.candidates[index].suits(rows, self.measured_rows);
+        let trial = self.trial.filter(|trial| may_try && suits(trial.candidate));
         let index = trial.map_or(best, |trial| trial.candidate);
         self.candidates.get(index).map(|candidate| candidate.threads)
     }
@@ -201,7 +208,10 @@ impl ThreadChoice {
             let index = (self.tried + after) % self.candidates.len();
             let candidate = &mut self.candidates[index];
             let tries_all = self.is_busy || self.doubts > 0;
-            if index != self.chosen && (tries_all || candidate.factor(rows) < TRY_MAX * factor) {
+            if index != self.chosen
+                && candidate.suits(rows, self.measured_rows)
+                && (tries_all || candidate.factor(rows) < TRY_MAX * factor)
+            {
                 candidate.last.clear();
                 self.tried = index;
                 self.doubts = self.doubts.saturating_sub(1);
@@ -219,24 +229,29 @@ impl ThreadChoice {
     /// The fastest candidate now, and its factor.
     fn best(&self, rows: usize) -> (usize, f64) {
         let factor = |candidate: &Candidate| candidate.factor(rows);
-        let now = self.best_by(class(rows), factor);
+        let now = self.best_by(rows, factor);
         let of = |index: usize| self.candidates.get(index).map_or(1.0, factor);
         let chosen = of(self.chosen);
         // On a busy machine the factors change often.
-        let stays = self.is_busy && chosen <= now.1 * WORTH && chosen <= of(0);
+        let may_stay = |one: &Candidate| one.suits(rows, self.measured_rows);
+        let stays = self.is_busy
+            && self.candidates.get(self.chosen).is_some_and(may_stay)
+            && chosen <= now.1 * WORTH
+            && chosen <= of(0);
         if stays { (self.chosen, chosen) } else { now }
     }
 
     /// The best candidate by some factor, and that factor. One thread waits for nobody, and leaves the other
     /// cores to the front lane. So it is the best if others are hardly faster, and then the one with the most
     /// threads, and then the fastest.
-    fn best_by(&self, class: usize, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
+    fn best_by(&self, rows: usize, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
         let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, &factor));
-        let all = (0..self.candidates.len()).map(of);
+        let suits = |index: &usize| self.candidates[*index].suits(rows, self.measured_rows);
+        let all = (0..self.candidates.len()).filter(suits).map(of);
         let fastest = all.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 1.0));
         let is_one = |candidate: &Candidate| candidate.threads == Threads { count: 1, led: false };
         let one = of(self.candidates.iter().position(is_one).unwrap_or(0));
-        if one.1 <= fastest.1 * self.worth[class] {
+        if one.1 <= fastest.1 * self.worth[class(rows)] {
             return one;
         }
         let most = of(0);
@@ -294,7 +309,7 @@ impl ThreadChoice {
             if slowdown > BUSY && !self.is_busy || slowdown < FREE && before > FREE {
                 self.until = TRY_SOON;
             }
-            let is_free = slowdown < FREE && index == self.best_by(class, |one| one.alone[class]).0;
+            let is_free = slowdown < FREE && index == self.best_by(rows, |one| one.alone[class]).0;
             if self.is_busy && is_free {
                 // What the others lost to the programs that have ended says nothing any more.
                 self.candidates.iter_mut().for_each(|one| one.slowdown = 1.0);
@@ -459,6 +474,24 @@ mod tests {
         assert_eq!(run(&mut candidates, 64, 100, |_| 1.0)[1], TRIAL_STEPS, "2 s");
         let ran = run(&mut candidates, 256, 1_000, |_| 2.0);
         assert!((3..60).contains(&ran[1]), "on a busy machine they may be much faster: {ran:?}");
+    }
+
+    #[test]
+    fn nobody_leads_in_longer_steps_than_those_at_the_start() {
+        let step = |led, ms| TimedStep {
+            threads: Threads { count: 2, led },
+            rows: 64,
+            is_prompt: true,
+            took: ms * MS,
+        };
+        let mut candidates = ThreadChoice::default();
+        candidates.calibrate(&Calibration { steps: vec![step(true, 100), step(false, 200)] });
+        let is_led = |threads: Option<Threads>| threads.is_some_and(|threads| threads.led);
+        for is_busy in [false, true] {
+            candidates.is_busy = is_busy;
+            assert!(is_led(candidates.choose(64)), "busy: {is_busy}");
+            assert!(!is_led(candidates.choose(65)), "busy: {is_busy}");
+        }
     }
 
     /// The second best alone loses nothing. That does not make the machine free.
