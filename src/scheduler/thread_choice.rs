@@ -42,6 +42,13 @@ const WORTH: f64 = 1.1;
 const WORTH_SHORT: f64 = 1.7;
 const SHORT: Duration = Duration::from_millis(2);
 
+/// From so many rows on, a step takes as long as its arithmetic: in proportion to the threads.
+const ARITHMETIC_ROWS: usize = 16;
+
+/// Most rows for which one thread may lead. It computes attention alone, and that takes the more time the
+/// longer a prompt is.
+const LED_ROWS_MAX: usize = 64;
+
 /// Step time until a trial: after the machine became busy or free, after the start, and at most while it is
 /// busy and while it is not. It doubles with each trial.
 const TRY_SOON: Duration = Duration::from_secs(1);
@@ -119,10 +126,9 @@ impl Candidate {
         self.alone[class(rows)] * self.slowdown
     }
 
-    /// Whether it may be good for so many rows. Where one thread leads, it computes attention alone, and
-    /// that takes the more time the longer the prompt is.
-    fn suits(&self, rows: usize, measured_rows: usize) -> bool {
-        rows <= measured_rows || !self.threads.led
+    /// Whether it may be good for so many rows.
+    fn suits(&self, rows: usize) -> bool {
+        rows <= LED_ROWS_MAX || !self.threads.led
     }
 
     /// Learns the time of a step, to that alone on the machine.
@@ -169,8 +175,13 @@ impl ThreadChoice {
             Some(kind) if kind[0].took < SHORT => WORTH_SHORT,
             _ => WORTH,
         });
+        let most = threads.iter().map(|threads| threads.count).max().unwrap_or(1);
         let time = |threads: Threads, rows: usize| {
             let nearest = nearest(rows)?;
+            // Fewer rows wait for memory, and say little of more rows.
+            if nearest[0].rows < ARITHMETIC_ROWS && rows >= ARITHMETIC_ROWS {
+                return Some(f64::from(most) / f64::from(threads.count));
+            }
             let its = nearest.iter().find(|step| step.threads == threads)?;
             Some(its.took.as_secs_f64() / nearest[0].took.as_secs_f64().max(1e-9))
         };
@@ -194,7 +205,7 @@ impl ThreadChoice {
         if may_try && self.trial.is_none() && self.since >= self.until {
             self.begin_trial(rows, factor);
         }
-        let suits = |index: usize| self.candidates[index].suits(rows, self.measured_rows);
+        let suits = |index: usize| self.candidates[index].suits(rows);
         let trial = self.trial.filter(|trial| may_try && suits(trial.candidate));
         let index = trial.map_or(best, |trial| trial.candidate);
         self.candidates.get(index).map(|candidate| candidate.threads)
@@ -209,7 +220,7 @@ impl ThreadChoice {
             let candidate = &mut self.candidates[index];
             let tries_all = self.is_busy || self.doubts > 0;
             if index != self.chosen
-                && candidate.suits(rows, self.measured_rows)
+                && candidate.suits(rows)
                 && (tries_all || candidate.factor(rows) < TRY_MAX * factor)
             {
                 candidate.last.clear();
@@ -233,7 +244,7 @@ impl ThreadChoice {
         let of = |index: usize| self.candidates.get(index).map_or(1.0, factor);
         let chosen = of(self.chosen);
         // On a busy machine the factors change often.
-        let may_stay = |one: &Candidate| one.suits(rows, self.measured_rows);
+        let may_stay = |one: &Candidate| one.suits(rows);
         let stays = self.is_busy
             && self.candidates.get(self.chosen).is_some_and(may_stay)
             && chosen <= now.1 * WORTH
@@ -246,7 +257,7 @@ impl ThreadChoice {
     /// threads, and then the fastest.
     fn best_by(&self, rows: usize, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
         let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, &factor));
-        let suits = |index: &usize| self.candidates[*index].suits(rows, self.measured_rows);
+        let suits = |index: &usize| self.candidates[*index].suits(rows);
         let all = (0..self.candidates.len()).filter(suits).map(of);
         let fastest = all.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 1.0));
         let is_one = |candidate: &Candidate| candidate.threads == Threads { count: 1, led: false };
@@ -476,8 +487,25 @@ mod tests {
         assert!((3..60).contains(&ran[1]), "on a busy machine they may be much faster: {ran:?}");
     }
 
+    /// The start had no time for a prompt.
     #[test]
-    fn nobody_leads_in_longer_steps_than_those_at_the_start() {
+    fn a_prompt_that_was_not_measured_takes_as_long_as_its_arithmetic() {
+        let step = |threads, ms| TimedStep {
+            threads: of(threads),
+            rows: 1,
+            is_prompt: false,
+            took: ms * MS,
+        };
+        let mut candidates = ThreadChoice::default();
+        candidates.calibrate(&Calibration { steps: vec![step(2, 18), step(1, 20)] });
+        let ran = run(&mut candidates, 4, 100, f64::from);
+        assert!(ran[1] > 80, "a neighbour slows two threads: {ran:?}");
+        assert_eq!(candidates.choose(4), Some(of(1)));
+        assert!((candidates.candidates[1].alone[class(128)] - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nobody_leads_in_steps_for_long_prompts() {
         let step = |led, ms| TimedStep {
             threads: Threads { count: 2, led },
             rows: 64,
