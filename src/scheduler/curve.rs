@@ -10,7 +10,7 @@ const DEPTH_RATE: f64 = 0.05;
 /// the noise of their times would look like one.
 const DEPTHS_SPREAD: f64 = 512.0;
 
-/// After so many steps at other depths, four fifths of the cost of depth are known.
+/// Steps at other depths until the slope is trusted. It then has learned four fifths of what depth costs.
 const DEPTH_STEPS: usize = 32;
 
 /// The part of the error by which a step moves its knots.

@@ -42,7 +42,7 @@ const WORTH: f64 = 1.1;
 const WORTH_SHORT: f64 = 1.7;
 const SHORT: Duration = Duration::from_millis(2);
 
-/// From so many rows on, a step takes as long as its arithmetic: in proportion to the threads.
+/// From so many rows on, arithmetic is the limit and not memory. Twice the threads then take half the time.
 const ARITHMETIC_ROWS: usize = 16;
 
 /// Most rows for which one thread may lead. It computes attention alone, and that takes the more time the
@@ -126,7 +126,7 @@ impl Candidate {
         self.alone[class(rows)] * self.slowdown
     }
 
-    /// Whether it may be good for so many rows.
+    /// Whether a step of `rows` rows may run with it. See [`LED_ROWS_MAX`].
     fn suits(&self, rows: usize) -> bool {
         rows <= LED_ROWS_MAX || !self.threads.led
     }
