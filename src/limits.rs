@@ -586,6 +586,8 @@ pub const CALIBRATION_TIME: Duration = Duration::from_millis(700);
 pub const CALIBRATION_TEXTS: usize = 8;
 /// Tokens of the measured prompt.
 pub const CALIBRATION_PROMPT_ROWS: usize = 64;
+/// Numbers of compute threads to choose from, with one for a thread that leads.
+pub const THREAD_CANDIDATES_MAX: usize = 8;
 /// The time that an idle compute thread polls for work, for each level of `--poll`: with the default
 /// of 50, 2 ms. Two steps are less apart while requests run.
 pub const POLL_LEVEL: Duration = Duration::from_micros(40);

@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{CALIBRATION_PROMPT_ROWS, CALIBRATION_TEXTS, CALIBRATION_TIME};
+use crate::limits::{
+    CALIBRATION_PROMPT_ROWS, CALIBRATION_TEXTS, CALIBRATION_TIME, THREAD_CANDIDATES_MAX,
+};
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::types::{Calibration, Logits, Position, SlotId, Threads, TimedStep, TokenId};
 
@@ -15,9 +17,9 @@ use crate::types::{Calibration, Logits, Position, SlotId, Threads, TimedStep, To
 const REPEATS: u128 = 33;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
-/// Runs steps with arbitrary tokens on `slots` empty slots, for about [`CALIBRATION_TIME`], and empties
-/// the slots again. A text has at most `text_tokens` tokens. `threads` are those to try, the most likely
-/// first; a single one is measured, too.
+/// Runs steps with arbitrary tokens on `slots` empty slots, for about [`CALIBRATION_TIME`] or one step if
+/// that is longer, and empties the slots again. A text has at most `text_tokens` tokens. `threads` are
+/// those to try, the most likely first; a single one is measured, too.
 ///
 /// # Errors
 /// If the model cannot run.
@@ -28,15 +30,15 @@ pub fn calibrate<B: Backend>(
     text_tokens: usize,
     threads: &[Threads],
 ) -> Result<Calibration, StepError> {
-    let began = Instant::now();
     let texts = CALIBRATION_TEXTS.min(slots).min(step_rows);
     let prompt = CALIBRATION_PROMPT_ROWS.min(step_rows).min(text_tokens);
     let mut kinds = vec![(1, false), (texts, false), (prompt, true)];
     kinds.dedup();
     let Some(first) = threads.first() else { return Ok(Calibration::default()) };
     backend.use_threads(*first);
-    let mut longest = run(backend, 1, false)?; // touches memory
-    let mut calibration = Calibration::default();
+    run(backend, 1, false)?; // touches memory, so its time says little
+    let (began, mut longest) = (Instant::now(), Duration::ZERO);
+    let mut calibration = Calibration { candidates: threads.to_vec(), steps: Vec::new() };
     for (rows, is_prompt) in kinds {
         let mut times = vec![Vec::new(); threads.len()];
         let mut repeats = 1;
@@ -66,7 +68,7 @@ pub fn calibrate<B: Backend>(
             Some(TimedStep { threads: *threads, rows, is_prompt, took: *took })
         };
         let steps: Vec<_> = threads.iter().zip(&mut times).filter_map(step).collect();
-        // Of two numbers of threads, one alone says nothing.
+        // A kind that only some of them ran says little, but the first one says how long steps are.
         if steps.len() == threads.len() || calibration.steps.is_empty() {
             calibration.steps.extend(steps);
         }
@@ -80,7 +82,8 @@ pub fn calibrate<B: Backend>(
 pub fn candidates(most: usize) -> Vec<Threads> {
     let mut candidates = vec![most];
     let mut threads = most - 1;
-    while threads > 1 && candidates.len() + 1 < CANDIDATES_MAX {
+    // One thread and one that leads come behind them.
+    while threads > 1 && candidates.len() + 2 < THREAD_CANDIDATES_MAX {
         candidates.push(threads);
         threads /= 2;
     }
@@ -100,9 +103,6 @@ pub fn candidates(most: usize) -> Vec<Threads> {
 pub fn all(most: usize) -> Vec<Threads> {
     vec![Threads { count: most as u16, led: false }] // at most COMPUTE_THREADS_MAX
 }
-
-/// Most numbers of threads that are tried, besides led ones.
-const CANDIDATES_MAX: usize = 7;
 
 /// Runs a step: a token of each of `rows` texts, or a prompt of `rows` tokens. Returns its time.
 fn run<B: Backend>(backend: &mut B, rows: usize, is_prompt: bool) -> Result<Duration, StepError> {
@@ -146,6 +146,18 @@ mod tests {
         let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());
         let found = calibrate(&mut model, 4, 128, 8, &[of(1)]).unwrap();
         assert!(found.steps.iter().all(|step| step.rows <= 8), "{found:?}");
+    }
+
+    /// The steps of a large model take longer than all the time for measurements.
+    #[test]
+    fn a_slow_model_keeps_its_candidates() {
+        let step = CALIBRATION_TIME + Duration::from_millis(1);
+        let options = FakeOptions { step, ..FakeOptions::default() };
+        let mut model = FakeModel::new(4, 1024, 128, options);
+        let found = calibrate(&mut model, 4, 128, 1024, &[of(2), of(1)]).unwrap();
+        assert_eq!(found.candidates, [of(2), of(1)]);
+        let ran: Vec<_> = found.steps.iter().map(|step| (step.rows, step.threads)).collect();
+        assert_eq!(ran, [(1, of(2))]);
     }
 
     #[test]

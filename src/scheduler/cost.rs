@@ -109,6 +109,11 @@ impl StepCost {
         self.threads.state()
     }
 
+    /// Whether other programs slow the steps.
+    pub fn is_busy(&self) -> bool {
+        self.threads.is_busy()
+    }
+
     /// Learns from a step with these rows, with `copies` copies from one slot to another, and with
     /// `threads` compute threads.
     pub fn observe(
@@ -407,7 +412,10 @@ mod tests {
         let step = |rows, took| TimedStep { threads, rows, is_prompt: false, took };
         let ms = Duration::from_millis;
         let mut cost = StepCost::new(false);
-        cost.calibrate(&Calibration { steps: vec![step(1, ms(20)), step(8, ms(30))] });
+        cost.calibrate(&Calibration {
+            candidates: vec![threads],
+            steps: vec![step(1, ms(20)), step(8, ms(30))],
+        });
         let one = rows(1, 100);
         for number in 0..5_000 {
             let took = match number {
@@ -438,6 +446,7 @@ mod tests {
             Duration::from_micros(20_000 + 1_800 * prompt.count as u64 + prompt.depths as u64)
         };
         cost.calibrate(&Calibration {
+            candidates: vec![threads],
             steps: vec![step(1, false, 20_000), step(64, true, 135_000)],
         });
         for prompt in 0..40 {

@@ -13,6 +13,9 @@ const DEPTHS_SPREAD: f64 = 512.0;
 /// Steps at other depths until the slope is trusted. It then has learned four fifths of what depth costs.
 const DEPTH_STEPS: usize = 32;
 
+/// The slope is trusted up to so many times the greatest depth of a step.
+const DEEPER: f64 = 2.0;
+
 /// The part of the error by which a step moves its knots.
 pub const RATE: f64 = 0.2;
 
@@ -70,6 +73,8 @@ pub struct Slope {
     spread: f64,
     /// Steps with longer distances.
     taught: usize,
+    /// The greatest mean depth of a step.
+    deepest: f64,
 }
 
 impl Default for Slope {
@@ -82,7 +87,7 @@ impl Default for Slope {
 impl Slope {
     /// A slope that learns only from distances above `spread`.
     pub fn with_spread(spread: f64) -> Self {
-        Self { mean: None, power: 0.0, slope: 0.0, spread, taught: 0 }
+        Self { mean: None, power: 0.0, slope: 0.0, spread, taught: 0, deepest: 0.0 }
     }
 
     pub fn at(&self, rows: Rows) -> f64 {
@@ -96,7 +101,8 @@ impl Slope {
 
     /// Whether enough is known of such depths to judge the machine by the time of a step.
     pub fn knows(&self, rows: Rows) -> bool {
-        self.taught >= DEPTH_STEPS || self.mean.is_none_or(|mean| !self.is_far(rows, mean))
+        let is_known = self.taught >= DEPTH_STEPS && rows.mean_depth() <= DEEPER * self.deepest;
+        is_known || self.mean.is_none_or(|mean| !self.is_far(rows, mean))
     }
 
     fn is_far(&self, rows: Rows, mean: f64) -> bool {
@@ -105,6 +111,7 @@ impl Slope {
 
     /// Learns from a step that took `error` microseconds more than expected.
     pub fn observe(&mut self, rows: Rows, error: f64) {
+        self.deepest = self.deepest.max(rows.mean_depth());
         let mean = self.mean.get_or_insert(rows.mean_depth());
         let beyond = rows.depths as f64 - *mean * rows.count as f64;
         let before = *mean;

@@ -220,7 +220,9 @@ impl Scheduler {
         // computes only rows of neighbouring slots in this order together.
         batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
         batch.step = self.step;
-        batch.threads = self.cost.choose_threads(batch.rows.len() + batch.guessed_rows as usize);
+        // Many texts have few guesses, and other rows may need other threads.
+        let guesses = f64::from(batch.guessed_rows) * self.guesses_made;
+        batch.threads = self.cost.choose_threads(batch.rows.len() + guesses.round() as usize);
         true
     }
 
@@ -233,6 +235,11 @@ impl Scheduler {
     /// `None` before a calibration.
     pub fn threads(&self) -> Option<(Threads, f64)> {
         self.cost.threads()
+    }
+
+    /// Whether other programs slow the steps.
+    pub fn is_busy(&self) -> bool {
+        self.cost.is_busy()
     }
 
     /// Restarts the sequences of a failed step where they stood.

@@ -12,10 +12,8 @@
 use std::time::Duration;
 
 use super::curve::KNOTS;
+use crate::limits::THREAD_CANDIDATES_MAX;
 use crate::types::{Calibration, Threads, TimedStep};
-
-/// Most candidates.
-const CANDIDATES_MAX: usize = 8;
 
 /// The slowdown follows the mean of so many steps, once there are [`ENOUGH`].
 const STEPS: usize = 16;
@@ -56,7 +54,7 @@ const TRY_FIRST: Duration = Duration::from_secs(4);
 const TRY_BUSY: Duration = Duration::from_secs(8);
 const TRY_LATE: Duration = Duration::from_secs(64);
 
-/// Steps of a trial. It ends sooner when it has lost the time of more than the second number of steps.
+/// Steps of a trial whose times are known. It ends sooner when it has lost the time of more than the second number of steps.
 const TRIAL_STEPS: usize = ENOUGH;
 const TRIAL_LOSS: f64 = 1.5;
 
@@ -75,7 +73,7 @@ const SLOWDOWN_MAX: f64 = 100.0;
 #[derive(Clone, Debug, Default)]
 pub struct ThreadChoice {
     /// The one with the most threads first. Empty before a calibration: one number of threads.
-    candidates: heapless::Vec<Candidate, CANDIDATES_MAX>,
+    candidates: heapless::Vec<Candidate, THREAD_CANDIDATES_MAX>,
     /// Most rows of the steps at the start.
     measured_rows: usize,
     /// The factor by which others must be faster than one thread, for 1, 2, 4 … rows.
@@ -110,6 +108,8 @@ struct Candidate {
     /// Alone on the machine: the time of a step with these threads to that with the fastest candidate,
     /// for 1, 2, 4 … rows.
     alone: [f64; KNOTS],
+    /// It is the best one alone on the machine for steps that ran.
+    is_needed: bool,
     /// The time of a step to that alone on the machine.
     slowdown: f64,
     /// The times of the last steps, to those alone on the machine.
@@ -118,7 +118,7 @@ struct Candidate {
 
 impl Candidate {
     fn new(threads: Threads, alone: [f64; KNOTS]) -> Self {
-        Self { threads, alone, slowdown: 1.0, last: heapless::HistoryBuf::new() }
+        Self { threads, alone, is_needed: false, slowdown: 1.0, last: heapless::HistoryBuf::new() }
     }
 
     /// The time of a step of `rows` rows, to that with the fastest candidate alone on the machine.
@@ -129,6 +129,12 @@ impl Candidate {
     /// Whether a step of `rows` rows may run with it. See [`LED_ROWS_MAX`].
     fn suits(&self, rows: usize) -> bool {
         rows <= LED_ROWS_MAX || !self.threads.led
+    }
+
+    /// Expects the times of a free machine.
+    fn forget(&mut self) {
+        self.last.clear();
+        self.slowdown = 1.0;
     }
 
     /// Learns the time of a step, to that alone on the machine.
@@ -164,32 +170,34 @@ fn class(rows: usize) -> usize {
 impl ThreadChoice {
     /// Learns the candidates from the steps that ran at the start.
     pub fn calibrate(&mut self, calibration: &Calibration) {
-        let threads = calibration.threads();
+        let threads = &calibration.candidates;
         let kinds = calibration.kinds();
         let nearest = |rows: usize| {
             let distance = |kind: &&Vec<TimedStep>| class(kind[0].rows).abs_diff(class(rows));
             kinds.iter().min_by_key(distance)
         };
         self.measured_rows = kinds.iter().map(|kind| kind[0].rows).max().unwrap_or(0);
-        self.worth = std::array::from_fn(|class| match nearest(1 << class) {
-            Some(kind) if kind[0].took < SHORT => WORTH_SHORT,
-            _ => WORTH,
+        self.worth = std::array::from_fn(|class| {
+            let rows = 1_usize << class;
+            // More rows than were measured take longer.
+            let times = |kind: &Vec<TimedStep>| rows.div_ceil(kind[0].rows) as u32; // at most 2^KNOTS
+            let took = nearest(rows).map(|kind| kind[0].took * times(kind));
+            if took.is_some_and(|took| took < SHORT) { WORTH_SHORT } else { WORTH }
         });
         let most = threads.iter().map(|threads| threads.count).max().unwrap_or(1);
-        let time = |threads: Threads, rows: usize| {
-            let nearest = nearest(rows)?;
+        let measured = |threads: Threads, rows: usize| {
             // Fewer rows wait for memory, and say little of more rows.
-            if nearest[0].rows < ARITHMETIC_ROWS && rows >= ARITHMETIC_ROWS {
-                return Some(f64::from(most) / f64::from(threads.count));
-            }
+            let may_tell =
+                |kind: &&Vec<TimedStep>| kind[0].rows >= ARITHMETIC_ROWS || rows < ARITHMETIC_ROWS;
+            let nearest = nearest(rows).filter(may_tell)?;
             let its = nearest.iter().find(|step| step.threads == threads)?;
             Some(its.took.as_secs_f64() / nearest[0].took.as_secs_f64().max(1e-9))
         };
         self.candidates = threads
             .iter()
-            .take(CANDIDATES_MAX)
             .map(|threads| {
-                let of_class = |class: usize| time(*threads, 1 << class).unwrap_or(1.0);
+                let shared = || f64::from(most) / f64::from(threads.count);
+                let of_class = |class: usize| measured(*threads, 1 << class).unwrap_or_else(shared);
                 Candidate::new(*threads, std::array::from_fn(of_class))
             })
             .collect();
@@ -200,10 +208,12 @@ impl ThreadChoice {
     pub fn choose(&mut self, rows: usize) -> Option<Threads> {
         let (best, factor) = self.best(rows);
         self.chosen = best;
+        // The machine is busy, or was when steps of so many rows ran last.
+        let is_pressed = self.is_busy || best != self.best_alone(rows);
         // Longer steps than those at the start would make a trial expensive.
-        let may_try = self.is_busy || rows <= self.measured_rows;
+        let may_try = is_pressed || rows <= self.measured_rows;
         if may_try && self.trial.is_none() && self.since >= self.until {
-            self.begin_trial(rows, factor);
+            self.begin_trial(rows, factor, is_pressed);
         }
         let suits = |index: usize| self.candidates[index].suits(rows);
         let trial = self.trial.filter(|trial| may_try && suits(trial.candidate));
@@ -212,13 +222,13 @@ impl ThreadChoice {
     }
 
     /// Begins to try the next candidate that may be faster, if there is one.
-    fn begin_trial(&mut self, rows: usize, factor: f64) {
-        let most = if self.is_busy { TRY_BUSY } else { TRY_LATE };
+    fn begin_trial(&mut self, rows: usize, factor: f64, is_pressed: bool) {
+        let most = if is_pressed { TRY_BUSY } else { TRY_LATE };
         (self.since, self.until) = (Duration::ZERO, (2 * self.until).min(most));
         for after in 1..=self.candidates.len() {
             let index = (self.tried + after) % self.candidates.len();
             let candidate = &mut self.candidates[index];
-            let tries_all = self.is_busy || self.doubts > 0;
+            let tries_all = is_pressed || self.doubts > 0;
             if index != self.chosen
                 && candidate.suits(rows)
                 && (tries_all || candidate.factor(rows) < TRY_MAX * factor)
@@ -243,9 +253,11 @@ impl ThreadChoice {
         let now = self.best_by(rows, factor);
         let of = |index: usize| self.candidates.get(index).map_or(1.0, factor);
         let chosen = of(self.chosen);
-        // On a busy machine the factors change often.
+        // On a busy machine the factors change often. In short steps one thread is far from slower by
+        // then.
         let may_stay = |one: &Candidate| one.suits(rows);
         let stays = self.is_busy
+            && self.worth[class(rows)] < WORTH_SHORT
             && self.candidates.get(self.chosen).is_some_and(may_stay)
             && chosen <= now.1 * WORTH
             && chosen <= of(0);
@@ -267,6 +279,11 @@ impl ThreadChoice {
         }
         let most = of(0);
         if most.1 <= fastest.1 * WORTH { most } else { fastest }
+    }
+
+    /// The best candidate alone on the machine.
+    fn best_alone(&self, rows: usize) -> usize {
+        self.best_by(rows, |candidate| candidate.alone[class(rows)]).0
     }
 
     /// The expected time of a step of `rows` rows with its number of threads, to that with the fastest
@@ -303,6 +320,8 @@ impl ThreadChoice {
         let is_its = |candidate: &Candidate| Some(candidate.threads) == threads;
         let Some(index) = self.candidates.iter().position(is_its) else { return 1.0 };
         let class = class(rows);
+        let is_no_trial = self.best(rows).0 == index;
+        let is_best_alone = self.best_alone(rows) == index;
         let candidate = &mut self.candidates[index];
         let before = candidate.slowdown;
         if let Some(part) = part {
@@ -310,25 +329,28 @@ impl ThreadChoice {
         }
         if candidate.slowdown < 1.0 {
             candidate.alone.iter_mut().for_each(|alone| *alone *= candidate.slowdown);
-            candidate.last.clear();
-            candidate.slowdown = 1.0;
-            self.doubts = CANDIDATES_MAX;
+            candidate.forget();
+            self.doubts = THREAD_CANDIDATES_MAX;
         }
+        candidate.is_needed |= is_best_alone;
         let slowdown = candidate.slowdown;
-        if index == self.chosen {
+        if is_no_trial {
             // Others may be faster now.
             if slowdown > BUSY && !self.is_busy || slowdown < FREE && before > FREE {
                 self.until = TRY_SOON;
             }
-            let is_free = slowdown < FREE && index == self.best_by(rows, |one| one.alone[class]).0;
+            // One that never lost anything says nothing about another one that did.
+            let mut needed = self.candidates.iter().filter(|candidate| candidate.is_needed);
+            let all_are_free = before > FREE || !needed.any(|candidate| candidate.slowdown > BUSY);
+            let is_free = slowdown < FREE && is_best_alone && all_are_free;
             if self.is_busy && is_free {
                 // What the others lost to the programs that have ended says nothing any more.
-                self.candidates.iter_mut().for_each(|one| one.slowdown = 1.0);
+                self.candidates.iter_mut().for_each(Candidate::forget);
             }
             self.is_busy = if self.is_busy { !is_free } else { slowdown > BUSY };
         }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.candidate == index) {
-            trial.steps_left -= 1;
+            trial.steps_left -= usize::from(part.is_some());
             trial.may_lose -= part.map_or(UNKNOWN_LOSS, |part| part - trial.factor);
             if trial.steps_left == 0 || trial.may_lose < 0.0 {
                 self.trial = None;
@@ -338,6 +360,11 @@ impl ThreadChoice {
         let alone = self.candidates.iter_mut().flat_map(|candidate| &mut candidate.alone);
         alone.for_each(|alone| *alone /= shorter);
         shorter
+    }
+
+    /// Whether other programs take a part of the machine, as far as the steps tell.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
     }
 
     /// The number of threads of the last step, apart from trials, and its slowdown. `None` before a
@@ -374,7 +401,7 @@ mod tests {
             step(1, 64, 200),
         ];
         let mut candidates = ThreadChoice::default();
-        candidates.calibrate(&Calibration { steps });
+        candidates.calibrate(&Calibration { candidates: vec![of(2), of(1)], steps });
         candidates
     }
 
@@ -480,7 +507,8 @@ mod tests {
             took: ms * MS,
         };
         let mut candidates = ThreadChoice::default();
-        candidates.calibrate(&Calibration { steps: vec![step(2, 100), step(1, 120)] });
+        let steps = vec![step(2, 100), step(1, 120)];
+        candidates.calibrate(&Calibration { candidates: vec![of(2), of(1)], steps });
         assert_eq!(run(&mut candidates, 256, 1_000, |_| 1.0)[1], 0, "20 s");
         assert_eq!(run(&mut candidates, 64, 100, |_| 1.0)[1], TRIAL_STEPS, "2 s");
         let ran = run(&mut candidates, 256, 1_000, |_| 2.0);
@@ -497,7 +525,8 @@ mod tests {
             took: ms * MS,
         };
         let mut candidates = ThreadChoice::default();
-        candidates.calibrate(&Calibration { steps: vec![step(2, 18), step(1, 20)] });
+        let steps = vec![step(2, 18), step(1, 20)];
+        candidates.calibrate(&Calibration { candidates: vec![of(2), of(1)], steps });
         let ran = run(&mut candidates, 4, 100, f64::from);
         assert!(ran[1] > 80, "a neighbour slows two threads: {ran:?}");
         assert_eq!(candidates.choose(4), Some(of(1)));
@@ -513,13 +542,46 @@ mod tests {
             took: ms * MS,
         };
         let mut candidates = ThreadChoice::default();
-        candidates.calibrate(&Calibration { steps: vec![step(true, 100), step(false, 200)] });
+        let (led, shared) = (step(true, 100), step(false, 200));
+        candidates.calibrate(&Calibration {
+            candidates: vec![shared.threads, led.threads],
+            steps: vec![led, shared],
+        });
         let is_led = |threads: Option<Threads>| threads.is_some_and(|threads| threads.led);
         for is_busy in [false, true] {
             candidates.is_busy = is_busy;
             assert!(is_led(candidates.choose(64)), "busy: {is_busy}");
             assert!(!is_led(candidates.choose(65)), "busy: {is_busy}");
         }
+    }
+
+    /// One step of a large model took all the time at the start.
+    #[test]
+    fn candidates_that_were_not_measured_are_tried_on_a_busy_machine() {
+        let steps = vec![TimedStep { threads: of(2), rows: 1, is_prompt: false, took: 900 * MS }];
+        let mut candidates = ThreadChoice::default();
+        candidates.calibrate(&Calibration { candidates: vec![of(2), of(1)], steps });
+        assert_eq!(run(&mut candidates, 1, 1_000, |_| 1.0), [0, 0, 1_000]);
+        let ran = run(&mut candidates, 1, 1_000, |threads| if threads == 2 { 3.0 } else { 1.0 });
+        assert!(ran[1] > 800, "two threads now take 3 times as long: {ran:?}");
+    }
+
+    /// Short steps run on one thread and long ones on two, which another program slows for a while. The
+    /// short ones say nothing of it.
+    #[test]
+    fn a_candidate_comes_back_although_others_are_chosen_meanwhile() {
+        let mut candidates = calibrated();
+        let alternate = |candidates: &mut ThreadChoice, steps: usize, slow: f64| {
+            let slowdown = |threads| if threads == 2 { slow } else { 1.0 };
+            (0..steps).fold([0; 3], |all, _| {
+                run(candidates, 1, 1, slowdown);
+                let ran = run(candidates, 200, 1, slowdown);
+                std::array::from_fn(|index| all[index] + ran[index])
+            })
+        };
+        assert!(alternate(&mut candidates, 100, 3.0)[1] > 70, "while it is slow, one is faster");
+        assert!(alternate(&mut candidates, 1_000, 1.0)[2] > 500, "40 s later, two are");
+        assert!(!candidates.is_busy);
     }
 
     /// The second best alone loses nothing. That does not make the machine free.

@@ -1,6 +1,5 @@
 //! The compute threads of a step, and what they take for some steps on this machine.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
@@ -36,19 +35,14 @@ pub struct TimedStep {
 /// The machine, measured at the start with the served model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// The steps that ran, those of one kind one after another.
+    /// The threads to choose from: the most first, and those that lead last.
+    pub candidates: Vec<Threads>,
+    /// The steps that ran, those of one kind one after another. If steps are long, some candidates ran
+    /// none.
     pub steps: Vec<TimedStep>,
 }
 
 impl Calibration {
-    /// The numbers of threads that were tried, the one with the most first, and those that lead last.
-    pub fn threads(&self) -> Vec<Threads> {
-        let mut threads: Vec<_> = self.steps.iter().map(|step| step.threads).collect();
-        threads.sort_by_key(|threads| (threads.led, Reverse(threads.count)));
-        threads.dedup();
-        threads
-    }
-
     /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is first.
     pub fn kinds(&self) -> Vec<Vec<TimedStep>> {
         let is_alike =

@@ -400,7 +400,8 @@ fn prompts_do_not_wait_for_guesses_that_are_never_made() {
         took: Duration::from_millis(ms),
     };
     let steps = vec![step(1, false, 200), step(32, false, 200), step(64, true, 224)];
-    pace.scheduler.calibrate(&Calibration { steps });
+    let candidates = vec![steps[0].threads];
+    pace.scheduler.calibrate(&Calibration { candidates, steps });
     let mut last = (0, 0);
     for round in 0..30 {
         // Texts that nobody knows begin with hope, and prompts that nobody knows are computed.
