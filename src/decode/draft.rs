@@ -11,10 +11,13 @@ use super::weights::sum_exp;
 use crate::limits::{DRAFT_READ_ROWS, GUESSED_ROWS_MAX, GUESSES_MAX};
 use crate::model::{Backend, DecodeRow};
 use crate::ring::message::{GuessSource, Guesses};
-use crate::types::{Logits, Position, SlotId, TokenId};
+use crate::types::{Logits, Position, SlotId, Threads, TokenId};
 
 /// Guesses the next tokens of texts.
 pub trait Drafter {
+    /// Sets the threads of the next calls.
+    fn use_threads(&mut self, _threads: Threads) {}
+
     /// A slot now begins with the first `keep` tokens of `source`, which may be the slot itself, and
     /// has no others.
     fn start(&mut self, _slot: SlotId, _source: SlotId, _keep: Position) {}
@@ -167,6 +170,10 @@ impl<B: Backend> DraftModel<B> {
 }
 
 impl<B: Backend> Drafter for DraftModel<B> {
+    fn use_threads(&mut self, threads: Threads) {
+        self.model.use_threads(threads);
+    }
+
     fn start(&mut self, slot: SlotId, source: SlotId, keep: Position) {
         let held = self.slots[source.index()].len() as u32; // at most text_tokens
         let keep = self.model.start(slot, source, keep.min(Position(held))).index();

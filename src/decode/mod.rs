@@ -155,6 +155,9 @@ impl<B: Backend> DecodeLane<B> {
         self.backend.begin_step(batch.step);
         if let Some(threads) = batch.threads {
             self.backend.use_threads(threads);
+            if let Some(drafter) = &mut self.drafter {
+                drafter.use_threads(threads);
+            }
             self.change_places(threads);
         }
         let began = self.metrics.clock.now();

@@ -1,16 +1,18 @@
 //! The decode lane by itself, fed by hand.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::support::logits_if;
 use crate::support::world::{World, capacity};
 use corelane::abort::StepAbort;
 use corelane::decode::DecodeLane;
+use corelane::decode::draft::{Draft, Drafter};
 use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::ring::message::{Batch, Failed, Guesses, Input, Row, Start};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId};
+use corelane::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Threads};
 
 fn lane(slots: usize) -> DecodeLane<FakeModel> {
     let model = FakeModel::new(slots, 100 * slots, 32, FakeOptions::default());
@@ -43,6 +45,30 @@ fn row(owner: Owner, position: u32, sample: bool) -> Row {
         logits: logits_if(sample),
         guesses: Guesses::default(),
     }
+}
+
+/// Records the threads that it should use.
+struct Records(Arc<AtomicU16>);
+
+impl Drafter for Records {
+    fn use_threads(&mut self, threads: Threads) {
+        self.0.store(threads.count, Ordering::Relaxed);
+    }
+
+    fn draft(&mut self, _wanted: &mut [Draft<'_>]) {}
+}
+
+/// On a busy machine, a draft model with more threads than the served one would be what waits.
+#[test]
+fn a_draft_model_has_the_threads_of_the_served_one() {
+    let seen = Arc::new(AtomicU16::new(0));
+    let mut lane = lane(1).with_guesses(false, Some(Box::new(Records(seen.clone()))));
+    let mut batch = Batch::default();
+    batch.threads = Some(Threads { count: 3, led: false });
+    batch.starts.push(start(owner(0, 1), 0)).unwrap();
+    batch.rows.push(row(owner(0, 1), 0, true)).unwrap();
+    lane.step(&mut batch);
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
 }
 
 /// Of the slots that decode, those with a prompt's slot between them would be split.
