@@ -33,7 +33,8 @@ pub trait Helped: Send + Sync {
     fn help(&self, helper: usize);
 }
 
-/// Wake-ups that are timed at the start; the median counts.
+/// Wake-ups that are timed at the start. The second shortest counts, for other programs make most of them
+/// longer on a busy machine.
 const WAKE_UPS: usize = 9;
 
 /// The time after which a thread that does not poll is asleep.
@@ -80,6 +81,8 @@ struct Shared {
     job: Gate,
     work: AtomicPtr<Work>,
     barrier: Barrier,
+    /// Threads of the pool, with the owner.
+    threads: u32,
     helped: OnceLock<Arc<dyn Helped>>,
     /// How long threads poll at a barrier, and for a job, before they sleep. Nanoseconds.
     at_barrier: AtomicU32,
@@ -112,7 +115,8 @@ impl Pool {
     /// If the system refuses a thread or a core.
     pub fn new(threads: usize, cores: Option<&[usize]>, for_job: Duration) -> Result<Self, String> {
         assert!((1..=COMPUTE_THREADS_MAX).contains(&threads), "{threads} threads");
-        let shared = Arc::new(Shared::default());
+        let count = threads as u32; // at most COMPUTE_THREADS_MAX
+        let shared = Arc::new(Shared { threads: count, ..Shared::default() });
         // As the owner's: a profile of a lane shows all of its threads.
         let name = std::thread::current().name().unwrap_or("compute").to_owned();
         let mut workers = Vec::new();
@@ -159,7 +163,7 @@ impl Pool {
             began.elapsed() / 2 // the others wake up, and then the owner
         });
         times.sort_unstable();
-        times[WAKE_UPS / 2]
+        times[1]
     }
 
     /// The number of jobs that ran on several threads, modulo 2^22.
@@ -181,14 +185,15 @@ impl Pool {
             return false;
         };
         let id = Pid::from_raw(other.id.load(Ordering::Relaxed));
-        if id.is_none() || pin_this_thread(&[cores[worker]]).is_err() {
+        // A core may have left the set of this process since. Two threads on one would be slower.
+        if id.is_none() || pin(id, &[cores[owner]]).is_err() {
             return false;
         }
-        let changed = pin(id, &[cores[owner]]).is_ok();
+        let changed = pin_this_thread(&[cores[worker]]).is_ok();
         if changed {
             cores.swap(worker, owner);
         } else {
-            let _ = pin_this_thread(&[cores[owner]]); // where it was a moment ago
+            let _ = pin(id, &[cores[worker]]); // where it was a moment ago
         }
         changed
     }
@@ -231,19 +236,22 @@ unsafe extern "C" fn nothing(_data: *mut c_void) {}
 /// Runs jobs until the pool ends.
 fn work(shared: &Shared, index: u32) {
     let mut last = NO_THREADS;
+    // A thread that the last job left out leaves its core to others at once.
+    let mut has_part = true;
     loop {
-        shared.job.wait(last, shared.for_job());
+        shared.job.wait(last, if has_part { shared.for_job() } else { Duration::ZERO });
         last = shared.job.number();
         let threads = last & ((1 << THREADS_BITS) - 1);
         if threads == NO_THREADS {
             return;
         }
+        has_part = index < threads;
         if threads == HELP {
             let helped = shared.helped.get().expect("it is set before helpers are called");
             helped.help(index as usize - 1);
             continue;
         }
-        if index < threads {
+        if has_part {
             // SAFETY: the owner set it before the job's word. It waits at the barrier below for this
             // thread, so it has set no other, and the work's data is alive.
             let job = unsafe { *shared.work.load(Ordering::Relaxed) };
@@ -255,8 +263,8 @@ fn work(shared: &Shared, index: u32) {
     }
 }
 
-/// Runs a job on `threads` threads of the pool that the calling thread owns, or as many as that has.
-/// On another thread it runs there alone.
+/// Runs a job on `threads` threads of the pool that the calling thread owns, which has as many. On
+/// another thread it runs there alone.
 ///
 /// # Safety
 /// The function may be called with this argument, by several threads at once.
@@ -272,6 +280,7 @@ pub(super) unsafe fn run(mut work: Work, threads: u32) {
         MEMBER.set(member);
         return;
     };
+    assert!(threads <= shared.threads, "{threads} of {} threads", shared.threads);
     shared.work.store(&raw mut work, Ordering::Relaxed); // published by the word of the job
     let number = (shared.job.number() >> THREADS_BITS).wrapping_add(1);
     MEMBER.set(Member { threads, ..member });
