@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::cgroup::{Group, groups};
 
@@ -53,7 +55,21 @@ pub fn stolen() -> Duration {
 
 /// The eighth number after `cpu`, which is `steal` in proc_stat(5).
 fn stolen_in(stat: &str, ticks_per_second: u64) -> Duration {
-    ticks(stat, ticks_per_second, |times| times.get(7).copied().unwrap_or(0))
+    ticks(stat, ticks_per_second, steal)
+}
+
+/// The time that was stolen from one core, which has a line `cpu3` with the same numbers.
+fn stolen_from(core: usize, stat: &str, ticks_per_second: u64) -> Duration {
+    let its = |line: &str| {
+        let (number, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let is_its = number.parse() == Ok(core);
+        is_its.then(|| ticks_in(times, ticks_per_second, steal))
+    };
+    stat.lines().find_map(its).unwrap_or_default()
+}
+
+fn steal(times: &[u64]) -> u64 {
+    times.get(7).copied().unwrap_or(0)
 }
 
 /// The time in which the cores of this machine worked, for anybody, since it started.
@@ -74,9 +90,13 @@ fn busy_in(stat: &str, ticks_per_second: u64) -> Duration {
 
 fn ticks(stat: &str, ticks_per_second: u64, choose: impl Fn(&[u64]) -> u64) -> Duration {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
-    let numbers = all.into_iter().flat_map(str::split_whitespace);
+    ticks_in(all.unwrap_or_default(), ticks_per_second, choose)
+}
+
+/// The time that is chosen among the numbers of a line.
+fn ticks_in(line: &str, ticks_per_second: u64, choose: impl Fn(&[u64]) -> u64) -> Duration {
     let times: heapless::Vec<u64, 8> = // the others are not needed
-        numbers.map_while(|number| number.parse().ok()).take(8).collect();
+        line.split_whitespace().map_while(|number| number.parse().ok()).take(8).collect();
     Duration::from_secs_f64(choose(&times) as f64 / ticks_per_second as f64)
 }
 
@@ -146,12 +166,16 @@ pub struct Taken {
     /// Of the other threads with the lane's name.
     others: Vec<Queued>,
     stat: Option<File>,
+    /// The cores of these threads, and the time that was stolen from each.
+    cores: Vec<(usize, Duration)>,
     /// Each `cpu.stat`, and whether it is of version 1.
     groups: Vec<(File, bool)>,
     ticks_per_second: u64,
-    stolen: Duration,
     throttled: Duration,
 }
+
+/// Bytes of `/proc/stat` that are read: the lines of some 200 cores.
+const STAT_BYTES: usize = 16 << 10;
 
 impl Taken {
     /// From the calling thread, and from all others with its name.
@@ -163,18 +187,24 @@ impl Taken {
                 && fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == own)
         };
         let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let others = threads.filter(is_other);
+        let others: Vec<fs::DirEntry> = threads.filter(is_other).collect();
+        let number = |thread: &fs::DirEntry| thread.file_name().to_str()?.parse().ok();
+        let ids = others.iter().filter_map(number).map(Pid::from_raw).chain([None]);
+        let sets: Vec<CpuSet> = ids.filter_map(|id| sched_getaffinity(id).ok()).collect();
+        let has = |core: &usize| sets.iter().any(|set| set.is_set(*core));
+        let cores = (0..CpuSet::MAX_CPU).filter(has).map(|core| (core, Duration::ZERO)).collect();
         let open =
             |group: &Group| Some((File::open(group.folder.join("cpu.stat")).ok()?, group.is_v1));
         let mut taken = Self {
             own: Queued::of_this_thread(),
             others: others
+                .iter()
                 .map(|thread| Queued::of(File::open(thread.path().join("schedstat")).ok()))
                 .collect(),
             stat: File::open("/proc/stat").ok(),
             groups: groups("cpu").iter().filter_map(open).collect(),
+            cores,
             ticks_per_second: clock_ticks_per_second(),
-            stolen: Duration::ZERO,
             throttled: Duration::ZERO,
         };
         taken.since_last(true);
@@ -186,17 +216,21 @@ impl Taken {
     pub fn since_last(&mut self, leads: bool) -> Duration {
         let own = self.own.since_last();
         let others = self.others.iter_mut().map(Queued::since_last).max().unwrap_or_default();
-        let mut bytes = [0; 512]; // what is needed stands at the start
+        let mut bytes = [0; STAT_BYTES];
         let stat = self.stat.as_ref().map_or("", |file| start_of(file, &mut bytes));
-        let stolen = stolen_in(stat, self.ticks_per_second);
         let of_group =
             |(file, is_v1): &(File, bool)| throttled_of(start_of(file, &mut [0; 512]), *is_v1);
         let throttled = self.groups.iter().filter_map(of_group).max().unwrap_or_default();
         let since = |now: Duration, before: &mut Duration| {
             now.saturating_sub(std::mem::replace(before, now))
         };
-        let stolen = since(stolen, &mut self.stolen);
-        let throttled = since(throttled, &mut self.throttled);
+        let from_core = |(core, before): &mut (usize, Duration)| {
+            since(stolen_from(*core, stat, self.ticks_per_second), before)
+        };
+        let stolen = self.cores.iter_mut().map(from_core).max().unwrap_or_default();
+        // The kernel adds up the times of all cores.
+        let threads = self.others.len() as u32 + 1; // at most COMPUTE_THREADS_MAX
+        let throttled = since(throttled, &mut self.throttled) / threads;
         let waited_for = if leads { Duration::ZERO } else { others };
         own.max(waited_for).max(stolen).max(throttled)
     }
