@@ -8,12 +8,14 @@
 //! Where a control group allows less time than the cores have, or another instance has claimed them
 //! all, the lanes are not pinned.
 //!
-//! ggml runs the decode lane's own thread on the last of its cores. So on a shared machine the
-//! front lane shares with a helper thread.
+//! The decode lane's own thread has the fastest core, and of equal ones the last. The other compute
+//! threads have the next ones, so a step with fewer threads leaves out slow cores, and the one that the
+//! front lane shares.
 
 mod claims;
 mod quota;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -26,6 +28,9 @@ pub use quota::cpu_quota;
 
 /// ggml's bound on threads (`GGML_MAX_N_THREADS`), and therefore on core numbers.
 pub const CORES_MAX: usize = 512;
+
+/// What the kernel says about processors.
+const SYSFS: &str = "/sys/devices/system/cpu";
 
 /// The cores of each lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +97,7 @@ impl Topology {
         let allowed = sched_getaffinity(None)
             .map_err(|error| format!("cannot read which cores may be used: {error}"))?;
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-        Ok(Self::group(&allowed, Path::new("/sys/devices/system/cpu")))
+        Ok(Self::group(&allowed, Path::new(SYSFS)))
     }
 
     /// Groups processors by physical core, as `sysfs` reports. A processor that it does not list
@@ -223,8 +228,10 @@ impl Topology {
                     format_list(&decode_cores)
                 ));
             }
-            // Keep the last ones: the first may be the front lane's.
-            decode_cores.drain(..decode_cores.len() - threads);
+            // The first may be the front lane's, and comes last unless it is faster.
+            decode_cores = fastest_first(&decode_cores, Path::new(SYSFS));
+            decode_cores.truncate(threads);
+            decode_cores.sort_unstable();
         }
         Ok(Placement { front_core, decode_cores, pinned: true })
     }
@@ -241,6 +248,34 @@ impl Topology {
             free.iter().copied().filter(|cpu| *cpu != placement.front_core).collect();
         [beside, free].into_iter().find(|cores| !cores.is_empty()).unwrap_or_else(|| self.all())
     }
+}
+
+/// The core of each compute thread: the fastest one last, for the lane's own thread, and the others from the
+/// next one to the slowest. Of equally fast ones those with high numbers come first.
+pub fn by_speed(cores: &[usize]) -> Vec<usize> {
+    in_order_of(cores, Path::new(SYSFS))
+}
+
+fn in_order_of(cores: &[usize], sysfs: &Path) -> Vec<usize> {
+    let mut cores = fastest_first(cores, sysfs);
+    let owners = cores.len().min(1);
+    cores.rotate_left(owners);
+    cores
+}
+
+fn fastest_first(cores: &[usize], sysfs: &Path) -> Vec<usize> {
+    let mut cores = cores.to_vec();
+    cores.sort_by_key(|cpu| Reverse((speed(*cpu, sysfs), *cpu)));
+    cores
+}
+
+/// How fast a processor is, beside others of the same machine: its capacity, which the kernel knows for
+/// machines with different cores, or else its highest frequency. 0 if neither is known.
+fn speed(cpu: usize, sysfs: &Path) -> u64 {
+    let read = |file: &str| {
+        fs::read_to_string(sysfs.join(format!("cpu{cpu}/{file}"))).ok()?.trim().parse().ok()
+    };
+    read("cpu_capacity").or_else(|| read("cpufreq/cpuinfo_max_freq")).unwrap_or(0)
 }
 
 /// Least priority: about a sixtieth of a processor that others want.
@@ -429,6 +464,23 @@ mod tests {
         let grouped = Topology::group(&[0, 1, 2, 3, 4], &dir);
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(grouped, topology(&[&[0, 2], &[1, 3], &[4]]));
+    }
+
+    #[test]
+    fn slow_cores_are_the_first_to_be_left_out() {
+        let dir = std::env::temp_dir().join(format!("corelane-speeds-{}", std::process::id()));
+        assert_eq!(in_order_of(&[0, 1, 2, 3], &dir), [2, 1, 0, 3], "all alike");
+        // Two fast cores, and two slow ones, as the kernel describes either kind of machine.
+        for file in ["cpufreq/cpuinfo_max_freq", "cpu_capacity"] {
+            for (cpu, speed) in [(0, "1024"), (1, "1024"), (2, "600"), (3, "600")] {
+                let path = dir.join(format!("cpu{cpu}/{file}"));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, format!("{speed}\n")).unwrap();
+            }
+            assert_eq!(in_order_of(&[0, 1, 2, 3], &dir), [0, 3, 2, 1], "{file}");
+        }
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(in_order_of(&[], &dir), [] as [usize; 0]);
     }
 
     #[test]

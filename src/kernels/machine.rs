@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::InstructionSet;
 use super::ahead::Ahead;
+use super::choose_ahead;
 use super::product::prefetch;
 use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
@@ -28,6 +29,7 @@ pub struct Rates {
 /// If the processor does not have `set`.
 pub fn rates(set: InstructionSet, cores: &[usize], bytes: usize) -> Rates {
     assert!(set.is_here(), "the processor has {}", set.name());
+    Ahead::choose(|| choose_ahead::measure(set));
     let loops = Loops { set };
     Rates {
         bytes_per_s: together(cores, || loops.bytes_per_s(bytes)),

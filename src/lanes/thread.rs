@@ -6,11 +6,11 @@ use std::time::Duration;
 use rtrb::{Consumer, RingBuffer};
 
 use crate::limits::LANE_STACK_BYTES;
-use crate::placement::{Placement, pin_this_thread};
+use crate::placement::{Placement, by_speed, pin_this_thread};
 
-/// The cores that lanes of the model are pinned to; none if they are not.
+/// The cores of a lane's compute threads, its own last; none if they are not pinned.
 pub(super) fn pins(placement: &Placement) -> Vec<usize> {
-    if placement.pinned { placement.decode_cores.clone() } else { Vec::new() }
+    if placement.pinned { by_speed(&placement.decode_cores) } else { Vec::new() }
 }
 
 /// Starts a lane on a thread of its own, pinned to the last of `cores` if there are any. The lane
@@ -23,8 +23,8 @@ pub(super) fn start_pinned<T>(
 ) -> Result<JoinHandle<()>, String> {
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn(name, LANE_STACK_BYTES, move || {
-        // Pinned first, so that the memory it touches is near its core. When ggml makes its thread
-        // pool, it pins this thread to the last core, too.
+        // Pinned first, so that the memory it touches is near its core. Its pool of compute threads pins
+        // it to the same one.
         let pinned = cores.last().map_or(Ok(()), |last| pin_this_thread(&[*last]));
         match pinned.and_then(|()| make()) {
             Ok(made) => {
