@@ -117,12 +117,12 @@ impl Bench<'_> {
         let calibration =
             calibrate(&mut decoder, CALIBRATION_TEXTS, rows, self.text_tokens(), &threads)
                 .map_err(|error| error.to_string())?;
-        let fastest = |kind: Option<usize>| {
+        let fastest = |is_prompt: bool| {
             let kinds = calibration.kinds();
-            let kind = kind.map_or(kinds.last(), |index| kinds.get(index));
+            let kind = kinds.iter().find(|steps| steps[0].is_prompt == is_prompt);
             kind.map_or(threads[0], |steps| steps[0].threads)
         };
-        let (for_text, for_prompt) = (fastest(Some(0)), fastest(None));
+        let (for_text, for_prompt) = (fastest(false), fastest(true));
 
         let prompt_tokens = self.prompt_tokens(&calibration);
         let micro_batches = self.micro_batches(&decoder, prompt_tokens, for_prompt, &mut tell)?;

@@ -68,7 +68,7 @@ pub struct EngineArgs {
     no_kv_unified: bool,
     /// Compute threads, one per decode core [default: as many as are fastest, by measurement]
     #[arg(short, long, value_name = "N", help_heading = "Lanes")]
-    threads: Option<usize>,
+    pub threads: Option<usize>,
     /// Core of the front lane, which runs HTTP and scheduling [default: the first]
     #[arg(long, value_name = "CORE", help_heading = "Lanes")]
     front_core: Option<usize>,

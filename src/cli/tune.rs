@@ -18,7 +18,10 @@ Examples:
   corelane serve --config corelane.toml
 
 It loads the model and measures for about a minute. Run it while the machine does what it will do
-beside the server, and not beside a server that runs: both would be slower.";
+beside the server, and not beside a server that runs: both would be slower.
+
+The file has the settings that were chosen. Flags that you give here, such as --cache-type-k, are not in
+it: give them to the server, too.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -37,7 +40,7 @@ pub fn run(args: &TuneArgs) -> Result<(), String> {
         return Err(format!("--output {}: the file exists; name a new one", path.display()));
     }
     let (name, source, tuned) = measure(args)?;
-    let text = toml_of(&name, &source, &tuned);
+    let text = toml_of(&name, &source, &tuned, args.engine.threads);
     if let Some(path) = &args.output {
         fs::File::create_new(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
@@ -65,7 +68,7 @@ fn measure(args: &TuneArgs) -> Result<(String, Source, Tuned), String> {
 }
 
 /// The configuration. What was measured stands in comments.
-fn toml_of(name: &str, source: &Source, tuned: &Tuned) -> String {
+fn toml_of(name: &str, source: &Source, tuned: &Tuned, threads: Option<usize>) -> String {
     let mut text = format!(
         "# {name} on this machine, measured by corelane {}: the median of some turns, and the least and\n\
          # the most. A star marks the best.\n",
@@ -76,9 +79,15 @@ fn toml_of(name: &str, source: &Source, tuned: &Tuned) -> String {
         let path = toml::Value::String(path.to_string_lossy().into_owned());
         text += &format!("\nmodel = {path}\n");
     }
-    text += "\n# Compute threads. The server chooses them itself, and others while the machine is busy. A \
-             number\n# here would be an order.\n#\n";
+    text += match threads {
+        None => {
+            "\n# Compute threads. The server chooses them itself, and others while the machine is busy. A \
+             number\n# here would be an order.\n#\n"
+        }
+        Some(_) => "\n# Compute threads, as ordered by --threads.\n#\n",
+    };
     text += &threads_table(&tuned.calibration);
+    text += &threads.map_or_else(String::new, |threads| format!("threads = {threads}\n"));
     text += &format!(
         "\n# Tokens of a prompt that are computed at once.\n#\n#   {:<10}{}\n",
         "tokens",
@@ -113,11 +122,11 @@ fn threads_table(calibration: &Calibration) -> String {
         };
         text += &format!("{column:<20}");
     }
-    for threads in calibration.threads() {
+    for threads in &calibration.candidates {
         text = format!("{}\n#   {:<10}", text.trim_end(), threads.to_string());
         for steps in &kinds {
-            let its = steps.iter().find(|step| step.threads == threads);
-            let mark = if steps[0].threads == threads { " *" } else { "" };
+            let its = steps.iter().find(|step| step.threads == *threads);
+            let mark = if steps[0].threads == *threads { " *" } else { "" };
             let ms = its.map_or(String::new(), |step| {
                 format!("{:.2}{mark}", 1e3 * step.took.as_secs_f64())
             });
