@@ -12,6 +12,7 @@
 //! buffers of its requests have grown.
 
 pub mod budget;
+mod busy;
 pub mod exchange;
 mod history;
 pub mod job;
@@ -40,6 +41,7 @@ use crate::text::lines::Lines;
 use crate::text::stop::StopStrings;
 use crate::types::{Calibration, KeyId, LineLimits, SlotId};
 use budget::Hold;
+use busy::BusyLog;
 use exchange::{Exchange, SharedExchange};
 use history::{History, Step, Tick};
 use job::Job;
@@ -74,6 +76,7 @@ pub struct Engine {
     next_deadline: Option<Micros>,
     history: History,
     late: Late,
+    busy_log: BusyLog,
     metrics: Arc<Metrics>,
 }
 
@@ -122,6 +125,7 @@ impl Engine {
             next_deadline: None,
             history: History::default(),
             late: Late::default(),
+            busy_log: BusyLog::default(),
             metrics,
         }
     }
@@ -203,6 +207,9 @@ impl Engine {
             }
             batch.clear();
             self.spare.push(batch).expect("there are no more batches than this");
+        }
+        if let Some((threads, slowdown)) = self.scheduler.threads() {
+            self.busy_log.note(self.scheduler.is_busy(), threads, slowdown, now);
         }
         self.receive_masks(now);
         self.expire(now);
