@@ -63,8 +63,8 @@ impl Drafter for Records {
 fn a_draft_model_has_the_threads_of_the_served_one() {
     let seen = Arc::new(AtomicU16::new(0));
     let mut lane = lane(1).with_guesses(false, Some(Box::new(Records(seen.clone()))));
-    let mut batch = Batch::default();
-    batch.threads = Some(Threads { count: 3, led: false });
+    let threads = Some(Threads { count: 3, led: false });
+    let mut batch = Batch { threads, ..Batch::default() };
     batch.starts.push(start(owner(0, 1), 0)).unwrap();
     batch.rows.push(row(owner(0, 1), 0, true)).unwrap();
     lane.step(&mut batch);
