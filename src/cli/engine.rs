@@ -85,7 +85,7 @@ pub struct EngineArgs {
         help_heading = "Lanes"
     )]
     step_timeout_s: u32,
-    /// How long idle compute threads poll for work, from 0 (sleep) to 100
+    /// How long idle compute threads poll for work, from 0 (sleep at once) to 100 (4 ms)
     #[arg(
         long,
         value_name = "LEVEL",
