@@ -13,10 +13,11 @@
 //! Whoever gains nothing by them must not wait for them: a step takes no longer than its least
 //! lucky sequence gains, but for [`OTHERS_WAIT`].
 
+use super::books::Books;
 use super::cost::Rows;
 use super::luck::Luck;
 use super::masks::MaskSource;
-use super::{Event, Scheduler};
+use super::{Event, prefill};
 use crate::limits::{DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use crate::ring::message::{Batch, GuessSource, Guesses};
 use crate::types::{Logits, SequenceId};
@@ -59,185 +60,182 @@ impl Wish {
     }
 }
 
-impl Scheduler {
-    /// Grants guesses to the decode rows of a batch.
-    pub(super) fn grant_guesses(&mut self, batch: &mut Batch) {
-        batch.drafter_reads = self.may_draft() && self.drafts_pay();
-        let guessers = self.guessers(batch);
-        if guessers.is_empty() {
-            return;
-        }
-        let mut room = GUESSED_ROWS_MAX.min(self.rows_left(batch));
-        // One for a prompt, and cells for the rows of the next step.
-        room = room.saturating_sub(1);
-        let cells = self.cells.left() + self.cells.kept();
-        room = room.min(cells.saturating_sub(self.held.len()));
-        let others = self.held.len() > guessers.len();
-        let sequences = || guessers.iter().map(|guesser| self.sequences.get(guesser.id));
-        let wishes = sequences().map(|sequence| {
-            let finds = self.capacity.looks_up || sequence.is_constrained();
-            let most = if finds { sequence.asked.guessing.most } else { 0 };
-            Wish::new(sequence.luck, most.into(), 0)
-        });
-        let from_text = self.choose_guesses(batch, wishes.collect(), 0.0, others, room);
-        let each = self.cost.draft();
-        let wishes = sequences().zip(&from_text).map(|(sequence, from_text)| {
-            // Until the time of a guess is known, one is enough to measure it.
-            let most = if each.is_some() { sequence.asked.guessing.most } else { 1 };
-            let most = if self.may_draft() { most } else { 0 };
-            Wish::new(sequence.draft_luck, most.into(), *from_text)
-        });
-        let each = each.unwrap_or(0.0);
-        let drafts = self.choose_guesses(batch, wishes.collect(), each, others, room);
-        self.evict(batch, from_text.iter().zip(&drafts).map(|(a, b)| a.max(b)).sum());
-        for (Guesser { id, row }, numbers) in guessers.iter().zip(from_text.iter().zip(&drafts)) {
-            let sequence = self.sequences.get_mut(*id);
-            let granted = |number: &usize| {
-                let number = number.min(&self.cells.left()).to_owned() as u8; // at most GUESSES_MAX
-                if number < sequence.asked.guessing.least { 0 } else { number }
-            };
-            let row = &mut batch.rows[*row];
-            (row.guesses.granted, row.guesses.drafts) = (granted(numbers.0), granted(numbers.1));
-            batch.guessed_rows += u32::from(row.guesses.most());
-            sequence.guessed += usize::from(row.guesses.most());
-            let cells = sequence.cells();
-            self.grow(row.owner.slot, cells);
-        }
+/// Grants guesses to the decode rows of a batch.
+pub(super) fn grant(books: &mut Books, batch: &mut Batch) {
+    batch.drafter_reads = may_draft(books) && drafts_pay(books);
+    let guessers = guessers(books, batch);
+    if guessers.is_empty() {
+        return;
     }
-
-    /// Whether the draft model works. Among many texts few guesses pay, and it would have to read
-    /// them all.
-    fn may_draft(&self) -> bool {
-        self.capacity.drafts && self.held.len() <= DRAFT_TEXTS_MAX && self.runs_ragged()
-    }
-
-    /// Whether a lone text with the usual luck would gain by a draft.
-    fn drafts_pay(&self) -> bool {
-        let rows = |count| Rows { count, depths: 0 };
-        let alone = self.cost.hoped_decode(rows(1));
-        let Some((alone, two)) = alone.zip(self.cost.hoped_decode(rows(2))) else { return true };
-        let (_, kept) = self.draft_luck.chances(0);
-        (1.0 + kept) / (two + self.cost.draft().unwrap_or(0.0)) > WORTH / alone
-    }
-
-    /// Whether sequences with different numbers of rows run at once. If slots have caches of their
-    /// own, llama.cpp computes them one after another.
-    fn runs_ragged(&self) -> bool {
-        !self.cells.are_own() || self.held.len() <= 1
-    }
-
-    /// The sequences of a batch that may guess.
-    fn guessers(&self, batch: &Batch) -> OfEach<Guesser> {
-        let mut guessers = heapless::Vec::new();
-        // The step spends its time on computing then, not on reading weights: no row is cheap.
-        if batch.rows.len() > GUESSED_ROWS_MAX || !self.runs_ragged() {
-            return guessers;
-        }
-        for (index, row) in batch.rows.iter().enumerate() {
-            let Some(id) = self.slots.holder(row.owner) else { continue };
-            let sequence = self.sequences.get(id);
-            let guesses = sequence.asked.guessing.most > 0;
-            let is_masked = !matches!(sequence.masks, MaskSource::DecodeLane { .. });
-            if row.logits == Logits::Sample && guesses && !is_masked {
-                let pushed = guessers.push(Guesser { id, row: index });
-                assert!(pushed.is_ok(), "one row for each slot");
-            }
-        }
-        guessers
-    }
-
-    /// Chooses the numbers of guesses of one kind, which take `each` microseconds besides their rows.
-    /// Both kinds have `room` rows together at most. `others` says that the step has sequences without
-    /// guesses, which wait for it.
-    fn choose_guesses(
-        &self,
-        batch: &Batch,
-        mut wishes: OfEach<Wish>,
-        each: f64,
-        others: bool,
-        room: usize,
-    ) -> OfEach<usize> {
-        let mut rows = Rows::default();
-        batch.rows.iter().for_each(|row| rows.add(row.position.index()));
-        let granted = |wishes: &OfEach<Wish>| wishes.iter().map(|wish| wish.granted).collect();
-        let Some(alone) = self.cost.decode(rows).map(|time| time.as_secs_f64() * 1e6) else {
-            return granted(&wishes);
+    let mut room = GUESSED_ROWS_MAX.min(prefill::rows_left(books, batch));
+    // One for a prompt, and cells for the rows of the next step.
+    room = room.saturating_sub(1);
+    let cells = books.cells.left() + books.cells.kept();
+    room = room.min(cells.saturating_sub(books.held.len()));
+    let others = books.held.len() > guessers.len();
+    let sequences = || guessers.iter().map(|guesser| books.sequences.get(guesser.id));
+    let wishes = sequences().map(|sequence| {
+        let finds = books.capacity.looks_up || sequence.is_constrained();
+        let most = if finds { sequence.asked.guessing.most } else { 0 };
+        Wish::new(sequence.luck, most.into(), 0)
+    });
+    let from_text = choose(books, batch, wishes.collect(), 0.0, others, room);
+    let each = books.cost.draft();
+    let wishes = sequences().zip(&from_text).map(|(sequence, from_text)| {
+        // Until the time of a guess is known, one is enough to measure it.
+        let most = if each.is_some() { sequence.asked.guessing.most } else { 1 };
+        let most = if may_draft(books) { most } else { 0 };
+        Wish::new(sequence.draft_luck, most.into(), *from_text)
+    });
+    let each = each.unwrap_or(0.0);
+    let drafts = choose(books, batch, wishes.collect(), each, others, room);
+    books.evict(batch, from_text.iter().zip(&drafts).map(|(a, b)| a.max(b)).sum());
+    for (Guesser { id, row }, numbers) in guessers.iter().zip(from_text.iter().zip(&drafts)) {
+        let sequence = books.sequences.get_mut(*id);
+        let granted = |number: &usize| {
+            let number = number.min(&books.cells.left()).to_owned() as u8; // at most GUESSES_MAX
+            if number < sequence.asked.guessing.least { 0 } else { number }
         };
-        let mut tokens = rows.count as f64;
-        let (mut best, mut rate) = (0, WORTH * tokens / alone);
-        let mut order = heapless::Vec::<u16, GUESSED_ROWS_MAX>::new();
-        // The time if every guess is made, and the time to expect.
-        let (mut longest, mut expected) = (alone, alone);
-        let taken: usize = wishes.iter().map(|wish| wish.has).sum();
-        let mut left = room.saturating_sub(taken);
-        for count in 1..=room {
-            let chances = |wish: &Wish| wish.luck.chances(wish.granted);
-            // In proportion to what it has: a token more for the one with fewer is worth more.
-            let gain = |wish: &Wish| chances(wish).1 / wish.tokens;
-            let next = wishes
-                .iter_mut()
-                .enumerate()
-                .filter(|(_, wish)| wish.granted < wish.most && (left > 0 || !wish.takes_room()))
-                .max_by(|(_, a), (_, b)| gain(a).total_cmp(&gain(b)));
-            let Some((index, wish)) = next else { break };
-            let (made, kept) = chances(wish);
-            left -= usize::from(wish.takes_room());
-            wish.granted += 1;
-            wish.tokens += kept;
-            tokens += kept;
-            rows.add_guesses(1);
-            order.push(index as u16).expect("no more than there is room"); // below SLOTS_MAX
-            let Some(time) = self.cost.hoped_decode(rows) else { break };
-            let time = time + each * count as f64;
-            expected += made * (time - longest).max(0.0);
-            longest = time;
-            let least = wishes.iter().map(|wish| wish.tokens).fold(f64::MAX, f64::min);
-            let least = if others { 1.0 } else { least };
-            if tokens / expected > rate && longest <= alone * least * OTHERS_WAIT {
-                (best, rate) = (count, tokens / expected);
-            }
-        }
-        order.iter().skip(best).for_each(|index| wishes[usize::from(*index)].granted -= 1);
-        granted(&wishes)
+        let row = &mut batch.rows[*row];
+        (row.guesses.granted, row.guesses.drafts) = (granted(numbers.0), granted(numbers.1));
+        batch.guessed_rows += u32::from(row.guesses.most());
+        sequence.guessed += usize::from(row.guesses.most());
+        let cells = sequence.cells();
+        books.grow(row.owner.slot, cells);
     }
+}
 
-    /// Takes the guesses of a step: those that came true are rows, and the cells of the others are
-    /// free again.
-    pub(super) fn take_guesses(&mut self, batch: &Batch, event: &mut impl FnMut(Event)) {
-        if batch.rows.iter().all(|row| row.guesses.drafts == 0) {
-            self.draft_luck.observe(0, 0, 0);
+/// Whether the draft model works. Among many texts few guesses pay, and it would have to read
+/// them all.
+fn may_draft(books: &Books) -> bool {
+    books.capacity.drafts && books.held.len() <= DRAFT_TEXTS_MAX && runs_ragged(books)
+}
+
+/// Whether a lone text with the usual luck would gain by a draft.
+fn drafts_pay(books: &Books) -> bool {
+    let rows = |count| Rows { count, depths: 0 };
+    let alone = books.cost.hoped_decode(rows(1));
+    let Some((alone, two)) = alone.zip(books.cost.hoped_decode(rows(2))) else { return true };
+    let (_, kept) = books.draft_luck.chances(0);
+    (1.0 + kept) / (two + books.cost.draft().unwrap_or(0.0)) > WORTH / alone
+}
+
+/// Whether sequences with different numbers of rows run at once. If slots have caches of their
+/// own, llama.cpp computes them one after another.
+fn runs_ragged(books: &Books) -> bool {
+    !books.cells.are_own() || books.held.len() <= 1
+}
+
+/// The sequences of a batch that may guess.
+fn guessers(books: &Books, batch: &Batch) -> OfEach<Guesser> {
+    let mut guessers = heapless::Vec::new();
+    // The step spends its time on computing then, not on reading weights: no row is cheap.
+    if batch.rows.len() > GUESSED_ROWS_MAX || !runs_ragged(books) {
+        return guessers;
+    }
+    for (index, row) in batch.rows.iter().enumerate() {
+        let Some(id) = books.slots.holder(row.owner) else { continue };
+        let sequence = books.sequences.get(id);
+        let guesses = sequence.asked.guessing.most > 0;
+        let is_masked = !matches!(sequence.masks, MaskSource::DecodeLane { .. });
+        if row.logits == Logits::Sample && guesses && !is_masked {
+            let pushed = guessers.push(Guesser { id, row: index });
+            assert!(pushed.is_ok(), "one row for each slot");
         }
-        // A row that was dropped or failed has no samples.
-        for own in batch.samples.chunk_by(|a, b| a.owner == b.owner) {
-            // (Benchmarks answer without rows.)
-            let Some(row) = batch.last_row(own[0].owner.slot) else { continue };
-            let Guesses { granted, drafts, made, source, .. } = row.guesses;
-            let most = row.guesses.most();
-            let kept = own.len() - 1;
-            let Some(id) = self.slots.holder(row.owner) else { continue };
-            let sequence = self.sequences.get_mut(id);
-            let (found, right) =
-                if source == GuessSource::Text { (made.into(), kept) } else { (0, 0) };
-            sequence.luck.observe(granted.into(), found, right);
-            // A draft model that may guess, but was not asked or is not ready, shows nothing.
-            if source == GuessSource::Draft || drafts == 0 {
-                sequence.draft_luck.observe(drafts.into(), made.into(), kept);
-            }
-            // One text that it cannot read, or that wants more probable guesses, says nothing of others.
-            if source == GuessSource::Draft && made > 0 {
-                self.draft_luck.observe(drafts.into(), made.into(), kept);
-            }
-            if most == 0 {
-                continue;
-            }
-            sequence.guessed -= usize::from(most);
-            sequence.planned += kept;
-            let (key, cells) = (sequence.asked.key, sequence.cells());
-            self.cells.truncate(row.owner.slot, cells);
-            self.shares.serve(key, made.into());
-            if made > 0 {
-                event(Event::Guessed { id, made, kept: kept as u8 }); // at most `made`
-            }
+    }
+    guessers
+}
+
+/// Chooses the numbers of guesses of one kind, which take `each` microseconds besides their rows.
+/// Both kinds have `room` rows together at most. `others` says that the step has sequences without
+/// guesses, which wait for it.
+fn choose(
+    books: &Books,
+    batch: &Batch,
+    mut wishes: OfEach<Wish>,
+    each: f64,
+    others: bool,
+    room: usize,
+) -> OfEach<usize> {
+    let mut rows = Rows::default();
+    batch.rows.iter().for_each(|row| rows.add(row.position.index()));
+    let granted = |wishes: &OfEach<Wish>| wishes.iter().map(|wish| wish.granted).collect();
+    let Some(alone) = books.cost.decode(rows).map(|time| time.as_secs_f64() * 1e6) else {
+        return granted(&wishes);
+    };
+    let mut tokens = rows.count as f64;
+    let (mut best, mut rate) = (0, WORTH * tokens / alone);
+    let mut order = heapless::Vec::<u16, GUESSED_ROWS_MAX>::new();
+    // The time if every guess is made, and the time to expect.
+    let (mut longest, mut expected) = (alone, alone);
+    let taken: usize = wishes.iter().map(|wish| wish.has).sum();
+    let mut left = room.saturating_sub(taken);
+    for count in 1..=room {
+        let chances = |wish: &Wish| wish.luck.chances(wish.granted);
+        // In proportion to what it has: a token more for the one with fewer is worth more.
+        let gain = |wish: &Wish| chances(wish).1 / wish.tokens;
+        let next = wishes
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, wish)| wish.granted < wish.most && (left > 0 || !wish.takes_room()))
+            .max_by(|(_, a), (_, b)| gain(a).total_cmp(&gain(b)));
+        let Some((index, wish)) = next else { break };
+        let (made, kept) = chances(wish);
+        left -= usize::from(wish.takes_room());
+        wish.granted += 1;
+        wish.tokens += kept;
+        tokens += kept;
+        rows.add_guesses(1);
+        order.push(index as u16).expect("no more than there is room"); // below SLOTS_MAX
+        let Some(time) = books.cost.hoped_decode(rows) else { break };
+        let time = time + each * count as f64;
+        expected += made * (time - longest).max(0.0);
+        longest = time;
+        let least = wishes.iter().map(|wish| wish.tokens).fold(f64::MAX, f64::min);
+        let least = if others { 1.0 } else { least };
+        if tokens / expected > rate && longest <= alone * least * OTHERS_WAIT {
+            (best, rate) = (count, tokens / expected);
+        }
+    }
+    order.iter().skip(best).for_each(|index| wishes[usize::from(*index)].granted -= 1);
+    granted(&wishes)
+}
+
+/// Takes the guesses of a step: those that came true are rows, and the cells of the others are
+/// free again.
+pub(super) fn take(books: &mut Books, batch: &Batch, event: &mut impl FnMut(Event)) {
+    if batch.rows.iter().all(|row| row.guesses.drafts == 0) {
+        books.draft_luck.observe(0, 0, 0);
+    }
+    // A row that was dropped or failed has no samples.
+    for own in batch.samples.chunk_by(|a, b| a.owner == b.owner) {
+        // (Benchmarks answer without rows.)
+        let Some(row) = batch.last_row(own[0].owner.slot) else { continue };
+        let Guesses { granted, drafts, made, source, .. } = row.guesses;
+        let most = row.guesses.most();
+        let kept = own.len() - 1;
+        let Some(id) = books.slots.holder(row.owner) else { continue };
+        let sequence = books.sequences.get_mut(id);
+        let (found, right) = if source == GuessSource::Text { (made.into(), kept) } else { (0, 0) };
+        sequence.luck.observe(granted.into(), found, right);
+        // A draft model that may guess, but was not asked or is not ready, shows nothing.
+        if source == GuessSource::Draft || drafts == 0 {
+            sequence.draft_luck.observe(drafts.into(), made.into(), kept);
+        }
+        // One text that it cannot read, or that wants more probable guesses, says nothing of others.
+        if source == GuessSource::Draft && made > 0 {
+            books.draft_luck.observe(drafts.into(), made.into(), kept);
+        }
+        if most == 0 {
+            continue;
+        }
+        sequence.guessed -= usize::from(most);
+        sequence.planned += kept;
+        let (key, cells) = (sequence.asked.key, sequence.cells());
+        books.cells.truncate(row.owner.slot, cells);
+        books.shares.serve(key, made.into());
+        if made > 0 {
+            event(Event::Guessed { id, made, kept: kept as u8 }); // at most `made`
         }
     }
 }

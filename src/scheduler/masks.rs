@@ -79,6 +79,16 @@ impl Masks {
         assert!(self.spare.push(task).is_ok(), "no more tasks exist");
     }
 
+    /// A sequence has lost its slot. Frees the state of its constraint.
+    pub fn leave(&mut self, slot: SlotId, source: MaskSource) {
+        match source {
+            MaskSource::DecodeLane { .. } => self.forget(slot),
+            MaskSource::Unasked(Some(task)) | MaskSource::Ready(task) => self.end(task),
+            // Its task comes back and finds no sequence.
+            MaskSource::Unasked(None) | MaskSource::Asked | MaskSource::Sent => {}
+        }
+    }
+
     /// A slot's constrained text has ended, or goes on elsewhere.
     pub fn forget(&mut self, slot: SlotId) {
         if !self.forgets.contains(&slot) {

@@ -1,20 +1,24 @@
-//! Read access to the scheduler, for people, metrics and tests.
+//! Read access to the scheduler, for the engine, people, metrics and tests.
 
-use super::Scheduler;
+use std::time::Duration;
+
 use super::masks::{MaskSource, Masks};
 use super::sequence::State;
 use super::tally::{Phase, SlotView, Tally};
-use crate::types::{Owner, SequenceId};
+use super::times::Lateness;
+use super::{Scheduler, constrained, times};
+use crate::ring::message::Batch;
+use crate::types::{KeyId, Owner, SequenceId, Threads};
 
 impl Scheduler {
     /// The state of each slot.
     pub fn slots(&self) -> impl Iterator<Item = SlotView> {
-        self.slots.holders().map(|(slot, holder)| {
-            let position = self.cells.of(slot);
+        self.books.slots.holders().map(|(slot, holder)| {
+            let position = self.books.cells.of(slot);
             let Some(id) = holder else {
-                return SlotView { held: None, key: self.slots.keeper(slot), position };
+                return SlotView { held: None, key: self.books.slots.keeper(slot), position };
             };
-            let sequence = self.sequences.get(id);
+            let sequence = self.books.sequences.get(id);
             let state = match sequence.state {
                 State::Following { .. } => Phase::Following,
                 _ if sequence.planned < sequence.prompt_tokens => Phase::Prefill,
@@ -26,7 +30,7 @@ impl Scheduler {
 
     /// The counters since the start.
     pub fn tally(&self) -> Tally {
-        self.tally
+        self.books.tally
     }
 
     /// Compares the books with each other. For tests, after each step.
@@ -34,38 +38,143 @@ impl Scheduler {
     /// # Panics
     /// If they disagree.
     pub fn check(&self) {
-        assert_eq!(self.sequences.len(), self.waiting.len() + self.held.len());
-        assert_eq!(self.slots.held_count(), self.held.len());
+        assert_eq!(self.books.sequences.len(), self.books.waiting.len() + self.books.held.len());
+        assert_eq!(self.books.slots.held_count(), self.books.held.len());
         let mut owners: Vec<Owner> = Vec::new();
-        for id in &self.held {
-            let sequence = self.sequences.get(*id);
+        for id in &self.books.held {
+            let sequence = self.books.sequences.get(*id);
             let owner = sequence.owner();
-            assert_eq!(self.slots.holder(owner), Some(*id), "the slot knows its holder");
+            assert_eq!(self.books.slots.holder(owner), Some(*id), "the slot knows its holder");
             assert!(!owners.iter().any(|o| o.slot == owner.slot), "one holder for each slot");
             owners.push(owner);
             assert!(sequence.planned <= sequence.tokens_max());
             assert!(sequence.tokens.len() <= sequence.tokens_max());
             if let State::Following { leader, .. } = sequence.state {
-                let place = |id: SequenceId| self.held.iter().position(|held| *held == id);
+                let place = |id: SequenceId| self.books.held.iter().position(|held| *held == id);
                 assert!(place(leader) < place(*id), "a sequence waits for one that came later");
                 assert_eq!(sequence.planned, 0, "a follower has no rows");
             }
         }
-        let waiting = self.waiting.iter().map(|id| self.sequences.get(*id));
+        let waiting = self.books.waiting.iter().map(|id| self.books.sequences.get(*id));
         assert!(waiting.clone().all(|sequence| sequence.state == State::Waiting));
         let tokens = waiting.map(|s| s.tokens.len()).sum::<usize>();
-        assert_eq!(self.shares.sequences.held(), self.waiting.len());
-        assert_eq!(self.shares.tokens.held(), tokens);
-        self.cells.check();
-        let masks = self.held.iter().map(|id| &self.sequences.get(*id).masks);
+        assert_eq!(self.books.shares.sequences.held(), self.books.waiting.len());
+        assert_eq!(self.books.shares.tokens.held(), tokens);
+        self.books.cells.check();
+        let masks = self.books.held.iter().map(|id| &self.books.sequences.get(*id).masks);
         let own =
             masks.filter(|m| matches!(m, MaskSource::Unasked(Some(_)) | MaskSource::Ready(_)));
-        let Masks { ended, spare, asked, sent, made, .. } = &self.masks;
+        let Masks { ended, spare, asked, sent, made, .. } = &self.books.masks;
         let known = ended.len() + spare.len() + asked + sent + own.count();
         assert_eq!(known, *made, "a task of the mask lane is lost");
-        for (slot, holder) in self.slots.holders() {
-            let cells = holder.map(|id| self.sequences.get(id).cells());
-            assert_eq!(self.cells.of(slot), cells.unwrap_or(self.cells.of(slot)), "{slot:?}");
+        for (slot, holder) in self.books.slots.holders() {
+            let cells = holder.map(|id| self.books.sequences.get(id).cells());
+            assert_eq!(
+                self.books.cells.of(slot),
+                cells.unwrap_or(self.books.cells.of(slot)),
+                "{slot:?}"
+            );
         }
+    }
+
+    /// The compute threads of the last step, apart from trials, and the machine's slowdown.
+    /// `None` before a calibration.
+    pub fn threads(&self) -> Option<(Threads, f64)> {
+        self.books.cost.threads()
+    }
+
+    /// Whether other programs slow the steps.
+    pub fn is_busy(&self) -> bool {
+        self.books.cost.is_busy()
+    }
+
+    /// Whether there is one share alone.
+    pub fn serves_one_key(&self) -> bool {
+        self.books.capacity.weights.len() == 1
+    }
+
+    /// The waiting sequences.
+    pub fn waiting(&self) -> impl Iterator<Item = (SequenceId, KeyId)> {
+        self.books.waiting.iter().map(|id| (*id, self.books.sequences.get(*id).asked.key))
+    }
+
+    /// Sequences of a key that run, those that wait, and the cells that it holds.
+    pub fn load(&self, key: KeyId) -> (usize, usize, usize) {
+        let is_own = |id: &&SequenceId| self.books.sequences.get(**id).asked.key == key;
+        let cells =
+            |id: &SequenceId| self.books.cells.of(self.books.sequences.get(*id).owner().slot);
+        let running = self.books.held.iter().filter(is_own);
+        let waiting = self.books.waiting.iter().filter(is_own).count();
+        (running.clone().count(), waiting, running.map(cells).sum())
+    }
+
+    /// The sequence that holds a slot in this generation.
+    pub fn holder(&self, owner: Owner) -> Option<SequenceId> {
+        self.books.slots.holder(owner)
+    }
+
+    /// Tokens of the prompt that were found in the KV cache.
+    pub fn cached_tokens(&self, id: SequenceId) -> usize {
+        self.books.sequences.get(id).cached
+    }
+
+    /// Tokens served to a key, divided by its weight.
+    pub fn served_tokens(&self, key: KeyId) -> f64 {
+        self.books.shares.served(key)
+    }
+
+    /// Sequences waiting for a slot.
+    pub fn waiting_count(&self) -> usize {
+        self.books.waiting.len()
+    }
+
+    /// Most sequences that may wait.
+    pub fn queue_limit(&self) -> usize {
+        self.books.capacity.queue_sequences
+    }
+
+    /// Sequences that hold a slot.
+    pub fn running_count(&self) -> usize {
+        self.books.held.len()
+    }
+
+    /// Sequences that could start in the next step.
+    pub fn free_slots(&self) -> usize {
+        self.books.slots.free_count()
+    }
+
+    /// KV cells in use: those of running sequences, and those of kept prefixes.
+    pub fn cells(&self) -> (usize, usize) {
+        (self.books.cells.held(), self.books.cells.kept())
+    }
+
+    /// Tasks at the mask lane.
+    pub fn masks_asked(&self) -> usize {
+        self.books.masks.asked
+    }
+
+    /// The expected time of a step with the rows of `batch`, once it is known.
+    pub fn step_time(&self, batch: &Batch) -> Option<Duration> {
+        times::step_time(&self.books, batch)
+    }
+
+    /// The time of the shortest step, which is one row of a short text, once it is known.
+    pub fn shortest_step(&self) -> Option<Duration> {
+        times::shortest_step(&self.books)
+    }
+
+    /// What a step that came back means for the times between two tokens.
+    pub fn lateness(&self, batch: &Batch) -> Lateness {
+        times::lateness(&self.books, batch)
+    }
+
+    /// True if nothing could run but texts that wait for their masks.
+    pub fn waits_for_masks(&self) -> bool {
+        constrained::waits_for_masks(&self.books)
+    }
+
+    /// True when no sequence waits or runs.
+    pub fn is_idle(&self) -> bool {
+        self.books.is_idle()
     }
 }

@@ -1,0 +1,234 @@
+//! The scheduler's books: which sequences there are, and who holds which slots and cells.
+//!
+//! The functions here keep the books consistent with each other. They decide nothing.
+
+use std::time::Duration;
+
+use super::capacity::Capacity;
+use super::cells::Cells;
+use super::cost::StepCost;
+use super::luck::Luck;
+use super::masks::Masks;
+use super::sequence::{Sequences, State};
+use super::shares::{Recent, Shares};
+use super::slots::{Kept, Slots};
+use super::tally::Tally;
+use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOT_KEPT_STEPS, SLOT_KEPT_TIME, SLOTS_MAX};
+use crate::ring::message::{Batch, Guesses, Input, Row};
+use crate::types::{CacheScope, KeyId, Logits, SequenceId, SlotId};
+
+/// See the module's description.
+pub(super) struct Books {
+    pub capacity: Capacity,
+    pub sequences: Sequences,
+    pub slots: Slots,
+    pub cells: Cells,
+    pub shares: Shares,
+    pub cost: StepCost,
+    pub masks: Masks,
+    pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
+    pub held: heapless::Vec<SequenceId, SLOTS_MAX>, // those with slots, oldest first
+    /// Sequences that restart where they stood, after a failed step.
+    pub restarts: heapless::Vec<SequenceId, SLOTS_MAX>,
+    /// Most rows of a step. After failures it is less than `capacity.step_rows`.
+    pub rows_max: usize,
+    /// The step that is being planned has a copy from one slot to another.
+    pub copied: bool,
+    pub step: u64,
+    /// The time that all steps have taken.
+    pub ran: Duration,
+    /// For each key, the slots that it had a moment ago.
+    pub recent: Box<[Recent]>,
+    /// The part of the granted guesses that were made of late.
+    pub guesses_made: f64,
+    /// How often guesses of the draft model came true of late, with which new sequences start.
+    pub draft_luck: Luck,
+    pub tally: Tally,
+}
+
+impl Books {
+    /// Nobody is there.
+    pub fn new(capacity: Capacity) -> Self {
+        assert!(capacity.slots <= capacity.step_rows, "every running sequence decodes in a step");
+        assert!(capacity.queue_sequences <= QUEUE_SEQUENCES);
+        assert!(capacity.sequence_tokens <= capacity.context_tokens);
+        Self {
+            sequences: Sequences::with_capacity(SEQUENCES_MAX),
+            slots: Slots::new(capacity.slots, capacity.own_cells),
+            cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
+            shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
+            cost: StepCost::new(!capacity.own_cells),
+            masks: Masks::new(capacity.weights.len()),
+            waiting: Vec::with_capacity(SEQUENCES_MAX),
+            held: heapless::Vec::new(),
+            restarts: heapless::Vec::new(),
+            rows_max: capacity.step_rows,
+            copied: false,
+            step: 0,
+            ran: Duration::ZERO,
+            recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
+            guesses_made: 1.0,
+            draft_luck: Luck::of_draft(),
+            tally: Tally::default(),
+            capacity,
+        }
+    }
+
+    /// Begins to plan a step: counts it, and frees what nobody needs on the decode lane.
+    pub fn begin_step(&mut self, batch: &mut Batch) {
+        assert!(batch.is_empty());
+        self.step += 1;
+        self.copied = false;
+        for slot in self.slots.useless() {
+            if self.cells.of(slot) > 0 {
+                self.cells.truncate(slot, 0);
+                batch.clears.push(slot).expect("one clear for each slot");
+            }
+        }
+        batch.forgets.clone_from(&self.masks.forgets);
+        self.masks.forgets.clear();
+    }
+
+    /// Ends the plan of a step: puts its rows in order, and chooses its threads. Returns false if
+    /// the step has nothing to do.
+    pub fn end_step(&mut self, batch: &mut Batch) -> bool {
+        if batch.is_empty() {
+            return false;
+        }
+        // If each sequence has a KV cache of its own, llama.cpp computes only rows of neighbouring
+        // slots in this order together.
+        batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
+        batch.step = self.step;
+        // Many texts have few guesses, and other rows may need other threads.
+        let guesses = f64::from(batch.guessed_rows) * self.guesses_made;
+        batch.threads = self.cost.choose_threads(batch.rows.len() + guesses.round() as usize);
+        true
+    }
+
+    /// Whether a running sequence has one row left, the next of its text.
+    pub fn decodes(&self, id: SequenceId) -> bool {
+        let sequence = self.sequences.get(id);
+        matches!(sequence.state, State::Running(_)) && sequence.rows_left() == 1
+    }
+
+    /// Plans the next row of a sequence.
+    pub fn plan_row(&mut self, batch: &mut Batch, id: SequenceId) {
+        let sequence = self.sequences.get_mut(id);
+        let logits = sequence.next_logits();
+        let samples = logits == Logits::Sample;
+        let input = match sequence.tokens.get(sequence.planned) {
+            Some(token) => Input::Token(*token),
+            None => Input::Carry,
+        };
+        let row = Row {
+            owner: sequence.owner(),
+            position: sequence.next_position(),
+            input,
+            logits,
+            guesses: Guesses { in_flight: sequence.guessed as u8, ..Guesses::default() },
+        };
+        // The tokens that a preempted sequence had generated are computed like a prompt.
+        if sequence.planned < sequence.prompt_tokens || !samples {
+            batch.prefill_rows += 1;
+            self.tally.prefilled_tokens += 1;
+        } else {
+            batch.decode_rows += 1;
+        }
+        sequence.planned += 1;
+        sequence.in_flight += u32::from(samples);
+        self.shares.serve(sequence.asked.key, 1.0);
+        let cells = sequence.cells();
+        self.grow(row.owner.slot, cells);
+        batch.rows.push(row).expect("room was counted");
+    }
+
+    /// Gives a slot free cells until it has `cells`.
+    pub fn grow(&mut self, slot: SlotId, cells: usize) {
+        (self.cells.of(slot)..cells).for_each(|_| self.cells.grow(slot));
+    }
+
+    /// Evicts kept prefixes until `rows` cells are free.
+    pub fn evict(&mut self, batch: &mut Batch, rows: usize) {
+        while self.cells.left() < rows {
+            let Some(slot) = self.slots.evict(self.step) else { return };
+            self.tally.evicted_tokens += self.cells.of(slot) as u64;
+            self.cells.truncate(slot, 0);
+            batch.clears.push(slot).expect("one clear for each slot");
+        }
+    }
+
+    /// A sequence ends: it leaves its slot and the books. Its tokens stay in the slot for later ones.
+    pub fn release(&mut self, id: SequenceId) {
+        let sequence = self.sequences.get(id);
+        if !matches!(sequence.state, State::Waiting) {
+            self.note_slots(sequence.asked.key);
+        }
+        let mut sequence = self.sequences.remove(id);
+        match sequence.state {
+            State::Waiting => {
+                self.waiting.retain(|waiting| *waiting != id);
+                self.shares.leave(sequence.asked.key, sequence.tokens.len());
+            }
+            State::Running(owner) | State::Following { owner, .. } => {
+                let (cells, is_constrained) = (sequence.planned, sequence.is_constrained());
+                sequence.tokens.truncate(cells);
+                // Prefixes of a key that was removed are of no use.
+                let key = sequence.asked.key;
+                let may_return =
+                    |scope: &CacheScope| scope.key != key || self.shares.has_place(key);
+                let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
+                let scope = scope.filter(may_return);
+                let reused = 2 * sequence.cached >= sequence.prompt_tokens;
+                let kept = scope.map(|scope| Kept { tokens: sequence.tokens, scope, reused });
+                self.cells.release(owner.slot);
+                self.slots.release(owner, kept, self.step);
+                self.held.retain(|held| *held != id);
+                if is_constrained {
+                    self.masks.leave(owner.slot, sequence.masks);
+                }
+            }
+        }
+        if self.is_idle() {
+            // Nothing is held, so all books must be empty.
+            assert_eq!(self.shares.sequences.held(), 0, "nobody waits");
+            assert_eq!(self.shares.tokens.held(), 0, "nor tokens");
+            assert_eq!(self.slots.held_count(), 0, "slots held by nobody");
+        }
+    }
+
+    /// Notes how many slots a key has. To be called before it gives one of them up.
+    pub fn note_slots(&mut self, key: KeyId) {
+        if !self.shares.has_place(key) {
+            return;
+        }
+        let has_key = |id: &&SequenceId| self.sequences.get(**id).asked.key == key;
+        let slots = self.held.iter().filter(has_key).count();
+        let recent = self.recent[key.index()];
+        if slots >= recent.slots || !self.is_recent(recent) {
+            self.recent[key.index()] = Recent { slots, step: self.step, ran: self.ran };
+        }
+    }
+
+    /// Whether slots that a key had were its own a moment ago.
+    pub fn is_recent(&self, recent: Recent) -> bool {
+        let is_fresh =
+            self.step < recent.step + SLOT_KEPT_STEPS || self.ran < recent.ran + SLOT_KEPT_TIME;
+        recent.slots > 0 && is_fresh
+    }
+
+    /// True when no sequence waits or runs.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.held.is_empty()
+    }
+
+    /// A key was removed: its place has no prefixes, no charges and no slots of a moment ago.
+    /// `has_own_cache` is false where all keys share the prefixes.
+    pub fn forget(&mut self, key: KeyId, has_own_cache: bool) {
+        self.shares.arrive(KeyId { generation: key.generation.saturating_add(1), ..key });
+        self.recent[key.index()] = Recent::default();
+        self.masks.distrust[key.index()] = 0;
+        if has_own_cache {
+            self.slots.forget(key);
+        }
+    }
+}

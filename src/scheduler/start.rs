@@ -1,0 +1,127 @@
+//! Starts: which waiting sequences get a slot, and which one.
+//!
+//! A waiting sequence gets a free slot when the KV cache has room for its known tokens and for a share of
+//! its future ones, besides the same for all running sequences. The lowest priority number goes first,
+//! then the key with the least service for its weight ([`super::shares`]), then the oldest. Other keys
+//! overtake the first one only for a claim, for a slot that is kept for them, or while it does not fit.
+
+use super::books::Books;
+use super::reuse::Prefix;
+use super::sequence::{Sequence, State};
+use super::shares::Overtaken;
+use super::{claims, constrained, pressure, reuse};
+use crate::ring::message::Batch;
+use crate::types::{Owner, SequenceId, SlotId};
+
+/// Restarts the sequences of a failed step where they stood.
+pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
+    while let Some(id) = books.restarts.pop() {
+        if !books.sequences.contains(id) {
+            continue;
+        }
+        let sequence = books.sequences.get(id);
+        if let State::Running(owner) = sequence.state {
+            sequence.push_start(batch, owner.slot, sequence.planned);
+        }
+    }
+}
+
+/// Gives slots to waiting sequences in order, while there are slots and cells. `claimant` goes
+/// first. A sequence that does not fit holds up its own key; the others may overtake it for a
+/// while.
+pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Option<SequenceId>) {
+    let mut next = books.waiting.iter().position(|id| Some(*id) == claimant);
+    let mut overtaken = Overtaken::new();
+    while books.slots.free_count() > 0 {
+        let first = next.take().or_else(|| claims::first_for_a_free_slot(books, &overtaken));
+        let Some(index) = first else { return };
+        let id = books.waiting[index];
+        let is_first = overtaken.is_empty();
+        let prefix = match prefix_if_it_fits(books, id) {
+            Ok(prefix) if is_first || claims::may_overtake(books, id) => Some(prefix),
+            Err(cells) if is_first => {
+                let sequence = books.sequences.get_mut(id);
+                sequence.overtaken = sequence.overtaken.saturating_add(1);
+                if !claims::may_be_overtaken(books, id, cells) {
+                    return;
+                }
+                None
+            }
+            _ => None,
+        };
+        let Some(prefix) = prefix else {
+            match overtaken.push(books.sequences.get(id).asked.key) {
+                Ok(()) => continue,
+                Err(_) => return,
+            }
+        };
+        if !start_one(books, batch, id, prefix) {
+            return;
+        }
+        books.waiting.swap_remove(index);
+        let sequence = books.sequences.get(id);
+        books.shares.leave(sequence.asked.key, sequence.tokens.len());
+    }
+}
+
+/// The index of the first waiting sequence for which `may_start` holds.
+pub(super) fn first_waiting(books: &Books, may_start: impl Fn(&Sequence) -> bool) -> Option<usize> {
+    let order = |id: &SequenceId| {
+        let sequence = books.sequences.get(*id);
+        (sequence.asked.priority, books.shares.served(sequence.asked.key), sequence.admitted)
+    };
+    let smaller = |a: &(i32, f64, u64), b: &(i32, f64, u64)| {
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+    };
+    (0..books.waiting.len())
+        .filter(|index| may_start(books.sequences.get(books.waiting[*index])))
+        .min_by(|a, b| smaller(&order(&books.waiting[*a]), &order(&books.waiting[*b])))
+}
+
+/// The cached prefix of a waiting sequence, if there are cells for the rest of it. Otherwise the
+/// cells that it needs.
+pub(super) fn prefix_if_it_fits(books: &Books, id: SequenceId) -> Result<Prefix, usize> {
+    let prefix = reuse::find_prefix(books, id);
+    let coming: usize = books.held.iter().map(|id| pressure::cells_coming(books, *id)).sum();
+    let needed = books.sequences.get(id).cells_promised();
+    let needed = needed - pressure::cells_shared(books, needed, prefix);
+    let fits = books.cells.held() + coming + needed <= books.capacity.context_tokens as usize;
+    if fits { Ok(prefix) } else { Err(needed) }
+}
+
+/// Gives a slot to a sequence, preferably one that holds a prefix of it. Returns false if it
+/// has to wait for the next step.
+fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
+    let key = books.sequences.get(id).asked.key;
+    let free = claims::free_slot(books, key).expect("there is a free slot");
+    if let Some((leader, tokens)) = prefix.coming {
+        let owner = take_slot(books, free, id, 0);
+        books.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
+        // Tokens that are still in the slot would take cells that nobody counts.
+        books.sequences.get(id).push_start(batch, free, 0);
+        return true;
+    }
+    let (source, tokens) = prefix.ready.unwrap_or((free, 0));
+    // Take the slot that holds the prefix if it is free, unless most of its tokens would be
+    // lost to later sequences.
+    let is_free = books.slots.is_free(source);
+    let in_place = is_free && 2 * tokens >= books.slots.kept_len(source);
+    let place = if in_place { source } else { free };
+    if place != source && !reuse::may_copy(books) {
+        return false;
+    }
+    let owner = take_slot(books, place, id, if place == source { tokens } else { 0 });
+    reuse::start_running(books, batch, id, owner, source, tokens);
+    true
+}
+
+/// Gives a free slot to `id`. The sequence reuses the first `reused` tokens that the slot kept.
+fn take_slot(books: &mut Books, slot: SlotId, id: SequenceId, reused: usize) -> Owner {
+    books.tally.evicted_tokens += (books.slots.kept_len(slot) - reused) as u64;
+    books.held.push(id).expect("one held slot for each slot");
+    let sequence = books.sequences.get_mut(id);
+    (sequence.started, sequence.draft_luck) = (books.step, books.draft_luck);
+    books.cells.take(slot, reused, books.sequences.get(id).tokens_max());
+    constrained::choose_mask_source(books, id);
+    books.slots.take(slot, id)
+}
