@@ -13,6 +13,7 @@ use super::sequence::{Sequences, State};
 use super::shares::{Recent, Shares};
 use super::slots::{Kept, Slots};
 use super::tally::Tally;
+use crate::fair::Turns;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOT_KEPT_STEPS, SLOT_KEPT_TIME, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row};
 use crate::types::{CacheScope, KeyId, Logits, SequenceId, SlotId};
@@ -24,6 +25,10 @@ pub(super) struct Books {
     pub slots: Slots,
     pub cells: Cells,
     pub shares: Shares,
+    /// The rows of prompts that each key got while others had prompts, too.
+    pub prompt_turns: Turns,
+    /// Whether each key had a prompt to compute in the last step.
+    pub had_prompts: Box<[bool]>,
     pub cost: StepCost,
     pub masks: Masks,
     pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
@@ -57,6 +62,8 @@ impl Books {
             slots: Slots::new(capacity.slots, capacity.own_cells),
             cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
+            prompt_turns: Turns::new(&capacity.weights),
+            had_prompts: vec![false; capacity.weights.len()].into_boxed_slice(),
             cost: StepCost::new(!capacity.own_cells),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),

@@ -1,4 +1,10 @@
 //! Plans prompt rows: which prompts, and how many rows beside the running streams.
+//!
+//! The prompt of the lowest priority number goes first. Then keys take turns, by the prompt rows that they
+//! got for their weight while others had prompts, too. Of a key, the prompt with the least left goes first.
+//! In one of four steps the oldest prompt of each key goes before the others, whatever its priority, and the
+//! keys take turns with these. So among `k` keys of equal weight, a key's oldest prompt takes at most about
+//! `4 k` times as long as it would alone, however many short or urgent prompts arrive.
 
 use std::time::Duration;
 
@@ -8,29 +14,34 @@ use super::sequence::State;
 use super::{constrained, times};
 use crate::limits::{PREFILL_ROWS_STEP, SCORED_ROWS_MAX, SLOTS_MAX};
 use crate::ring::message::Batch;
-use crate::types::SequenceId;
+use crate::types::{KeyId, SequenceId};
 
-/// In one of four steps the oldest prompt goes first. So it takes at most four times as long as it
-/// would alone.
+/// In one of so many steps the oldest prompts go first. Fewer would lengthen long prompts, and more
+/// would delay short ones.
 const OLDEST_FIRST_ONE_IN: u64 = 4;
+
+/// A prompt that is not computed yet.
+struct Prompt {
+    id: SequenceId,
+    key: KeyId,
+    priority: i32,
+    /// The prompt rows that its key got for its weight.
+    served: f64,
+    /// Rows until it is computed, or until a follower can start.
+    left: usize,
+    admitted: u64,
+    /// No prompt of its key is older.
+    is_oldest: bool,
+}
 
 /// Plans prompt rows.
 pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
-    let oldest_first = books.step.is_multiple_of(OLDEST_FIRST_ONE_IN);
-    let mut waiting = heapless::Vec::<(usize, u64, SequenceId), SLOTS_MAX>::new();
-    for id in &books.held {
-        let sequence = books.sequences.get(*id);
-        if matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 1 {
-            let length = if oldest_first { 0 } else { rows_wanted(books, *id) };
-            waiting.push((length, sequence.admitted, *id)).expect("one for each slot");
-        }
-    }
-    waiting.sort_unstable();
-    let Some((.., first)) = waiting.first() else { return };
+    let mut prompts = in_order(books);
+    let Some(first) = prompts.first() else { return };
     let first = books.sequences.get(*first);
     // A row that is scored takes longer than another one, so a step has only one kind.
     let scores = first.scores_next();
-    waiting.retain(|(.., id)| books.sequences.get(*id).scores_next() == scores);
+    prompts.retain(|id| books.sequences.get(*id).scores_next() == scores);
     let mut room = if scores {
         scored_rows(books, batch, first.planned)
     } else {
@@ -43,7 +54,7 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
     } else {
         1
     };
-    for (.., id) in waiting {
+    for id in prompts {
         if room < least {
             break;
         }
@@ -57,6 +68,59 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
             books.plan_row(batch, id);
         }
         room -= take;
+        let key = books.sequences.get(id).asked.key;
+        books.prompt_turns.serve(key, take as f64);
+    }
+}
+
+/// The sequences whose prompts are not computed yet, in the order in which they get rows.
+fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
+    let prompt = |id: &SequenceId| {
+        let sequence = books.sequences.get(*id);
+        let is_prompt = matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 1;
+        let key = sequence.asked.key;
+        is_prompt.then(|| Prompt {
+            id: *id,
+            key,
+            priority: sequence.asked.priority,
+            served: 0.0, // below
+            left: rows_wanted(books, *id),
+            admitted: sequence.admitted,
+            is_oldest: false,
+        })
+    };
+    let mut prompts: heapless::Vec<Prompt, SLOTS_MAX> =
+        books.held.iter().filter_map(prompt).collect();
+    note_keys(books, &prompts);
+    prompts.iter_mut().for_each(|prompt| prompt.served = books.prompt_turns.served(prompt.key));
+    if books.step.is_multiple_of(OLDEST_FIRST_ONE_IN) {
+        prompts.sort_unstable_by_key(|prompt| (prompt.key.index(), prompt.admitted));
+        for of_key in prompts.chunk_by_mut(|a, b| a.key.index() == b.key.index()) {
+            of_key[0].is_oldest = true;
+        }
+        prompts.sort_unstable_by(|a, b| {
+            (b.is_oldest.cmp(&a.is_oldest))
+                .then(a.served.total_cmp(&b.served))
+                .then(a.admitted.cmp(&b.admitted))
+        });
+    } else {
+        prompts.sort_unstable_by(|a, b| {
+            (a.priority.cmp(&b.priority))
+                .then(a.served.total_cmp(&b.served))
+                .then((a.left, a.admitted).cmp(&(b.left, b.admitted)))
+        });
+    }
+    prompts.iter().map(|prompt| prompt.id).collect()
+}
+
+/// Takes note of the keys that have prompts now. One that had none is level with the least served one.
+fn note_keys(books: &mut Books, prompts: &[Prompt]) {
+    for prompt in prompts {
+        books.prompt_turns.arrive(prompt.key, |place| books.had_prompts[place]);
+        books.had_prompts[prompt.key.index()] = true;
+    }
+    for (place, had) in books.had_prompts.iter_mut().enumerate() {
+        *had &= prompts.iter().any(|prompt| prompt.key.index() == place);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::world::{World, capacity};
 use corelane::limits::{MAKE_WAY_SHARE, SLOT_KEPT_STEPS};
-use corelane::scheduler::{Capacity, NewSequence, Refusal, Scheduler};
+use corelane::scheduler::{Capacity, NewSequence, Refusal, Scheduler, SequenceId};
 use corelane::types::{CacheScope, KeyId, Sampling, TokenId};
 
 /// Two keys of equal weight, one of which offers fifty times as much as the
@@ -337,4 +337,63 @@ fn equal_prompts_are_computed_in_the_order_they_came() {
     while world.step() {}
     let first = sent.iter().map(|id| world.served[id].first_token.unwrap());
     assert!(first.is_sorted(), "somebody was overtaken");
+}
+
+/// Beside short prompts of another key that are more urgent and never end, the oldest prompt of each key
+/// takes at most 4 times as long for each key as it would without them.
+#[test]
+fn no_prompt_starves_beside_urgent_ones_of_another_key() {
+    const KEYS: u16 = 3;
+    const PROMPT: usize = 3_000;
+    let time_of_longest = |with_urgent: bool| {
+        let mut world =
+            World::new(Capacity { weights: vec![1.0; usize::from(KEYS)], ..capacity(12, 4096) });
+        let stream = NewSequence { priority: -1, ..world.request(16, 4_000) };
+        world.send(stream).unwrap();
+        (0..20).for_each(|_| assert!(world.step()));
+        let began = world.now;
+        let keys = if with_urgent { 1..KEYS } else { 1..2 };
+        let long: Vec<SequenceId> = keys
+            .map(|key| {
+                let new = world.request(PROMPT, 5);
+                world.send(NewSequence { key: KeyId::at(key), ..new }).unwrap()
+            })
+            .collect();
+        let is_open = |world: &World| long.iter().any(|id| world.served[id].first_token.is_none());
+        while is_open(&world) {
+            while with_urgent
+                && world.scheduler.running_count() + world.scheduler.waiting_count() < 8
+            {
+                let new = world.request(300, 1);
+                world.send(NewSequence { priority: -1000, ..new }).unwrap();
+            }
+            assert!(world.step());
+            assert!(world.now < began + Duration::from_secs(4_000), "a prompt starves");
+        }
+        world.now - began
+    };
+    let (alone, beside) = (time_of_longest(false), time_of_longest(true));
+    let bound = alone * 4 * u32::from(KEYS);
+    assert!(beside > alone * 2 && beside < bound, "{beside:?}, and {alone:?} alone");
+}
+
+/// Keys take turns with their prompts, also if one's are shorter.
+#[test]
+fn keys_share_the_rows_of_prompts() {
+    let mut world = World::new(Capacity { weights: vec![1.0; 2], ..capacity(8, 4096) });
+    let new = NewSequence { key: KeyId::at(1), ..world.request(3_000, 2) };
+    let long = world.send(new).unwrap();
+    let mut rows = [0_usize; 2];
+    while world.served[&long].first_token.is_none() {
+        while world.scheduler.running_count() + world.scheduler.waiting_count() < 5 {
+            let new = world.request(500, 1);
+            world.send(new).unwrap();
+        }
+        assert!(world.step());
+        rows = [0, 1].map(|key| world.scheduler.served_tokens(KeyId::at(key)) as usize);
+    }
+    assert!(
+        rows[0].abs_diff(rows[1]) < 1_100,
+        "{rows:?}: at most a step of 512 rows and its prompt"
+    );
 }
