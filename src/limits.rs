@@ -71,28 +71,8 @@ pub const PRIORITY_MAX: i32 = 1000;
 /// Longest deadline that a request may set.
 pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A step with prompt rows may always take this long. The prompt's client waits for its first
-/// token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as fast
-/// as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
-/// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000
-/// tokens beside four streams takes 1.4 times as long to its first token as alone; with 50 ms 1.6
-/// times (two Zen 5 cores).
-pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
-
-/// All masks that the decode lane computes in a step may take this long, or half as long as the
-/// step's decode rows if that is more. Constrained texts beyond that get their masks from the mask
-/// lane.
-pub const STEP_MASKS_MIN: Duration = Duration::from_millis(1);
-
-/// A constrained text whose state has more bytes than this gets its masks from the mask lane.
-pub const STEP_WALK_BYTES_MAX: usize = 1024 * 1024;
-
 /// Fast masks in a row after which a constraint counts as fast.
 pub const MASKS_TO_PROVE: u32 = 64;
-
-/// After a slow mask, new constraints of its key begin on the mask lane until the key has had this
-/// many fast masks there.
-pub const MASKS_OF_DISTRUST: u32 = 1024;
 
 /// Steps that the page about the lanes shows at most: 4 s of steps of 4 ms.
 pub const HISTORY_STEPS: usize = 1024;
@@ -224,45 +204,8 @@ pub const WALK_TOKENS_MAX: usize = 16;
 /// The mask lane is stuck if it does nothing for this long. One mask takes 50 ms.
 pub const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows
-/// come in multiples of this, at least one if there is room, however long the step takes, because
-/// they are a pass of their own over the weights.
-pub const PREFILL_ROWS_STEP: usize = 16;
-
-/// Shortest cached prefix that is reused. Copying a shorter one takes longer than computing it.
-pub const REUSE_TOKENS_MIN: usize = 16;
-
-/// A sequence waits for another one to compute their shared prefix if that saves at least this
-/// many tokens.
-pub const FOLLOW_TOKENS_MIN: usize = 32;
-
-/// A kept prefix that was reused counts as used this many steps later than one that was not.
-pub const REUSED_STEPS: u64 = 1024;
-
-/// How often a sequence is preempted at once for the claims of other keys. After that, it first goes
-/// on; see [`MAKE_WAY_SHARE`].
-pub const MAKE_WAY_MAX: u32 = 3;
-
-/// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims generates one new token for this
-/// many old ones before the next time. So most of its time goes into new tokens, and not into
-/// computing old ones again, and it comes to its end.
-pub const MAKE_WAY_SHARE: usize = 8;
-
-/// Steps in which other keys may overtake a sequence that is first in the queue and does not fit.
-pub const OVERTAKEN_STEPS_MAX: u32 = 256;
-
 /// Keys whose first sequence does not fit, and which others may overtake in a step.
 pub const OVERTAKEN_KEYS_MAX: usize = 16;
-
-/// Number of steps for which a slot stays free after a sequence of a key has ended, if the key has
-/// less than its part of them. Other keys may be waiting for it.
-pub const SLOT_KEPT_STEPS: u64 = 64;
-
-/// Where these steps are short, the slot stays free until steps have run for this time.
-pub const SLOT_KEPT_TIME: Duration = Duration::from_millis(250);
-
-/// Failed steps in a row that a sequence survives. One more ends it.
-pub const STEP_RETRIES_MAX: u32 = 3;
 
 /// Prompts in one request.
 pub const PROMPTS_MAX: usize = 128;

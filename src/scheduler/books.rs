@@ -13,8 +13,9 @@ use super::sequence::{Sequences, State};
 use super::shares::{Recent, Shares};
 use super::slots::{Kept, Slots};
 use super::tally::Tally;
+use super::tuning::{SLOT_KEPT_STEPS, SLOT_KEPT_TIME};
 use crate::fair::Turns;
-use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOT_KEPT_STEPS, SLOT_KEPT_TIME, SLOTS_MAX};
+use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row};
 use crate::types::{CacheScope, KeyId, Logits, SequenceId, SlotId};
 

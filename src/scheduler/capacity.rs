@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[cfg(doc)]
-use crate::limits::ITL_UNNOTICED;
+use super::tuning::ITL_UNNOTICED;
 
 /// The scheduler's capacity.
 #[derive(Clone, Debug)]

@@ -10,8 +10,9 @@
 
 use super::books::Books;
 use super::shares::Overtaken;
+use super::tuning::{MAKE_WAY_MAX, OVERTAKEN_STEPS_MAX};
 use super::{pressure, start};
-use crate::limits::{KEYS_MAX, MAKE_WAY_MAX, OVERTAKEN_STEPS_MAX};
+use crate::limits::KEYS_MAX;
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId, SlotId};
 

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use super::books::Books;
 use super::sequence::State;
+use super::tuning::{GUESSES_MADE_RATE, STEP_RETRIES_MAX};
 use super::{Event, Finish, constrained, guesses, times};
-use crate::limits::STEP_RETRIES_MAX;
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
 use crate::types::SequenceId;
-
-/// The part of the error by which a step moves the share of granted guesses that are made.
-const GUESSES_MADE_RATE: f64 = 0.1;
 
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
 pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnMut(Event)) {

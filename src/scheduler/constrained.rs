@@ -23,8 +23,8 @@ use super::books::Books;
 use super::cost::Rows;
 use super::masks::MaskSource;
 use super::sequence::State;
+use super::tuning::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
 use super::{SequenceId, times};
-use crate::limits::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
 #[cfg(doc)]
 use crate::ring::message::Failed;
 use crate::ring::message::{Batch, MaskCost, MaskTask};

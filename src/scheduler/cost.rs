@@ -20,40 +20,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use super::curve::Rows;
-use super::curve::{Curve, RATE, Slope};
+use super::curve::{Curve, Slope};
 use super::thread_choice::ThreadChoice;
+use super::tuning::{
+    DECODE_SHARES_SPREAD, KNOT_RATE, MARGIN_MAX, MARGIN_RISE, MARGIN_START, STEP_SURPRISE_MAX,
+    STEP_UNUSUAL, STEPS_WITHIN, UNUSED_FADES,
+};
 use crate::types::{Calibration, Threads};
-
-/// Steps whose shares of decode rows differ by less than this say nothing about their cost.
-const DECODES_SPREAD: f64 = 0.05;
-
-/// A step that takes longer than the expected time plus the margin raises the margin by this part
-/// of the expected time. Any other step lowers it by a part that is `STEPS_WITHIN` times smaller.
-/// So the margin settles where one step in a hundred is longer.
-const MARGIN_RISE: f64 = 0.05;
-
-/// Steps within the margin for each one beyond it.
-const STEPS_WITHIN: f64 = 99.0;
-
-/// The margin before the first step, as a part of the expected time.
-const MARGIN_START: f64 = 0.2;
-
-/// The largest margin, as a part of the expected time.
-const MARGIN_MAX: f64 = 0.5;
-
-/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise. A
-/// copy that seems too slow is not made and so not measured, though the first one may have met
-/// untouched memory. The decay lets a copy be tried again after some hundred steps.
-const FADES: f64 = 0.002;
-
-/// A time that differs by a larger factor from the expected one says more about the machine than about
-/// the rows. The slowdown of the compute threads follows it, and while steps are slowed they say nothing
-/// about the rows. Otherwise each of the two would follow the other without end.
-const UNUSUAL: f64 = 1.15;
-
-/// A step that takes longer than this many times the expected time met something else, such as a
-/// page fault or another program. It counts as if it had taken that long.
-const SURPRISE_MAX: f64 = 2.0;
 
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +51,7 @@ pub struct StepCost {
 impl StepCost {
     /// A model that knows nothing yet.
     pub fn new(one_pass: bool) -> Self {
-        let decodes = Slope::with_spread(DECODES_SPREAD);
+        let decodes = Slope::with_spread(DECODE_SHARES_SPREAD);
         Self { one_pass, decodes, margin: MARGIN_START, ..Self::default() }
     }
 
@@ -132,7 +105,7 @@ impl StepCost {
         let usual = expected.filter(|_| self.threads.state().is_some());
         let usual = usual.map(|usual| match self.threads.is_slowed(threads) {
             true => usual..=usual,
-            false => usual / UNUSUAL..=usual * UNUSUAL,
+            false => usual / STEP_UNUSUAL..=usual * STEP_UNUSUAL,
         });
         self.learn(decode, prefill, copies, us / self.threads.factor_of(threads, rows), usual);
         let part = expected.map(|expected| us / expected);
@@ -159,7 +132,7 @@ impl StepCost {
             follow(&mut self.copy, (took - rows).max(0.0) / copies as f64);
             return;
         }
-        self.copy = self.copy.map(|copy| copy * (1.0 - FADES));
+        self.copy = self.copy.map(|copy| copy * (1.0 - UNUSED_FADES));
         let learned = usual.map_or(took, |usual| took.clamp(*usual.start(), *usual.end()));
         if prefill.count == 0 {
             self.decode.observe(decode, decode.count, learned);
@@ -177,7 +150,7 @@ impl StepCost {
             self.prefill.observe(prefill, count, (took - apart).max(0.0));
         }
         if let Some(expected) = expected.filter(|_| self.one_pass) {
-            let took = took.min(SURPRISE_MAX * expected.max(1.0));
+            let took = took.min(STEP_SURPRISE_MAX * expected.max(1.0));
             self.decodes.observe(decode_share(decode, count), took - expected);
         }
     }
@@ -189,7 +162,7 @@ impl StepCost {
 
     /// A step without such guesses. What they cost fades, so that they are tried again.
     pub fn forget_drafts(&mut self) {
-        self.draft = self.draft.map(|draft| draft * (1.0 - FADES));
+        self.draft = self.draft.map(|draft| draft * (1.0 - UNUSED_FADES));
     }
 
     /// The expected time of a drafted guess in microseconds, once one was made.
@@ -328,10 +301,10 @@ impl StepCost {
 }
 
 /// Corrects an estimate by a part of its error. One measurement may be far off, so it counts as
-/// [`SURPRISE_MAX`] times the estimate at most.
+/// [`STEP_SURPRISE_MAX`] times the estimate at most.
 fn follow(estimate: &mut Option<f64>, seen: f64) {
     let known = estimate.get_or_insert(seen);
-    *known += RATE * (seen.min(SURPRISE_MAX * known.max(1.0)) - *known);
+    *known += KNOT_RATE * (seen.min(STEP_SURPRISE_MAX * known.max(1.0)) - *known);
 }
 
 /// `count` rows of a sequence, the first of them with `depth` tokens before it.
@@ -371,7 +344,7 @@ impl Kind {
         let Some(expected) = self.at(rows, count) else {
             return self.curve.observe(count, took);
         };
-        let took = took.min(SURPRISE_MAX * expected.max(1.0));
+        let took = took.min(STEP_SURPRISE_MAX * expected.max(1.0));
         self.curve.observe(count, (took - self.depth.at(rows)).max(0.0));
         self.depth.observe(rows, took - expected);
     }

@@ -1,33 +1,11 @@
 //! The parts of the model of a step's time: a curve over the number of rows, and slopes over other
 //! facts.
 
+use super::tuning::{
+    DEPTH_BEYOND, DEPTH_RATE, DEPTH_STEPS, DEPTHS_SPREAD, KNOT_KNOWS, KNOT_RATE, KNOT_STALES,
+    KNOT_TELLS,
+};
 use crate::limits::STEP_ROWS_MAX;
-
-/// The part of the error by which a step moves the slopes.
-const DEPTH_RATE: f64 = 0.05;
-
-/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of depth:
-/// the noise of their times would look like one.
-const DEPTHS_SPREAD: f64 = 512.0;
-
-/// Steps at other depths until the slope is trusted. It then has learned four fifths of what depth costs.
-const DEPTH_STEPS: usize = 32;
-
-/// The slope is trusted up to so many times the greatest depth of a step.
-const DEEPER: f64 = 2.0;
-
-/// The part of the error by which a step moves its knots.
-pub const RATE: f64 = 0.2;
-
-/// After one step with its rows a knot is half known, after two three quarters. The first one may have
-/// met something else, such as memory that nobody had touched.
-const TELLS: f64 = 0.5;
-
-/// From this confidence on, the time of a knot is exact enough to judge the machine by it.
-const KNOWS: f64 = 0.8;
-
-/// A knot that no step touches is half as well known after 350 steps: the machine may have changed.
-const STALES: f64 = 0.002;
 
 /// Knots at 1, 2, 4 … `STEP_ROWS_MAX` rows.
 pub const KNOTS: usize = STEP_ROWS_MAX.ilog2() as usize + 1;
@@ -101,7 +79,8 @@ impl Slope {
 
     /// Whether enough is known of such depths to judge the machine by the time of a step.
     pub fn knows(&self, rows: Rows) -> bool {
-        let is_known = self.taught >= DEPTH_STEPS && rows.mean_depth() <= DEEPER * self.deepest;
+        let is_known =
+            self.taught >= DEPTH_STEPS && rows.mean_depth() <= DEPTH_BEYOND * self.deepest;
         is_known || self.mean.is_none_or(|mean| !self.is_far(rows, mean))
     }
 
@@ -143,9 +122,9 @@ impl Curve {
         let below = rows.ilog2() as usize;
         // The position between the knot below and the knot above, from 0 to 1.
         let share = rows as f64 / (1 << below) as f64 - 1.0;
-        self.known.iter_mut().for_each(|known| *known *= 1.0 - STALES);
+        self.known.iter_mut().for_each(|known| *known *= 1.0 - KNOT_STALES);
         let Some(predicted) = self.at(rows) else {
-            (self.knots[below], self.known[below]) = (Some(took), TELLS);
+            (self.knots[below], self.known[below]) = (Some(took), KNOT_TELLS);
             return;
         };
         let error = took - predicted;
@@ -155,9 +134,9 @@ impl Curve {
             }
             let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
             // An unknown knot takes the whole error, and one that is little known most of it.
-            let rate = weight * RATE.max(1.0 - self.known[knot]);
+            let rate = weight * KNOT_RATE.max(1.0 - self.known[knot]);
             self.knots[knot] = Some((value + rate * error).max(0.0));
-            self.known[knot] += TELLS * weight * (1.0 - self.known[knot]);
+            self.known[knot] += KNOT_TELLS * weight * (1.0 - self.known[knot]);
         }
         self.agree(if share < 0.5 { below } else { (below + 1).min(KNOTS - 1) });
     }
@@ -174,7 +153,7 @@ impl Curve {
             } else {
                 other.clamp(value, value * times)
             };
-            *other += RATE * (possible - *other);
+            *other += KNOT_RATE * (possible - *other);
         }
     }
 
@@ -188,7 +167,7 @@ impl Curve {
     pub fn knows(&self, rows: usize) -> bool {
         let below = rows.ilog2() as usize;
         let above = if rows.is_power_of_two() { below } else { (below + 1).min(KNOTS - 1) };
-        self.known[below].min(self.known[above]) >= KNOWS
+        self.known[below].min(self.known[above]) >= KNOT_KNOWS
     }
 
     /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.

@@ -11,23 +11,17 @@
 //! shows only when it runs: the draft model is asked where the text has no guess.
 //!
 //! Whoever gains nothing by them must not wait for them: a step takes no longer than its least
-//! lucky sequence gains, but for [`OTHERS_WAIT`].
+//! lucky sequence gains, but for [`GUESSES_OTHERS_WAIT`].
 
 use super::books::Books;
 use super::cost::Rows;
 use super::luck::Luck;
 use super::masks::MaskSource;
+use super::tuning::{GUESSES_OTHERS_WAIT, GUESSES_WORTH};
 use super::{Event, prefill};
 use crate::limits::{DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use crate::ring::message::{Batch, GuessSource, Guesses};
 use crate::types::{Logits, SequenceId};
-
-/// Guesses must promise 3 % more tokens in a second, because the cost model is not exact.
-const WORTH: f64 = 1.03;
-
-/// While another sequence waits for a step and gains nothing by its guesses, they may make the step a
-/// tenth longer.
-const OTHERS_WAIT: f64 = 1.1;
 
 type OfEach<T> = heapless::Vec<T, GUESSED_ROWS_MAX>;
 
@@ -117,7 +111,7 @@ fn drafts_pay(books: &Books) -> bool {
     let alone = books.cost.hoped_decode(rows(1));
     let Some((alone, two)) = alone.zip(books.cost.hoped_decode(rows(2))) else { return true };
     let (_, kept) = books.draft_luck.chances(0);
-    (1.0 + kept) / (two + books.cost.draft().unwrap_or(0.0)) > WORTH / alone
+    (1.0 + kept) / (two + books.cost.draft().unwrap_or(0.0)) > GUESSES_WORTH / alone
 }
 
 /// Whether sequences with different numbers of rows run at once. If slots have caches of their
@@ -164,7 +158,7 @@ fn choose(
         return granted(&wishes);
     };
     let mut tokens = rows.count as f64;
-    let (mut best, mut rate) = (0, WORTH * tokens / alone);
+    let (mut best, mut rate) = (0, GUESSES_WORTH * tokens / alone);
     let mut order = heapless::Vec::<u16, GUESSED_ROWS_MAX>::new();
     // The time if every guess is made, and the time to expect.
     let (mut longest, mut expected) = (alone, alone);
@@ -193,7 +187,7 @@ fn choose(
         longest = time;
         let least = wishes.iter().map(|wish| wish.tokens).fold(f64::MAX, f64::min);
         let least = if others { 1.0 } else { least };
-        if tokens / expected > rate && longest <= alone * least * OTHERS_WAIT {
+        if tokens / expected > rate && longest <= alone * least * GUESSES_OTHERS_WAIT {
             (best, rate) = (count, tokens / expected);
         }
     }

@@ -35,6 +35,7 @@ mod start;
 mod tally;
 mod thread_choice;
 mod times;
+pub mod tuning;
 mod view;
 
 use crate::ring::message::{Batch, MaskTask};

@@ -11,14 +11,11 @@ use std::time::Duration;
 use super::books::Books;
 use super::cost::Rows;
 use super::sequence::State;
+use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP};
 use super::{constrained, times};
-use crate::limits::{PREFILL_ROWS_STEP, SCORED_ROWS_MAX, SLOTS_MAX};
+use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId};
-
-/// In one of so many steps the oldest prompts go first. Fewer would lengthen long prompts, and more
-/// would delay short ones.
-const OLDEST_FIRST_ONE_IN: u64 = 4;
 
 /// A prompt that is not computed yet.
 struct Prompt {

@@ -4,14 +4,9 @@ use super::books::Books;
 use super::cost::Rows;
 use super::sequence::State;
 use super::times;
-use crate::limits::{FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
+use super::tuning::{CELLS_COPIED_PER_TOKEN, FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SequenceId, SlotId, TokenId};
-
-/// Cells that are copied in the time of one computed prompt token, at least. For the shape of
-/// Qwen3-0.6B on two cores of a 2.5 GHz Xeon, a cell takes 23 us and a token 6 ms (by hand; no
-/// study measures it).
-const CELLS_COPIED_PER_TOKEN: usize = 128;
 
 /// The longest prefixes of a sequence in the KV cache, each with its number of tokens.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use super::luck::Luck;
 use super::masks::MaskSource;
+use super::tuning::{MAKE_WAY_SHARE, PROMISED_SHARE};
 use crate::constraint::Compiled;
-use crate::limits::MAKE_WAY_SHARE;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
     CacheScope, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
 };
-
-/// A sequence starts only if one in four of the cells for its generation is free. If more are
-/// needed later, it may be preempted.
-const PROMISED_SHARE: usize = 4;
 
 /// A sequence to be admitted.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! The slots of the KV cache: their holders, and the prefixes that free slots keep.
 
-use crate::limits::{REUSED_STEPS, SLOTS_MAX};
+use super::tuning::REUSED_STEPS;
+use crate::limits::SLOTS_MAX;
 use crate::types::{CacheScope, Generation, KeyId, Owner, SequenceId, SlotId, TokenId};
 
 /// All slots.

@@ -12,62 +12,14 @@
 use std::time::Duration;
 
 use super::curve::KNOTS;
+use super::tuning::{
+    ARITHMETIC_ROWS, LED_ROWS_MAX, SLOWDOWN_BUSY, SLOWDOWN_DIFFERS, SLOWDOWN_FREE, SLOWDOWN_MAX,
+    SLOWDOWN_MIN, SLOWDOWN_STEPS, SLOWDOWN_STEPS_MIN, SLOWDOWN_WITNESSES, STEP_SHORT,
+    THREADS_WORTH, THREADS_WORTH_SHORT, TRIAL_BUSY, TRIAL_FACTOR_MAX, TRIAL_FIRST, TRIAL_LATE,
+    TRIAL_LOSS, TRIAL_SOON, TRIAL_STEPS, TRIAL_UNKNOWN_LOSS,
+};
 use crate::limits::THREAD_CANDIDATES_MAX;
 use crate::types::{Calibration, Threads, TimedStep};
-
-/// The slowdown follows the mean of so many steps, once there are [`ENOUGH`].
-const STEPS: usize = 16;
-const ENOUGH: usize = 8;
-
-/// Steps in a row that must all take longer than expected before the slowdown follows these alone.
-const WITNESSES: usize = 3;
-
-/// The factor by which times must differ from those alone on the machine.
-const DIFFERS: f64 = 1.15;
-
-/// The slowdown above which the machine counts as busy. It is free again when that of the candidate that
-/// would be chosen alone is below the second one. Others may lose nothing on a busy machine.
-const BUSY: f64 = 1.25;
-const FREE: f64 = 1.1;
-
-/// Another candidate must be faster by this factor. The measurements have such errors.
-const WORTH: f64 = 1.1;
-
-/// In steps shorter than [`SHORT`], several threads must be faster than one by this factor: a thread
-/// that was idle must wake up first, and where the front lane shares a core with one of them, its work takes
-/// a part of their time. With the built-in model on two cores, a step for a prompt of 64 tokens takes 1.1 ms
-/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1.
-const WORTH_SHORT: f64 = 1.7;
-const SHORT: Duration = Duration::from_millis(2);
-
-/// From so many rows on, arithmetic is the limit and not memory. Twice the threads then take half the time.
-const ARITHMETIC_ROWS: usize = 16;
-
-/// Most rows for which one thread may lead. It computes attention alone, and that takes the more time the
-/// longer a prompt is.
-const LED_ROWS_MAX: usize = 64;
-
-/// Step time until a trial: after the machine became busy or free, after the start, and at most while it is
-/// busy and while it is not. It doubles with each trial.
-const TRY_SOON: Duration = Duration::from_secs(1);
-const TRY_FIRST: Duration = Duration::from_secs(4);
-const TRY_BUSY: Duration = Duration::from_secs(8);
-const TRY_LATE: Duration = Duration::from_secs(64);
-
-/// Steps of a trial whose times are known. It ends sooner when it has lost the time of more than the second number of steps.
-const TRIAL_STEPS: usize = ENOUGH;
-const TRIAL_LOSS: f64 = 1.5;
-
-/// What a step of a trial counts as lost, in steps, if nobody knows how long it would have taken.
-const UNKNOWN_LOSS: f64 = 0.5;
-
-/// A candidate with which steps should take as many times as long is not tried, unless the machine is
-/// busy, or was at the start.
-const TRY_MAX: f64 = 1.4;
-
-/// Bounds of a slowdown.
-const SLOWDOWN_MIN: f64 = 0.1;
-const SLOWDOWN_MAX: f64 = 100.0;
 
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +65,7 @@ struct Candidate {
     /// The time of a step to that alone on the machine.
     slowdown: f64,
     /// The times of the last steps, to those alone on the machine.
-    last: heapless::HistoryBuf<f64, STEPS>,
+    last: heapless::HistoryBuf<f64, SLOWDOWN_STEPS>,
 }
 
 impl Candidate {
@@ -140,15 +92,15 @@ impl Candidate {
     /// Learns the time of a step, to that alone on the machine.
     fn observe(&mut self, ratio: f64) {
         self.last.write(ratio);
-        let newest: heapless::Vec<f64, WITNESSES> =
-            self.last.oldest_ordered().rev().take(WITNESSES).copied().collect();
+        let newest: heapless::Vec<f64, SLOWDOWN_WITNESSES> =
+            self.last.oldest_ordered().rev().take(SLOWDOWN_WITNESSES).copied().collect();
         let least = newest.iter().copied().fold(f64::MAX, f64::min);
-        if newest.is_full() && least > self.slowdown * DIFFERS {
+        if newest.is_full() && least > self.slowdown * SLOWDOWN_DIFFERS {
             self.slowdown = least.min(SLOWDOWN_MAX);
             self.last.clear(); // the steps before were those of another machine
             self.last.extend(newest);
         } else if let Some(mean) = self.usual() {
-            let is_slowed = !(1.0 / DIFFERS..=DIFFERS).contains(&mean);
+            let is_slowed = !(1.0 / SLOWDOWN_DIFFERS..=SLOWDOWN_DIFFERS).contains(&mean);
             self.slowdown = if is_slowed { mean.clamp(SLOWDOWN_MIN, SLOWDOWN_MAX) } else { 1.0 };
         }
     }
@@ -159,7 +111,7 @@ impl Candidate {
         let last = self.last.as_slice();
         let longest = last.iter().copied().max_by(f64::total_cmp)?;
         let sum: f64 = last.iter().sum();
-        (last.len() >= ENOUGH).then(|| (sum - longest) / (last.len() - 1) as f64)
+        (last.len() >= SLOWDOWN_STEPS_MIN).then(|| (sum - longest) / (last.len() - 1) as f64)
     }
 }
 
@@ -182,7 +134,11 @@ impl ThreadChoice {
             // More rows than were measured take longer.
             let times = |kind: &Vec<TimedStep>| rows.div_ceil(kind[0].rows) as u32; // at most 2^KNOTS
             let took = nearest(rows).map(|kind| kind[0].took * times(kind));
-            if took.is_some_and(|took| took < SHORT) { WORTH_SHORT } else { WORTH }
+            if took.is_some_and(|took| took < STEP_SHORT) {
+                THREADS_WORTH_SHORT
+            } else {
+                THREADS_WORTH
+            }
         });
         let most = threads.iter().map(|threads| threads.count).max().unwrap_or(1);
         let measured = |threads: Threads, rows: usize| {
@@ -201,7 +157,7 @@ impl ThreadChoice {
                 Candidate::new(*threads, std::array::from_fn(of_class))
             })
             .collect();
-        (self.chosen, self.is_busy, self.trial, self.until) = (0, false, None, TRY_FIRST);
+        (self.chosen, self.is_busy, self.trial, self.until) = (0, false, None, TRIAL_FIRST);
     }
 
     /// The threads for the next step, which has `rows` rows. `None` leaves it to the decode lane.
@@ -223,7 +179,7 @@ impl ThreadChoice {
 
     /// Begins to try the next candidate that may be faster, if there is one.
     fn begin_trial(&mut self, rows: usize, factor: f64, is_pressed: bool) {
-        let most = if is_pressed { TRY_BUSY } else { TRY_LATE };
+        let most = if is_pressed { TRIAL_BUSY } else { TRIAL_LATE };
         (self.since, self.until) = (Duration::ZERO, (2 * self.until).min(most));
         for after in 1..=self.candidates.len() {
             let index = (self.tried + after) % self.candidates.len();
@@ -231,7 +187,7 @@ impl ThreadChoice {
             let tries_all = is_pressed || self.doubts > 0;
             if index != self.chosen
                 && candidate.suits(rows)
-                && (tries_all || candidate.factor(rows) < TRY_MAX * factor)
+                && (tries_all || candidate.factor(rows) < TRIAL_FACTOR_MAX * factor)
             {
                 candidate.last.clear();
                 self.tried = index;
@@ -257,9 +213,9 @@ impl ThreadChoice {
         // then.
         let may_stay = |one: &Candidate| one.suits(rows);
         let stays = self.is_busy
-            && self.worth[class(rows)] < WORTH_SHORT
+            && self.worth[class(rows)] < THREADS_WORTH_SHORT
             && self.candidates.get(self.chosen).is_some_and(may_stay)
-            && chosen <= now.1 * WORTH
+            && chosen <= now.1 * THREADS_WORTH
             && chosen <= of(0);
         if stays { (self.chosen, chosen) } else { now }
     }
@@ -278,7 +234,7 @@ impl ThreadChoice {
             return one;
         }
         let most = of(0);
-        if most.1 <= fastest.1 * WORTH { most } else { fastest }
+        if most.1 <= fastest.1 * THREADS_WORTH { most } else { fastest }
     }
 
     /// The best candidate alone on the machine.
@@ -295,7 +251,7 @@ impl ThreadChoice {
     /// Whether steps with these threads take longer than alone on the machine, and so say little of it.
     pub fn is_slowed(&self, threads: Option<Threads>) -> bool {
         let mut its = self.candidates.iter().filter(|one| Some(one.threads) == threads);
-        its.any(|candidate| candidate.slowdown > FREE)
+        its.any(|candidate| candidate.slowdown > SLOWDOWN_FREE)
     }
 
     /// The same as [`ThreadChoice::factor`] for a step that had `threads` threads.
@@ -336,22 +292,25 @@ impl ThreadChoice {
         let slowdown = candidate.slowdown;
         if is_no_trial {
             // Others may be faster now.
-            if slowdown > BUSY && !self.is_busy || slowdown < FREE && before > FREE {
-                self.until = TRY_SOON;
+            if slowdown > SLOWDOWN_BUSY && !self.is_busy
+                || slowdown < SLOWDOWN_FREE && before > SLOWDOWN_FREE
+            {
+                self.until = TRIAL_SOON;
             }
             // One that never lost anything says nothing about another one that did.
             let mut needed = self.candidates.iter().filter(|candidate| candidate.is_needed);
-            let all_are_free = before > FREE || !needed.any(|candidate| candidate.slowdown > BUSY);
-            let is_free = slowdown < FREE && is_best_alone && all_are_free;
+            let all_are_free = before > SLOWDOWN_FREE
+                || !needed.any(|candidate| candidate.slowdown > SLOWDOWN_BUSY);
+            let is_free = slowdown < SLOWDOWN_FREE && is_best_alone && all_are_free;
             if self.is_busy && is_free {
                 // What the others lost to the programs that have ended says nothing any more.
                 self.candidates.iter_mut().for_each(Candidate::forget);
             }
-            self.is_busy = if self.is_busy { !is_free } else { slowdown > BUSY };
+            self.is_busy = if self.is_busy { !is_free } else { slowdown > SLOWDOWN_BUSY };
         }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.candidate == index) {
             trial.steps_left -= usize::from(part.is_some());
-            trial.may_lose -= part.map_or(UNKNOWN_LOSS, |part| part - trial.factor);
+            trial.may_lose -= part.map_or(TRIAL_UNKNOWN_LOSS, |part| part - trial.factor);
             if trial.steps_left == 0 || trial.may_lose < 0.0 {
                 self.trial = None;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::books::Books;
 use super::cost::Rows;
-use crate::limits::ITL_UNNOTICED;
+use super::tuning::ITL_UNNOTICED;
 use crate::ring::message::{Batch, Row};
 use crate::types::Logits;
 

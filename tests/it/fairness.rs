@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::world::{World, capacity};
-use corelane::limits::{MAKE_WAY_SHARE, SLOT_KEPT_STEPS};
+use corelane::scheduler::tuning::{MAKE_WAY_SHARE, SLOT_KEPT_STEPS};
 use corelane::scheduler::{Capacity, NewSequence, Refusal, Scheduler, SequenceId};
 use corelane::types::{CacheScope, KeyId, Sampling, TokenId};
 

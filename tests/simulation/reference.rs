@@ -11,9 +11,9 @@ use corelane::api::reply::{
     Delta, FinishReason, Guessed, PromptProgress, Reply, Summary, Timings, Usage,
 };
 use corelane::clock::Micros;
-use corelane::limits::STEP_RETRIES_MAX;
 use corelane::model::fake::{END, FakeOptions, N_VOCAB, continuation_with};
 use corelane::ring::message::{Sample, Score, TokenLogprobs};
+use corelane::scheduler::tuning::STEP_RETRIES_MAX;
 use corelane::types::{SlotId, TokenId};
 
 use crate::request::Ask;

@@ -1,0 +1,236 @@
+//! The scheduler's tuning numbers: each with its unit, its reason, and what another value would do.
+//!
+//! Bounds that other lanes rely on stand in [`crate::limits`].
+
+use std::time::Duration;
+
+// Prompts
+
+/// A step with prompt rows may always take this long. The prompt's client waits for its first
+/// token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as fast
+/// as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
+/// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000
+/// tokens beside four streams takes 1.4 times as long to its first token as alone; with 50 ms 1.6
+/// times (two Zen 5 cores).
+pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
+
+/// In one of so many steps the oldest prompts go first. Fewer would lengthen long prompts, and more
+/// would delay short ones.
+pub const OLDEST_FIRST_ONE_IN: u64 = 4;
+
+/// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows
+/// come in multiples of this, at least one if there is room, however long the step takes, because
+/// they are a pass of their own over the weights.
+pub const PREFILL_ROWS_STEP: usize = 16;
+
+// Starts and prefixes
+
+/// A sequence starts only if one in four of the cells for its generation is free. If more are
+/// needed later, it may be preempted.
+pub const PROMISED_SHARE: usize = 4;
+
+/// Steps in which other keys may overtake a sequence that is first in the queue and does not fit.
+pub const OVERTAKEN_STEPS_MAX: u32 = 256;
+
+/// Shortest cached prefix that is reused. Copying a shorter one takes longer than computing it.
+pub const REUSE_TOKENS_MIN: usize = 16;
+
+/// A sequence waits for another one to compute their shared prefix if that saves at least this
+/// many tokens.
+pub const FOLLOW_TOKENS_MIN: usize = 32;
+
+/// Cells that are copied in the time of one computed prompt token, at least. For the shape of
+/// Qwen3-0.6B on two cores of a 2.5 GHz Xeon, a cell takes 23 us and a token 6 ms (by hand; no
+/// study measures it).
+pub const CELLS_COPIED_PER_TOKEN: usize = 128;
+
+/// A kept prefix that was reused counts as used this many steps later than one that was not.
+pub const REUSED_STEPS: u64 = 1024;
+
+// Claims of keys
+
+/// Number of steps for which a slot stays free after a sequence of a key has ended, if the key has
+/// less than its part of them. Other keys may be waiting for it.
+pub const SLOT_KEPT_STEPS: u64 = 64;
+
+/// Where these steps are short, the slot stays free until steps have run for this time.
+pub const SLOT_KEPT_TIME: Duration = Duration::from_millis(250);
+
+/// How often a sequence is preempted at once for the claims of other keys. After that, it first goes
+/// on; see [`MAKE_WAY_SHARE`].
+pub const MAKE_WAY_MAX: u32 = 3;
+
+/// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims generates one new token for this
+/// many old ones before the next time. So most of its time goes into new tokens, and not into
+/// computing old ones again, and it comes to its end.
+pub const MAKE_WAY_SHARE: usize = 8;
+
+// Constrained texts
+
+/// All masks that the decode lane computes in a step may take this long, or half as long as the
+/// step's decode rows if that is more. Constrained texts beyond that get their masks from the mask
+/// lane.
+pub const STEP_MASKS_MIN: Duration = Duration::from_millis(1);
+
+/// A constrained text whose state has more bytes than this gets its masks from the mask lane.
+pub const STEP_WALK_BYTES_MAX: usize = 1024 * 1024;
+
+/// After a slow mask, new constraints of its key begin on the mask lane until the key has had this
+/// many fast masks there.
+pub const MASKS_OF_DISTRUST: u32 = 1024;
+
+// Guesses
+
+/// Guesses must promise 3 % more tokens in a second, because the cost model is not exact.
+pub const GUESSES_WORTH: f64 = 1.03;
+
+/// While another sequence waits for a step and gains nothing by its guesses, they may make the step a
+/// tenth longer.
+pub const GUESSES_OTHERS_WAIT: f64 = 1.1;
+
+/// The part of the error by which a step moves the share of granted guesses that are made.
+pub const GUESSES_MADE_RATE: f64 = 0.1;
+
+// Failed steps
+
+/// Failed steps in a row that a sequence survives. One more ends it.
+pub const STEP_RETRIES_MAX: u32 = 3;
+
+// The time of a step ([`super::cost`])
+
+/// Steps whose shares of decode rows differ by less than this say nothing about their cost.
+pub const DECODE_SHARES_SPREAD: f64 = 0.05;
+
+/// A step that takes longer than the expected time plus the margin raises the margin by this part
+/// of the expected time. Any other step lowers it by a part that is `STEPS_WITHIN` times smaller.
+/// So the margin settles where one step in a hundred is longer.
+pub const MARGIN_RISE: f64 = 0.05;
+
+/// Steps within the margin for each one beyond it.
+pub const STEPS_WITHIN: f64 = 99.0;
+
+/// The margin before the first step, as a part of the expected time.
+pub const MARGIN_START: f64 = 0.2;
+
+/// The largest margin, as a part of the expected time.
+pub const MARGIN_MAX: f64 = 0.5;
+
+/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise. A
+/// copy that seems too slow is not made and so not measured, though the first one may have met
+/// untouched memory. The decay lets a copy be tried again after some hundred steps.
+pub const UNUSED_FADES: f64 = 0.002;
+
+/// A time that differs by a larger factor from the expected one says more about the machine than about
+/// the rows. The slowdown of the compute threads follows it, and while steps are slowed they say nothing
+/// about the rows. Otherwise each of the two would follow the other without end.
+pub const STEP_UNUSUAL: f64 = 1.15;
+
+/// A step that takes longer than this many times the expected time met something else, such as a
+/// page fault or another program. It counts as if it had taken that long.
+pub const STEP_SURPRISE_MAX: f64 = 2.0;
+
+// Its curves ([`super::curve`])
+
+/// The part of its error by which a step moves the cost of depth. It changes less than that of rows.
+pub const DEPTH_RATE: f64 = 0.05;
+
+/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of depth:
+/// the noise of their times would look like one.
+pub const DEPTHS_SPREAD: f64 = 512.0;
+
+/// Steps at other depths until the slope is trusted. It then has learned four fifths of what depth costs.
+pub const DEPTH_STEPS: usize = 32;
+
+/// The slope is trusted up to so many times the greatest depth of a step.
+pub const DEPTH_BEYOND: f64 = 2.0;
+
+/// The part of its error by which a step moves the time of about as many rows. More would follow noise, and less
+/// would follow a change of the machine later.
+pub const KNOT_RATE: f64 = 0.2;
+
+/// After one step with its rows a knot is half known, after two three quarters. The first one may have
+/// met something else, such as memory that nobody had touched.
+pub const KNOT_TELLS: f64 = 0.5;
+
+/// From this confidence on, the time of a knot is exact enough to judge the machine by it.
+pub const KNOT_KNOWS: f64 = 0.8;
+
+/// A knot that no step touches is half as well known after 350 steps: the machine may have changed.
+pub const KNOT_STALES: f64 = 0.002;
+
+// The compute threads ([`super::thread_choice`])
+
+/// The slowdown of a number of threads is the mean of so many of its steps. More would follow the machine later,
+/// and fewer would take noise for a busy machine.
+pub const SLOWDOWN_STEPS: usize = 16;
+
+/// It is judged from so many on.
+pub const SLOWDOWN_STEPS_MIN: usize = 8;
+
+/// Steps in a row that must all take longer than expected before the slowdown follows these alone. A single
+/// one may have met a page fault.
+pub const SLOWDOWN_WITNESSES: usize = 3;
+
+/// Times that differ from those alone on the machine by a smaller factor count as equal: so much do they
+/// differ on a quiet virtual machine.
+pub const SLOWDOWN_DIFFERS: f64 = 1.15;
+
+/// From this slowdown on the machine counts as busy: other numbers of threads are tried often.
+pub const SLOWDOWN_BUSY: f64 = 1.25;
+
+/// Below this slowdown of the number that would be chosen alone, it is free again. It is less than
+/// [`SLOWDOWN_BUSY`], so that the state does not flicker.
+pub const SLOWDOWN_FREE: f64 = 1.1;
+
+/// Several threads must be faster than one by this factor, and fewer than all than all. The measurements
+/// have such errors.
+pub const THREADS_WORTH: f64 = 1.1;
+
+/// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a thread
+/// that was idle must wake up first, and where the front lane shares a core with one of them, its work takes
+/// a part of their time. With the built-in model on two cores, a step for a prompt of 64 tokens takes 1.1 ms
+/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1.
+pub const THREADS_WORTH_SHORT: f64 = 1.7;
+
+/// Steps below this time are short in the sense above: waking a thread takes some 50 us.
+pub const STEP_SHORT: Duration = Duration::from_millis(2);
+
+/// From so many rows on, arithmetic is the limit and not memory. Twice the threads then take half the time.
+pub const ARITHMETIC_ROWS: usize = 16;
+
+/// Most rows for which one thread may lead. It computes attention alone, and that takes the more time the
+/// longer a prompt is.
+pub const LED_ROWS_MAX: usize = 64;
+
+/// Step time until another number of threads is tried, after the machine became busy or free. The time doubles
+/// with each trial that changes nothing.
+pub const TRIAL_SOON: Duration = Duration::from_secs(1);
+
+/// The same after the start.
+pub const TRIAL_FIRST: Duration = Duration::from_secs(4);
+
+/// The most that it grows to on a busy machine. Less would cost more trials, and more would miss a change for
+/// longer.
+pub const TRIAL_BUSY: Duration = Duration::from_secs(8);
+
+/// The most that it grows to on a free machine.
+pub const TRIAL_LATE: Duration = Duration::from_secs(64);
+
+/// Steps of a trial whose times are known.
+pub const TRIAL_STEPS: usize = SLOWDOWN_STEPS_MIN;
+
+/// A trial ends when it has lost the time of so many steps.
+pub const TRIAL_LOSS: f64 = 1.5;
+
+/// What a step of a trial counts as lost, in steps, if nobody knows how long it would have taken.
+pub const TRIAL_UNKNOWN_LOSS: f64 = 0.5;
+
+/// A candidate with which steps should take as many times as long is not tried, unless the machine is
+/// busy, or was at the start.
+pub const TRIAL_FACTOR_MAX: f64 = 1.4;
+
+/// The least slowdown. Below 1 the machine had other work at the start.
+pub const SLOWDOWN_MIN: f64 = 0.1;
+
+/// The greatest slowdown. A step that hung must not forbid its number of threads for good.
+pub const SLOWDOWN_MAX: f64 = 100.0;
