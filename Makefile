@@ -1,4 +1,5 @@
 # make run    build and serve the built-in model
+# make check  formatting, lints, unit tests and the simulation
 # make test   all checks and all tests
 # Both install what is missing first.
 
@@ -9,13 +10,17 @@ ARGS ?=
 #             (make dist-aarch64: for ARM processors, in target/dist-aarch64)
 # make deb    a Debian package of it (make deb-aarch64: for ARM)
 #             make test-deb tries it in a fresh Debian, which it fetches
-.PHONY: run test build dist dist-aarch64 deb deb-aarch64 cargo-deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
+.PHONY: run check test build dist dist-aarch64 deb deb-aarch64 cargo-deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
 
 build: setup
 	$(CARGO) build --release
+
+# What a change should pass before its commit, in a few minutes.
+check: fmt clippy
+	$(CARGO) test --release --lib --test simulation
 
 test: fmt clippy doc unit e2e loom fuzz
 

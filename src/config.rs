@@ -7,13 +7,15 @@ use crate::clock::Clock;
 use crate::kernels::Choice;
 use crate::keys::ApiKey;
 use crate::limits::{
-    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, GUESSES_MAX, HOSTS_MAX, KEYS_MAX,
-    PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX,
-    STEP_ROWS_MAX,
+    CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, GUESSES_MAX, KEYS_MAX, PING_INTERVAL,
+    QUEUE_SEQUENCES, QUEUE_TOKENS, REQUEST_MEMORY_BYTES_MIN, SLOTS_MAX, STEP_ROWS_MAX,
 };
 use crate::placement::Placement;
 use crate::traces::Endpoint;
 use crate::types::{CacheLayout, FlashAttention, Guessing, Pooling, Speculation};
+
+/// Addresses to listen on.
+const HOSTS_MAX: usize = 16;
 
 /// The settings of a server, except its model.
 #[derive(Clone, Debug)]
@@ -68,7 +70,7 @@ pub struct ServeConfig {
     pub speculation: Speculation,
     /// The file of the model that makes some of them; `None` leaves it to the text.
     pub model_draft: Option<PathBuf>,
-    /// How the texts of a request that does not say guess.
+    /// The guesses of a text whose request sets none.
     pub guessing: Guessing,
     /// Whether requests of all keys share prefixes in the KV cache.
     pub share_cache: bool,

@@ -29,8 +29,8 @@ use crate::config::ServeConfig;
 use crate::decode::draft::Drafter;
 use crate::decode::{self, DecodeLane, calibrate, mask_lane};
 use crate::limits::{
-    IO_MEMORY_BYTES, LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, PREEMPT_EVERY,
-    RESPONSES_SHARE, RING_CAPACITY, SEQUENCE_TOKENS_MAX, SPANS_QUEUED_MAX,
+    LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
+    SEQUENCE_TOKENS_MAX, SPANS_QUEUED_MAX,
 };
 use crate::memory;
 use crate::metrics::{Metrics, State};
@@ -59,6 +59,15 @@ use size::cells_of_one;
 pub(crate) use size::{capacity, context_config, guessing, spin};
 use thread::{pins, spawn, start_pinned, wait_for};
 use workers::{NewEmbedder, Starter, embedder};
+
+/// Memory of the front lane's ring for buffers of files, which the lane does not use: glommio's
+/// least. Its own choice, 10 MiB, exceeds the 8 MiB that users may usually lock.
+const IO_MEMORY_BYTES: usize = 64 * 1024;
+
+/// Interval at which glommio interrupts tasks of the front lane: as good as never. If its timer
+/// expires before any task has run, glommio 0.9 believes that there is nothing to do, and sleeps
+/// (its pull request 53 fixes that, and is in no release yet). Long tasks yield by themselves.
+const PREEMPT_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes a lane that panics end the process: a server that accepts requests and never answers is
 /// worse than none. (`panic = "abort"` would do the same, but would build every dependency a second

@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use super::write::push_string;
-use crate::limits::ERROR_BYTES_MAX;
+
+/// Bytes of an error's message.
+const ERROR_BYTES_MAX: usize = 1024;
 
 /// The form of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

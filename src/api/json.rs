@@ -7,7 +7,13 @@ use simd_json::prelude::*;
 use simd_json::tape::{Object, Value};
 
 use super::error::ApiError;
-use crate::limits::{FIELDS_MAX, JSON_DEPTH_MAX, JSON_MARKS_MAX};
+use crate::limits::JSON_MARKS_MAX;
+
+/// Deepest nesting of JSON in a request's values: schemas, tools, arguments.
+const JSON_DEPTH_MAX: usize = 64;
+
+/// Fields of one object in a request.
+const FIELDS_MAX: usize = 1024;
 
 /// Bodies up to this size are copied before simd-json parses them. simd-json rewrites strings in
 /// place, so only the copy can tell the exact byte of an error.
@@ -203,7 +209,7 @@ pub fn objects<'tape, 'input>(
 /// Copies a value out of the body, with its fields in their order.
 ///
 /// # Errors
-/// 400 if it is nested deeper than [`JSON_DEPTH_MAX`].
+/// 400 if it is nested deeper than `JSON_DEPTH_MAX`.
 pub fn keep(name: &'static str, value: &Value<'_, '_>) -> Result<serde_json::Value, ApiError> {
     keep_at(value, 0).ok_or_else(|| {
         ApiError::field(name, format!("{name} nests deeper than {JSON_DEPTH_MAX} levels"))

@@ -5,7 +5,14 @@ use super::args::{Backend, BenchServeArgs, CHAT_PATH, Scenario};
 use super::goodput::{Limit, LimitOn};
 use super::prompts::lengths;
 use super::workload::Form;
-use crate::limits::{BENCH_PROMPT_TOKENS_MAX, BENCH_REQUESTS_MAX, BENCH_ROUNDS_MAX};
+use crate::limits::BENCH_REQUESTS_MAX;
+
+/// Prompt tokens of one run of the load generator, with warm-ups. It draws all prompts and writes
+/// all bodies before it begins.
+const BENCH_PROMPT_TOKENS_MAX: u64 = 64 * 1024 * 1024;
+
+/// Rounds of one comparison.
+const BENCH_ROUNDS_MAX: usize = 1000;
 
 impl BenchServeArgs {
     /// Checks ranges and combinations of flags.

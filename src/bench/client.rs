@@ -25,9 +25,13 @@ use super::failure::{Failure, FailureKind};
 use super::reply;
 use super::response::{StreamReader, read_whole};
 use super::result::{PreparedRequest, RequestResult};
-use crate::limits::{
-    BENCH_CONNECT_TIMEOUT, BENCH_DRAIN_TIMEOUT, BENCH_RESPONSE_BYTES_MAX, BENCH_TIMER_LATE_MAX,
-};
+use crate::limits::{BENCH_RESPONSE_BYTES_MAX, BENCH_TIMER_LATE_MAX};
+
+/// A connection of the load generator must be established within this.
+const BENCH_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time that a response may take to end after its `[DONE]`. After it the connection is closed.
+const BENCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Connection = SendRequest<Full<Bytes>>;
 

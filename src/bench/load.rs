@@ -32,7 +32,10 @@ use super::result::PreparedRequest;
 pub use super::result::RequestResult;
 pub use super::workload::{Form, Load};
 use crate::clock::cpu_time;
-use crate::limits::{BENCH_CONNECTIONS_AHEAD_MAX, BENCH_REQUESTS_MAX};
+use crate::limits::BENCH_REQUESTS_MAX;
+
+/// Connections that the load generator opens before it begins. It opens more when it needs them.
+const BENCH_CONNECTIONS_AHEAD_MAX: usize = 512;
 
 /// The results of a [`Load`].
 #[derive(Clone, Debug)]

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::limits::BENCH_MESSAGE_CHARS_MAX;
+/// Characters of a measured server's error message that are kept.
+const BENCH_MESSAGE_CHARS_MAX: usize = 300;
 
 /// The parsed JSON of one event or of one whole response.
 #[derive(Debug, Default, PartialEq, Eq)]

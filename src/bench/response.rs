@@ -6,7 +6,10 @@ use super::failure::{Failure, FailureKind};
 use super::reply::{self, Reply};
 use super::result::RequestResult;
 use super::sse::{Event, Parser};
-use crate::limits::{BENCH_EVENT_BYTES_MAX, BENCH_EVENTS_MAX, BENCH_RESPONSE_BYTES_MAX};
+use crate::limits::{BENCH_EVENT_BYTES_MAX, BENCH_RESPONSE_BYTES_MAX};
+
+/// Events of one response of a measured server.
+const BENCH_EVENTS_MAX: usize = 1 << 20;
 
 /// Reads one event stream.
 pub struct StreamReader {

@@ -24,9 +24,17 @@ use time::OffsetDateTime;
 use super::python;
 use super::strftime::strftime;
 use super::translate::translate;
-use crate::limits::{
-    CHAT_TEMPLATE_BYTES_MAX, CHAT_TEMPLATE_FUEL, CHAT_TEMPLATE_RECURSION_MAX, TEXT_BYTES_MAX,
-};
+use crate::limits::TEXT_BYTES_MAX;
+
+/// Bytes of a chat template's source. The longest of known models has 20,000.
+const CHAT_TEMPLATE_BYTES_MAX: usize = 256 * 1024;
+
+/// Most minijinja instructions for one prompt. A message takes 100 to 300.
+const CHAT_TEMPLATE_FUEL: u64 = 4_000_000;
+
+/// Deepest nesting of a chat template, as minijinja counts it: a loop is 1, the call of a macro 4.
+/// minijinja's own bound, for 2 MiB of stack, is 500.
+const CHAT_TEMPLATE_RECURSION_MAX: usize = 200;
 
 /// The template's name in minijinja. Without `.html`, so that nothing is escaped.
 const NAME: &str = "chat";

@@ -8,8 +8,11 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-use crate::limits::TEMPLATE_JSON_DEPTH_MAX;
 use crate::types::GUARD;
+
+/// Deepest nesting of JSON that a chat template writes: the nesting of requests, and the levels
+/// that the template adds.
+const TEMPLATE_JSON_DEPTH_MAX: usize = 256;
 
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub fn tojson(

@@ -13,8 +13,11 @@ use rustix::thread::gettid;
 
 use super::barrier::Barrier;
 use super::gate::Gate;
-use crate::limits::{COMPUTE_STACK_BYTES, COMPUTE_THREADS_MAX};
+use crate::limits::COMPUTE_THREADS_MAX;
 use crate::placement::{pin, pin_this_thread};
+
+/// Stack of a compute thread.
+const COMPUTE_STACK_BYTES: usize = 2 * 1024 * 1024;
 
 /// Bits of a job's word that hold its number of threads.
 const THREADS_BITS: u32 = 10;

@@ -9,10 +9,28 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Deserializer, Map, Value};
 
 use super::kind::Constraint;
-use crate::limits::{
-    CHEAP_COUNT_MAX, CHEAP_DEPTH_MAX, CHEAP_FORM_POINTS, CHEAP_GRAMMAR_BYTES_MAX, CHEAP_ITEMS_MAX,
-    CHEAP_POINTS_MAX, CHEAP_REGEX_POINTS_MAX, CHEAP_REPEAT_MAX,
-};
+use crate::limits::CHEAP_POINTS_MAX;
+
+/// A `format`, or a bound on a number, counts as this many of them: it becomes a regular expression.
+const CHEAP_FORM_POINTS: usize = CHEAP_POINTS_MAX / 64;
+
+/// Characters and classes of one of its regular expressions, with repetitions written out.
+const CHEAP_REGEX_POINTS_MAX: usize = 300;
+
+/// Bytes of a grammar for tools, without schemas.
+const CHEAP_GRAMMAR_BYTES_MAX: usize = 16 * 1024;
+
+/// Its largest repetition.
+const CHEAP_REPEAT_MAX: u64 = 32;
+
+/// Its largest `minItems` and `maxItems`.
+const CHEAP_ITEMS_MAX: u64 = 64;
+
+/// Its largest `minLength` and `maxLength`.
+const CHEAP_COUNT_MAX: u64 = 4096;
+
+/// The deepest nesting of its schemas.
+const CHEAP_DEPTH_MAX: usize = 24;
 
 impl Constraint {
     /// Whether compiling it is known to take a few milliseconds. One that is too long counts as

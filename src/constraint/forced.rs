@@ -11,7 +11,10 @@ use llguidance::derivre::NextByte;
 use llguidance::earley::ParserRecognizer;
 use llguidance::toktrie::{Recognizer, TokTrie};
 
-use crate::limits::{CONSTRAINT_STEP_FUEL, FORCED_BYTES_MAX, FORCED_ITEMS_MAX};
+use crate::limits::{CONSTRAINT_STEP_FUEL, FORCED_ITEMS_MAX};
+
+/// Bytes that are searched for the text that a constraint forces.
+const FORCED_BYTES_MAX: usize = 64;
 
 /// The longest tokens that must come next, `most` at most. `end` is a token that ends a text.
 ///

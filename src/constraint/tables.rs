@@ -6,6 +6,7 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::panic_utils::catch_unwind;
@@ -17,13 +18,35 @@ use super::kind::Constraint;
 use super::{gbnf, lark, regex, schema, watch};
 use crate::clock::cpu_time;
 use crate::limits::{
-    CONSTRAINT_COMPILE_FUEL, CONSTRAINT_COMPILE_TIME_MAX, CONSTRAINT_LEXER_STATES_MAX,
-    CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STEP_FUEL, CONSTRAINT_STEP_ITEMS_MAX,
-    CONSTRAINT_SYMBOLS_MAX, CONSTRAINT_TOKEN_BYTES_MAX, CONSTRAINT_TOKEN_TIME_MAX, MASKS_TO_PROVE,
+    CONSTRAINT_STEP_FUEL, CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINT_TOKEN_BYTES_MAX,
+    CONSTRAINT_TOKEN_TIME_MAX,
 };
 use crate::memory::live_bytes_on_this_thread;
 use crate::model::vocab::Vocab;
 use crate::types::TokenId;
+
+/// Fast masks in a row after which a constraint counts as fast.
+const MASKS_TO_PROVE: u32 = 64;
+
+/// Most processor time to compile a constraint in the server: that of a trial, and of its first mask,
+/// with room for a slower run.
+const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// llguidance's work on a constraint's regular expressions while it is compiled;
+/// its authors say 50,000 a millisecond.
+const CONSTRAINT_COMPILE_FUEL: u64 = 500_000;
+
+/// Symbols in llguidance's grammar of a constraint.
+const CONSTRAINT_SYMBOLS_MAX: usize = 50_000;
+
+/// Earley items at one place in a text: the ways in which the grammar may go on. The time of a
+/// mask grows with their square. This number usually takes 20 to 50 ms (by hand, on two cores of a
+/// 2.5 GHz Xeon), and 400 ms where every item follows from every other.
+const CONSTRAINT_ROW_ITEMS_MAX: usize = 1000;
+
+/// States of one constraint's lexer, of about a kilobyte each. A string with a
+/// `maxLength` takes about ten for each of its characters.
+const CONSTRAINT_LEXER_STATES_MAX: usize = 1 << 16;
 
 /// What compiling needs of a vocabulary. Compilers share it.
 pub struct Tables {

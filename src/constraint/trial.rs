@@ -26,11 +26,26 @@ use super::cost::costliest;
 use super::error::{CompileError, ConstraintError};
 use super::kind::Constraint;
 use super::tables::Tables;
-use crate::limits::{
-    CONSTRAINT_ERROR_BYTES_MAX, TRIAL_DATA_BYTES_MAX, TRIAL_INPUT_BYTES_MAX, TRIAL_LOOK_INTERVAL,
-    TRIAL_STACK_BYTES, TRIAL_TIME_MAX, TRIAL_WALL_TIME_MAX,
-};
+use crate::limits::{COMPILE_STACK_BYTES, CONSTRAINT_ERROR_BYTES_MAX};
 use crate::types::TokenId;
+
+/// Processor time of a trial of a constraint.
+const TRIAL_TIME_MAX: Duration = Duration::from_millis(400);
+
+/// Time of a trial on the clock; a busy machine gives it little processor time.
+const TRIAL_WALL_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Interval at which a trial's time is looked at.
+const TRIAL_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Memory of a trial, with its stack.
+const TRIAL_DATA_BYTES_MAX: u64 = 192 * 1024 * 1024;
+
+/// Bytes that a trial reads: a constraint and the tokens that it may name, as JSON.
+const TRIAL_INPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Stack of a trial. It is smaller, so that whatever passes the trial fits.
+const TRIAL_STACK_BYTES: usize = COMPILE_STACK_BYTES / 2;
 
 /// The argument that makes the program a helper.
 pub const TRIAL_ARGUMENT: &str = "try-constraint";

@@ -15,7 +15,9 @@ use llguidance::{CancellationHandle, TokenParser};
 use rustix::thread::gettid;
 
 use crate::clock::cpu_time;
-use crate::limits::CONSTRAINT_WORKERS_MAX;
+
+/// Threads whose work on constraints is watched. A server has four of them.
+const CONSTRAINT_WORKERS_MAX: usize = 16;
 
 /// A thread that works on constraints.
 struct Worker {

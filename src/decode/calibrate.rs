@@ -6,18 +6,22 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{
-    CALIBRATION_PROMPT_ROWS, CALIBRATION_TEXTS, CALIBRATION_TIME, THREAD_CANDIDATES_MAX,
-};
+use crate::limits::{CALIBRATION_TEXTS, THREAD_CANDIDATES_MAX};
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::types::{Calibration, Logits, Position, SlotId, Threads, TimedStep, TokenId};
+
+/// About the time that measuring the machine at the start takes; more if one step takes longer.
+const CALIBRATION_TIME: Duration = Duration::from_millis(700);
+
+/// Tokens of the measured prompt.
+const CALIBRATION_PROMPT_ROWS: usize = 64;
 
 /// Repetitions of a step, for the median counts: most of them, and the time of all. The shortest time would
 /// flatter threads that are fast only when they happen to meet.
 const REPEATS: u128 = 33;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
-/// Runs steps with arbitrary tokens on `slots` empty slots, for about [`CALIBRATION_TIME`] or one step if
+/// Runs steps with arbitrary tokens on `slots` empty slots, for about `CALIBRATION_TIME` or one step if
 /// that is longer, and empties the slots again. A text has at most `text_tokens` tokens. `threads` are
 /// those to try, the most likely first; a single one is measured, too.
 ///

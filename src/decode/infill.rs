@@ -5,9 +5,11 @@
 
 use super::largest::Candidate;
 use super::pool::Pool;
-use crate::limits::INFILL_TOKENS_MAX;
 use crate::types::TokenId;
 use crate::types::chain::Spellings;
+
+/// Tokens that the infill sampler compares with each other, the most probable ones.
+const INFILL_TOKENS_MAX: usize = 128;
 
 /// The least probability of a token, with those that begin like it.
 const PROBABLE: f64 = 0.2;

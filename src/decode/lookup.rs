@@ -7,9 +7,18 @@
 //!
 //! **Invariant:** no step allocates here, and a step looks at a bounded number of tokens.
 
-use crate::limits::{LOOKUP_CANDIDATES, LOOKUP_LONG, LOOKUP_MATCH_MAX, LOOKUP_TOKENS, NGRAM};
+use crate::limits::{LOOKUP_MATCH_MAX, NGRAM};
 use crate::random::mix;
 use crate::types::TokenId;
+
+/// Equal tokens after which nearly all guesses are right.
+const LOOKUP_LONG: usize = 6;
+
+/// Earlier places of which the best one is chosen.
+const LOOKUP_CANDIDATES: usize = 16;
+
+/// Tokens that the index of a text takes in one step, so that no step waits for a long prompt.
+const LOOKUP_TOKENS: usize = 2048;
 
 /// The index of one slot's tokens.
 pub struct Lookup {

@@ -6,8 +6,11 @@ use std::rc::Rc;
 
 use crate::api::error::ApiError;
 use crate::fair::Quota;
-use crate::limits::{HOLD_BYTES_STEP, KEYLESS_BYTES_MAX};
+use crate::limits::HOLD_BYTES_STEP;
 use crate::types::KeyId;
+
+/// Bytes of requests whose client has not shown a key: heads of more than a few lines.
+const KEYLESS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The budget. Requests take their parts with [`Budget::hold`].
 #[derive(Debug)]

@@ -14,9 +14,11 @@ use crate::api::reply::{
 use crate::api::responses::stored::Stored;
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
-use crate::limits::UNREAD_BYTES_MAX;
 use crate::metrics::LateCount;
 use crate::scheduler::SequenceId;
+
+/// Bytes of a stream that its client has not read. A stream with more is cancelled.
+const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// An exchange, shared by the engine and a connection of the front lane.
 pub type SharedExchange = Rc<RefCell<Exchange>>;

@@ -3,9 +3,12 @@
 //! **Invariant:** bounded, and allocated at the start. Taking note of a step is one copy.
 
 use crate::clock::Micros;
-use crate::limits::{HISTORY_STEPS, HISTORY_TICKS};
+use crate::limits::HISTORY_STEPS;
 use crate::metrics::Cause;
 use crate::ring::message::Batch;
+
+/// Turns of the front lane's engine that this page shows at most: one that sends a step, and one that takes it back.
+const HISTORY_TICKS: usize = 2 * HISTORY_STEPS;
 
 /// The last steps and ticks, the oldest first.
 #[derive(Debug, Default)]

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::api::error::ApiError;
 use crate::clock::Micros;
-use crate::limits::{BATCHES, MASK_LANE_TIMEOUT, SAMPLES_MAX, SEQUENCES_MAX, SLOTS_MAX};
+use crate::limits::{BATCHES, SAMPLES_MAX, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
 use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
@@ -50,6 +50,9 @@ use pace::Pace;
 use pipeline::{Pipeline, gather_time};
 use stream::{Context, Generated, Stream};
 use times::Times;
+
+/// The mask lane is stuck if it does nothing for this long. One mask takes 50 ms.
+const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module's description.
 pub struct Engine {
@@ -322,7 +325,7 @@ impl Engine {
     /// count, because this whole process may have been stopped for a while.
     ///
     /// # Panics
-    /// If it has done nothing for [`MASK_LANE_TIMEOUT`]. The lane is stuck, and its texts would wait
+    /// If it has done nothing for `MASK_LANE_TIMEOUT`. The lane is stuck, and its texts would wait
     /// for ever.
     pub fn watch_masks(&mut self, passed: Duration) {
         let pieces = self.metrics.mask_pieces.get();

@@ -10,7 +10,14 @@
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::limits::{GATHER_MAX, PLAN_MARGIN, STEPS_IN_FLIGHT};
+use crate::limits::STEPS_IN_FLIGHT;
+
+/// The next step is planned at least this long before the running one is expected to end. It
+/// covers the delay of a timer and of a wake-up, with room to spare.
+const PLAN_MARGIN: Duration = Duration::from_millis(2);
+
+/// Longest time that an idle engine waits for more requests, so that they run together.
+const GATHER_MAX: Duration = Duration::from_millis(5);
 
 /// The steps in flight.
 #[derive(Debug, Default)]

@@ -2,7 +2,13 @@
 
 use super::HttpError;
 use super::head::Framing;
-use crate::limits::{BODY_BYTES_MAX, CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+use crate::limits::BODY_BYTES_MAX;
+
+/// Bytes of the trailer fields after a chunked body.
+const TRAILER_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes of one chunk-size line, extensions included.
+const CHUNK_LINE_BYTES_MAX: usize = 256;
 
 /// Collects one body.
 #[derive(Debug)]

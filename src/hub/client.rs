@@ -13,10 +13,16 @@ use super::error::{HubError, without_secrets};
 use super::listing::{Content, Listing};
 use super::name::{Name, is_hash};
 use super::tries::Tries;
-use crate::limits::{
-    HUB_ANSWER_BYTES_MAX, HUB_CONNECT_TIMEOUT, HUB_ERROR_BYTES_MAX, HUB_REDIRECTS_MAX,
-    HUB_SAID_CHARS_MAX,
-};
+use crate::limits::{HUB_ANSWER_BYTES_MAX, HUB_REDIRECTS_MAX};
+
+/// Bytes of an answer with an error that are read for the hub's own words.
+const HUB_ERROR_BYTES_MAX: u64 = 64 * 1024;
+
+/// Characters of the hub's own words that are shown.
+const HUB_SAID_CHARS_MAX: usize = 300;
+
+/// Time to connect to a hub.
+const HUB_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a path that stay as they are in a URL.
 const PATH: &AsciiSet =

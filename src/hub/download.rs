@@ -13,7 +13,12 @@ use super::cache::Folder;
 use super::client::Client;
 use super::error::HubError;
 use super::listing::Content;
-use crate::limits::{HUB_PROGRESS_BYTES, HUB_READ_BYTES};
+
+/// A try that brought at least this many bytes brought something.
+const HUB_PROGRESS_BYTES: u64 = 1024 * 1024;
+
+/// Bytes of a file that are read and hashed at once.
+const HUB_READ_BYTES: usize = 256 * 1024;
 
 /// Makes the blob of a file, from its first bytes if an earlier download left some. Calls `report`
 /// with the number of bytes that are there.

@@ -6,7 +6,18 @@ use std::time::Duration;
 use ureq::http::{HeaderValue, Uri};
 
 use super::error::HubError;
-use crate::limits::{HUB_ANSWER_TIMEOUT, HUB_ASK_TIMEOUT, HUB_FIRST_DELAY, HUB_SILENCE_TIMEOUT};
+
+/// Time for a hub's answer.
+const HUB_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time for the answer whether a model that is in the cache has changed. A start waits for it.
+const HUB_ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Silence in the middle of a file after which the connection counts as broken.
+const HUB_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time before the second try. Each further one waits twice as long.
+const HUB_FIRST_DELAY: Duration = Duration::from_secs(1);
 
 /// A hub, and the folder for its models.
 #[derive(Clone)]

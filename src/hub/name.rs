@@ -4,7 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::error::HubError;
-use crate::limits::{HUB_NAME_BYTES_MAX, HUB_PATH_BYTES_MAX};
+
+/// Bytes of the owner, the repository or the quant in a model's name. huggingface.co allows 96.
+const HUB_NAME_BYTES_MAX: usize = 96;
+
+/// Bytes of a file's path in a repository.
+const HUB_PATH_BYTES_MAX: usize = 512;
 
 /// `OWNER/REPO` or `OWNER/REPO:QUANT`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::error::HubError;
-use crate::limits::{HUB_RETRY_AFTER_MAX, HUB_TRIES_MAX};
+use crate::limits::HUB_TRIES_MAX;
+
+/// The longest time that a hub may ask to wait. huggingface.co counts requests in 5 minutes.
+const HUB_RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// The tries of one request.
 pub(super) struct Tries {

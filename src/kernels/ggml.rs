@@ -17,7 +17,12 @@ use super::kernel::{InstructionSet, Kernel};
 use super::led;
 use super::matmul::{Product, Strips, work_bytes};
 use super::team::Team;
-use crate::limits::{PACK_BYTES_MIN, PACK_THREADS_MAX};
+
+/// Most threads that pack weights when a model is loaded. More threads would only wait for memory.
+const PACK_THREADS_MAX: usize = 16;
+
+/// Least bytes of packed weights for each thread that packs.
+const PACK_BYTES_MIN: usize = 256 * 1024;
 
 /// The instruction set of ggml's operations. It never changes: packed weights stay in memory as
 /// long as their model.

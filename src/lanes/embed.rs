@@ -5,15 +5,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::share::Share;
 use crate::api::error::ApiError;
-use crate::limits::{EMBEDDING_CALL_TIME, EMBEDDING_CALL_TOKENS_MIN, EMBEDDING_TOKENS_MAX};
+use crate::limits::EMBEDDING_TOKENS_MAX;
 use crate::metrics::Metrics;
 use crate::model::StepError;
 use crate::model::embed::Embedder;
 use crate::prepare::lane::{Outcome, Task, Wanted};
 use crate::prepare::{Prepared, Texts};
+
+/// The time that a call of the model for embeddings shall take. Texts of other keys wait for it.
+const EMBEDDING_CALL_TIME: Duration = Duration::from_millis(50);
+
+/// The least tokens of a call for embeddings, if there are as many. A shorter call takes almost as long, because
+/// it reads all weights, too.
+const EMBEDDING_CALL_TOKENS_MIN: usize = 64;
 
 /// See the module's description.
 pub(super) struct EmbedLane {

@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use crate::abort::StepAbort;
 use crate::config::ServeConfig;
-use crate::limits::{EMBEDDING_TEXTS_MAX, SPIN_BEFORE_PARK};
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
+use crate::placement::by_speed;
 use crate::scheduler::Capacity;
 use crate::types::{FlashAttention, Guessing, ModelInfo, Speculation};
+
+/// Texts whose embeddings are computed at once.
+const EMBEDDING_TEXTS_MAX: usize = 32;
+
+/// Time that a lane on a core of its own polls before it parks.
+const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
 
 /// The model's context for a server of `config`.
 pub(crate) fn context_config(
@@ -24,7 +30,7 @@ pub(crate) fn context_config(
         slots: config.parallel as u32,       // at most SLOTS_MAX
         step_rows: config.batch_rows as u32, // at most STEP_ROWS_MAX
         ubatch_rows: config.ubatch_rows as u32,
-        decode_cores: config.placement.decode_cores.clone(),
+        decode_cores: by_speed(&config.placement.decode_cores),
         pinned: config.placement.pinned,
         poll: config.poll,
         cache: config.cache,

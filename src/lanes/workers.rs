@@ -9,7 +9,8 @@ use super::thread::{pins, spawn, start_pinned};
 use crate::clock::utc_now;
 use crate::config::ServeConfig;
 use crate::limits::{
-    COMPILE_STACK_BYTES, EMBEDDING_TOKENS_MAX, PREPARE_SHORT_STACK_BYTES, PREPARE_STACK_BYTES,
+    COMPILE_STACK_BYTES, EMBEDDING_TOKENS_MAX, LANE_STACK_BYTES, PREPARE_SHORT_BYTES_MAX,
+    TEXT_BYTES_MAX, TOKENISE_STACK_PER_BYTE,
 };
 use crate::memory::Stack;
 use crate::metrics::{Metrics, WorkerMetrics};
@@ -22,6 +23,13 @@ use crate::prepare::{Embeds, Lane, ServedModel};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
 use crate::types::Pooling;
+
+/// Stack of the first prepare lane.
+const PREPARE_SHORT_STACK_BYTES: usize =
+    LANE_STACK_BYTES + PREPARE_SHORT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
+
+/// Stack of the second prepare lane. Mapped, and not touched before it is needed.
+const PREPARE_STACK_BYTES: usize = TEXT_BYTES_MAX * TOKENISE_STACK_PER_BYTE;
 
 /// Makes an embedder on the thread that will use it.
 pub(super) type MakeEmbedder = Box<dyn FnOnce() -> Result<Embedder, String> + Send>;

@@ -15,7 +15,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::limits::MMAP_BYTES_MIN;
+/// Blocks of at least this many bytes come from the kernel and go back to it: glibc's own first
+/// value.
+const MMAP_BYTES_MIN: usize = 128 * 1024;
 
 /// The system allocator, with a count of allocations for each thread.
 pub struct CountingAllocator;

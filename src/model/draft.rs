@@ -5,8 +5,11 @@ use std::path::Path;
 use super::load::{LoadError, Loaded, Source, load};
 use super::vocab::Vocab;
 use crate::kernels::Choice;
-use crate::limits::DRAFT_VOCAB_DIFFERENCE_MAX;
 use crate::types::TokenId;
+
+/// Tokens by which the vocabulary of a draft model may be larger or smaller. Files of one family
+/// differ in tokens that no text has.
+const DRAFT_VOCAB_DIFFERENCE_MAX: usize = 128;
 
 /// Why a model cannot be the draft model.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,6 @@ use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
-use crate::placement::by_speed;
 use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId, Threads};
 
 /// The parameters of a context.
@@ -214,8 +213,8 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 
 /// Starts the compute threads of a context.
 pub(super) fn new_threads(config: &ContextConfig) -> Result<ComputeThreads, String> {
-    let cores = config.pinned.then(|| by_speed(&config.decode_cores));
-    ComputeThreads::new(config.decode_cores.len(), cores.as_deref(), config.poll * POLL_LEVEL)
+    let cores = config.pinned.then_some(config.decode_cores.as_slice());
+    ComputeThreads::new(config.decode_cores.len(), cores, config.poll * POLL_LEVEL)
 }
 
 impl Backend for LlamaDecoder {

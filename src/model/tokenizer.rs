@@ -9,8 +9,13 @@ use llama_cpp_sys_2 as sys;
 
 use super::llama::raw;
 use super::specials::{Piece, Special, Specials, unguarded};
-use crate::limits::{DIGITS_MAX, SPACES_MAX};
 use crate::types::TokenId;
+
+/// White-space characters in a row that the model's tokenizer gets at once.
+const SPACES_MAX: usize = 4096;
+
+/// Digits in a row that tokenizers get at once whose time grows with the square of them.
+const DIGITS_MAX: usize = 96;
 
 /// llama.cpp could not tokenise a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,12 +3,18 @@
 use std::io;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use may_minihttp::Response;
 
 use super::shared::{Connection, Shared, TEXT};
-use crate::limits::{PROFILE_LOOK_INTERVAL, PROFILE_READ_TIMEOUT};
 use crate::profile::{self, Form, Plan};
+
+/// Time that a client has to read a profile, beside `OPS_IDLE_TIMEOUT`.
+const PROFILE_READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time after which a connection that waits for a profile looks whether it is done.
+const PROFILE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Answers with a profile, or with a sentence that says why there is none. Returns whether the answer may
 /// be longer than the socket's buffer.

@@ -3,7 +3,10 @@
 
 use std::sync::Once;
 
-use crate::limits::{OPS_CONNECTIONS_MAX, OPS_STACK_BYTES};
+use crate::limits::OPS_CONNECTIONS_MAX;
+
+/// Stack of each connection of the ops lane. Mapped, touched as needed.
+const OPS_STACK_BYTES: usize = 256 * 1024;
 
 /// Starts the runtime, unless it is running. Its threads take the calling thread's name, cores and
 /// priority.

@@ -8,8 +8,14 @@ use may_minihttp::{HttpService, Request, Response};
 
 use super::shared::{Connection, Shared, TEXT};
 use super::{exposition, flamegraph};
-use crate::limits::{OPS_BODY_BYTES_MAX, OPS_PATH_BYTES_MAX, OPS_REQUESTS_MAX};
+use crate::limits::OPS_REQUESTS_MAX;
 use crate::metrics::State;
+
+/// Bytes of a path that the ops lane reads.
+const OPS_PATH_BYTES_MAX: usize = 1024;
+
+/// Bytes of a body that the ops lane skips; it needs none.
+const OPS_BODY_BYTES_MAX: usize = 64 * 1024;
 
 const OPENMETRICS: &str =
     "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::Micros;
-use crate::limits::{OPS_IDLE_TIMEOUT, OPS_RECEIVED_BYTES_MAX};
+use crate::limits::OPS_IDLE_TIMEOUT;
 use crate::metrics::Metrics;
+
+/// Bytes that a connection of the ops lane may send in all. Requests have about a kilobyte.
+const OPS_RECEIVED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The header of a sentence.
 pub(super) const TEXT: &str = "Content-Type: text/plain; charset=utf-8";

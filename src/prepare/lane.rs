@@ -22,10 +22,14 @@ use crate::api::responses::stored::{Page, Stored};
 use crate::clock::{Clock, Micros, cpu_time};
 use crate::constraint::{Compiler, Tables};
 use crate::fair::Line;
-use crate::limits::{PIECE_BYTES, WORK_MAX, WORK_TIMEOUT};
+use crate::limits::{PIECE_BYTES, WORK_MAX};
 use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
 use crate::types::KeyId;
+
+/// A piece of a task of a worker lane that takes longer is given up. After as long again the
+/// process ends.
+const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A task for one of these lanes.
 pub enum Task {
@@ -137,7 +141,7 @@ pub struct WorkerLink {
 }
 
 impl WorkerLink {
-    /// Looks whether the lane's task has run for longer than [`WORK_TIMEOUT`]. Returns its ticket,
+    /// Looks whether the lane's task has run for longer than `WORK_TIMEOUT`. Returns its ticket,
     /// once, if it must be given up. `passed` is the time since the last look; `look_at` asks the
     /// kernel for a thread. Time does not count while the lane is runnable and others have the
     /// processors.

@@ -60,7 +60,7 @@ pub struct ServedModel {
     pub embeds: Option<Embeds>,
     /// Whether the text after a gap comes before the text before it.
     pub spm_infill: bool,
-    /// How the texts of a request that does not say guess.
+    /// The guesses of a text whose request sets none.
     pub guessing: Guessing,
     /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use super::prompt::tokenize;
 use crate::api::advanced::{BiasTarget, RequestedAdvanced};
 use crate::api::error::ApiError;
-use crate::limits::LOGIT_BIAS_TOKENS_MAX;
 use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::types::TokenId;
 use crate::types::chain::SamplerKind;
+
+/// Tokens of all entries of `logit_bias`. Each step adds to as many logits.
+const LOGIT_BIAS_TOKENS_MAX: usize = 4096;
 
 /// Converts a request's sampler options to tokens of the vocabulary.
 ///

@@ -11,9 +11,17 @@ use crate::api::error::ApiError;
 use crate::api::prompts::Prompt;
 use crate::api::rank::{RankContext, RankForm, RankRequest};
 use crate::api::write::bytes_inside;
-use crate::limits::{EMBEDDING_NUMBER_BYTES, EMBEDDING_REQUEST_TOKENS_MAX, RANK_BYTES};
 use crate::model::vocab::Vocab;
 use crate::types::{Pooling, TokenId};
+
+/// About the bytes of one number of a vector: itself, and in the answer.
+const EMBEDDING_NUMBER_BYTES: usize = 16;
+
+/// About the bytes of one score of a document: itself, and its entry in the answer without the text.
+const RANK_BYTES: usize = 96;
+
+/// Tokens of all texts of one request for embeddings: OpenAI's bound.
+const EMBEDDING_REQUEST_TOKENS_MAX: usize = 300_000;
 
 /// Tokenised texts for the embed lane.
 pub struct Texts {

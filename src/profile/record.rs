@@ -11,9 +11,13 @@ use rustix::io::Errno;
 
 use super::plan::Lane;
 use super::stack::{Frame, Stack};
-use crate::limits::{
-    PROFILE_BUFFER_BYTES, PROFILE_DRAIN_INTERVAL, PROFILE_STACKS_MAX, PROFILE_THREADS_MAX,
-};
+use crate::limits::{PROFILE_BUFFER_BYTES, PROFILE_DRAIN_INTERVAL};
+
+/// Threads of one profile: those of the largest decode lane, and all others.
+const PROFILE_THREADS_MAX: usize = 512;
+
+/// Different stacks of one profile; further ones count as lost. Each may have 127 frames.
+const PROFILE_STACKS_MAX: usize = 64 * 1024;
 
 /// Samples, counted by stack.
 pub struct Recording {

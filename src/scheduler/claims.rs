@@ -11,7 +11,7 @@
 use super::books::Books;
 use super::shares::Overtaken;
 use super::tuning::{MAKE_WAY_MAX, OVERTAKEN_STEPS_MAX};
-use super::{pressure, start};
+use super::{pressure, queue};
 use crate::limits::KEYS_MAX;
 use crate::ring::message::Batch;
 use crate::types::{KeyId, SequenceId, SlotId};
@@ -86,13 +86,13 @@ pub(super) fn free_slot(books: &Books, key: KeyId) -> Option<SlotId> {
 /// a moment ago. A key may overtake the `overtaken` ones, within its part of the slots.
 pub(super) fn first_for_a_free_slot(books: &Books, overtaken: &Overtaken) -> Option<usize> {
     if books.capacity.weights.len() == 1 {
-        return start::first_waiting(books, |_| overtaken.is_empty());
+        return queue::first_waiting(books, |_| overtaken.is_empty());
     }
     let claims = claims(books);
     let kept: usize = claims.iter().map(Claim::kept).sum();
     let free = books.slots.free_count();
     let has_slots = free > kept.min(books.capacity.slots / 2);
-    start::first_waiting(books, |sequence| {
+    queue::first_waiting(books, |sequence| {
         let key = sequence.asked.key;
         let may_start = has_slots && overtaken.is_empty() || claims[key.index()].has_less();
         may_start && !overtaken.contains(&key)
@@ -133,13 +133,13 @@ pub(super) fn settle(books: &mut Books, batch: &mut Batch) -> Option<SequenceId>
     let claims = claims(books);
     let mut refused = Overtaken::new();
     loop {
-        let first = start::first_waiting(books, |sequence| {
+        let first = queue::first_waiting(books, |sequence| {
             let key = sequence.asked.key;
             claims[key.index()].has_less() && !refused.contains(&key)
         })?;
         let (id, mut claimant) = (books.waiting[first], None);
         loop {
-            let needed = start::prefix_if_it_fits(books, id).err();
+            let needed = queue::prefix_if_it_fits(books, id).err();
             if needed.is_none() && books.slots.free_count() > 0 {
                 return claimant;
             }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::books::Books;
+use super::event::{Event, Finish};
 use super::sequence::State;
 use super::tuning::{GUESSES_MADE_RATE, STEP_RETRIES_MAX};
-use super::{Event, Finish, constrained, guesses, times};
+use super::{constrained, guesses, times};
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
 use crate::types::SequenceId;
 

@@ -23,12 +23,12 @@ use super::books::Books;
 use super::cost::Rows;
 use super::masks::MaskSource;
 use super::sequence::State;
+use super::times;
 use super::tuning::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
-use super::{SequenceId, times};
 #[cfg(doc)]
 use crate::ring::message::Failed;
 use crate::ring::message::{Batch, MaskCost, MaskTask};
-use crate::types::KeyId;
+use crate::types::{KeyId, SequenceId};
 
 /// The next task for the mask lane, if there is one.
 pub(super) fn next_task(books: &mut Books) -> Option<Box<MaskTask>> {

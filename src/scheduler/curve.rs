@@ -170,9 +170,9 @@ impl Curve {
         self.known[below].min(self.known[above]) >= KNOT_KNOWS
     }
 
-    /// Like [`Curve::at`]. But up to twice as many rows as were ever seen take no longer than these.
-    /// And the less is known of more rows, the less longer they take. So numbers of rows are tried
-    /// that nobody has to have.
+    /// Like [`Curve::at`], but hopeful, so that numbers of rows are tried that nobody has to have. Up to
+    /// twice as many rows as were ever seen take no longer than these. And of the time by which a knot is
+    /// above the one below it, only that part counts which is known.
     pub fn hoped_at(&self, rows: usize) -> Option<f64> {
         let largest = self.knots.iter().rposition(Option::is_some)?;
         let rows = if rows <= 2 << largest { rows.min(1 << largest) } else { rows };

@@ -10,15 +10,17 @@
 //! step, too, and come true in other texts. So each kind has its own number. Which kind a step has
 //! shows only when it runs: the draft model is asked where the text has no guess.
 //!
-//! Whoever gains nothing by them must not wait for them: a step takes no longer than its least
-//! lucky sequence gains, but for [`GUESSES_OTHERS_WAIT`].
+//! Guesses make a step longer for every sequence in it. It may take at most `n` times as long, where `n` is
+//! the number of tokens that its least lucky sequence is expected to get, times [`GUESSES_OTHERS_WAIT`]. A
+//! sequence without guesses gets one token.
 
 use super::books::Books;
 use super::cost::Rows;
+use super::event::Event;
 use super::luck::Luck;
 use super::masks::MaskSource;
+use super::prefill;
 use super::tuning::{GUESSES_OTHERS_WAIT, GUESSES_WORTH};
-use super::{Event, prefill};
 use crate::limits::{DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use crate::ring::message::{Batch, GuessSource, Guesses};
 use crate::types::{Logits, SequenceId};

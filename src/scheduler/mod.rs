@@ -4,7 +4,7 @@
 //! [`Scheduler::complete`] takes the answers of a step. A step is planned while the previous one
 //! runs, so a decode row has no token yet. It refers to the sample of the previous step instead.
 //!
-//! [`Books`] is the state. The policy is functions over it, one file for each question, and
+//! `Books` (`books.rs`) is the state. The policy is functions over it, one file for each question, and
 //! [`Scheduler::schedule`] calls them in the order in which they apply.
 //!
 //! **Invariant:** pure. Nothing here does I/O, reads a clock or draws a random number.
@@ -27,6 +27,7 @@ mod luck;
 mod masks;
 mod prefill;
 mod pressure;
+mod queue;
 mod reuse;
 mod sequence;
 mod shares;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::fair::{Quota, Turns};
-use crate::limits::OVERTAKEN_KEYS_MAX;
 use crate::types::KeyId;
+
+/// Keys whose first sequence does not fit, and which others may overtake in a step.
+const OVERTAKEN_KEYS_MAX: usize = 16;
 
 /// The service and the queue of each key.
 pub(super) struct Shares {

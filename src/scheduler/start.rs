@@ -7,9 +7,9 @@
 
 use super::books::Books;
 use super::reuse::Prefix;
-use super::sequence::{Sequence, State};
+use super::sequence::State;
 use super::shares::Overtaken;
-use super::{claims, constrained, pressure, reuse};
+use super::{claims, constrained, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SequenceId, SlotId};
 
@@ -37,7 +37,7 @@ pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Opti
         let Some(index) = first else { return };
         let id = books.waiting[index];
         let is_first = overtaken.is_empty();
-        let prefix = match prefix_if_it_fits(books, id) {
+        let prefix = match queue::prefix_if_it_fits(books, id) {
             Ok(prefix) if is_first || claims::may_overtake(books, id) => Some(prefix),
             Err(cells) if is_first => {
                 let sequence = books.sequences.get_mut(id);
@@ -62,31 +62,6 @@ pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Opti
         let sequence = books.sequences.get(id);
         books.shares.leave(sequence.asked.key, sequence.tokens.len());
     }
-}
-
-/// The index of the first waiting sequence for which `may_start` holds.
-pub(super) fn first_waiting(books: &Books, may_start: impl Fn(&Sequence) -> bool) -> Option<usize> {
-    let order = |id: &SequenceId| {
-        let sequence = books.sequences.get(*id);
-        (sequence.asked.priority, books.shares.served(sequence.asked.key), sequence.admitted)
-    };
-    let smaller = |a: &(i32, f64, u64), b: &(i32, f64, u64)| {
-        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
-    };
-    (0..books.waiting.len())
-        .filter(|index| may_start(books.sequences.get(books.waiting[*index])))
-        .min_by(|a, b| smaller(&order(&books.waiting[*a]), &order(&books.waiting[*b])))
-}
-
-/// The cached prefix of a waiting sequence, if there are cells for the rest of it. Otherwise the
-/// cells that it needs.
-pub(super) fn prefix_if_it_fits(books: &Books, id: SequenceId) -> Result<Prefix, usize> {
-    let prefix = reuse::find_prefix(books, id);
-    let coming: usize = books.held.iter().map(|id| pressure::cells_coming(books, *id)).sum();
-    let needed = books.sequences.get(id).cells_promised();
-    let needed = needed - pressure::cells_shared(books, needed, prefix);
-    let fits = books.cells.held() + coming + needed <= books.capacity.context_tokens as usize;
-    if fits { Ok(prefix) } else { Err(needed) }
 }
 
 /// Gives a slot to a sequence, preferably one that holds a prefix of it. Returns false if it

@@ -18,12 +18,16 @@ use crate::api::error::ApiError;
 use crate::clock::{Clock, Micros};
 use crate::engine::budget::Budget;
 use crate::keys::Keys;
-use crate::limits::{HAND_OVER_TIME, READ_BYTES, RESPONSES_SHARE};
+use crate::limits::{READ_BYTES, RESPONSES_SHARE};
 use crate::metrics::{FrontMetrics, Metrics, State};
 use crate::page::File;
 use crate::random::SplitMix64;
 use crate::systemd::Watchdog;
 use crate::traces::Span;
+
+/// Where the next server takes over the listening sockets, a connection has this long to bring a
+/// request: from its last response, and at least from the beginning of the drain.
+const HAND_OVER_TIME: Duration = Duration::from_millis(500);
 
 /// The settings of the front lane.
 pub struct FrontConfig {

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use glommio::Task;
 use glommio::net::{TcpListener, TcpStream};
@@ -18,7 +19,12 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::front::Front;
 use super::{connection, kernel};
-use crate::limits::{ACCEPT_AGAIN, LISTEN_BACKLOG};
+
+/// The time until the listener tries again after it could not accept.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
+
+/// Connections that the kernel queues before `accept`.
+const LISTEN_BACKLOG: i32 = 1024;
 
 /// A bound socket, not yet accepting.
 #[derive(Debug)]

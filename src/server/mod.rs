@@ -34,7 +34,7 @@ use glommio::timer::{Timer, sleep};
 
 use crate::clock::Micros;
 use crate::constraint::stop_long_work;
-use crate::limits::{LOOK_UP_EVERY, REFUSING_TIME_MAX, SWEEP_INTERVAL};
+use crate::limits::{REFUSING_TIME_MAX, SWEEP_INTERVAL};
 use crate::memory::{allocated_bytes_on_this_thread, allocations_on_this_thread};
 use crate::metrics::{FrontMetrics, State};
 use crate::traces::Span;
@@ -47,6 +47,10 @@ use polling::Polling;
 use service::Service;
 pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
+
+/// Interval at which a polling task on a core of its own yields. Only then glommio submits socket
+/// operations to the kernel. Each time costs a dozen small allocations in glommio.
+const LOOK_UP_EVERY: Duration = Duration::from_micros(50);
 
 /// What connects the front lane to clients and to other lanes.
 pub struct FrontLinks {

@@ -5,8 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::api::responses::stored::Stored;
-use crate::limits::RESPONSES_MAX;
 use crate::types::KeyId;
+
+/// Responses that are kept, of all keys together. A new one may push out all of a key's, on the front
+/// lane.
+const RESPONSES_MAX: usize = 1024;
 
 /// The responses of all keys.
 #[derive(Debug)]

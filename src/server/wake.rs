@@ -1,10 +1,13 @@
 //! Small helpers for tasks of the front lane.
 
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use glommio::timer::Timer;
 
-use crate::limits::LOOK_UP;
+/// Time for which a task of the front lane yields, so that the lane looks at its sockets and its
+/// links. It is as good as none.
+const LOOK_UP: Duration = Duration::from_micros(1);
 
 /// Lets the other tasks run, and the lane check its sockets and links. glommio does the latter only
 /// when no task can run.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rtrb::Consumer;
 use ureq::http::Response;
@@ -11,11 +11,17 @@ use ureq::{Agent, Body};
 use super::endpoint::Endpoint;
 use super::otlp;
 use super::span::Span;
-use crate::limits::{
-    SPANS_ANSWER_BYTES_MAX, SPANS_BATCH_MAX, SPANS_END_TIMEOUT, SPANS_INTERVAL, SPANS_LOG_INTERVAL,
-    SPANS_TIMEOUT,
-};
+use crate::limits::{SPANS_BATCH_MAX, SPANS_END_TIMEOUT, SPANS_TIMEOUT};
 use crate::metrics::Metrics;
+
+/// Time between two batches, unless there are more spans than fit into one.
+const SPANS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest answer of a collector.
+const SPANS_ANSWER_BYTES_MAX: u64 = 64 * 1024;
+
+/// Time between two lines in the log about a collector that takes no spans.
+const SPANS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The collector, as the lane talks to it.
 pub struct Collector {

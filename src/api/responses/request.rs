@@ -24,10 +24,17 @@ use crate::api::request::{
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
 use crate::limits::{
-    ECHO_BYTES_MAX, HINT_BYTES_MAX, METADATA_BYTES_MAX, SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX,
-    TOOLS_MAX, TOP_LOGPROBS_MAX,
+    METADATA_BYTES_MAX, SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX, TEXT_BYTES_MAX, TOOLS_MAX,
+    TOP_LOGPROBS_MAX,
 };
 use crate::types::Sampling;
+
+/// Bytes of the fields of a request that its response repeats, as JSON. Most of them are parts of the
+/// prompt, so they are bounded like its text.
+const ECHO_BYTES_MAX: usize = TEXT_BYTES_MAX;
+
+/// Bytes of `user` and similar fields, which change nothing and which a response repeats.
+const HINT_BYTES_MAX: usize = 512;
 
 /// Fields that ask for more than this server does, with the values that ask for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[

@@ -25,7 +25,10 @@ use llguidance::toktrie::TokTrie;
 
 use self::grammar::{Expr, Grammar};
 use crate::constraint::error::ConstraintError;
-use crate::limits::GBNF_WHOLE_DEPTH_MAX;
+
+/// Deepest nesting of a GBNF grammar with the rules that it names in their places. llguidance calls
+/// itself for each level, and a mask takes longer with each.
+const GBNF_WHOLE_DEPTH_MAX: usize = 256;
 
 /// Translates a grammar. `tokens` has the tokens that it may name (`<think>`, `<[42]>`).
 pub(super) fn to_lark(source: &str, tokens: &TokTrie) -> Result<String, ConstraintError> {

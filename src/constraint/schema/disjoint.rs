@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-use crate::limits::SCHEMA_REFERENCES_IN_A_ROW_MAX;
+/// References followed in a row to decide whether two subschemas exclude each other.
+const SCHEMA_REFERENCES_IN_A_ROW_MAX: usize = 16;
 
 /// Finds two of the schemas, by index, that may share a value. `work` is the number of comparisons
 /// left of [`crate::limits::SCHEMA_COMPARISONS_MAX`]; at zero, any two count as sharing one.

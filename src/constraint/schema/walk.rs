@@ -12,8 +12,11 @@ use crate::constraint::error::{ConstraintError, wrong_keyword};
 use crate::constraint::regex;
 use crate::limits::{
     REGEX_BYTES_MAX, SCHEMA_ALTERNATIVES_MAX, SCHEMA_COMPARISONS_MAX, SCHEMA_DEPTH_MAX,
-    SCHEMA_PATTERN_PROPERTIES_MAX, SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
+    SCHEMA_PATTERNS_MAX, SCHEMA_PROPERTIES_MAX, SCHEMAS_MAX,
 };
+
+/// Patterns in one `patternProperties`. Each is compared with every other.
+const SCHEMA_PATTERN_PROPERTIES_MAX: usize = 16;
 
 /// A change to the schema, with the JSON pointer of a subschema. No edit moves another's place.
 pub(super) enum Edit {

@@ -14,7 +14,10 @@ use super::super::attention::{Attention, AttentionKernel, Sizes, Tensor, slots_m
 use super::super::format::LINE;
 use super::super::kernel::InstructionSet;
 use super::super::team::Team;
-use crate::limits::ATTENTION_MASKS_MAX;
+
+/// Most attention masks in one computation of a model that use corelane's kernels. Models have one
+/// or two: for all cells, and for a sliding window.
+const ATTENTION_MASKS_MAX: usize = 16;
 
 /// The attention of a step, for all layers with one mask.
 struct Step {

@@ -3,10 +3,19 @@
 
 use super::quant::Quant;
 use super::weights::Content;
-use crate::limits::{
-    SEQUENCE_TOKENS_MAX, SYNTH_FFN_MAX, SYNTH_HEAD_SIZE_MAX, SYNTH_HEADS_MAX, SYNTH_LAYERS_MAX,
-    SYNTH_VOCAB_MAX, SYNTH_WIDTH_MAX,
-};
+use crate::limits::{SEQUENCE_TOKENS_MAX, SYNTH_HEAD_SIZE_MAX, SYNTH_HEADS_MAX};
+
+/// Blocks of a synthetic model: llama.cpp's own bound (`LLAMA_MAX_LAYERS`).
+const SYNTH_LAYERS_MAX: u32 = 512;
+
+/// Numbers in a synthetic model's hidden state.
+const SYNTH_WIDTH_MAX: u32 = 1 << 16;
+
+/// Numbers in a synthetic model's feed-forward layer.
+const SYNTH_FFN_MAX: u32 = 1 << 18;
+
+/// Tokens of a synthetic model's vocabulary.
+const SYNTH_VOCAB_MAX: u32 = 1 << 20;
 
 /// A transformer's dimensions.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,9 +13,12 @@ use llama_cpp_sys_2 as sys;
 use super::quant::Quant;
 use super::shape::{Shape, Tensor};
 use super::weights::{Content, Weights};
-use crate::limits::{SYNTH_PIECE_ELEMENTS, SYNTH_QUANT_BUFFER_BYTES};
+use crate::limits::SYNTH_PIECE_ELEMENTS;
 use crate::model::gguf::Gguf;
 use crate::model::library;
+
+/// Bytes of a tensor that the quantiser holds at once.
+const SYNTH_QUANT_BUFFER_BYTES: usize = 256 * 1024 * 1024;
 
 /// The unquantised file: its header and its pieces.
 pub(super) struct Plan {

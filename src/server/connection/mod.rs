@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_lite::{AsyncRead, future};
 use glommio::net::TcpStream;
@@ -29,12 +30,24 @@ use crate::http::HttpError;
 use crate::http::body::BodyReader;
 use crate::http::head::{Framing, Head, HeadReader, Method};
 use crate::http::response;
-use crate::limits::{
-    BODY_TIMEOUT, DRIP_BYTES, DRIP_PAUSE, DRIPS_MAX, HEAD_TIMEOUT, HOLD_BYTES_STEP,
-    IDLE_BUFFER_BYTES_MAX, IDLE_TIMEOUT, SPARE_TIMEOUT,
-};
+use crate::limits::{BODY_TIMEOUT, HEAD_TIMEOUT, HOLD_BYTES_STEP, SPARE_TIMEOUT};
 use crate::prepare::Prepared;
 use crate::types::KeyId;
+
+/// Bytes of capacity that each buffer of an idle connection keeps.
+const IDLE_BUFFER_BYTES_MAX: usize = 1024;
+
+/// A read that brings fewer bytes of a head or a body is short.
+const DRIP_BYTES: usize = 512;
+
+/// Short reads of one head or body before the connection pauses between them.
+const DRIPS_MAX: u32 = 16;
+
+/// The pause between two short reads.
+const DRIP_PAUSE: Duration = Duration::from_millis(10);
+
+/// A connection without a request is closed after this.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Serves a connection until either side closes it.
 pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {

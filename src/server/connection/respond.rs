@@ -11,11 +11,21 @@ use crate::api::error::ApiError;
 use crate::api::route;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
-use crate::limits::{
-    LINGER_BYTES_MAX, LINGER_TIMEOUT, LOG_PATH_BYTES_MAX, SHORT_BODY_BYTES_MAX, SPARE_TIMEOUT,
-    WRITE_BYTES_PER_S_MIN, WRITE_TIMEOUT,
-};
+use crate::limits::{LINGER_BYTES_MAX, SPARE_TIMEOUT, WRITE_TIMEOUT};
 use crate::server::wake::look_up;
+
+/// Bytes of an answer that is copied behind its head, and of a body that is skipped.
+const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// And at least this many bytes a second after it.
+const WRITE_BYTES_PER_S_MIN: usize = 16 * 1024;
+
+/// A connection that was refused in the middle of a request is read for at most this long, so that
+/// the client sees the answer instead of a reset.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes of a request's path that are logged.
+const LOG_PATH_BYTES_MAX: usize = 128;
 
 impl Connection {
     pub(super) async fn answer_json(
