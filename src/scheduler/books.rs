@@ -1,6 +1,6 @@
 //! The scheduler's books: which sequences there are, and who holds which slots and cells.
 //!
-//! The functions here keep the books consistent with each other. They decide nothing.
+//! The functions here keep the books consistent with each other, and choose nothing but the compute threads.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) struct Books {
     pub slots: Slots,
     pub cells: Cells,
     pub shares: Shares,
-    /// The rows of prompts that each key got while others had prompts, too.
+    /// The prompt rows of each key, by which keys take turns ([`super::prefill`]).
     pub prompt_turns: Turns,
     /// Whether each key had a prompt to compute in the last step.
     pub had_prompts: Box<[bool]>,
@@ -113,7 +113,7 @@ impl Books {
         true
     }
 
-    /// Whether a running sequence has one row left, the next of its text.
+    /// Whether a running sequence has one row left: the next of its text, or the last of its prompt.
     pub fn decodes(&self, id: SequenceId) -> bool {
         let sequence = self.sequences.get(id);
         matches!(sequence.state, State::Running(_)) && sequence.rows_left() == 1

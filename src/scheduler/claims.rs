@@ -3,7 +3,7 @@
 //! Each key that wants to run has a claim to its part of the slots and of the KV cells, by weight.
 //! A key may take more than its part while nobody else wants it. A key that has less than its part
 //! and finds nothing free takes it back: the youngest sequence of a key that has more, and was
-//! served as much, is preempted.
+//! served at least as much, is preempted. With one key there are no claims.
 //! A slot that a key had a moment ago stays free for it, with the prefix in it, while the key has
 //! less than its part. So a client that sends one request after another preempts once, and not each
 //! time.

@@ -82,13 +82,14 @@ impl Scheduler {
     /// is then still empty.
     ///
     /// This is the whole policy, in the order in which it applies:
-    /// 1. Every sequence whose prompt is computed needs a cell for its next token. If cells run out,
+    /// 1. Every sequence that decodes, because its prompt is computed or lacks one row, needs a cell for its next token. If cells run out,
     ///    kept prefixes are evicted, and then sequences preempted.
-    /// 2. A key that has less than its part of the slots or cells takes them from one that has more.
+    /// 2. A key that has less than its part of the slots, and no more than its part of the cells, takes them
+    ///    from one that has more. The sequence that they are for is the claimant.
     /// 3. Sequences of a failed step restart where they stood.
     /// 4. Sequences that wait for a common prefix start when it is computed.
     /// 5. Waiting sequences start while there are slots and cells.
-    /// 6. Every sequence whose prompt is computed gets a row.
+    /// 6. Every sequence that decodes gets a row.
     /// 7. Decode rows get guesses behind them, where these bring more tokens in a second.
     /// 8. Prompts get as many rows as the bound on the time between two tokens leaves.
     /// 9. If unfinished prompts have all the cells and none can go on, one is preempted.

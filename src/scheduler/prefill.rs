@@ -1,7 +1,8 @@
 //! Plans prompt rows: which prompts, and how many rows beside the running streams.
 //!
 //! The prompt of the lowest priority number goes first. Then keys take turns, by the prompt rows that they
-//! got for their weight while others had prompts, too. Of a key, the prompt with the least left goes first.
+//! got for their weight. A key that comes is level with those that are there, and rows that it got alone
+//! are forgotten: the next one is level with it. Of a key, the prompt with the least left goes first.
 //! In one of four steps the oldest prompt of each key goes before the others, whatever its priority, and the
 //! keys take turns with these. So among `k` keys of equal weight, a key's oldest prompt takes at most about
 //! `4 k` times as long as it would alone, however many short or urgent prompts arrive.
@@ -22,7 +23,7 @@ struct Prompt {
     id: SequenceId,
     key: KeyId,
     priority: i32,
-    /// The prompt rows that its key got for its weight.
+    /// The prompt rows of its key, divided by the key's weight.
     served: f64,
     /// Rows until it is computed, or until a follower can start.
     left: usize,
@@ -67,6 +68,7 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
         room -= take;
         let key = books.sequences.get(id).asked.key;
         books.prompt_turns.serve(key, take as f64);
+        books.prompt_turns.leave(key); // the next key that comes is level with it
     }
 }
 
@@ -110,7 +112,8 @@ fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
     prompts.iter().map(|prompt| prompt.id).collect()
 }
 
-/// Takes note of the keys that have prompts now. One that had none is level with the least served one.
+/// Takes note of the keys that have prompts now. One that had none is raised to the least served one of the
+/// others, or to the one that was served last.
 fn note_keys(books: &mut Books, prompts: &[Prompt]) {
     for prompt in prompts {
         books.prompt_turns.arrive(prompt.key, |place| books.had_prompts[place]);

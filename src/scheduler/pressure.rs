@@ -20,7 +20,7 @@ pub(super) fn make_room_to_decode(books: &mut Books, batch: &mut Batch) {
     }
 }
 
-/// The youngest sequence of the lowest priority that holds cells and for which `is_meant`
+/// The youngest sequence of the least urgent priority that holds cells and for which `is_meant`
 /// holds.
 pub(super) fn last_of(books: &Books, is_meant: impl Fn(&Sequence) -> bool) -> Option<SequenceId> {
     let order = |id: &SequenceId| {

@@ -1,12 +1,12 @@
-//! The scheduler's tuning numbers: each with its unit, its reason, and what another value would do.
-//!
-//! Bounds that other lanes rely on stand in [`crate::limits`].
+//! The scheduler's tuning numbers, each with its unit, its reason where it is known, and what another value
+//! would do. Those of the luck of guesses stand in [`super::luck`], and bounds that other lanes rely on in
+//! [`crate::limits`].
 
 use std::time::Duration;
 
 // Prompts
 
-/// A step with prompt rows may always take this long. The prompt's client waits for its first
+/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's client waits for its first
 /// token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as fast
 /// as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
 /// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000
@@ -14,11 +14,11 @@ use std::time::Duration;
 /// times (two Zen 5 cores).
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
-/// In one of so many steps the oldest prompts go first. Fewer would lengthen long prompts, and more
-/// would delay short ones.
+/// In one of so many steps the oldest prompts go first. A larger number would delay long prompts, and a
+/// smaller one short prompts.
 pub const OLDEST_FIRST_ONE_IN: u64 = 4;
 
-/// Prompt rows of a first step. If slots have caches of their own, prompt rows beside decode rows
+/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of their own, prompt rows beside decode rows
 /// come in multiples of this, at least one if there is room, however long the step takes, because
 /// they are a pass of their own over the weights.
 pub const PREFILL_ROWS_STEP: usize = 16;

@@ -397,3 +397,30 @@ fn keys_share_the_rows_of_prompts() {
         "{rows:?}: at most a step of 512 rows and its prompt"
     );
 }
+
+/// A key computes prompts alone for a while. When it comes back, another one is there.
+#[test]
+fn rows_that_a_key_got_alone_are_no_debt() {
+    let mut world = World::new(Capacity { weights: vec![1.0; 2], ..capacity(8, 4096) });
+    let prompt = |world: &mut World, key: u16, tokens: usize| {
+        let new = NewSequence { key: KeyId::at(key), ..world.request(tokens, 1) };
+        world.send(new).unwrap()
+    };
+    for _ in 0..10 {
+        prompt(&mut world, 0, 4_000);
+        while world.step() {}
+    }
+    // The other key always has a prompt from now on.
+    prompt(&mut world, 1, 3_000);
+    assert!(world.step());
+    let back = prompt(&mut world, 0, 600);
+    let mut steps = 0;
+    while world.served[&back].first_token.is_none() {
+        if world.scheduler.running_count() + world.scheduler.waiting_count() < 4 {
+            prompt(&mut world, 1, 3_000);
+        }
+        assert!(world.step());
+        steps += 1;
+    }
+    assert!(steps < 10, "{steps} steps: it pays for what nobody else wanted");
+}
