@@ -50,6 +50,16 @@ impl Turns {
         }
     }
 
+    /// Raises the service of a key to `floor`, if it is less. A key that is new at its place begins there.
+    pub fn raise(&mut self, key: KeyId, floor: f64) {
+        let turn = &mut self.keys[key.index()];
+        if key.generation > turn.generation {
+            (turn.generation, turn.served) = (key.generation, floor);
+        } else if key.generation == turn.generation {
+            turn.served = turn.served.max(floor);
+        }
+    }
+
     /// Whether the place of a key is still its own.
     pub fn has_place(&self, key: KeyId) -> bool {
         self.keys[key.index()].generation == key.generation

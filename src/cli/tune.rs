@@ -39,14 +39,19 @@ pub fn run(args: &TuneArgs) -> Result<(), String> {
     if let Some(path) = args.output.as_ref().filter(|path| path.exists()) {
         return Err(format!("--output {}: the file exists; name a new one", path.display()));
     }
+    let folder = args.output.as_ref().and_then(|path| path.parent());
+    if let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+    {
+        return Err(format!("--output: there is no folder {}; make it first", folder.display()));
+    }
     let (name, source, tuned) = measure(args)?;
     let text = toml_of(&name, &source, &tuned, args.engine.threads);
+    let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
     if let Some(path) = &args.output {
         fs::File::create_new(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
     Ok(())
 }
 

@@ -228,12 +228,18 @@ fn open(
     Ok((model, info))
 }
 
+/// A text of a file without control characters, which would write lines of their own into a log, a terminal
+/// or a configuration.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
     let file_name = || path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
     let n_embd = usize::try_from(model.n_embd()).unwrap_or(0);
     let ranks = has_ranking_head(file);
     ModelInfo {
-        name: model.meta_val_str("general.name").unwrap_or_else(|_| file_name()),
+        name: printable(&model.meta_val_str("general.name").unwrap_or_else(|_| file_name())),
         architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
         quantization: quantization(model),
         modified: if path == file { modified(file) } else { 0 },

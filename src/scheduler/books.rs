@@ -28,8 +28,6 @@ pub(super) struct Books {
     pub shares: Shares,
     /// The prompt rows of each key, by which keys take turns ([`super::prefill`]).
     pub prompt_turns: Turns,
-    /// Whether each key had a prompt to compute in the last step.
-    pub had_prompts: Box<[bool]>,
     pub cost: StepCost,
     pub masks: Masks,
     pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
@@ -64,7 +62,6 @@ impl Books {
             cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             prompt_turns: Turns::new(&capacity.weights),
-            had_prompts: vec![false; capacity.weights.len()].into_boxed_slice(),
             cost: StepCost::new(!capacity.own_cells),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),

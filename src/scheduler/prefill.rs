@@ -1,18 +1,17 @@
 //! Plans prompt rows: which prompts, and how many rows beside the running streams.
 //!
 //! The prompt of the lowest priority number goes first. Then keys take turns, by the prompt rows that they
-//! got for their weight. A key that comes is level with those that are there, and rows that it got alone
-//! are forgotten: the next one is level with it. Of a key, the prompt with the least left goes first.
+//! got for their weight. No key is owed more than the rows of a few steps. Of a key, the prompt with the least left goes first.
 //! In one of four steps the oldest prompt of each key goes before the others, whatever its priority, and the
-//! keys take turns with these. So among `k` keys of equal weight, a key's oldest prompt takes at most about
-//! `4 k` times as long as it would alone, however many short or urgent prompts arrive.
+//! keys take turns with these. So among `k` keys of equal weight, a key's oldest prompt that has a slot takes at most
+//! about `4 k` times as long as it would alone, however many short or urgent prompts arrive.
 
 use std::time::Duration;
 
 use super::books::Books;
 use super::cost::Rows;
 use super::sequence::State;
-use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP};
+use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP, PROMPT_CREDIT_STEPS};
 use super::{constrained, times};
 use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX};
 use crate::ring::message::Batch;
@@ -68,7 +67,6 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
         room -= take;
         let key = books.sequences.get(id).asked.key;
         books.prompt_turns.serve(key, take as f64);
-        books.prompt_turns.leave(key); // the next key that comes is level with it
     }
 }
 
@@ -90,7 +88,7 @@ fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
     };
     let mut prompts: heapless::Vec<Prompt, SLOTS_MAX> =
         books.held.iter().filter_map(prompt).collect();
-    note_keys(books, &prompts);
+    bound_credit(books, &prompts);
     prompts.iter_mut().for_each(|prompt| prompt.served = books.prompt_turns.served(prompt.key));
     if books.step.is_multiple_of(OLDEST_FIRST_ONE_IN) {
         prompts.sort_unstable_by_key(|prompt| (prompt.key.index(), prompt.admitted));
@@ -112,16 +110,13 @@ fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
     prompts.iter().map(|prompt| prompt.id).collect()
 }
 
-/// Takes note of the keys that have prompts now. One that had none is raised to the least served one of the
-/// others, or to the one that was served last.
-fn note_keys(books: &mut Books, prompts: &[Prompt]) {
-    for prompt in prompts {
-        books.prompt_turns.arrive(prompt.key, |place| books.had_prompts[place]);
-        books.had_prompts[prompt.key.index()] = true;
-    }
-    for (place, had) in books.had_prompts.iter_mut().enumerate() {
-        *had &= prompts.iter().any(|prompt| prompt.key.index() == place);
-    }
+/// Bounds what a key with prompts is owed: see [`PROMPT_CREDIT_STEPS`].
+fn bound_credit(books: &mut Books, prompts: &[Prompt]) {
+    let served = |prompt: &&Prompt| books.prompt_turns.served(prompt.key);
+    let Some(most) = prompts.iter().max_by(|a, b| served(a).total_cmp(&served(b))) else { return };
+    let of_a_step = books.capacity.step_rows as f64 / books.capacity.weights[most.key.index()];
+    let floor = served(&most) - PROMPT_CREDIT_STEPS * of_a_step;
+    prompts.iter().for_each(|prompt| books.prompt_turns.raise(prompt.key, floor));
 }
 
 /// Rows until the prompt is computed, or until a follower can start if that is sooner. Prompts

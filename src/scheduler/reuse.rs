@@ -159,7 +159,9 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
                 prefix.ready = Some((owner.slot, ready));
             }
         }
-        if is_before && shared >= copy_least && shared > coming {
+        // Two that follow each other would never start.
+        let follows = matches!(ahead.state, State::Following { leader, .. } if leader == id);
+        if is_before && !follows && shared >= copy_least && shared > coming {
             coming = shared;
             prefix.coming = Some((*other, shared));
         }

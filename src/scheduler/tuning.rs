@@ -18,6 +18,11 @@ pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 /// smaller one short prompts.
 pub const OLDEST_FIRST_ONE_IN: u64 = 4;
 
+/// A key with prompts is at most the rows of so many steps behind the one that got the most. So nobody waits
+/// for longer, whatever a key got while others had no prompts, or by its priority. With less than one, keys
+/// would not get the rows for their weights; more would lengthen that wait.
+pub const PROMPT_CREDIT_STEPS: f64 = 2.0;
+
 /// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of their own, prompt rows beside decode rows
 /// come in multiples of this, at least one if there is room, however long the step takes, because
 /// they are a pass of their own over the weights.

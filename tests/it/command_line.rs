@@ -657,6 +657,10 @@ fn tune_writes_a_configuration_with_what_it_measured() {
     assert!(text.contains("#   threads   1 text, ms"), "{text}");
     let running = Running::start(&["--config", path]);
     assert!(running.banner.contains("corelane built-in"), "{}", running.banner);
+    // What cannot be written is said before the measurement.
+    let nowhere = run(&["tune", "--output", "/nowhere/tuned.toml"]);
+    let said = String::from_utf8(nowhere.stderr).unwrap();
+    assert!(nowhere.stdout.is_empty() && said.contains("there is no folder /nowhere"), "{said}");
     // A file is never written over.
     let again = run(&["tune", "--output", path]);
     assert!(!again.status.success());

@@ -398,29 +398,79 @@ fn keys_share_the_rows_of_prompts() {
     );
 }
 
-/// A key computes prompts alone for a while. When it comes back, another one is there.
-#[test]
-fn rows_that_a_key_got_alone_are_no_debt() {
-    let mut world = World::new(Capacity { weights: vec![1.0; 2], ..capacity(8, 4096) });
-    let prompt = |world: &mut World, key: u16, tokens: usize| {
-        let new = NewSequence { key: KeyId::at(key), ..world.request(tokens, 1) };
-        world.send(new).unwrap()
-    };
-    for _ in 0..10 {
-        prompt(&mut world, 0, 4_000);
-        while world.step() {}
-    }
-    // The other key always has a prompt from now on.
-    prompt(&mut world, 1, 3_000);
-    assert!(world.step());
-    let back = prompt(&mut world, 0, 600);
+fn two_keys() -> World {
+    World::new(Capacity { weights: vec![1.0; 2], ..capacity(8, 4096) })
+}
+
+fn prompt(world: &mut World, key: u16, priority: i32, tokens: usize) -> SequenceId {
+    let new = NewSequence { key: KeyId::at(key), priority, ..world.request(tokens, 1) };
+    world.send(new).unwrap()
+}
+
+fn open(world: &World, key: u16) -> usize {
+    world.served.values().filter(|one| !one.ended && one.key == KeyId::at(key)).count()
+}
+
+/// The steps until the first token of a prompt, while the second key always has three long ones.
+fn steps_beside_long_prompts(world: &mut World, id: SequenceId) -> usize {
     let mut steps = 0;
-    while world.served[&back].first_token.is_none() {
-        if world.scheduler.running_count() + world.scheduler.waiting_count() < 4 {
-            prompt(&mut world, 1, 3_000);
+    while world.served[&id].first_token.is_none() {
+        if open(world, 1) < 3 {
+            prompt(world, 1, 0, 2_000);
         }
         assert!(world.step());
         steps += 1;
     }
-    assert!(steps < 10, "{steps} steps: it pays for what nobody else wanted");
+    steps
+}
+
+/// A key computes prompts alone for a while. When it comes back, another one is there.
+#[test]
+fn rows_that_a_key_got_alone_are_no_debt() {
+    let mut world = two_keys();
+    for _ in 0..10 {
+        prompt(&mut world, 0, 0, 4_000);
+        while world.step() {}
+    }
+    prompt(&mut world, 1, 0, 3_000);
+    assert!(world.step());
+    let back = prompt(&mut world, 0, 0, 600);
+    let steps = steps_beside_long_prompts(&mut world, back);
+    assert!(steps < 12, "{steps} steps");
+}
+
+/// A key sends a tiny prompt in each step while another one sends long ones. Then it sends long ones, too.
+#[test]
+fn a_drip_of_tiny_prompts_saves_up_no_rows() {
+    let mut world = two_keys();
+    for _ in 0..200 {
+        if open(&world, 0) < 2 {
+            prompt(&mut world, 0, 0, 2_000);
+        }
+        if open(&world, 1) < 2 {
+            prompt(&mut world, 1, 0, 3);
+        }
+        assert!(world.step());
+    }
+    let victim = prompt(&mut world, 0, 0, 300);
+    let steps = steps_beside_long_prompts(&mut world, victim);
+    assert!(steps < 20, "{steps} steps");
+}
+
+/// A key got many rows by its priority. Its normal prompts do not pay for them.
+#[test]
+fn rows_that_a_key_got_by_its_priority_are_no_debt() {
+    let mut world = two_keys();
+    for _ in 0..200 {
+        if open(&world, 0) < 3 {
+            prompt(&mut world, 0, -1000, 2_000);
+        }
+        if open(&world, 1) < 3 {
+            prompt(&mut world, 1, 0, 2_000);
+        }
+        assert!(world.step());
+    }
+    let normal = prompt(&mut world, 0, 0, 300);
+    let steps = steps_beside_long_prompts(&mut world, normal);
+    assert!(steps < 40, "{steps} steps");
 }
