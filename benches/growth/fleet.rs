@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::ring::message::{Batch, Sample};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
-use corelane::types::{Logits, Sampling, TokenId};
+use corelane::types::{KeyId, Logits, Sampling, TokenId};
 
 use crate::step_us;
 
@@ -16,6 +16,9 @@ pub const SLOTS: usize = 8;
 pub const STEP_ROWS: usize = 256;
 /// Tokens of the longest request. The longest of the trace has 4,169.
 const SEQUENCE_TOKENS: u32 = 4_608;
+
+/// API keys of equal weight. The first one sends half of all requests.
+pub const KEYS: u16 = 4;
 
 /// SGLang's gateway follows a prefix if it is this part of the prompt.
 const CACHE_THRESHOLD: f64 = 0.3;
@@ -29,6 +32,8 @@ pub struct Request {
     pub at_us: u64,
     pub prompt_tokens: usize,
     pub output_tokens: u32,
+    /// The place of its API key.
+    pub key: u16,
     /// The text that three quarters of its prompt are the beginning of.
     pub text: Option<usize>,
 }
@@ -190,7 +195,7 @@ impl Server {
             own_cells: false,
             looks_up: true,
             drafts: false,
-            weights: vec![1.0],
+            weights: vec![1.0; usize::from(KEYS)],
         };
         Self {
             scheduler: Scheduler::new(capacity),
@@ -216,7 +221,10 @@ impl Server {
             *known = request.shared_tokens().max(*known);
         }
         let prompt = request.prompt(number).into();
-        let new = NewSequence::new(prompt, request.output_tokens, Sampling::greedy());
+        let new = NewSequence {
+            key: KeyId::at(request.key),
+            ..NewSequence::new(prompt, request.output_tokens, Sampling::greedy())
+        };
         let requests = &mut self.requests;
         let admitted = self.scheduler.admit(vec![new], |_, id| {
             requests.insert(id, number);
