@@ -1,5 +1,5 @@
 //! The scheduler's tuning numbers, each with its unit, its reason where it is known, and what another value
-//! would do. Those of the luck of guesses stand in [`super::luck`], and bounds that other lanes rely on in
+//! would do. Those of the luck of guesses stand in `luck.rs`, and bounds that other lanes rely on in
 //! [`crate::limits`].
 
 use std::time::Duration;
