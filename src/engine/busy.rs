@@ -25,10 +25,10 @@ impl BusyLog {
         (self.said_busy, self.at) = (is_busy, now);
         match is_busy {
             true => tracing::info!(
-                "the machine is busy: a step takes {slowdown:.1} times as long as alone, with {threads} compute \
-                 threads; corelane doctor says who else uses it"
+                "the machine is busy: a step takes {slowdown:.1} times as long as alone (compute threads: {threads}); \
+                 corelane doctor says who else uses it"
             ),
-            false => tracing::info!("the machine is free again: {threads} compute threads"),
+            false => tracing::info!("the machine is free again (compute threads: {threads})"),
         }
     }
 }
