@@ -50,14 +50,16 @@ impl Turns {
         }
     }
 
-    /// Raises the service of a key to `floor`, if it is less. A key that is new at its place begins there.
-    pub fn raise(&mut self, key: KeyId, floor: f64) {
-        let turn = &mut self.keys[key.index()];
-        if key.generation > turn.generation {
-            (turn.generation, turn.served) = (key.generation, floor);
-        } else if key.generation == turn.generation {
-            turn.served = turn.served.max(floor);
-        }
+    /// Bounds what the keys at some places are owed: each is raised to the most served one of them less
+    /// `amount`, divided by that one's weight. A key that always has something waiting, but too little to get
+    /// its part, would otherwise be owed ever more, and then go before all others for as long.
+    pub fn bound_credit(&mut self, is_present: impl Fn(usize) -> bool, amount: f64) {
+        let present = || (0..self.keys.len()).filter(|place| is_present(*place));
+        let served = |place: &usize| self.keys[*place].served;
+        let Some(most) = present().max_by(|a, b| served(a).total_cmp(&served(b))) else { return };
+        let floor = served(&most) - amount / self.keys[most].weight;
+        let turns = self.keys.iter_mut().enumerate().filter(|(place, _)| is_present(*place));
+        turns.for_each(|(_, turn)| turn.served = turn.served.max(floor));
     }
 
     /// Whether the place of a key is still its own.
@@ -288,6 +290,19 @@ mod tests {
         pass(&mut turns, B, 1000.0);
         turns.arrive(A, |_| false);
         assert!((turns.served(A) - turns.served(B)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_a_key_is_owed_is_bounded() {
+        let mut turns = Turns::new(&[2.0, 1.0, 1.0]);
+        turns.serve(A, 1000.0); // 500 for its weight
+        turns.serve(B, 480.0);
+        turns.bound_credit(|place| place < 2, 100.0);
+        let served = |place| turns.served(KeyId::at(place));
+        let is = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(is(served(0), 500.0) && is(served(1), 480.0) && is(served(2), 0.0), "near, absent");
+        turns.bound_credit(|_| true, 100.0);
+        assert!(is(turns.served(KeyId::at(2)), 450.0));
     }
 
     #[test]

@@ -131,6 +131,10 @@ pub(super) fn settle(books: &mut Books, batch: &mut Batch) -> Option<SequenceId>
         return None;
     }
     let claims = claims(books);
+    // A key with less service keeps its slots. A text holds its slot to its end, so a key can fairly fall
+    // behind by as many tokens as the KV cache holds.
+    let tokens = f64::from(books.capacity.context_tokens);
+    books.shares.bound_credit(|place| claims[place].slots > 0, tokens);
     let mut refused = Overtaken::new();
     loop {
         let first = queue::first_waiting(books, |sequence| {

@@ -1,10 +1,12 @@
 //! Plans prompt rows: which prompts, and how many rows beside the running streams.
 //!
-//! The prompt of the lowest priority number goes first. Then keys take turns, by the prompt rows that they
-//! got for their weight. No key is owed more than the rows of a few steps. Of a key, the prompt with the least left goes first.
-//! In one of four steps the oldest prompt of each key goes before the others, whatever its priority, and the
-//! keys take turns with these. So among `k` keys of equal weight, a key's oldest prompt that has a slot takes at most
-//! about `4 k` times as long as it would alone, however many short or urgent prompts arrive.
+//! The prompt with the lowest priority number goes first. Then keys take turns, by the prompt rows that they
+//! got for their weight. No key is owed more than the rows of two steps ([`PROMPT_CREDIT_STEPS`]). Of a key,
+//! the prompt with the least left goes first.
+//!
+//! In one of four steps the oldest prompt of each key goes before the others, whatever its priority. Keys take
+//! turns with these, too. So among `k` keys of equal weight, a key's oldest prompt that has a slot takes at
+//! most about `4 k` times as long as it would alone, however many short or urgent prompts arrive.
 
 use std::time::Duration;
 
@@ -112,11 +114,11 @@ fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
 
 /// Bounds what a key with prompts is owed: see [`PROMPT_CREDIT_STEPS`].
 fn bound_credit(books: &mut Books, prompts: &[Prompt]) {
-    let served = |prompt: &&Prompt| books.prompt_turns.served(prompt.key);
-    let Some(most) = prompts.iter().max_by(|a, b| served(a).total_cmp(&served(b))) else { return };
-    let of_a_step = books.capacity.step_rows as f64 / books.capacity.weights[most.key.index()];
-    let floor = served(&most) - PROMPT_CREDIT_STEPS * of_a_step;
-    prompts.iter().for_each(|prompt| books.prompt_turns.raise(prompt.key, floor));
+    // A key that is new at its place has no part in what the one before it got.
+    prompts.iter().for_each(|prompt| books.prompt_turns.arrive(prompt.key, |_| true));
+    let has_prompt = |place| prompts.iter().any(|prompt| prompt.key.index() == place);
+    let credit = PROMPT_CREDIT_STEPS * books.capacity.step_rows as f64;
+    books.prompt_turns.bound_credit(has_prompt, credit);
 }
 
 /// Rows until the prompt is computed, or until a follower can start if that is sooner. Prompts

@@ -46,6 +46,13 @@ impl Shares {
         self.turns.arrive(key, |place| self.sequences.held_at(place) > 0);
     }
 
+    /// Bounds what the keys that wait or run are owed to `tokens`, by weight. `runs` tells whether the key at a
+    /// place runs.
+    pub fn bound_credit(&mut self, runs: impl Fn(usize) -> bool, tokens: f64) {
+        let waits = |place| self.sequences.held_at(place) > 0;
+        self.turns.bound_credit(|place| waits(place) || runs(place), tokens);
+    }
+
     /// Whether the place of a key is still its own.
     pub fn has_place(&self, key: KeyId) -> bool {
         self.turns.has_place(key)
