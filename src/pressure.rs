@@ -245,6 +245,8 @@ mod tests {
     fn the_kernels_files_are_understood() {
         let stat = "cpu  10 1 4 36 3 0 1 250 5 0\ncpu0 5 1 2 18 3 0 1 125 0 0\n";
         assert_eq!(stolen_in(stat, 100), Duration::from_millis(2500));
+        assert_eq!(stolen_from(0, stat, 100), Duration::from_millis(1250));
+        assert_eq!(stolen_from(1, stat, 100), Duration::ZERO, "there is no such core");
         assert_eq!(busy_in(stat, 100), Duration::from_millis(160));
         assert_eq!((stolen_in("", 100), busy_in("", 100)), (Duration::ZERO, Duration::ZERO));
         let times = times_in("1000 2000 3\n").unwrap();

@@ -19,10 +19,9 @@ pub(super) struct BusyLog {
 impl BusyLog {
     /// Takes note of the machine's state after a step.
     pub fn note(&mut self, is_busy: bool, threads: Threads, slowdown: f64, now: Micros) {
-        if is_busy == self.said_busy || now < self.at + LINE_EVERY && self.at > Micros(0) {
+        if !self.has_news(is_busy, now) {
             return;
         }
-        (self.said_busy, self.at) = (is_busy, now);
         match is_busy {
             true => tracing::info!(
                 "the machine is busy: a step takes {slowdown:.1} times as long as alone (compute threads: {threads}); \
@@ -30,5 +29,31 @@ impl BusyLog {
             ),
             false => tracing::info!("the machine is free again (compute threads: {threads})"),
         }
+    }
+
+    /// Whether the log must say that the state has changed. It then counts as said.
+    fn has_news(&mut self, is_busy: bool, now: Micros) -> bool {
+        let is_soon = self.at > Micros(0) && now < self.at + LINE_EVERY;
+        let has_news = is_busy != self.said_busy && !is_soon;
+        if has_news {
+            (self.said_busy, self.at) = (is_busy, now);
+        }
+        has_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_flickers_does_not_fill_the_log() {
+        let mut log = BusyLog::default();
+        let mut said =
+            |is_busy, seconds| log.has_news(is_busy, Micros(1) + Duration::from_secs(seconds));
+        assert!(!said(false, 0), "a free machine is nothing new");
+        assert!(said(true, 1) && !said(true, 2));
+        assert!(!said(false, 10) && !said(true, 20), "soon after");
+        assert!(said(false, 31) && !said(false, 99));
     }
 }

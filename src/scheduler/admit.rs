@@ -46,7 +46,7 @@ pub(super) fn admit(
     books.shares.arrive(key);
     for (index, sequence) in new.into_iter().enumerate() {
         assert_possible(books, &sequence);
-        assert_eq!(sequence.key, key, "what comes together is one key's");
+        assert_eq!(sequence.key, key, "the sequences of one request have one key");
         books.shares.wait(key, sequence.prompt.len());
         let id = books.sequences.insert(sequence);
         books.waiting.push(id);

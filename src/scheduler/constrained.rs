@@ -181,8 +181,8 @@ pub(super) fn leave_decode_lane(books: &mut Books, id: SequenceId) {
     books.masks.forget(sequence.owner().slot);
 }
 
-/// Takes note of a mask that the decode lane computed. The next one is expected to take as long,
-/// but at least half of what was expected.
+/// Takes note of the time of a mask that the decode lane computed. The text's next mask is expected to take
+/// that time, or half of the time that was expected of this one if that is longer.
 pub(super) fn learn_mask(books: &mut Books, id: SequenceId, cost: MaskCost) {
     let is_slow = is_slow(books, cost.us);
     let sequence = books.sequences.get_mut(id);

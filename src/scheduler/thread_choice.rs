@@ -164,7 +164,7 @@ impl ThreadChoice {
     pub fn choose(&mut self, rows: usize) -> Option<Threads> {
         let (best, factor) = self.best(rows);
         self.chosen = best;
-        // The machine is busy, or was when steps of so many rows ran last.
+        // Another program slows the threads that would be chosen on a free machine, or did so when they ran last.
         let is_pressed = self.is_busy || best != self.best_alone(rows);
         // Longer steps than those at the start would make a trial expensive.
         let may_try = is_pressed || rows <= self.measured_rows;

@@ -6,26 +6,25 @@ use std::time::Duration;
 
 // Prompts
 
-/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's client waits for its first
-/// token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as fast
-/// as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
-/// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000
-/// tokens beside four streams takes 1.4 times as long to its first token as alone; with 50 ms 1.6
-/// times (two Zen 5 cores).
+/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's client waits
+/// for its first token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as
+/// fast as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
+/// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000 tokens beside
+/// four streams takes 1.4 times as long to its first token as alone; with 50 ms 1.6 times (two Zen 5 cores).
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
-/// In one of so many steps the oldest prompts go first. A larger number would delay long prompts, and a
-/// smaller one short prompts.
+/// Every fourth step computes the oldest prompts first. If that were every eighth step, long prompts would
+/// take longer. If it were every second step, short ones would.
 pub const OLDEST_FIRST_ONE_IN: u64 = 4;
 
-/// A key with prompts is at most the rows of so many steps behind the one that got the most. So nobody waits
-/// for longer, whatever a key got while others had no prompts, or by its priority. With less than one, keys
-/// would not get the rows for their weights; more would lengthen that wait.
+/// Steps of prompt rows that a key can be owed. A key that got more than another one waits for it at most this
+/// long, even if it got its rows while nobody else had prompts, or by its priority. Below 1, keys would not
+/// get rows by their weights. A larger number would lengthen that wait.
 pub const PROMPT_CREDIT_STEPS: f64 = 2.0;
 
-/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of their own, prompt rows beside decode rows
-/// come in multiples of this, at least one if there is room, however long the step takes, because
-/// they are a pass of their own over the weights.
+/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of their own,
+/// prompt rows beside decode rows are a pass of their own over the weights. They then come in multiples of
+/// this number, and at least once this number if there is room, however long the step takes.
 pub const PREFILL_ROWS_STEP: usize = 16;
 
 // Starts and prefixes
@@ -146,11 +145,11 @@ pub const DEPTHS_SPREAD: f64 = 512.0;
 /// Steps at other depths until the slope is trusted. It then has learned four fifths of what depth costs.
 pub const DEPTH_STEPS: usize = 32;
 
-/// The slope is trusted up to so many times the greatest depth of a step.
+/// The slope is trusted up to twice the greatest depth that a step had.
 pub const DEPTH_BEYOND: f64 = 2.0;
 
-/// The part of its error by which a step moves the time of about as many rows. More would follow noise, and less
-/// would follow a change of the machine later.
+/// The part of its error by which a step moves the time of steps with about as many rows. More would follow
+/// noise. Less would follow a change of the machine later.
 pub const KNOT_RATE: f64 = 0.2;
 
 /// After one step with its rows a knot is half known, after two three quarters. The first one may have
@@ -165,19 +164,18 @@ pub const KNOT_STALES: f64 = 0.002;
 
 // The compute threads ([`super::thread_choice`])
 
-/// The slowdown of a number of threads is the mean of so many of its steps. More would follow the machine later,
-/// and fewer would take noise for a busy machine.
+/// Steps over which the slowdown of a number of threads is averaged. More steps would follow the machine later.
+/// Fewer steps would take noise for a busy machine.
 pub const SLOWDOWN_STEPS: usize = 16;
 
-/// It is judged from so many on.
+/// The slowdown stays 1 until a number of threads had this many steps.
 pub const SLOWDOWN_STEPS_MIN: usize = 8;
 
 /// Steps in a row that must all take longer than expected before the slowdown follows these alone. A single
 /// one may have met a page fault.
 pub const SLOWDOWN_WITNESSES: usize = 3;
 
-/// Times that differ from those alone on the machine by a smaller factor count as equal: so much do they
-/// differ on a quiet virtual machine.
+/// Times that differ from those alone on the machine by a smaller factor count as equal.
 pub const SLOWDOWN_DIFFERS: f64 = 1.15;
 
 /// From this slowdown on the machine counts as busy: other numbers of threads are tried often.
@@ -187,20 +185,20 @@ pub const SLOWDOWN_BUSY: f64 = 1.25;
 /// [`SLOWDOWN_BUSY`], so that the state does not flicker.
 pub const SLOWDOWN_FREE: f64 = 1.1;
 
-/// Several threads must be faster than one by this factor, and fewer than all than all. The measurements
-/// have such errors.
+/// Several threads must be faster than one by this factor. A few threads must be faster than all by this
+/// factor. Smaller differences are errors of the measurement.
 pub const THREADS_WORTH: f64 = 1.1;
 
 /// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a thread
 /// that was idle must wake up first, and where the front lane shares a core with one of them, its work takes
 /// a part of their time. With the built-in model on two cores, a step for a prompt of 64 tokens takes 1.1 ms
-/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1.
+/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1 (by hand).
 pub const THREADS_WORTH_SHORT: f64 = 1.7;
 
-/// Steps below this time are short in the sense above: waking a thread takes some 50 us.
+/// Steps below this time count as short for [`THREADS_WORTH_SHORT`].
 pub const STEP_SHORT: Duration = Duration::from_millis(2);
 
-/// From so many rows on, arithmetic is the limit and not memory. Twice the threads then take half the time.
+/// Rows from which on arithmetic limits a step, and not memory. Twice the threads then take half the time.
 pub const ARITHMETIC_ROWS: usize = 16;
 
 /// Most rows for which one thread may lead. It computes attention alone, and that takes the more time the
@@ -211,27 +209,27 @@ pub const LED_ROWS_MAX: usize = 64;
 /// with each trial that changes nothing.
 pub const TRIAL_SOON: Duration = Duration::from_secs(1);
 
-/// The same after the start.
+/// Step time until the first trial after the start.
 pub const TRIAL_FIRST: Duration = Duration::from_secs(4);
 
-/// The most that it grows to on a busy machine. Less would cost more trials, and more would miss a change for
-/// longer.
+/// The longest step time until a trial on a busy machine. A shorter one would cost more trials. With a longer
+/// one, a change would be missed for longer.
 pub const TRIAL_BUSY: Duration = Duration::from_secs(8);
 
-/// The most that it grows to on a free machine.
+/// The longest step time until a trial on a free machine.
 pub const TRIAL_LATE: Duration = Duration::from_secs(64);
 
 /// Steps of a trial whose times are known.
 pub const TRIAL_STEPS: usize = SLOWDOWN_STEPS_MIN;
 
-/// A trial ends when it has lost the time of so many steps.
+/// Steps whose time a trial may lose. Then it ends.
 pub const TRIAL_LOSS: f64 = 1.5;
 
 /// What a step of a trial counts as lost, in steps, if nobody knows how long it would have taken.
 pub const TRIAL_UNKNOWN_LOSS: f64 = 0.5;
 
-/// A candidate with which steps should take as many times as long is not tried, unless the machine is
-/// busy, or was at the start.
+/// A number of threads is not tried if steps with it should take more than this many times as long. It is
+/// tried anyway if the machine is busy, or was at the start.
 pub const TRIAL_FACTOR_MAX: f64 = 1.4;
 
 /// The least slowdown. Below 1 the machine had other work at the start.
