@@ -67,11 +67,13 @@ fn a_reader_that_does_not_read_is_a_cause() {
     let server = TestServer::fake_with(config, FakeOptions { step, ..FakeOptions::default() });
     let mut client = server.connect();
     client.buffer_little();
-    let body = r#"{"prompt": "abc", "n_predict": 4000, "stream": true, "n_probs": 20, "timings_per_token": true}"#;
+    let body = r#"{"prompt": "abc", "n": 2, "n_predict": 4000, "stream": true, "n_probs": 20, "timings_per_token": true}"#;
     client.send(post_bytes("/completion", body).as_bytes());
-    // 5 MB: more than the kernel's buffers hold, and less than they and the server together.
-    eventually("much is written", || server.metrics.decode.decode_rows.sum() >= 3000);
-    // It reads again before the text ends, so its end can say so.
+    // More than the kernel's buffers hold stays in the server's.
+    eventually("the server waits for the reader", || {
+        server.metrics.front.request_bytes.get() >= 1 << 18
+    });
+    // It reads again seconds before the text ends, so its end can say so.
     let response = client.response();
     assert!(server.metrics.front.late_tokens.of(Cause::SlowReader).get() >= 1);
     let last: Value = serde_json::from_str(response.events().last().unwrap()).unwrap();
