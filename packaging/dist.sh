@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the program to give away.
+# Builds the programs to give away: corelane, and corelane-bench, which measures it.
 #
 #   packaging/dist.sh            target/dist/corelane, for every x86-64 processor with AVX2 (x86-64-v3)
 #   packaging/dist.sh aarch64    target/dist-aarch64/corelane, for ARM processors with dot products (ARMv8.2)
 #
 # llama.cpp is compiled for that baseline. On x86-64, corelane's own kernels choose AVX-512 VNNI, AVX-VNNI or AVX2
-# when they start; on ARM, llama.cpp's compute. Beside the program lie its debug symbols, its manual pages, its
-# completions and a bill of materials in SPDX. The same sources give the same bytes, wherever they lie.
+# when they start; on ARM, llama.cpp's compute. Beside the programs lie their debug symbols, manual pages and
+# completions, and a bill of materials in SPDX. The same sources give the same bytes, wherever they lie.
 set -eu
 cd "$(dirname "$0")/.."
 arch=${1:-x86_64}
@@ -45,13 +45,15 @@ ${CARGO:-cargo} build --release --locked --target-dir target/portable
 
 rm -rf "$out"
 mkdir -p "$out/man" "$out/completions"
-"$objcopy" --only-keep-debug --compress-debug-sections "$built/corelane" "$out/corelane.debug"
-"$objcopy" --strip-all "$built/corelane" "$out/corelane"
-(cd "$out" && "$objcopy" --add-gnu-debuglink=corelane.debug corelane)
-
-$run "$out/corelane" man "$out/man"
-for shell in bash:corelane.bash zsh:_corelane fish:corelane.fish; do
-    $run "$out/corelane" completions "${shell%%:*}" > "$out/completions/${shell#*:}"
+for program in corelane corelane-bench; do
+    "$objcopy" --only-keep-debug --compress-debug-sections "$built/$program" "$out/$program.debug"
+    "$objcopy" --strip-all "$built/$program" "$out/$program"
+    (cd "$out" && "$objcopy" --add-gnu-debuglink="$program.debug" "$program")
+    # corelane-bench comes last: its own pages replace those of `corelane bench`.
+    $run "$out/$program" man "$out/man"
+    for shell in bash:$program.bash zsh:_$program fish:$program.fish; do
+        $run "$out/$program" completions "${shell%%:*}" > "$out/completions/${shell#*:}"
+    done
 done
 python3 packaging/sbom.py "$target" > "$out/corelane.spdx.json"
-(cd "$out" && sha256sum corelane corelane.debug corelane.spdx.json | tee SHA256SUMS)
+(cd "$out" && sha256sum corelane corelane-bench ./*.debug corelane.spdx.json | tee SHA256SUMS)

@@ -26,7 +26,8 @@ def main() -> None:
     crates = {crate["id"]: crate for crate in metadata["packages"]}
     links = {node["id"]: linked(node) for node in metadata["resolve"]["nodes"]}
     [root] = [crate["id"] for crate in crates.values() if crate["name"] == "corelane"]
-    reached, left = {root}, [root]
+    programs = [crate["id"] for crate in crates.values() if crate["name"] in ("corelane", "corelane-bench")]
+    reached, left = set(programs), list(programs)
     while left:
         for crate in links[left.pop()]:
             if crate not in reached:
@@ -42,7 +43,7 @@ def main() -> None:
     [carrier] = [crate for crate in used if crate["name"] == LLAMA]
     packages.append(llama(carrier))
     relations.append(relation(reference(carrier), "CONTAINS", "SPDXRef-llama.cpp"))
-    relations.append(relation("SPDXRef-DOCUMENT", "DESCRIBES", reference(crates[root])))
+    relations += [relation("SPDXRef-DOCUMENT", "DESCRIBES", reference(crates[program])) for program in programs]
     contents = {"packages": packages, "relationships": relations}
     digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     created = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.UTC)

@@ -28,14 +28,14 @@
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
 //! [`random`], [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows
 //! metrics, [`traces`] the lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
-//! web page. [`mod@bench`] measures this server and
-//! others, and [`mod@tune`] what settings bring. [`hub`] downloads models. [`systemd`] talks to the service manager. [`config`], [`placement`] and [`lanes`] start
-//! everything. [`keys`] has the API keys.
+//! web page. [`mod@tune`] measures what settings
+//! bring. [`hub`] downloads models. [`systemd`] talks to the service manager. [`flags`],
+//! [`config`], [`placement`] and [`lanes`] start everything. [`keys`] has the API keys. What
+//! measures this server and others is a program of its own, in `perf/lab`.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod abort;
 pub mod api;
-pub mod bench;
 pub mod cgroup;
 pub mod chat;
 pub mod clock;
@@ -45,6 +45,7 @@ pub mod constraint;
 pub mod decode;
 pub mod engine;
 pub mod fair;
+pub mod flags;
 pub mod http;
 pub mod hub;
 pub mod kernels;

@@ -375,24 +375,8 @@ pub const OPS_PAGE_BYTES: usize = 64 * 1024;
 /// Log lines waiting to be written. Further lines are lost.
 pub const LOG_LINES_MAX: usize = 8 * 1024;
 
-/// Heads of a synthetic model.
-pub const SYNTH_HEADS_MAX: u32 = 512;
-/// Numbers in a head of a synthetic model.
-pub const SYNTH_HEAD_SIZE_MAX: u32 = 1024;
-/// Numbers of a synthetic model that a thread draws and writes at once.
-pub const SYNTH_PIECE_ELEMENTS: u64 = 1 << 20;
-
 /// The longest `Retry-After` that is sent, in seconds.
 pub const RETRY_AFTER_S_MAX: u64 = 60;
-
-/// Requests of one run of the load generator.
-pub const BENCH_REQUESTS_MAX: usize = 1 << 20;
-/// Bytes of one event that a measured server may send.
-pub const BENCH_EVENT_BYTES_MAX: usize = 1024 * 1024;
-/// Largest delay of tokio's timers, which count whole milliseconds.
-pub const BENCH_TIMER_LATE_MAX: Duration = Duration::from_millis(2);
-/// Bytes of one whole (not streamed) response of a measured server.
-pub const BENCH_RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const _: () = assert!(BATCHES <= RING_CAPACITY, "all batches fit into one ring");
 const _: () = assert!(SLOTS_MAX <= STEP_ROWS_MAX, "every running sequence can decode in one step");
@@ -424,8 +408,6 @@ const _: () = assert!(
     (SEQUENCE_TOKENS_MAX * CONSTRAINT_TOKEN_BYTES_MAX) as u64 <= SCHEMA_COUNT_MAX,
     "an upper bound beyond it bounds nothing"
 );
-const _: () = assert!(SYNTH_HEADS_MAX * SYNTH_HEAD_SIZE_MAX <= 1 << 20, "rows stay small");
-const _: () = assert!(SYNTH_PIECE_ELEMENTS.is_multiple_of(2), "weights are drawn in pairs");
 const _: () = assert!(
     OPS_CONNECTIONS_MAX * OPS_REQUESTS_MAX as usize * OPS_PAGE_BYTES <= 256 * 1024 * 1024,
     "pages that clients of the ops lane leave unread"
@@ -439,7 +421,6 @@ const _: () = assert!(
     OPS_CONNECTIONS_MAX * PROFILE_FOLDED_BYTES_MAX <= 64 * 1024 * 1024,
     "a connection has one profile at most, so this is all that clients of the ops lane leave unread"
 );
-const _: () = assert!(BENCH_EVENT_BYTES_MAX <= BENCH_RESPONSE_BYTES_MAX);
 const _: () = assert!(TOP_LOGPROBS_MAX <= u8::MAX as usize, "their number is 8 bits wide");
 const _: () = assert!(DRY_BREAKERS_MAX * DRY_BREAKER_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(

@@ -1,5 +1,5 @@
 //! The command line: parses and checks the flags, then starts the lanes and waits for a signal, or
-//! runs a benchmark.
+//! runs another command.
 #![deny(unsafe_code)]
 
 mod cli;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::CommandFactory;
 use corelane::config::ServeConfig;
 use corelane::constraint::trial::{self, TRIAL_ARGUMENT};
+use corelane::flags;
 use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::memory;
@@ -47,13 +48,13 @@ fn main() -> ExitCode {
         cli::Command::Doctor(args) => cli::doctor::run(&args),
         cli::Command::Tune(args) => cli::tune::run(&args),
         cli::Command::Profile(args) => cli::profile::run(&args),
-        cli::Command::Model(args) => cli::model::run(&args),
-        cli::Command::Bench(args) => cli::bench::run(&args),
+        cli::Command::Model(args) => cli::model::run(args),
+        cli::Command::Bench(args) => cli::lab::run("corelane bench", args.passed),
         cli::Command::Completions(args) => {
-            cli::complete::completions(&args, cli::Cli::command());
+            flags::complete::completions(&args, cli::Cli::command());
             Ok(())
         }
-        cli::Command::Man(args) => cli::complete::man(&args, cli::Cli::command()),
+        cli::Command::Man(args) => flags::complete::man(&args, cli::Cli::command()),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,7 +82,7 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let source = match source {
         Ok(source) => Some(source),
         Err((hub, wanted)) => {
-            cli::hub::obtain(hub, wanted, || control.is_draining())?.map(cli::first_of)
+            flags::hub::obtain(hub, wanted, || control.is_draining())?.map(flags::first_of)
         }
     };
     if let Some(source) = source

@@ -22,7 +22,7 @@
 
 mod fleet;
 
-use corelane::bench::stats::Sorted;
+use corelane_bench::stats::Sorted;
 use fleet::{Fleet, Request, Router};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};

@@ -16,6 +16,7 @@
 //! **Invariant:** nothing here reads a clock or a file; `strftime_now` shows the time that the
 //! caller passes in.
 
+pub mod chosen;
 pub mod conversation;
 mod generic;
 pub mod named;

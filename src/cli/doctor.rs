@@ -7,9 +7,9 @@ use corelane::config::ServeConfig;
 use corelane::hub;
 use corelane::placement::{Topology, cpu_quota};
 
-use super::engine::{EngineArgs, first_of};
 use super::serve::ServeArgs;
 use crate::doctor::{self, Finding, Kernel, State};
+use corelane::flags::{EngineArgs, first_of};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,31 +3,28 @@
 //!
 //! Errors are sentences for the user that say what was wrong and what would be right.
 
-pub mod bench;
-pub mod complete;
 pub mod doctor;
-mod engine;
 pub mod exposed;
-pub mod hub;
-mod ladder;
+pub mod lab;
 pub mod model;
 pub mod profile;
-mod replay;
 mod serve;
 pub mod tune;
 
-use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::builder::BoolishValueParser;
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-pub use engine::first_of;
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use corelane::flags::complete::{CompletionsArgs, ManArgs};
+use corelane::flags::{EngineArgs, expand_short_names, settle_model, with_variable};
 pub use serve::ServeArgs;
 
-use self::engine::EngineArgs;
+use self::lab::PassedArgs;
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  corelane completions bash > /etc/bash_completion.d/corelane
+  corelane completions fish > ~/.config/fish/completions/corelane.fish";
 
 /// A lock-free, thread-per-core HTTP server for GGUF models.
 #[derive(Debug, Parser)]
@@ -49,13 +46,14 @@ pub enum Command {
     Profile(profile::ProfileArgs),
     /// Download, list, describe and make models.
     Model(model::ModelArgs),
-    /// Measure the speed of a server, or of a part of this one.
-    Bench(bench::BenchArgs),
+    /// Measure the speed of a server, or of a part of this one, with corelane-bench.
+    Bench(PassedArgs),
     /// Print completions for a shell.
-    Completions(complete::CompletionsArgs),
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
     /// Write the manual pages.
     #[command(hide = true)]
-    Man(complete::ManArgs),
+    Man(ManArgs),
 }
 
 impl Command {
@@ -65,7 +63,6 @@ impl Command {
             Self::Serve(args) => Some(&mut args.engine),
             Self::Doctor(args) => Some(&mut args.serve.engine),
             Self::Tune(args) => Some(&mut args.engine),
-            Self::Bench(args) => args.engine(),
             _ => None,
         }
     }
@@ -81,7 +78,9 @@ pub fn parse() -> Result<Cli, String> {
     }
     let parsed = command.try_get_matches_from(args).and_then(|matches| {
         let mut cli = Cli::from_arg_matches(&matches)?;
-        settle_model(&mut cli, &matches)?;
+        if let Some(engine) = cli.command.engine() {
+            settle_model(engine, &matches, Cli::command())?;
+        }
         Ok(cli)
     });
     parsed.map_err(|error| {
@@ -92,75 +91,14 @@ pub fn parse() -> Result<Cli, String> {
     })
 }
 
-/// A model by its file and one by its name exclude each other. Where both have a value, that of the
-/// higher place wins: the command line, then the environment, then the file.
-fn settle_model(cli: &mut Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
-    let mut innermost = matches;
-    while let Some((_, inner)) = innermost.subcommand() {
-        innermost = inner;
-    }
-    let Some(engine) = cli.command.engine() else { return Ok(()) };
-    let place = |id| match innermost.value_source(id) {
-        Some(ValueSource::CommandLine) => 3,
-        Some(ValueSource::EnvVariable) => 2,
-        Some(_) => 1,
-        None => 0,
-    };
-    match place("model").cmp(&place("hf_repo")) {
-        Ordering::Less => engine.model = None,
-        Ordering::Greater => engine.hub.hf_repo = None,
-        Ordering::Equal if engine.model.is_some() => {
-            let message = "--model and --hf-repo both name a model; give one of them";
-            return Err(Cli::command().error(ErrorKind::ArgumentConflict, message));
-        }
-        Ordering::Equal => {}
-    }
-    Ok(())
-}
-
-/// Expands llama-server's two-letter short flags, which clap does not support.
-fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let expand = |arg: OsString| match arg.to_str() {
-        Some("-np") => "--parallel".into(),
-        Some("-ub") => "--ubatch-size".into(),
-        Some("-ctk") => "--cache-type-k".into(),
-        Some("-ctv") => "--cache-type-v".into(),
-        Some("-kvu") => "--kv-unified".into(),
-        Some("-no-kvu") => "--no-kv-unified".into(),
-        Some("-md") => "--model-draft".into(),
-        Some("-fa") => "--flash-attn".into(),
-        Some("-hf" | "-hfr") => "--hf-repo".into(),
-        Some("-hff") => "--hf-file".into(),
-        Some("-hft") => "--hf-token".into(),
-        _ => arg,
-    };
-    args.map(expand).collect()
-}
-
-/// Gives each flag of `serve` an environment variable: `CORELANE_CTX_SIZE` for `--ctx-size`. The
-/// doctor shares all of them, and the ladder those of the engine.
+/// Gives each flag of `serve` an environment variable. The doctor shares all of them.
 fn with_variables(command: clap::Command) -> clap::Command {
-    let with_variable = |arg: Arg| {
-        let name = format!("CORELANE_{}", arg.get_id().as_str().to_uppercase());
-        match (arg.get_id().as_str(), arg.get_action()) {
-            ("kv_unified", _) => arg, // undoes --no-kv-unified, which has a variable
-            (_, ArgAction::SetTrue) => arg.env(name).value_parser(BoolishValueParser::new()),
-            _ => arg.env(name),
-        }
-    };
-    let engine = EngineArgs::augment_args(clap::Command::new("engine"));
-    let is_shared = |arg: &Arg| engine.get_arguments().any(|other| other.get_id() == arg.get_id());
     let serve = ServeArgs::augment_args(clap::Command::new("serve"));
     let is_serves = |arg: &Arg| serve.get_arguments().any(|other| other.get_id() == arg.get_id());
     command
         .mut_subcommand("serve", |serve| serve.mut_args(with_variable))
         .mut_subcommand("doctor", |doctor| {
             doctor.mut_args(|arg| if is_serves(&arg) { with_variable(arg) } else { arg })
-        })
-        .mut_subcommand("bench", |bench| {
-            bench.mut_subcommand("ladder", |ladder| {
-                ladder.mut_args(|arg| if is_shared(&arg) { with_variable(arg) } else { arg })
-            })
         })
 }
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use clap::Args;
 use corelane::config::ServeConfig;
+use corelane::flags::EngineArgs;
 use corelane::keys::{self, ApiKey, Given};
 use corelane::limits::{
     CONNECTIONS, KEY_FILE_BYTES_MAX, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS,
 };
 use corelane::traces::Endpoint;
 use corelane::types::{Guessing, Pooling, Speculation};
-
-use super::engine::EngineArgs;
 
 const MIB: usize = 1 << 20;
 

@@ -5,11 +5,10 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use corelane::flags::EngineArgs;
 use corelane::model::load::{self, Source};
 use corelane::tune::{self, Series, Tuned};
 use corelane::types::Calibration;
-
-use super::engine::EngineArgs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -27,7 +27,7 @@ pub(super) fn load_draft(
 }
 
 /// A draft model that is loaded. The decode lane makes its context.
-pub(crate) struct NewDraft {
+pub struct NewDraft {
     model: Weights,
     context: ContextConfig,
     n_vocab: usize,

@@ -18,7 +18,7 @@ const EMBEDDING_TEXTS_MAX: usize = 32;
 const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
 
 /// The model's context for a server of `config`.
-pub(crate) fn context_config(
+pub fn context_config(
     config: &ServeConfig,
     loaded: &Loaded,
     context_tokens: u32,
@@ -61,11 +61,7 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
 }
 
 /// The scheduler's capacity in a server of `config`.
-pub(crate) fn capacity(
-    config: &ServeConfig,
-    context_tokens: u32,
-    sequence_tokens: u32,
-) -> Capacity {
+pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32) -> Capacity {
     Capacity {
         slots: config.parallel,
         step_rows: step_rows(config.batch_rows, config.ubatch_rows, config.parallel),
@@ -89,14 +85,14 @@ fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
 }
 
 /// How the requests that do not say guess.
-pub(crate) fn guessing(config: &ServeConfig, info: &ModelInfo) -> Guessing {
+pub fn guessing(config: &ServeConfig, info: &ModelInfo) -> Guessing {
     // Wrong guesses must be forgotten, which a recurrent state cannot.
     let guesses = config.speculation != Speculation::Off && !info.is_recurrent;
     if guesses { config.guessing } else { Guessing::default() }
 }
 
 /// The time that the front lane and the decode lane poll before they park.
-pub(crate) fn spin(config: &ServeConfig) -> Duration {
+pub fn spin(config: &ServeConfig) -> Duration {
     if config.placement.is_shared() { Duration::ZERO } else { SPIN_BEFORE_PARK }
 }
 

@@ -10,7 +10,7 @@ use llama_cpp_sys_2 as sys;
 use crate::kernels::ggml;
 
 /// Starts llama.cpp, once per process.
-pub(super) fn start() -> &'static LlamaBackend {
+pub fn start() -> &'static LlamaBackend {
     static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
     BACKEND.get_or_init(|| {
         // SAFETY: the callback has the type that llama.cpp expects, takes no user data, and lives
@@ -55,7 +55,7 @@ type Listener = Box<dyn FnMut(&str)>;
 
 /// Runs `work`, which calls llama.cpp, and passes every line logged on this thread meanwhile to
 /// `listener`. For some calls this is the only sign of progress.
-pub(super) fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOnce() -> T) -> T {
+pub fn listening<T>(listener: impl FnMut(&str) + 'static, work: impl FnOnce() -> T) -> T {
     forget_error();
     LISTENER.set(Some(Box::new(listener)));
     let result = work();
@@ -68,7 +68,7 @@ fn forget_error() {
 }
 
 /// `": <llama.cpp's error>"`, or nothing without an error.
-pub(super) fn error() -> String {
+pub fn error() -> String {
     let message = ERROR.take();
     if message.is_empty() { message } else { format!(": {message}") }
 }

@@ -667,3 +667,29 @@ fn tune_writes_a_configuration_with_what_it_measured() {
     assert!(String::from_utf8(again.stderr).unwrap().contains("the file exists; name a new one"));
     std::fs::remove_file(path).unwrap();
 }
+
+/// `corelane bench` and `corelane model synth` are `corelane-bench`, beside it or in `PATH`.
+#[test]
+fn corelane_bench_is_started_wherever_it_lies() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("without-bench");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let moved = folder.join("corelane");
+    std::fs::copy(env!("CARGO_BIN_EXE_corelane"), &moved).unwrap();
+    let start = |program: &std::path::Path, args: &[&str], path: &str| {
+        let output = Command::new(program).args(args).env("PATH", path).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let here = PathBuf::from(env!("CARGO_BIN_EXE_corelane"));
+    let beside = here.parent().unwrap().to_str().unwrap();
+    for (args, usage) in [
+        (&["bench", "serve", "--help"][..], "Usage: corelane bench serve [OPTIONS]"),
+        (&["model", "synth", "--help"], "Usage: corelane model synth [OPTIONS] <OUT.gguf>"),
+    ] {
+        for said in [start(&here, args, "/nowhere"), start(&moved, args, beside)] {
+            assert!(said.contains(usage), "{said}");
+        }
+        let said = start(&moved, args, "/nowhere");
+        assert!(said.starts_with("corelane: cannot start corelane-bench: "), "{said}");
+    }
+}

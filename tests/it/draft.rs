@@ -12,10 +12,10 @@ use corelane::kernels::Choice;
 use corelane::lanes::Server;
 use corelane::model::llama::LlamaDecoder;
 use corelane::model::load::{Source, load};
-use corelane::model::synth::{Quant, Request, Shape, synth};
 use corelane::ring::message::Batch;
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
 use corelane::types::{Guessing, Sampling, Speculation, TokenId};
+use corelane_bench::synth::{Quant, Request, Shape, synth};
 use serde_json::{Value, json};
 
 /// The built-in model as a file.

@@ -456,7 +456,7 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
 }
 
 fn synthesise(path: &std::path::Path, quant: &str) {
-    use corelane::model::synth::{Quant, Request, Shape, synth};
+    use corelane_bench::synth::{Quant, Request, Shape, synth};
     let shape = Shape::named("tiny").unwrap().clone();
     let quant = Quant::named(quant).unwrap();
     let request = Request { shape, quant, seed: 0, out: path.to_owned(), force: true, threads: 2 };

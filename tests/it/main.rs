@@ -4,8 +4,6 @@
 mod support;
 
 mod attention;
-mod bench_ladder;
-mod bench_serve;
 mod builtin;
 mod command_line;
 mod connections;
@@ -41,7 +39,6 @@ mod sampling;
 mod schemas;
 mod scores;
 mod serving;
-mod synth;
 mod templates;
 mod tools;
 mod traces;

@@ -93,7 +93,9 @@ pub fn config() -> ServeConfig {
         drain: Duration::from_secs(10),
         placement: Topology::read().unwrap().place(&Wishes::default()).unwrap(),
         poll: 0,
-        program: Some(env!("CARGO_BIN_EXE_corelane").into()),
+        program: option_env!("CARGO_BIN_EXE_corelane")
+            .or(option_env!("CARGO_BIN_EXE_corelane-bench"))
+            .map(Into::into),
         ..ServeConfig::default()
     }
 }

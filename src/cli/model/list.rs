@@ -5,7 +5,7 @@ use corelane::hub::{Kept, Unfinished, kept, unfinished};
 use time::OffsetDateTime;
 
 use super::output::{megabytes, print};
-use crate::cli::hub::new_hub;
+use corelane::flags::hub::new_hub;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,9 +5,10 @@ mod output;
 mod pull;
 mod remove;
 mod show;
-mod synth;
 
 use clap::{Args, Subcommand};
+
+use super::lab::{self, PassedArgs};
 
 #[derive(Debug, Args)]
 pub struct ModelArgs {
@@ -26,16 +27,19 @@ enum ModelCommand {
     /// Describe a model.
     Show(show::ShowArgs),
     /// Make a model with random weights and the shape of a real one, to measure speed with.
-    Synth(Box<synth::SynthArgs>),
+    Synth(PassedArgs),
 }
 
 /// Runs `corelane model`.
-pub fn run(args: &ModelArgs) -> Result<(), String> {
-    match &args.command {
-        ModelCommand::Pull(args) => pull::run(args),
-        ModelCommand::List(args) => list::run(args),
-        ModelCommand::Rm(args) => remove::run(args),
-        ModelCommand::Show(args) => show::run(args),
-        ModelCommand::Synth(args) => synth::run(args),
+pub fn run(args: ModelArgs) -> Result<(), String> {
+    match args.command {
+        ModelCommand::Pull(args) => pull::run(&args),
+        ModelCommand::List(args) => list::run(&args),
+        ModelCommand::Rm(args) => remove::run(&args),
+        ModelCommand::Show(args) => show::run(&args),
+        ModelCommand::Synth(args) => {
+            let passed = std::iter::once("synth".into()).chain(args.passed);
+            lab::run("corelane model", passed.collect())
+        }
     }
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::output::{megabytes, print};
 use crate::cli::exposed;
-use crate::cli::hub::{new_hub, shown};
+use corelane::flags::hub::{new_hub, shown};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use clap::Args;
 use corelane::hub::{Name, remove};
 
 use super::output::{megabytes, print};
-use crate::cli::hub::new_hub;
+use corelane::flags::hub::new_hub;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use corelane::model::shards::{TypeShare, tensor_types};
 use corelane::types::{ModelInfo, Pooling};
 
 use super::output::{megabytes, print};
-use crate::cli::hub::new_hub;
+use corelane::flags::hub::new_hub;
 
 /// The tokens for which the table states the memory of the KV cache: those of one request without
 /// `--ctx-size`.

@@ -1,0 +1,34 @@
+//! `corelane bench` and `corelane model synth`: they start `corelane-bench`, which has all that
+//! measures and that the server does not need.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use clap::Args;
+
+const PROGRAM: &str = "corelane-bench";
+
+/// What is passed on as it is, `--help` too.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct PassedArgs {
+    /// Command and flags of corelane-bench; --help shows them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    pub passed: Vec<OsString>,
+}
+
+/// Becomes `corelane-bench`: the one beside this program, else the one in `PATH`. `name` is what
+/// its help calls the program.
+///
+/// # Errors
+/// A message for the user if there is none. Else it does not return.
+pub fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(PROGRAM));
+    let program = beside.filter(|program| program.exists()).unwrap_or_else(|| PROGRAM.into());
+    let error = Command::new(program).arg0(name).args(args).exec();
+    Err(format!(
+        "cannot start {PROGRAM}: {error}; it must lie beside corelane, or in a folder of PATH (from \
+         the sources, cargo build --release makes both)"
+    ))
+}

@@ -1,0 +1,35 @@
+//! `completions` and `man`: what packages install beside a program.
+
+use std::path::PathBuf;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+/// The shell to print completions for.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    shell: Shell,
+}
+
+/// Prints the completions of a program.
+pub fn completions(args: &CompletionsArgs, mut program: Command) {
+    let name = program.get_name().to_owned();
+    clap_complete::generate(args.shell, &mut program, name, &mut std::io::stdout());
+}
+
+/// The folder for manual pages.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Folder to write to
+    folder: PathBuf,
+}
+
+/// Writes a manual page for each command of a program.
+///
+/// # Errors
+/// A message for the user if a file cannot be written.
+pub fn man(args: &ManArgs, program: Command) -> Result<(), String> {
+    clap_mangen::generate_to(program.disable_help_subcommand(true), &args.folder)
+        .map_err(|error| format!("cannot write to {}: {error}", args.folder.display()))
+}

@@ -1,0 +1,322 @@
+//! Starts the lanes, and connects them with links.
+//!
+//! The listening sockets are bound first, so a port in use is reported at once. The front lane and
+//! the ops lane start next, and answer while the model loads. The calling thread loads the model.
+//! Then the decode lane, the mask lane and the worker lanes start.
+
+mod decode;
+mod draft;
+mod embed;
+mod fake;
+mod front;
+mod outside;
+mod panics;
+mod share;
+mod size;
+mod thread;
+mod workers;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rtrb::{Producer, RingBuffer};
+
+use self::decode::Models;
+pub use self::decode::start_decode;
+pub use self::draft::NewDraft;
+use self::draft::load_draft;
+use self::front::{front_config, start_front};
+use self::outside::{OpsLane, start_ops, start_spans};
+pub use self::panics::end_on_panic;
+use self::size::cells_of_one;
+pub use self::size::{capacity, context_config, guessing, spin};
+use self::thread::{pins, spawn};
+use self::workers::{NewEmbedder, Starter, embedder};
+use crate::api::route;
+use crate::chat::chosen;
+use crate::config::ServeConfig;
+use crate::decode::{DecodeLane, mask_lane};
+use crate::limits::{
+    LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
+    SEQUENCE_TOKENS_MAX,
+};
+use crate::metrics::{Metrics, State};
+use crate::model::load::{Loaded, Source, load};
+use crate::model::vocab::Vocab;
+use crate::placement::{BESIDE_STREAMS, yield_to_others};
+use crate::prepare::ServedModel;
+use crate::ring::bell::SocketBell;
+use crate::scheduler::Capacity;
+use crate::server::listener::Address;
+use crate::server::{Control, FrontLinks, ServiceParts, kernel, listener};
+use crate::types::ModelInfo;
+use crate::{memory, ops, page, ring, systemd};
+
+/// A server. Its front lane runs; its model may still be loading.
+pub struct Server {
+    addresses: Vec<Address>,
+    /// The model's file; `None` for the built-in model.
+    path: Option<PathBuf>,
+    control: Arc<Control>,
+    config: ServeConfig,
+    metrics: Arc<Metrics>,
+    ready: Producer<ServiceParts>,
+    front: JoinHandle<()>,
+    others: Vec<JoinHandle<()>>,
+    ops: Option<OpsLane>,
+    /// The memory for requests outside the KV cache.
+    request_bytes: usize,
+}
+
+impl Server {
+    /// Binds the addresses and starts the front lane and the ops lane.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn start(config: ServeConfig) -> Result<Self, String> {
+        config.check()?;
+        kernel::check()?;
+        kernel::allow_many_descriptors();
+        let inherited = systemd::take_sockets()?;
+        let hands_over = !inherited.is_empty();
+        let listeners = if hands_over {
+            tracing::info!(
+                "the service manager gives the sockets: --host and --port have no effect"
+            );
+            listener::inherit(inherited)?
+        } else {
+            listener::bind(&config.hosts, config.port)?
+        };
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let ops = config.ops_addr.as_deref().map(ops::bind).transpose()?;
+        let metrics = Arc::new(Metrics::new(config.clock, route::paths().chain(page::paths())));
+        let (bell, bell_socket) =
+            SocketBell::new().map_err(|error| format!("cannot make a socket pair: {error}"))?;
+        let control = Arc::new(Control::new(Arc::new(bell), config.keys.clone()));
+        let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
+        let (ready, ready_rx) = RingBuffer::new(1);
+        let front_config = front_config(&config, request_bytes, hands_over, &metrics);
+        let mut others = Vec::new();
+        let spans = start_spans(&config, &metrics, &mut others)?;
+        let links = FrontLinks { listeners, bell_socket, ready: ready_rx, spans };
+        let front = start_front(&config, front_config, &control, links)?;
+        let ops = ops.map(|bound| start_ops(&config, bound, &metrics)).transpose();
+        let ops = ops.inspect_err(|_| control.drain())?; // the front lane need not stay
+        Ok(Self {
+            addresses,
+            path: None,
+            control,
+            config,
+            metrics,
+            ready,
+            front,
+            others,
+            ops,
+            request_bytes,
+        })
+    }
+
+    /// Loads a model and serves it. `progress` gets the loaded part, from 0 to 1. Returns `None` if
+    /// a drain began meanwhile.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn load(
+        &mut self,
+        source: &Source,
+        mut progress: impl FnMut(f32) + 'static,
+    ) -> Result<Option<Arc<ServedModel>>, String> {
+        let control = self.control.clone();
+        let progress = move |done| {
+            progress(done);
+            !control.is_draining()
+        };
+        let loaded = match load(source, self.config.kernels, progress) {
+            Ok(loaded) if !self.control.is_draining() => loaded,
+            Err(error) if !self.control.is_draining() => return Err(error.to_string()),
+            _ => return Ok(None),
+        };
+        if let Source::File(path) = source {
+            self.path = Some(path.clone());
+        }
+        match self.serve_loaded(&loaded) {
+            Err(_) if self.control.is_draining() => Ok(None), // the draft model's loading ended
+            served => served.map(Some),
+        }
+    }
+
+    /// Serves a model that is already in memory.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
+        // With a recurrent model, llama.cpp computes sequences with different numbers of rows
+        // separately.
+        self.config.cache.unified &= !loaded.info.is_recurrent;
+        let draft = load_draft(&self.config, loaded, self.control.clone())?;
+        let slots = self.config.parallel as u32; // at most SLOTS_MAX
+        let available = memory::available_bytes();
+        // Both models hold a text. Their sizes are for 16 bits; the layout may need less.
+        let models = [Some(loaded), draft.as_ref()].into_iter().flatten();
+        let kv_bytes: u64 = models.map(|model| model.info.kv_bytes_per_token).sum();
+        let kv_bytes_per_token = (kv_bytes as f64 * self.config.cache.relative_size()) as u64;
+        let sized = ModelInfo { kv_bytes_per_token, ..loaded.info.clone() };
+        let asked = self.config.context_tokens;
+        let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
+        let context_tokens = memory::choose_context(asked, slots, &sized, requests, available)?;
+        let abort = self.control.abort.clone();
+        let context = context_config(&self.config, loaded, context_tokens, abort);
+        let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
+        let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
+        let (model, vocab, info) =
+            (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());
+        let embedder = embedder(&self.config, loaded, &context)?;
+        let draft = draft.map(|draft| NewDraft::new(&draft, loaded, &context));
+        let fixed_threads = self.config.fixed_threads;
+        let make_models = move || {
+            decode::make_models(model, &context, draft, sequence_tokens as usize, fixed_threads)
+        };
+        self.serve(vocab, info, context_tokens, sequence_tokens, make_models, embedder)
+    }
+
+    fn serve<B: crate::model::Backend>(
+        &mut self,
+        vocab: Arc<Vocab>,
+        info: ModelInfo,
+        context_tokens: u32,
+        sequence_tokens: u32,
+        make_models: impl FnOnce() -> Result<Models<B>, String> + Send + 'static,
+        embedder: Option<NewEmbedder>,
+    ) -> Result<Arc<ServedModel>, String> {
+        let config = &self.config;
+        let name = config.aliases.first().unwrap_or(&info.name).clone();
+        let capacity = capacity(config, context_tokens, sequence_tokens);
+        let reuse = capacity.reuse && !info.is_recurrent;
+        let capacity = Capacity { reuse, ..capacity };
+        let guessing = guessing(config, &info);
+        let (front_link, decode_link) =
+            ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
+        let end_tokens: Box<[_]> = vocab.end_tokens().into();
+        let (slots, tokens) = (config.parallel, sequence_tokens as usize);
+        let cores = pins(&config.placement);
+        let metrics = self.metrics.clone();
+        let looks_up = config.speculation.looks_up();
+        let calibration = Arc::new(OnceLock::new());
+        let measured = calibration.clone();
+        let decode = start_decode(decode_link, cores, move || {
+            let models = make_models()?;
+            measured.set(models.calibration).expect("it is measured once");
+            let lane = DecodeLane::new(models.served, slots, tokens, end_tokens, metrics);
+            Ok(lane.with_guesses(looks_up, models.drafter))
+        })?;
+        self.others.push(decode);
+        let (masks, mask_lane) =
+            ring::link(MASK_TASKS_MAX, self.control.bell.clone(), Duration::ZERO);
+        let (weights, metrics) = (config.weights(), self.metrics.clone());
+        self.others.push(spawn("masks", LANE_STACK_BYTES, move || {
+            yield_to_others(BESIDE_STREAMS);
+            mask_lane::run(mask_lane, &weights, &metrics);
+        })?);
+
+        let (bos, eos) = (vocab.bos_text(), vocab.eos_text());
+        let own_template = info.chat_template.as_deref();
+        let chat = chosen::template(config.chat_template.as_deref(), own_template, &bos, &eos)?;
+        let model = Arc::new(ServedModel {
+            vocab,
+            info,
+            name,
+            aliases: config.aliases.clone(),
+            tags: config.tags.clone(),
+            path: self.path.clone(),
+            chat,
+            context_tokens,
+            sequence_tokens,
+            slots: config.parallel,
+            calibration: calibration.get().cloned().unwrap_or_default(),
+            embeds: embedder.as_ref().map(|(embeds, _)| embeds.clone()),
+            spm_infill: config.spm_infill,
+            guessing,
+            n_predict: config.n_predict,
+        });
+        let workers = Starter {
+            config,
+            bell: &self.control.bell,
+            metrics: &self.metrics,
+            model: &model,
+            started: &mut self.others,
+        };
+        let workers = workers.start(embedder.map(|(_, make)| make))?;
+        self.metrics.set_model(&model.name, model.info.kernels.name);
+        let decode = front_link;
+        let parts = ServiceParts { model: model.clone(), capacity, decode, masks, workers };
+        assert!(self.ready.push(parts).is_ok(), "a server loads one model");
+        self.control.bell.ring();
+        // Return only when requests are served, so that the caller's first request is not answered
+        // 503.
+        while self.metrics.front.state() == State::Loading && !self.front.is_finished() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(model)
+    }
+
+    /// The addresses that it listens on.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The first IP address that it listens on.
+    ///
+    /// # Panics
+    /// If it listens only on Unix sockets.
+    pub fn address(&self) -> SocketAddr {
+        let tcp = |address: &Address| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        };
+        self.addresses.iter().find_map(tcp).expect("it listens on an IP address")
+    }
+
+    /// A handle to end the server from any thread.
+    pub fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    /// The address of the metrics, if they are on.
+    pub fn ops_address(&self) -> Option<SocketAddr> {
+        self.ops.as_ref().map(|ops| ops.address)
+    }
+
+    /// The metrics of all lanes.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Waits until the server has drained and every lane has ended, the ops lane last.
+    ///
+    /// # Errors
+    /// A sentence, if a lane does not end.
+    pub fn join(self) -> Result<(), String> {
+        let Self { ready, front, others, ops, .. } = self;
+        drop(ready);
+        front.join().expect("a lane that panics ends the process");
+        let began = Instant::now();
+        others.iter().for_each(|lane| lane.thread().unpark()); // one waits for time to pass
+        for lane in others {
+            while !lane.is_finished() {
+                if began.elapsed() > LANES_END_TIMEOUT {
+                    let name = lane.thread().name().unwrap_or_default().to_owned();
+                    return Err(format!("the {name} lane still runs after {LANES_END_TIMEOUT:?}"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            lane.join().expect("a lane that panics ends the process");
+        }
+        if let Some(ops) = ops {
+            ops.end();
+        }
+        Ok(())
+    }
+}
