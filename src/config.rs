@@ -54,7 +54,8 @@ pub struct ServeConfig {
     /// Most rows that llama.cpp computes at once.
     pub ubatch_rows: usize,
     /// Longest time between two tokens of a running stream while prompts are computed. `None` is
-    /// twice the time of a step without prompts.
+    /// twice the time of a step without prompts, and at least 60 ms
+    /// ([`ITL_UNNOTICED`](crate::scheduler::tuning::ITL_UNNOTICED)).
     pub itl_target: Option<Duration>,
     /// Most sequences that wait for a slot.
     pub queue_requests: usize,

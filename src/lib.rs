@@ -26,12 +26,13 @@
 //!
 //! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
-//! [`random`], [`memory`] and [`metrics`] are below all of these. [`ops`] is the lane that shows
-//! metrics, [`traces`] the lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and [`page`] has the files of the
-//! web page. [`mod@tune`] measures what settings
-//! bring. [`hub`] downloads models. [`systemd`] talks to the service manager. [`flags`],
-//! [`config`], [`placement`] and [`lanes`] start everything. [`keys`] has the API keys. What
-//! measures this server and others is a program of its own, in `perf/lab`.
+//! [`random`], [`memory`], [`metrics`] and [`pressure`] are below all of these. [`compute`] has the
+//! threads that run the model's operations. [`ops`] is the lane that shows metrics, [`traces`] the
+//! lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and
+//! [`page`] has the files of the web page. [`mod@tune`] measures what settings bring. [`hub`]
+//! downloads models. [`systemd`] talks to the service manager. [`flags`], [`config`],
+//! [`placement`] and [`lanes`] start everything. [`keys`] has the API keys. What measures this
+//! server and others is a program of its own, in `perf/lab`.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 pub mod abort;

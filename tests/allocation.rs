@@ -1,5 +1,5 @@
-//! Invariant 3: the steady state allocates nothing. Counted by the allocator,
-//! on the lanes themselves.
+//! A step allocates nothing on the lanes once it is running evenly. The allocator counts, on the
+//! lanes themselves.
 
 mod support;
 

@@ -61,7 +61,8 @@ pub struct ReplyContext {
     pub prompt_tokens: u64,
 }
 
-/// How a reply is written. A request sets the first seven; [`crate::prepare`] fills in the rest.
+/// How a reply is written. A request sets the first seven and the last two; [`crate::prepare`] fills
+/// in the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplyOptions {
     /// As server-sent events, while the text comes.

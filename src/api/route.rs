@@ -1,7 +1,6 @@
 //! The table of routes. Each entry holds all facts about a path.
 //!
-//! A new dialect needs its own file, a `mod` line in `api/mod.rs` and an entry in this table. The
-//! dialects do not use the table.
+//! The dialects do not use the table. `docs/architecture.md` has the steps to add one.
 
 use super::anthropic::reply::MessagesReply;
 use super::asked::Request;

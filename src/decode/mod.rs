@@ -5,8 +5,9 @@
 //! positions, runs the model and samples tokens.
 //!
 //! **Invariant:** a step makes no Rust heap allocation and frees nothing. Options of a slot's
-//! previous holder go back to the front lane with the next start. (The exception is constrained
-//! text: llguidance allocates for a mask. Masks that take long come from the mask lane.)
+//! previous holder go back to the front lane with the next start. (There are two exceptions. For
+//! constrained text, llguidance allocates for a mask; masks that take long come from the mask lane. A
+//! thread that leads a product larger than any before makes room for its activations.)
 //! **Invariant:** this lane never waits for the front lane while there is work. If a sequence ends
 //! here with an end-of-generation token, its rows in the next batch, which is planned already, are
 //! dropped.

@@ -51,7 +51,8 @@ use pipeline::{Pipeline, gather_time};
 use stream::{Context, Generated, Stream};
 use times::Times;
 
-/// The mask lane is stuck if it does nothing for this long. One mask takes 50 ms.
+/// The mask lane is stuck if it does nothing for this long. One mask is stopped after 250 ms of
+/// processor time.
 const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module's description.

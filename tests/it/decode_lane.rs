@@ -210,7 +210,7 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     assert_eq!(batch.rows_dropped, 1);
 }
 
-/// Invariant 5: positions are checked on both sides.
+/// The decode lane compares the positions that both sides of the ring hold.
 #[test]
 #[should_panic(expected = "the batch is at position 5 to 5, the decode lane at 4")]
 fn a_wrong_position_ends_the_process_with_both_numbers() {

@@ -369,7 +369,7 @@ fn unsafe_stands_in_few_places() {
     only_in("unsafe impl", allowed);
 }
 
-/// Invariant 9: these do no I/O and read no clock.
+/// `engine`, `scheduler`, `http`, `api` and `text` do no I/O and read no clock.
 #[test]
 fn the_pure_modules_are_pure() {
     let words = ["Instant", "SystemTime", "std::io::Read", "std::net", "std::fs", "std::thread"];
@@ -381,7 +381,7 @@ fn the_pure_modules_are_pure() {
     }
 }
 
-/// Invariant 1: no locks. (`clippy.toml` refuses the types; this, the words.)
+/// No locks. (`.clippy.toml` refuses the types; this, the words.)
 #[test]
 fn nothing_is_locked() {
     for word in ["Mutex", "RwLock", "Condvar", "mpsc", "parking_lot", "crossbeam", "LazyLock"] {

@@ -408,7 +408,7 @@ impl Simulation {
         let tally = &self.tally;
         let ended = tally.ended + tally.cut + tally.cancelled + tally.late + tally.failed;
         assert_eq!(tally.admitted, ended, "{tally:?}");
-        // Invariant 4: an end that the decode lane sees costs at most one dropped row. A failure
+        // An end that the decode lane sees costs at most one dropped row. A failure
         // drops the rows planned for it in the steps in flight. A cancellation or a preemption costs
         // at most the samples of the steps in flight.
         let step = self.capacity.step_rows as u64;
