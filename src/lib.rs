@@ -21,13 +21,13 @@
 //! - [`ring`]: the links between lanes, and the batches that travel on them.
 //! - [`decode`]: the decode lane. It runs a batch and samples tokens.
 //! - [`model`]: llama.cpp, the fake model and the built-in model.
-//! - [`kernels`]: corelane's own code for products with weights and for attention.
+//! - [`kernels`]: a crate of its own: products with weights, attention, and the threads that run a
+//!   model's operations.
 //! - [`text`]: turns tokens back into text and finds stop strings.
 //!
 //! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
-//! [`random`], [`memory`], [`metrics`] and [`pressure`] are below all of these. [`compute`] has the
-//! threads that run the model's operations. [`ops`] is the lane that shows metrics, [`traces`] the
+//! [`random`], [`memory`], [`metrics`] and [`pressure`] are below all of these. [`ops`] is the lane that shows metrics, [`traces`] the
 //! lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and
 //! [`page`] has the files of the web page. [`mod@tune`] measures what settings bring. [`hub`]
 //! downloads models. [`systemd`] talks to the service manager. [`flags`], [`config`],
@@ -35,12 +35,13 @@
 //! server and others is a program of its own, in `perf/lab`.
 #![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
 
+pub use corelane_kernels as kernels;
+
 pub mod abort;
 pub mod api;
 pub mod cgroup;
 pub mod chat;
 pub mod clock;
-pub mod compute;
 pub mod config;
 pub mod constraint;
 pub mod decode;
@@ -49,7 +50,6 @@ pub mod fair;
 pub mod flags;
 pub mod http;
 pub mod hub;
-pub mod kernels;
 pub mod keys;
 pub mod lanes;
 pub mod limits;

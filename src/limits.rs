@@ -323,8 +323,6 @@ pub const THREAD_CANDIDATES_MAX: usize = 8;
 /// The time that an idle compute thread polls for work, for each level of `--poll`: with the default
 /// of 50, 2 ms. Two steps are less apart while requests run.
 pub const POLL_LEVEL: Duration = Duration::from_micros(40);
-/// Threads of a pool: ggml's bound (`GGML_MAX_N_THREADS`).
-pub const COMPUTE_THREADS_MAX: usize = 512;
 /// Texts of one request for embeddings: OpenAI's bound.
 pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Tokens of texts whose embeddings are computed at once, and so of one text. Their keys and

@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 pub use claims::Claims;
+pub use corelane_kernels::compute::pin_this_thread;
 pub use quota::cpu_quota;
 
 /// ggml's bound on threads (`GGML_MAX_N_THREADS`), and therefore on core numbers.
@@ -292,27 +292,6 @@ pub const BEHIND_STREAMS: i32 = 10;
 pub fn yield_to_others(priority: i32) {
     // On Linux a priority belongs to a thread, despite POSIX.
     let _ = rustix::process::setpriority_process(None, priority);
-}
-
-/// Pins the calling thread.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
-    pin(None, cores)
-}
-
-/// Pins a thread of this process, or the calling one, to some cores.
-///
-/// # Errors
-/// As [`pin_this_thread`].
-pub fn pin(thread: Option<Pid>, cores: &[usize]) -> Result<(), String> {
-    let mut set = CpuSet::new();
-    for core in cores {
-        set.set(*core);
-    }
-    sched_setaffinity(thread, &set)
-        .map_err(|error| format!("cannot run on the cores {}: {error}", format_list(cores)))
 }
 
 /// Reads a list of cores in Linux's form: `1-3,6`.

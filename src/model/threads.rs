@@ -6,7 +6,7 @@ use std::time::Duration;
 use llama_cpp_sys_2 as sys;
 
 use super::library;
-use crate::compute::Pool;
+use crate::kernels::compute::Pool;
 use crate::kernels::led::Led;
 
 /// A pool, and ggml's own description of one. ggml was built with OpenMP, so its description has a

@@ -1,6 +1,6 @@
 //! Tries all interleavings of the lanes at their links and bells, and of the compute threads at their
-//! barrier, with the server's own `src/ring/link.rs`, `src/ring/bell.rs`, `src/compute/gate.rs` and
-//! `src/compute/barrier.rs`.
+//! barrier, with the server's own `src/ring/link.rs`, `src/ring/bell.rs`, `src/kernels/compute/gate.rs` and
+//! `src/kernels/compute/barrier.rs`.
 //!
 //! A lost wake-up is a deadlock here, on which loom panics. With `LOOM_LOCATION=1`, it names the
 //! lines at which the lanes wait. The rings and the socket are stand-ins, in [`sync`]. Lanes sleep
@@ -14,14 +14,14 @@
 //! cargo run --release --manifest-path tests/loom/Cargo.toml
 //! ```
 
-#[path = "../../../src/compute/barrier.rs"]
+#[path = "../../../src/kernels/compute/barrier.rs"]
 mod barrier;
 #[path = "../../../src/ring/bell.rs"]
 mod bell;
-#[path = "../../../src/compute/board.rs"]
+#[path = "../../../src/kernels/compute/board.rs"]
 #[allow(dead_code)] // the models do not need every item
 mod board;
-#[path = "../../../src/compute/gate.rs"]
+#[path = "../../../src/kernels/compute/gate.rs"]
 mod gate;
 #[path = "../../../src/ring/link.rs"]
 #[allow(dead_code)] // the models do not need every method
@@ -172,7 +172,8 @@ fn tasks_are_done(helpers: usize, tasks: usize) {
 /// Each thread writes before the barrier. Behind it, each sees the writes of all.
 fn threads_pass_a_barrier(threads: usize, times: usize) {
     let barrier = Arc::new(Barrier::default());
-    let written: Arc<Vec<AtomicUsize>> = Arc::new((0..threads).map(|_| AtomicUsize::new(0)).collect());
+    let written: Arc<Vec<AtomicUsize>> =
+        Arc::new((0..threads).map(|_| AtomicUsize::new(0)).collect());
     let run = move |index: usize| {
         for time in 1..=times {
             written[index].store(time, Ordering::Relaxed);

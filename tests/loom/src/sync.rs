@@ -1,4 +1,4 @@
-//! `src/ring/sync.rs` and `src/compute/sync.rs`, by loom.
+//! `src/ring/sync.rs` and `src/kernels/compute/sync.rs`, by loom.
 
 pub use loom::sync::atomic::{Ordering, fence};
 pub use loom::thread::{Thread, current, park};
@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use loom::sync::{Condvar, Mutex, Notify};
 use loom::sync::atomic::AtomicUsize;
+use loom::sync::{Condvar, Mutex, Notify};
 
 /// loom's `AtomicBool`, with swaps for stores.
 ///
@@ -138,7 +138,11 @@ unsafe impl<T> Sync for OnceLock<T> {}
 
 impl<T> Default for OnceLock<T> {
     fn default() -> Self {
-        Self { made: Cell::new(false), is_set: AtomicBool::default(), value: loom::cell::UnsafeCell::new(None) }
+        Self {
+            made: Cell::new(false),
+            is_set: AtomicBool::default(),
+            value: loom::cell::UnsafeCell::new(None),
+        }
     }
 }
 

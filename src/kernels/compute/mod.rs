@@ -14,6 +14,7 @@
 //!
 //! ggml finds these threads as the library of OpenMP (`openmp.rs`).
 
+mod affinity;
 mod barrier;
 mod board;
 mod gate;
@@ -21,5 +22,6 @@ mod openmp;
 mod pool;
 mod sync;
 
+pub use affinity::pin_this_thread;
 pub use board::{Board, PIECES_MAX, SLOTS as BOARD_SLOTS, Task};
-pub use pool::{Helped, Pool};
+pub use pool::{Helped, Pool, THREADS_MAX};

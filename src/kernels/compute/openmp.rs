@@ -45,13 +45,13 @@ pub extern "C" fn GOMP_single_start() -> bool {
 /// The number of the calling thread, from 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn omp_get_thread_num() -> c_int {
-    pool::place().0 as c_int // at most COMPUTE_THREADS_MAX
+    pool::place().0 as c_int // at most THREADS_MAX
 }
 
 /// The number of threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn omp_get_num_threads() -> c_int {
-    pool::place().1 as c_int // at most COMPUTE_THREADS_MAX
+    pool::place().1 as c_int // at most THREADS_MAX
 }
 
 /// `#pragma omp for schedule(dynamic, …)`: the first piece of a loop, which is the whole loop.

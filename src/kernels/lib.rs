@@ -27,10 +27,13 @@
 //! **Invariant:** a product differs from the exact product of the same quantised weights by no more
 //! than llama.cpp's own does (`tests/it/kernels.rs`).
 
+#![deny(unsafe_op_in_unsafe_fn, missing_docs, clippy::undocumented_unsafe_blocks)]
+
 pub mod activations;
 pub mod ahead;
 pub mod attention;
 pub mod choose_ahead;
+pub mod compute;
 mod dispatch;
 pub mod format;
 pub mod ggml;

@@ -11,24 +11,26 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use rustix::thread::gettid;
 
+use super::affinity::{pin, pin_this_thread};
 use super::barrier::Barrier;
 use super::gate::Gate;
-use crate::limits::COMPUTE_THREADS_MAX;
-use crate::placement::{pin, pin_this_thread};
 
 /// Stack of a compute thread.
 const COMPUTE_STACK_BYTES: usize = 2 * 1024 * 1024;
 
 /// Bits of a job's word that hold its number of threads.
 const THREADS_BITS: u32 = 10;
-const _: () = assert!(COMPUTE_THREADS_MAX < 1 << THREADS_BITS);
+/// Threads of a pool: ggml's bound (`GGML_MAX_N_THREADS`).
+pub const THREADS_MAX: usize = 512;
+
+const _: () = assert!(THREADS_MAX < 1 << THREADS_BITS);
 
 /// A job of no threads ends the pool.
 const NO_THREADS: u32 = 0;
 
 /// The number of threads of a job that says: help with the board.
 const HELP: u32 = (1 << THREADS_BITS) - 1;
-const _: () = assert!((COMPUTE_THREADS_MAX as u32) < HELP);
+const _: () = assert!((THREADS_MAX as u32) < HELP);
 
 /// Work that threads share without waiting for each other, such as a [`Board`](super::Board).
 pub trait Helped: Send + Sync {
@@ -117,8 +119,8 @@ impl Pool {
     /// # Errors
     /// If the system refuses a thread or a core.
     pub fn new(threads: usize, cores: Option<&[usize]>, for_job: Duration) -> Result<Self, String> {
-        assert!((1..=COMPUTE_THREADS_MAX).contains(&threads), "{threads} threads");
-        let count = threads as u32; // at most COMPUTE_THREADS_MAX
+        assert!((1..=THREADS_MAX).contains(&threads), "{threads} threads");
+        let count = threads as u32; // at most THREADS_MAX
         let shared = Arc::new(Shared { threads: count, ..Shared::default() });
         // As the owner's: a profile of a lane shows all of its threads.
         let name = std::thread::current().name().unwrap_or("compute").to_owned();
@@ -132,7 +134,7 @@ impl Pool {
                 set_id.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
                 // On another core it would only be slower.
                 let _ = core.map(|core| pin_this_thread(&[core]));
-                work(&shared, index as u32); // below COMPUTE_THREADS_MAX
+                work(&shared, index as u32); // below THREADS_MAX
             });
             let thread = thread
                 .map_err(|error| format!("could not start {threads} compute threads: {error}"))?;
@@ -153,7 +155,7 @@ impl Pool {
     /// The time that a sleeping thread takes to wake up. To poll for as long as that costs at most
     /// twice what is possible: a longer wait is one wake-up late, and a shorter one takes no sleep.
     fn wake_up_time(&self) -> Duration {
-        let threads = self.threads() as u32; // at most COMPUTE_THREADS_MAX
+        let threads = self.threads() as u32; // at most THREADS_MAX
         if threads == 1 {
             return Duration::ZERO;
         }
@@ -438,8 +440,9 @@ mod tests {
 
     #[test]
     fn a_pool_keeps_to_its_cores() {
-        let topology = crate::placement::Topology::read().unwrap();
-        let cores = topology.cores();
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let cores = (0..THREADS_MAX).filter(|core| allowed.is_set(*core));
+        let cores: Vec<usize> = cores.take(2).collect();
         std::thread::spawn(move || {
             let pool = Pool::new(cores.len(), Some(&cores), Duration::ZERO).unwrap();
             assert_eq!(pool.threads(), cores.len());

@@ -1,0 +1,25 @@
+//! Which cores a thread may run on.
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Pins the calling thread.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
+    pin(None, cores)
+}
+
+/// Pins a thread of this process, or the calling one, to some cores.
+///
+/// # Errors
+/// As [`pin_this_thread`].
+pub fn pin(thread: Option<Pid>, cores: &[usize]) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    for core in cores {
+        set.set(*core);
+    }
+    sched_setaffinity(thread, &set)
+        .map_err(|error| format!("cannot run on the cores {cores:?}: {error}"))
+}
