@@ -62,11 +62,11 @@ impl Bound {
     }
 }
 
-/// Reserves the address `host:port`.
+/// Reserves the address `addr`, `HOST:PORT`.
 ///
-/// `may_minihttp` makes its own listener, which shares its port with any other (`SO_REUSEPORT`),
-/// and does not tell its port. So this makes a first listener that does not share, and lets it
-/// share only when `may_minihttp` is about to listen.
+/// `may_minihttp` makes its own listener with `SO_REUSEPORT`, and does not report its port. So this
+/// binds a first listener without `SO_REUSEPORT`, which fails if the port is in use, and sets the
+/// option afterwards, so that `may_minihttp` can share the port.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -108,8 +108,8 @@ pub struct OpsLane {
     watch: Watch,
 }
 
-/// Starts to serve, with profiles if `profiling` is set. The calling thread must then call [`OpsLane::run`]. The coroutines' threads
-/// inherit its cores and priority.
+/// Starts to serve, with profiles if `profiling` is set. The calling thread must then call
+/// [`OpsLane::run`]. The coroutines' threads inherit its cores and priority.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -129,7 +129,7 @@ impl OpsLane {
         // SAFETY: a cancelled coroutine unwinds at its next wait. This one waits in `accept`, and
         // holds a listener and the factory of services. Both may be dropped at any time.
         unsafe { self.accepting.coroutine().cancel() };
-        // A failure would be a leak, but is no reason to hang.
+        // Give up after a second: a leaked coroutine is better than a shutdown that hangs.
         for _ in 0..1000 {
             if self.accepting.is_done() {
                 break;
