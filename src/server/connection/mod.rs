@@ -349,7 +349,7 @@ impl Connection {
         if self.place.is_spare && !route.is_public {
             self.front.places.refused(self.front.clock.now());
             let max = self.front.config.connections;
-            let message = format!("{max} connections are open, as many as may be");
+            let message = format!("{max} connections are open, which is the limit");
             return Err(ApiError::unavailable(message, 1));
         }
         if head.method != Method::Post {
