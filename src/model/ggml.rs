@@ -27,7 +27,7 @@ impl Pool {
     }
 }
 
-/// A graph that can be computed any number of times, with everything that it needs.
+/// A graph that can be computed any number of times. It owns its contexts, buffers and backend.
 pub(super) struct Graph {
     /// The descriptions of the tensors.
     contexts: Vec<*mut sys::ggml_context>,
@@ -87,7 +87,7 @@ impl Graph {
 }
 
 impl Pool {
-    /// The jobs that its threads have computed together.
+    /// The number of jobs that its threads have computed together.
     pub fn jobs(&self) -> u32 {
         self.0.jobs()
     }
