@@ -46,7 +46,7 @@ impl Name {
         format!("models--{}--{}", self.owner, self.repo)
     }
 
-    /// The name of the repository in this folder; `None` if another tool made it for something else.
+    /// The name of the repository in this folder; `None` if the folder is not that of a model.
     pub(super) fn of_folder(folder: &str) -> Option<Self> {
         let (owner, repo) = folder.strip_prefix("models--")?.split_once("--")?;
         format!("{owner}/{repo}").parse().ok()
