@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_idle_is_not_owed_what_it_did_not_use() {
-        // Once while the other key waits, and once while nobody does.
+        // Once while the other key waits, and once while no key waits.
         for waits in [true, false] {
             let mut turns = Turns::new(&[1.0, 2.0]);
             pass(&mut turns, A, 1000.0);

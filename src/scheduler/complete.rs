@@ -65,7 +65,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     }
 }
 
-/// Takes note of a computed row.
+/// Notes a computed row. Ends a sequence that asked for no tokens when its prompt is computed.
 fn computed(books: &mut Books, row: &Row, batch: &Batch, event: &mut impl FnMut(Event)) {
     let Some(id) = books.slots.holder(row.owner) else { return };
     let failed = batch.failed.iter().find(|failed| failed.owner == row.owner);

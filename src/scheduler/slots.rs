@@ -89,7 +89,7 @@ impl Slots {
         Owner { generation: slot.generation, ..owner }
     }
 
-    /// Frees the slot. Later sequences may reuse what is kept.
+    /// Frees the slot. Later sequences may reuse the tokens in `kept`.
     pub fn release(&mut self, owner: Owner, kept: Option<Kept>, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
@@ -124,7 +124,7 @@ impl Slots {
         useless.map(|(index, _)| SlotId(index as u16)) // as above
     }
 
-    /// True when nobody holds the slot.
+    /// True if no sequence holds the slot.
     pub fn is_free(&self, slot: SlotId) -> bool {
         self.slots[slot.index()].holder.is_none()
     }
