@@ -1,8 +1,8 @@
 //! The bounds that several modules must agree on, and the asserts that relate them. A bound that
 //! only one module needs stands in that module.
 //!
-//! Every queue, buffer, pool or loop that could grow has a bound. A request beyond one is refused with a
-//! status and a sentence, never dropped.
+//! Every queue, buffer, pool or loop that could grow has a bound. A request beyond one is refused
+//! with a status and a sentence, never dropped.
 
 use std::time::Duration;
 
@@ -208,7 +208,8 @@ pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
 pub const REGEX_BYTES_MAX: usize = 4 * 1024;
 /// Stack of each thread that compiles constraints.
 pub const COMPILE_STACK_BYTES: usize = 16 * 1024 * 1024;
-/// Schemas, values, names and parts of regular expressions of a constraint that is cheap to compile.
+/// Schemas, values, names and parts of regular expressions of a constraint that is cheap to
+/// compile.
 pub const CHEAP_POINTS_MAX: usize = 2000;
 /// Processor time in which a constraint takes in one token, and in which a mask is computed. If
 /// either takes longer, the text ends, at most one [`SWEEP_INTERVAL`] later.

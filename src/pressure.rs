@@ -23,8 +23,8 @@ pub struct ThreadTimes {
     pub queued: Duration,
 }
 
-/// The times of this process's threads by name, without threads that have ended. The compute threads
-/// of a lane have its name.
+/// The times of this process's threads by name, without threads that have ended. The compute
+/// threads of a lane have its name.
 pub fn thread_times() -> BTreeMap<String, ThreadTimes> {
     let mut times = BTreeMap::<String, ThreadTimes>::new();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return times };
@@ -38,8 +38,8 @@ pub fn thread_times() -> BTreeMap<String, ThreadTimes> {
     times
 }
 
-/// A file `schedstat` has the time on a core, the time in a queue, both in nanoseconds, and the number
-/// of time slices.
+/// A file `schedstat` has the time on a core, the time in a queue, both in nanoseconds, and the
+/// number of time slices.
 fn times_in(text: &str) -> Option<ThreadTimes> {
     let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
     let mut next = || Some(Duration::from_nanos(numbers.next()??));

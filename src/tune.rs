@@ -22,7 +22,8 @@ use crate::types::{Calibration, Logits, Position, SlotId, Threads, TokenId};
 /// Rounds, in each of which each value is measured once.
 const ROUNDS: usize = 3;
 
-/// Tokens of the prompt that is computed with each micro-batch: as many as take this time, within bounds.
+/// Tokens of the prompt that is computed with each micro-batch: as many as take this time, within
+/// bounds.
 const PROMPT_TIME: Duration = Duration::from_secs(4);
 const PROMPT_TOKENS: Range<usize> = 128..1025;
 const MICRO_BATCHES: [usize; 5] = [64, 128, 256, 512, 1024];
@@ -33,8 +34,8 @@ const POLL_TIME: Duration = Duration::from_millis(700);
 /// The pause between two of these steps: about the time that the front lane takes.
 const BETWEEN_STEPS: Duration = Duration::from_micros(100);
 
-/// A value must be better than a smaller one by this factor. Small micro-batches take less memory, and
-/// threads that sleep leave their core to others.
+/// A value must be better than a smaller one by this factor. Small micro-batches take less memory,
+/// and threads that sleep leave their core to others.
 const WORTH: f64 = 1.02;
 
 /// A quantity that was measured once in each round.
@@ -81,8 +82,8 @@ pub struct Tuned {
     pub poll: u32,
 }
 
-/// Measures a model with the settings of `config`, apart from those that it chooses. Calls `tell` with
-/// what it does next.
+/// Measures a model with the settings of `config`, apart from those that it chooses. Calls `tell`
+/// with what it does next.
 ///
 /// # Errors
 /// A sentence for the user, if the model cannot run.

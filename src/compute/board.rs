@@ -17,8 +17,8 @@
 //! an announced slot. (These are hazard pointers: Maged Michael, "Hazard Pointers: Safe Memory
 //! Reclamation for Lock-Free Objects", 2004.)
 //!
-//! **Invariant:** the epoch of a piece never falls, and after a task has ended, all of its pieces have
-//! its epoch or a later one. So a late helper never writes.
+//! **Invariant:** the epoch of a piece never falls, and after a task has ended, all of its pieces
+//! have its epoch or a later one. So a late helper never writes.
 
 use std::time::Duration;
 

@@ -259,8 +259,8 @@ fn work(shared: &Shared, index: u32) {
             continue;
         }
         if has_part {
-            // SAFETY: the owner set it before the job's word. It waits at the barrier below for this
-            // thread, so it has set no other, and the work's data is alive.
+            // SAFETY: the owner set it before the job's word. It waits at the barrier below for
+            // this thread, so it has set no other, and the work's data is alive.
             let job = unsafe { *shared.work.load(Ordering::Relaxed) };
             MEMBER.set(Member { shared, index, threads });
             // SAFETY: as above.

@@ -44,7 +44,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Sleeps until another thread wakes this one, if the number is still `number`. It may return early.
+/// Sleeps until another thread wakes this one, if the number is still `number`. It may return
+/// early.
 pub(super) fn sleep_while(word: &AtomicU32, number: u32) {
     let _ = futex::wait(word, futex::Flags::PRIVATE, number, None);
 }

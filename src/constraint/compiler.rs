@@ -108,8 +108,8 @@ impl Compiler {
         self.cached.iter().position(is_it)
     }
 
-    /// Removes constraints from the cache until it is within its bounds: the key with the most bytes
-    /// loses its least recently used one.
+    /// Removes constraints from the cache until it is within its bounds: the key with the most
+    /// bytes loses its least recently used one.
     fn evict(&mut self) {
         loop {
             let bytes_of = |key: KeyId| -> usize {

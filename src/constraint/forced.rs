@@ -25,8 +25,8 @@ pub(super) fn tokens(parser: &mut TokenParser, end: u32, most: usize) -> Vec<u32
     // Each mask renews the fuel. Without fuel a text fails, so this spends at most half of it.
     let fuel = (CONSTRAINT_STEP_FUEL / 2).saturating_sub(parser.last_step_stats().lexer_cost);
     let fuel_max = spent(parser) + fuel;
-    // A token that is named by its id is written as llguidance does it: the byte 0xFF, which no text
-    // has, and the id in brackets.
+    // A token that is named by its id is written as llguidance does it: the byte 0xFF, which no
+    // text has, and the id in brackets.
     let (mut bytes, mut tokens) = (Vec::new(), Vec::new());
     while bytes.len() < FORCED_BYTES_MAX && tokens.len() <= most && spent(parser) < fuel_max {
         // If the text may end here, nothing is forced.

@@ -5,9 +5,9 @@
 //! the token sampled before it is the same. The rows of the first wrong guess and of all guesses
 //! behind it are undone.
 //!
-//! **Invariant:** no guess changes a text. The tokens are the samples, each drawn by the whole chain
-//! from the logits behind the tokens before it; a guess only decides how many of them one step
-//! gives.
+//! **Invariant:** no guess changes a text. The tokens are the samples, each drawn by the whole
+//! chain from the logits behind the tokens before it; a guess only decides how many of them one
+//! step gives.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::ring::message::{Batch, GuessSource, Row};
 use crate::types::{Position, TokenId};
 
 impl<B: Backend> DecodeLane<B> {
-    /// Makes the guesses that the batch grants: those that a constraint forces, or else from the text
-    /// itself, or else with the drafter.
+    /// Makes the guesses that the batch grants: those that a constraint forces, or else from the
+    /// text itself, or else with the drafter.
     pub(super) fn guess(&mut self, batch: &mut Batch) {
         let granted = batch.rows.iter_mut().filter(|row| row.guesses.most() > 0);
         // Rows are sorted by slot.

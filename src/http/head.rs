@@ -87,8 +87,8 @@ pub struct HeadReader {
 }
 
 impl HeadReader {
-    /// Reads a head from the start of `bytes`, as [`parse`] does. Returns `None` if it is incomplete.
-    /// The caller then passes the same bytes again, with more after them.
+    /// Reads a head from the start of `bytes`, as [`parse`] does. Returns `None` if it is
+    /// incomplete. The caller then passes the same bytes again, with more after them.
     ///
     /// # Errors
     /// As [`parse`].

@@ -68,8 +68,8 @@ impl Folder {
         is_file_of(&self.blob(&content.sha256), content.size)
     }
 
-    /// Locks a blob as huggingface_hub does, so that no other process downloads it. `None` if another
-    /// process holds the lock and `wait` is false.
+    /// Locks a blob as huggingface_hub does, so that no other process downloads it. `None` if
+    /// another process holds the lock and `wait` is false.
     pub fn lock(&self, sha256: &str, wait: bool) -> Result<Option<Lock>, HubError> {
         let path = self.locks.join(format!("{sha256}.lock"));
         let lock = || -> io::Result<_> {

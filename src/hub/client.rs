@@ -1,5 +1,5 @@
-//! Requests to a hub. Redirections are followed here and not by ureq: the token stays with the hub's
-//! own scheme, host and port, and headers of the first answer are needed.
+//! Requests to a hub. Redirections are followed here and not by ureq: the token stays with the
+//! hub's own scheme, host and port, and headers of the first answer are needed.
 
 use std::time::Duration;
 

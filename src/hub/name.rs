@@ -81,8 +81,8 @@ impl FromStr for Name {
     }
 }
 
-/// A part of a name, by the hub's rules. It is also safe in a URL and in the name of a folder, where
-/// `--` stands for the slash.
+/// A part of a name, by the hub's rules. It is also safe in a URL and in the name of a folder,
+/// where `--` stands for the slash.
 fn is_part(part: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_good = |c: char| is_word(c) || c == '-' || c == '.';

@@ -59,8 +59,8 @@ fn times(kernel: &Kernel) -> [Duration; ALL.len()] {
                     out_stride: 0,
                     ahead,
                 };
-                // SAFETY: the caller's kernel is one for this processor; the pointers are those of a
-                // strip, of one row of activations and of its 16 products.
+                // SAFETY: the caller's kernel is one for this processor; the pointers are those of
+                // a strip, of one row of activations and of its 16 products.
                 unsafe { kernel.multiply[0](&work) };
             }
             *best = began.elapsed().min(*best);

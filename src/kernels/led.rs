@@ -84,8 +84,8 @@ unsafe impl Task for Pieces {
         }
         let output = aside.as_mut_ptr().wrapping_sub(range.start * STRIP_ROWS);
         let strips = Strips { output, output_stride: stride, ..self.strips };
-        // SAFETY: the weights live as long as the model, and the activations as the slot. The output
-        // has room for the piece's strips.
+        // SAFETY: the weights live as long as the model, and the activations as the slot. The
+        // output has room for the piece's strips.
         unsafe { strips.multiply(range) };
     }
 

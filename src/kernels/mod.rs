@@ -15,8 +15,8 @@
 //! [`attention`] is most of a step of long texts. It replaces ggml's `FLASH_ATTN_EXT`, and reads
 //! llama.cpp's KV cache as it is.
 //!
-//! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws the
-//!   layout of its codes.
+//! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws
+//!   the layout of its codes.
 //! - [`product`] is the inner loop, generic over the type and over [`simd`]. It prefetches weights
 //!   at the distance that [`choose_ahead`] found best at the start.
 //! - `x86` compiles it for each instruction set. Loading the first model decides which one runs

@@ -15,8 +15,8 @@ const USUAL_SEQUENCE_TOKENS: u32 = 2048;
 /// sequences, or as much of that as fits into `available_bytes`.
 ///
 /// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
-/// logits and the token history of each slot with its index, the memory of requests (`request_bytes`), and a tenth
-/// for llama.cpp's compute buffers and everything else.
+/// logits and the token history of each slot with its index, the memory of requests
+/// (`request_bytes`), and a tenth for llama.cpp's compute buffers and everything else.
 ///
 /// # Errors
 /// A sentence with the memory needed, the memory available, and a size that would fit.

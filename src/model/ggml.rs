@@ -13,8 +13,8 @@ use crate::limits::POLL_LEVEL;
 pub struct Pool(ComputeThreads);
 
 impl Pool {
-    /// Starts `threads` threads, including the calling one. With `pinned`, each is pinned to a core, and
-    /// the calling thread stays pinned to core 0.
+    /// Starts `threads` threads, including the calling one. With `pinned`, each is pinned to a
+    /// core, and the calling thread stays pinned to core 0.
     ///
     /// # Panics
     /// If the system refuses threads.

@@ -1,8 +1,8 @@
 //! The ops lane serves the metrics of all lanes, on its own port.
 //!
 //! In: `GET /metrics`, `/health`, `/ready`, `POST /debug/flamegraph`. Out: OpenMetrics text, short
-//! sentences and flamegraphs. The lane reads atomics. It runs on a core without the model, or with low priority if the model uses all
-//! cores.
+//! sentences and flamegraphs. The lane reads atomics. It runs on a core without the model, or with
+//! low priority if the model uses all cores.
 //!
 //! The HTTP server is `may_minihttp`: a coroutine for each connection, all on one thread. It was
 //! written for benchmarks and trusts its clients. So it listens on the loopback address by default,
@@ -18,8 +18,8 @@
 //! Known limits: an endless header line is noticed only after a tenth of a second, and buffered
 //! until then. A head that drips is parsed again at each byte, on this lane's low priority.
 //! Unreadable requests are closed without an answer, and reported on standard error rather than in
-//! the log. A HEAD request gets a `Content-Length` of 0. Without free file descriptors, accepting is
-//! retried without a pause. The front lane leaves some free for this lane
+//! the log. A HEAD request gets a `Content-Length` of 0. Without free file descriptors, accepting
+//! is retried without a pause. The front lane leaves some free for this lane
 //! ([`DESCRIPTORS_RESERVED`](crate::limits::DESCRIPTORS_RESERVED)).
 
 mod connections;

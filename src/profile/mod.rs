@@ -70,7 +70,8 @@ impl Plan {
     }
 }
 
-/// Whether this thread draws a profile. A panic there ends the profile and must not end the process.
+/// Whether this thread draws a profile. A panic there ends the profile and must not end the
+/// process.
 pub fn is_on_its_thread() -> bool {
     std::thread::current().name() == Some(THREAD)
 }
@@ -78,9 +79,9 @@ pub fn is_on_its_thread() -> bool {
 /// The name of the thread that a profile needs for itself.
 pub const THREAD: &str = "profile";
 
-/// One line for each different stack of functions: `thread;outermost;…;innermost samples`. Sorted, so
-/// that equal recordings give equal text. Stacks that do not fit into [`PROFILE_FOLDED_BYTES_MAX`] are
-/// lost.
+/// One line for each different stack of functions: `thread;outermost;…;innermost samples`. Sorted,
+/// so that equal recordings give equal text. Stacks that do not fit into
+/// [`PROFILE_FOLDED_BYTES_MAX`] are lost.
 fn fold(recording: &mut Recording, symbols: &Symbols) -> Result<String, String> {
     let stacks = &recording.stacks;
     let names = symbols.names(stacks.keys().flat_map(|stack| stack.frames.iter().copied()))?;

@@ -71,8 +71,8 @@ pub struct Batch {
     pub bubble_us: u32,
     /// Answer: time to find guesses, in microseconds.
     pub guess_us: u32,
-    /// Answer: time inside the model, in microseconds. It includes the time in which the draft model
-    /// reads prompts.
+    /// Answer: time inside the model, in microseconds. It includes the time in which the draft
+    /// model reads prompts.
     pub decode_us: u32,
     /// Answer: time in the sampler, in microseconds, masks included.
     pub sample_us: u32,

@@ -1,6 +1,7 @@
 //! The scheduler's books: the sequences, and the slots and cells that each of them holds.
 //!
-//! The functions here keep the books consistent with each other, and choose nothing but the compute threads.
+//! The functions here keep the books consistent with each other, and choose nothing but the compute
+//! threads.
 
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 //! [`Scheduler::complete`] takes the answers of a step. A step is planned while the previous one
 //! runs, so a decode row has no token yet. It refers to the sample of the previous step instead.
 //!
-//! `Books` (`books.rs`) is the state. The policy is functions over it, one file for each question, and
-//! [`Scheduler::schedule`] calls them in the order in which they apply.
+//! `Books` (`books.rs`) is the state. The policy is functions over it, one file for each question,
+//! and [`Scheduler::schedule`] calls them in the order in which they apply.
 //!
 //! **Invariant:** pure. Nothing here does I/O, reads a clock or draws a random number.
 //! **Invariant:** two live sequences never hold the same slot. When a sequence starts in a slot,

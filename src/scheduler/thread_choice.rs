@@ -108,8 +108,8 @@ impl Candidate {
         }
     }
 
-    /// The mean of the last steps without the longest one, which may have met a page fault. `None` for too
-    /// few.
+    /// The mean of the last steps without the longest one, which may have met a page fault. `None`
+    /// for too few.
     fn usual(&self) -> Option<f64> {
         let last = self.last.as_slice();
         let longest = last.iter().copied().max_by(f64::total_cmp)?;
@@ -167,7 +167,8 @@ impl ThreadChoice {
     pub fn choose(&mut self, rows: usize) -> Option<Threads> {
         let (best, factor) = self.best(rows);
         self.chosen = best;
-        // Another program slows the threads that would be chosen on a free machine, or did so when they ran last.
+        // Another program slows the threads that would be chosen on a free machine, or did so when
+        // they ran last.
         let is_pressed = self.is_busy || best != self.best_alone(rows);
         // Longer steps than those at the start would make a trial expensive.
         let may_try = is_pressed || rows <= self.measured_rows;
@@ -372,8 +373,8 @@ mod tests {
         candidates
     }
 
-    /// Runs steps on a machine on which each candidate has a slowdown. Returns the steps with each number
-    /// of threads.
+    /// Runs steps on a machine on which each candidate has a slowdown. Returns the steps with each
+    /// number of threads.
     fn run(
         candidates: &mut ThreadChoice,
         rows: usize,

@@ -18,8 +18,9 @@ pub struct Lateness {
     pub late_after: Option<Duration>,
 }
 
-/// The longest time of a step with these decode rows and with prompt rows, if it is known: `--itl-target-ms`,
-/// or else twice the time of the decode rows alone, and at least [`ITL_UNNOTICED`].
+/// The longest time of a step with these decode rows and with prompt rows, if it is known:
+/// `--itl-target-ms`, or else twice the time of the decode rows alone, and at least
+/// [`ITL_UNNOTICED`].
 pub(super) fn bound(books: &Books, decode: Rows) -> Option<Duration> {
     books.capacity.itl_target.or_else(|| Some((2 * books.cost.decode(decode)?).max(ITL_UNNOTICED)))
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 // Prompts
 
-/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's client waits
-/// for its first token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as
-/// fast as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
-/// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000 tokens beside
-/// four streams takes 1.4 times as long to its first token as alone; with 50 ms 1.6 times (two Zen 5 cores).
+/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's
+/// client waits for its first token, and readers do not notice the slower streams: 16 tokens/s are
+/// nearly three times as fast as people read (240 words a minute), and events within 100 ms are
+/// seen as one (Card, Moran and Newell: The Psychology of Human-Computer Interaction, 1983). With
+/// 60 ms, a prompt of 2,000 tokens beside four streams takes 1.4 times as long to its first token
+/// as alone; with 50 ms 1.6 times (two Zen 5 cores).
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
-/// Every fourth step computes the oldest prompts first. If that were every eighth step, long prompts would
-/// take longer. If it were every second step, short ones would.
+/// Every fourth step computes the oldest prompts first. If that were every eighth step, long
+/// prompts would take longer. If it were every second step, short ones would.
 pub const OLDEST_FIRST_ONE_IN: u64 = 4;
 
 /// The most prompt rows that a key can be owed, in full steps. A key that got more rows than
@@ -23,9 +24,10 @@ pub const OLDEST_FIRST_ONE_IN: u64 = 4;
 /// number would lengthen the wait.
 pub const PROMPT_CREDIT_STEPS: f64 = 2.0;
 
-/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of their own,
-/// prompt rows beside decode rows are a pass of their own over the weights. They then come in multiples of
-/// this number, and at least once this number if there is room, however long the step takes.
+/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of
+/// their own, prompt rows beside decode rows are a pass of their own over the weights. They then
+/// come in multiples of this number, and at least once this number if there is room, however long
+/// the step takes.
 pub const PREFILL_ROWS_STEP: usize = 16;
 
 // Starts and prefixes
@@ -62,8 +64,8 @@ pub const SLOT_KEPT_STEPS: u64 = 64;
 /// for this time.
 pub const SLOT_KEPT_TIME: Duration = Duration::from_millis(250);
 
-/// How often a sequence is preempted at once for the claims of other keys. After that, it first goes
-/// on; see [`MAKE_WAY_SHARE`].
+/// How often a sequence is preempted at once for the claims of other keys. After that, it first
+/// goes on; see [`MAKE_WAY_SHARE`].
 pub const MAKE_WAY_MAX: u32 = 3;
 
 /// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims generates one new token for this
@@ -144,8 +146,8 @@ pub const STEP_SURPRISE_MAX: f64 = 2.0;
 /// [`KNOT_RATE`], because the cost of depth changes less than that of rows.
 pub const DEPTH_RATE: f64 = 0.05;
 
-/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of depth:
-/// the noise of their times would look like one.
+/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of
+/// depth: the noise of their times would look like one.
 pub const DEPTHS_SPREAD: f64 = 512.0;
 
 /// Steps at depths away from the mean until the slope is trusted. It then has learned four fifths
@@ -173,15 +175,15 @@ pub const KNOT_STALES: f64 = 0.002;
 
 // The compute threads ([`super::thread_choice`])
 
-/// Steps over which the slowdown of a number of threads is averaged. More steps would follow the machine later.
-/// Fewer steps would take noise for a busy machine.
+/// Steps over which the slowdown of a number of threads is averaged. More steps would follow the
+/// machine later. Fewer steps would take noise for a busy machine.
 pub const SLOWDOWN_STEPS: usize = 16;
 
 /// The slowdown stays 1 until a number of threads had this many steps.
 pub const SLOWDOWN_STEPS_MIN: usize = 8;
 
-/// Steps in a row that must all take longer than expected before the slowdown follows these alone. A single
-/// one may have met a page fault.
+/// Steps in a row that must all take longer than expected before the slowdown follows these alone.
+/// A single one may have met a page fault.
 pub const SLOWDOWN_WITNESSES: usize = 3;
 
 /// Times that differ from those alone on the machine by a smaller factor count as equal.
@@ -194,14 +196,15 @@ pub const SLOWDOWN_BUSY: f64 = 1.25;
 /// the state does not flicker.
 pub const SLOWDOWN_FREE: f64 = 1.1;
 
-/// Several threads must be faster than one by this factor. A few threads must be faster than all by this
-/// factor. Smaller differences are errors of the measurement.
+/// Several threads must be faster than one by this factor. A few threads must be faster than all by
+/// this factor. Smaller differences are errors of the measurement.
 pub const THREADS_WORTH: f64 = 1.1;
 
-/// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a thread
-/// that was idle must wake up first, and where the front lane shares a core with one of them, its work takes
-/// a part of their time. With the built-in model on two cores, a step for a prompt of 64 tokens takes 1.1 ms
-/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1 (by hand).
+/// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a
+/// thread that was idle must wake up first, and where the front lane shares a core with one of
+/// them, its work takes a part of their time. With the built-in model on two cores, a step for a
+/// prompt of 64 tokens takes 1.1 ms with two threads and 1.7 ms with one, but the first token comes
+/// after 2.9 ms and after 1.1 (by hand).
 pub const THREADS_WORTH_SHORT: f64 = 1.7;
 
 /// Steps below this time count as short for [`THREADS_WORTH_SHORT`].
@@ -215,15 +218,15 @@ pub const ARITHMETIC_ROWS: usize = 16;
 /// takes longer in longer prompts.
 pub const LED_ROWS_MAX: usize = 64;
 
-/// Step time until another number of threads is tried, after the machine became busy or free. The time doubles
-/// with each trial that changes nothing.
+/// Step time until another number of threads is tried, after the machine became busy or free. The
+/// time doubles with each trial that changes nothing.
 pub const TRIAL_SOON: Duration = Duration::from_secs(1);
 
 /// Step time until the first trial after the start.
 pub const TRIAL_FIRST: Duration = Duration::from_secs(4);
 
-/// The longest step time until a trial on a busy machine. A shorter one would cost more trials. With a longer
-/// one, a change would be missed for longer.
+/// The longest step time until a trial on a busy machine. A shorter one would cost more trials.
+/// With a longer one, a change would be missed for longer.
 pub const TRIAL_BUSY: Duration = Duration::from_secs(8);
 
 /// The longest step time until a trial on a free machine.
@@ -238,8 +241,8 @@ pub const TRIAL_LOSS: f64 = 1.5;
 /// The time that a step of a trial counts as lost, in steps, if its expected time is not known.
 pub const TRIAL_UNKNOWN_LOSS: f64 = 0.5;
 
-/// A number of threads is not tried if steps with it should take more than this many times as long. It is
-/// tried anyway if the machine is busy, or was at the start.
+/// A number of threads is not tried if steps with it should take more than this many times as long.
+/// It is tried anyway if the machine is busy, or was at the start.
 pub const TRIAL_FACTOR_MAX: f64 = 1.4;
 
 /// The least slowdown. A slowdown below 1 means that the machine had other work at the start.

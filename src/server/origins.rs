@@ -5,9 +5,9 @@
 //! programs and those that the operator names are let in.
 //!
 //! A page could also make its own name point to this machine (DNS rebinding). So a server without
-//! keys answers only to addresses, to `localhost`, and to names that the operator gives. Names without
-//! a dot and names such as `server.local` are not safe: any machine of the network may answer for them
-//! (mDNS, LLMNR).
+//! keys answers only to addresses, to `localhost`, and to names that the operator gives. Names
+//! without a dot and names such as `server.local` are not safe: any machine of the network may
+//! answer for them (mDNS, LLMNR).
 
 use std::net::IpAddr;
 

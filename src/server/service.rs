@@ -128,8 +128,8 @@ impl Service {
         }
     }
 
-    /// Sends a task to a prepare lane, or texts to the embed lane. After the deadline the lane does not
-    /// begin it.
+    /// Sends a task to a prepare lane, or texts to the embed lane. After the deadline the lane does
+    /// not begin it.
     ///
     /// # Errors
     /// 429 if the key has as many tasks at the lanes as it may. The refused request is freed on a

@@ -42,7 +42,8 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is first.
+    /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is
+    /// first.
     pub fn kinds(&self) -> Vec<Vec<TimedStep>> {
         let is_alike =
             |a: &TimedStep, b: &TimedStep| (a.rows, a.is_prompt) == (b.rows, b.is_prompt);

@@ -45,8 +45,8 @@ impl ReasoningSyntax {
         }
     }
 
-    /// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's, open
-    /// one for the model.
+    /// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's,
+    /// open one for the model.
     pub fn is_open(self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(self.opener())
     }
