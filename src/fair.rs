@@ -400,7 +400,8 @@ mod tests {
     fn a_quota_has_room_for_every_key() {
         let mut quota = Quota::new(80, &[1.0, 3.0]);
         assert_eq!((quota.limit(A), quota.limit(B)), (50, 70));
-        // What the other key holds comes out of the part that was reserved for it.
+        // The amount that the other key holds is taken from the part that was reserved for that
+        // key.
         quota.take(B, 20);
         assert_eq!((quota.limit(A), quota.held()), (70, 20));
         assert!(quota.has_room(A, 50) && !quota.has_room(A, 51));

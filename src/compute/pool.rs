@@ -209,8 +209,8 @@ impl Pool {
         self.shared.helped.get_or_init(|| helped);
     }
 
-    /// Lets all threads but the owner help with the shared work. The pool is the one lent to the
-    /// calling thread; without one, nothing happens.
+    /// Calls all threads but the owner, in the pool that is lent to the calling thread, to help
+    /// with the shared work. Does nothing if no pool is lent to this thread.
     pub fn call_helpers_of_this_thread() {
         // SAFETY: `lend` and `work` set it to a pool that lives as long as their calls.
         let Some(shared) = (unsafe { MEMBER.get().shared.as_ref() }) else { return };

@@ -92,7 +92,7 @@ pub(super) fn shard(path: &str) -> Option<Shard<'_>> {
     (1..=count).contains(&number).then_some(Shard { prefix, number, count })
 }
 
-/// Whether this is the file of a model, and not one that accompanies it.
+/// Whether this is the GGUF file of a model. Files that accompany a model ([`BESIDE`]) are not.
 pub(super) fn is_model(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     file.ends_with(".gguf") && !BESIDE.iter().any(|part| file.contains(part))

@@ -14,9 +14,9 @@
 //! Keys and values are read once for all heads and rows of a group, in memory order, because in
 //! decode steps a core mostly waits for memory.
 //!
-//! **Invariant:** a row's output depends on its query and on the cells of its group, in the
-//! order in which they lie in the cache, bit by bit: neither on other rows nor on how the
-//! work is shared.
+//! **Invariant:** a row's output is the same, bit by bit, for the same query and the same cells of
+//! its group in the same order in the cache. It depends neither on other rows nor on how the work
+//! is shared.
 
 pub mod block;
 pub mod cached;

@@ -73,8 +73,9 @@ pub fn allocated_bytes_on_this_thread() -> u64 {
     BYTES.get()
 }
 
-/// The bytes that this thread has allocated, less those that it has freed, which may come from
-/// other threads. The difference between two moments is the memory that a piece of work has left.
+/// The bytes that this thread has allocated, minus the bytes that it has freed (which another
+/// thread may have allocated). The difference between two moments is the memory that a piece of
+/// work has kept.
 pub fn live_bytes_on_this_thread() -> i64 {
     LIVE_BYTES.get()
 }

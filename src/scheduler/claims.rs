@@ -124,9 +124,9 @@ pub(super) fn may_be_overtaken(books: &Books, id: SequenceId, cells: usize) -> b
         || own.sum::<usize>() + cells > books.capacity.context_tokens as usize
 }
 
-/// Preempts sequences so that a waiting sequence can start whose key has less than its part. Tries
-/// the first waiting sequence of each such key, in the order of the queue, and stops at the first
-/// for which it preempts. Returns that sequence, or `None` if nothing was preempted.
+/// Preempts sequences so that a waiting sequence can start, if its key has less than its part.
+/// Tries the first waiting sequence of each such key, in the order of the queue, and stops at the
+/// first for which it preempts. Returns that sequence, or `None` if nothing was preempted.
 ///
 /// Must run before any sequence starts in this step: a sequence that starts may copy from a running
 /// one, or follow it, and that one must then not be preempted.
@@ -176,7 +176,7 @@ fn make_way(books: &mut Books, batch: &mut Batch, id: SequenceId, cells: usize) 
     let last = pressure::last_of(books, |sequence| {
         let key = sequence.asked.key;
         claims[key.index()].has_more()
-            // A key that was served less than the waiting one keeps what it has.
+            // A key that was served less than the waiting key keeps its slots.
             && books.shares.served(key) >= served
             && sequence.asked.priority >= priority
             && (sequence.made_way < MAKE_WAY_MAX || sequence.has_gone_on())

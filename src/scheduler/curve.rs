@@ -135,8 +135,8 @@ impl Curve {
                 continue;
             }
             let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
-            // The less a knot is known, the more of the error it takes. An unknown one takes all of
-            // it.
+            // An unknown knot takes all of its weight of the error, a known one less, down to
+            // `KNOT_RATE` of it.
             let rate = weight * KNOT_RATE.max(1.0 - self.known[knot]);
             self.knots[knot] = Some((value + rate * error).max(0.0));
             self.known[knot] += KNOT_TELLS * weight * (1.0 - self.known[knot]);
