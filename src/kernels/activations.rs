@@ -87,7 +87,8 @@ pub unsafe fn quantise<S: Simd, F: Format>(
             }
             let (sum, at) = (S::total(sum), block * groups + index);
             if F::HAS_MINIMA {
-                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16); // within 32 x 127, except NaN
+                // The sum is within 32 x 127, unless an activation is NaN.
+                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16);
             } else {
                 to.add(layout.sums).cast::<i32>().add(at).write(sum.wrapping_mul(-F::OFFSET));
             }
