@@ -6,8 +6,8 @@
 //!
 //! **Invariant:** a step makes no Rust heap allocation and frees nothing. The options of a slot's
 //! previous sequence go back to the front lane with the next start. (There are two exceptions. For
-//! a constrained text, llguidance allocates for a mask; slow masks come from the mask lane. A thread
-//! that leads a product larger than any before makes room for its activations.)
+//! a constrained text, llguidance allocates for a mask; slow masks come from the mask lane. A
+//! thread that leads a product larger than any before makes room for its activations.)
 //! **Invariant:** this lane never waits for the front lane while there is work. If a sequence ends
 //! here with an end-of-generation token, its rows in the next batch, which is planned already, are
 //! dropped.
