@@ -14,7 +14,7 @@ use crate::placement::Placement;
 use crate::traces::Endpoint;
 use crate::types::{CacheLayout, FlashAttention, Guessing, Pooling, Speculation};
 
-/// Addresses to listen on.
+/// Most addresses to listen on.
 const HOSTS_MAX: usize = 16;
 
 /// The settings of a server, except its model.
@@ -28,14 +28,14 @@ pub struct ServeConfig {
     pub ops_addr: Option<String>,
     /// Whether `/metrics` is also on the port of the API.
     pub metrics: bool,
-    /// The model's names for clients. The first one is in responses; without any, it is the
-    /// model's own.
+    /// The model's names for clients. The first one is in responses. Without any, it is the model's
+    /// own name.
     pub aliases: Vec<String>,
     /// Tags of the model, for people.
     pub tags: Vec<String>,
-    /// How the vectors of a text's tokens become one; `None` follows the model's metadata.
+    /// How the vectors of a text's tokens are pooled into one; `None` follows the model's metadata.
     pub pooling: Option<Pooling>,
-    /// Whether clients may cut vectors to fewer dimensions.
+    /// Whether clients may cut embeddings to fewer dimensions (Matryoshka embeddings).
     pub matryoshka: bool,
     /// The text before a query to embed.
     pub query_prefix: String,
@@ -43,7 +43,7 @@ pub struct ServeConfig {
     pub document_prefix: String,
     /// A chat template in Jinja; `None` uses the model's own.
     pub chat_template: Option<String>,
-    /// API keys. Without any, everybody is let in.
+    /// API keys. Without any, no client needs one.
     pub keys: Vec<ApiKey>,
     /// KV cells of all sequences together; `None` chooses from the model and memory.
     pub context_tokens: Option<u32>,
@@ -67,15 +67,15 @@ pub struct ServeConfig {
     pub step_timeout: Duration,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
-    /// Where guesses of next tokens come from.
+    /// The sources of guesses (speculative decoding).
     pub speculation: Speculation,
-    /// The file of the model that makes some of them; `None` leaves it to the text.
+    /// The file of the draft model; `None` uses no draft model.
     pub model_draft: Option<PathBuf>,
-    /// The guesses of a text whose request sets none.
+    /// The limits on guesses of a request that sets none.
     pub guessing: Guessing,
     /// Whether requests of all keys share prefixes in the KV cache.
     pub share_cache: bool,
-    /// Where spans of requests go; `None` makes none.
+    /// The collector of spans of requests; `None` makes no spans.
     pub otlp: Option<Endpoint>,
     /// Whether the ops port takes profiles.
     pub profiling: bool,
@@ -89,33 +89,35 @@ pub struct ServeConfig {
     pub ping_interval: Option<Duration>,
     /// Most open client connections.
     pub connections: usize,
-    /// Bytes of memory for requests outside the KV cache; `None` takes the usual amount, or an
-    /// eighth of the machine's if that is less.
+    /// Bytes of memory for requests outside the KV cache. `None` takes the default
+    /// ([`REQUEST_MEMORY_BYTES`](crate::limits::REQUEST_MEMORY_BYTES)), or an eighth of the
+    /// machine's memory if that is less.
     pub request_memory: Option<usize>,
-    /// Whether the text after a gap comes before the text before it.
+    /// Whether an infill prompt has the suffix before the prefix (suffix-prefix-middle).
     pub spm_infill: bool,
     /// The default for `max_tokens`; `None` uses the dialect's.
     pub n_predict: Option<u32>,
-    /// The seed of requests without one; `None` draws one for each.
+    /// The seed of requests without one; `None` draws a seed for each of them.
     pub seed: Option<u64>,
-    /// The start of request ids and of drawn seeds.
+    /// The seed of the generator that draws request ids and seeds.
     pub entropy: u64,
     /// How long running requests may take to finish after a drain started.
     pub drain: Duration,
     /// The core of each lane.
     pub placement: Placement,
-    /// Whether each step has a thread on every decode core, because the user said how many. Otherwise
-    /// the number is measured.
+    /// Whether each step has a thread on every decode core, because the user set their number.
+    /// Otherwise the scheduler chooses the number by measurement.
     pub fixed_threads: bool,
     /// The kernels for products with the weights.
     pub kernels: Choice,
     /// The layout of the KV cache.
     pub cache: CacheLayout,
-    /// How long idle compute threads poll for work, 0 (not at all) to 100.
+    /// How long idle compute threads poll for work: 0 (not at all) to 100, in steps of 40 us.
     pub poll: u32,
     /// The clock of all lanes.
     pub clock: Clock,
-    /// This program, which tries constraints in a process of its own. `None` compiles all untried.
+    /// The path of this program, which is started to try constraints in a process of their own.
+    /// With `None`, constraints are compiled without a trial.
     pub program: Option<PathBuf>,
 }
 
@@ -177,7 +179,7 @@ impl ServeConfig {
     /// The weight of each key.
     pub fn weights(&self) -> Vec<f64> {
         match self.keys.as_slice() {
-            [] => vec![1.0], // everybody is one
+            [] => vec![1.0], // all clients share one place
             keys => keys.iter().map(|key| key.weight).collect(),
         }
     }

@@ -1,10 +1,11 @@
-//! Fairness between API keys: whose turn it is ([`Turns`], [`Line`]), and how much each may hold
-//! ([`Quota`]).
+//! Fairness between API keys: which key is next ([`Turns`], [`Line`]), and how much each key may
+//! hold ([`Quota`]).
 
 use crate::types::KeyId;
 
-/// The service that each key got. The key with the least for its weight goes first. These are the
-/// virtual token counters of Sheng et al., "Fairness in Serving Large Language Models", 2024.
+/// The service that each key got, divided by its weight. The key with the least goes first. These
+/// are the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models",
+/// 2024.
 #[derive(Debug)]
 pub struct Turns {
     keys: Box<[Turn]>,
@@ -15,7 +16,8 @@ pub struct Turns {
 #[derive(Debug)]
 struct Turn {
     weight: f64,
-    /// Of the key that has this place now. What runs for an earlier one is charged to nobody.
+    /// The generation of the key that has this place now. Service for an earlier key is not
+    /// charged.
     generation: u32,
     /// The service, divided by the weight.
     served: f64,
@@ -28,10 +30,13 @@ impl Turns {
         Self { keys: weights.iter().map(turn).collect(), last: None }
     }
 
-    /// Takes note that a key sends something. `waits` tells whether the key at a place has something
-    /// waiting. A key that has not is raised to the least served other key that waits, or to the one
-    /// that was served last. So it gets no credit for idle time. A key that is new at its place gets
-    /// that service, too: it owes nothing for the key before, and waits like everybody.
+    /// Notes that a key sends something. `waits` tells whether the key at a place has something
+    /// waiting.
+    ///
+    /// The level is the service of the least served other key that waits or, if none waits, of the
+    /// key that was served last. A key with nothing waiting is raised to that level, so that it
+    /// gets no credit for idle time. A key that is new at its place starts at that level: it
+    /// neither owes anything for the key before it nor goes before all others.
     pub fn arrive(&mut self, key: KeyId, waits: impl Fn(usize) -> bool) {
         let (place, turn) = (key.index(), &self.keys[key.index()]);
         let is_new = key.generation > turn.generation;
@@ -50,9 +55,10 @@ impl Turns {
         }
     }
 
-    /// Bounds what the keys at some places are owed: each is raised to the most served one of them less
-    /// `amount`, divided by that one's weight. A key that always has something waiting, but too little to get
-    /// its part, would otherwise be owed ever more, and then go before all others for as long.
+    /// Limits how far the present keys may be behind the most served one of them: to `amount`,
+    /// divided by that key's weight. Keys further behind are raised. Otherwise a key that always
+    /// has something waiting, but too little to use its part, would collect ever more credit, and
+    /// could later go before all others for a long time.
     pub fn bound_credit(&mut self, is_present: impl Fn(usize) -> bool, amount: f64) {
         let present = || (0..self.keys.len()).filter(|place| is_present(*place));
         let served = |place: &usize| self.keys[*place].served;
@@ -62,12 +68,12 @@ impl Turns {
         turns.for_each(|(_, turn)| turn.served = turn.served.max(floor));
     }
 
-    /// Whether the place of a key is still its own.
+    /// Whether a key still has its place. False once another key has taken it.
     pub fn has_place(&self, key: KeyId) -> bool {
         self.keys[key.index()].generation == key.generation
     }
 
-    /// Takes note that something of this key's leaves the queue.
+    /// Notes that something of this key leaves the queue: the key was served last.
     pub fn leave(&mut self, key: KeyId) {
         self.last = Some(key);
     }
@@ -91,13 +97,13 @@ impl Turns {
     }
 }
 
-/// The tasks that wait for a lane, `N` at most. The key with the least service goes first. Its
-/// smallest task and its oldest one alternate: a small task waits for at most one large one, and a
-/// large one still gets its turn.
+/// The tasks that wait for a lane, at most `N`. The key with the least service goes first. Its
+/// smallest and its oldest task take turns: a small task waits for at most one large one, and a
+/// large one is not put off forever.
 pub struct Line<T, const N: usize> {
     waiting: heapless::Vec<Waiting<T>, N>, // in no order
     turns: Turns,
-    /// For each key, whether its oldest task is next, and not its smallest.
+    /// For each key, whether its oldest task is next; otherwise its smallest.
     oldest_next: Box<[bool]>,
     arrived: u64,
 }
@@ -127,7 +133,8 @@ impl<T, const N: usize> Line<T, N> {
         self.put_back(self.arrived, key, size, task);
     }
 
-    /// Returns the rest of a task that was taken out and was partly done. It keeps its number.
+    /// Puts back the rest of a task that was taken out and partly done. It keeps its number, and so
+    /// its age.
     ///
     /// # Panics
     /// As [`Line::push`].
@@ -139,7 +146,8 @@ impl<T, const N: usize> Line<T, N> {
     /// Takes out the next task. Also returns its number.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let served = |waiting: &Waiting<T>| self.turns.served(waiting.key);
-        // A key that has just come is level with the one that is at work, and goes first.
+        // A key that has just arrived is level with the key at work. On a tie, the key at work goes
+        // last.
         let was_last = |waiting: &Waiting<T>| self.turns.was_last(waiting.key);
         let least = self.waiting.iter().min_by(|a, b| {
             served(a).total_cmp(&served(b)).then_with(|| was_last(a).cmp(&was_last(b)))
@@ -170,8 +178,8 @@ impl<T, const N: usize> Line<T, N> {
     }
 }
 
-/// Something that all keys share, such as bytes or places in a queue. Half of it is reserved for
-/// the keys by their weights, so that no key finds it taken by another.
+/// A quantity that all keys share, such as bytes or places in a queue. Half of it is reserved for
+/// the keys by their weights, so that one key cannot take all of it.
 #[derive(Debug)]
 pub struct Quota {
     whole: usize,
@@ -180,13 +188,13 @@ pub struct Quota {
 
 #[derive(Debug)]
 struct Part {
-    /// What is reserved for the key.
+    /// The amount that is reserved for the key.
     reserved: usize,
     held: usize,
 }
 
 impl Quota {
-    /// `whole` is what all keys may hold together. One entry for each weight. Weights are positive.
+    /// All keys together may hold `whole`. One entry for each weight. Weights are positive.
     pub fn new(whole: usize, weights: &[f64]) -> Self {
         let all: f64 = weights.iter().sum();
         let part = |weight: &f64| Part {
@@ -196,16 +204,16 @@ impl Quota {
         Self { whole, keys: weights.iter().map(part).collect() }
     }
 
-    /// The most that all keys together may hold so that this one could still take its part: the
-    /// whole, less what is reserved for the others and not held by them.
+    /// The most that all keys together may hold after this key takes more: the whole, less the
+    /// parts that are reserved for other keys and not yet held by them.
     pub fn limit(&self, key: KeyId) -> usize {
         let others = self.keys.iter().enumerate().filter(|(index, _)| *index != key.index());
         let left = others.map(|(_, part)| part.reserved.saturating_sub(part.held));
         self.whole - left.sum::<usize>()
     }
 
-    /// The most that a key may hold while no other one holds anything. It tells nothing of the
-    /// others.
+    /// The most that a key may hold while no other key holds anything. It reveals nothing about the
+    /// other keys, so it may be shown to clients.
     pub fn most(&self, key: KeyId) -> usize {
         let others = self.keys.iter().enumerate().filter(|(index, _)| *index != key.index());
         self.whole - others.map(|(_, part)| part.reserved).sum::<usize>()
@@ -216,17 +224,17 @@ impl Quota {
         self.keys.len() > 1
     }
 
-    /// What all keys hold together.
+    /// The amount that all keys hold together.
     pub fn held(&self) -> usize {
         self.keys.iter().map(|part| part.held).sum()
     }
 
-    /// What the keys hold that have, or had, this one's place.
+    /// The amount held by the keys that have, or had, this key's place.
     pub fn held_by(&self, key: KeyId) -> usize {
         self.held_at(key.index())
     }
 
-    /// What the keys of a place hold.
+    /// The amount held by the keys of a place.
     pub fn held_at(&self, place: usize) -> usize {
         self.keys[place].held
     }
@@ -236,12 +244,12 @@ impl Quota {
         self.held() + amount <= self.limit(key)
     }
 
-    /// A key takes this much more. The caller has looked whether it may.
+    /// Adds to a key's amount. The caller has checked [`Quota::has_room`].
     pub fn take(&mut self, key: KeyId, amount: usize) {
         self.keys[key.index()].held += amount;
     }
 
-    /// A key gives this much back.
+    /// Subtracts from a key's amount.
     ///
     /// # Panics
     /// If it holds less.
@@ -260,7 +268,7 @@ mod tests {
     const A: KeyId = KeyId::at(0);
     const B: KeyId = KeyId::at(1);
 
-    /// Serves a key something that nobody else waited for.
+    /// Serves a key while no other key waits.
     fn pass(turns: &mut Turns, key: KeyId, amount: f64) {
         turns.arrive(key, |_| false);
         turns.leave(key);
@@ -269,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_idle_is_not_owed_what_it_did_not_use() {
-        // Once while the other key waits, and once while nobody does.
+        // Once while the other key waits, and once while no key waits.
         for waits in [true, false] {
             let mut turns = Turns::new(&[1.0, 2.0]);
             pass(&mut turns, A, 1000.0);
@@ -282,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A key with one endless stream gets no claim to the service that others had meanwhile.
+    /// A key with one endless stream gets no credit for the service that others got meanwhile.
     #[test]
     fn a_key_that_only_runs_does_not_save_up() {
         let mut turns = Turns::new(&[1.0, 1.0]);
@@ -313,13 +321,13 @@ mod tests {
         let owed = turns.served(B);
         let new = KeyId { generation: 1, ..A };
         turns.arrive(new, |place| place == B.index());
-        turns.serve(A, 500.0); // the end of what the key before had begun
+        turns.serve(A, 500.0); // for work that the key before had begun
         assert!((turns.served(new) - owed).abs() < 1e-9, "{}", turns.served(new));
         turns.arrive(A, |_| false);
         assert!(turns.has_place(new) && !turns.has_place(A));
     }
 
-    /// It would go before everybody for as long as the tasks of the key before wait.
+    /// Otherwise it would go before all other keys while tasks of the key before it wait.
     #[test]
     fn a_new_key_waits_like_everybody_while_tasks_of_the_one_before_wait() {
         let mut line = Line::<&str, 8>::new(&[1.0, 1.0]);
@@ -347,7 +355,7 @@ mod tests {
             line.push(A, 1, A);
             let (_, first) = line.pop().unwrap();
             line.serve(first, 10.0);
-            line.push(B, 1, B); // it comes while a piece of the other one's is at work
+            line.push(B, 1, B); // it arrives while a piece of the other key's task runs
             let (_, next) = line.pop().unwrap();
             assert_eq!((first, next), (A, B), "round {round}");
             line.serve(B, 0.1);
@@ -392,7 +400,8 @@ mod tests {
     fn a_quota_has_room_for_every_key() {
         let mut quota = Quota::new(80, &[1.0, 3.0]);
         assert_eq!((quota.limit(A), quota.limit(B)), (50, 70));
-        // What the other key holds comes out of the part that was reserved for it.
+        // The amount that the other key holds is taken from the part that was reserved for that
+        // key.
         quota.take(B, 20);
         assert_eq!((quota.limit(A), quota.held()), (70, 20));
         assert!(quota.has_room(A, 50) && !quota.has_room(A, 51));

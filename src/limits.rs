@@ -1,8 +1,8 @@
-//! The bounds that several modules must agree on, by name, and the asserts that relate them. What one module
-//! alone needs stands there.
+//! The bounds that several modules must agree on, and the asserts that relate them. A bound that
+//! only one module needs stands in that module.
 //!
-//! Every queue, buffer, pool or loop that could grow has a bound. A request beyond one is refused with a
-//! status and a sentence, never dropped.
+//! Every queue, buffer, pool or loop that could grow has a bound. A request beyond one is refused
+//! with a status and a sentence, never dropped.
 
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ pub const SEQUENCES_MAX: usize = SLOTS_MAX // running
 /// Most API keys. Each has a name, a weight and a share.
 pub const KEYS_MAX: usize = 256;
 
-/// Bytes of a line with a key in a key file: a secret fits into a head beside the other fields.
+/// Bytes of a line in a key file. A key of that length still fits into a request's head beside the
+/// other fields.
 pub const KEY_BYTES_MAX: usize = 4096;
 
 /// Bytes of a key file: all keys, and as much for comments.
@@ -58,8 +59,8 @@ pub const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Steps that the page about the lanes shows at most: 4 s of steps of 4 ms.
 pub const HISTORY_STEPS: usize = 1024;
 
-/// Samples a second of a profiled thread, if the client asks for no other number. Not 100, so that
-/// they do not fall into step with timers.
+/// Default samples a second of a profiled thread. Not 100, so that samples do not fall into step
+/// with timers.
 pub const PROFILE_HZ: u32 = 99;
 
 /// Most samples a second.
@@ -68,7 +69,7 @@ pub const PROFILE_HZ_MAX: u32 = 999;
 /// Longest profile.
 pub const PROFILE_SECONDS_MAX: u32 = 60;
 
-/// The kernel's buffer of samples for each thread. Without more locked memory, a user may have 516 KiB of
+/// The kernel's buffer of samples for each thread. By default, the kernel allows a user 516 KiB of
 /// such buffers for each processor.
 pub const PROFILE_BUFFER_BYTES: usize = 128 * 1024;
 
@@ -78,10 +79,10 @@ pub const PROFILE_SAMPLE_BYTES_MAX: usize = 1040;
 /// Time after which the buffers are emptied.
 pub const PROFILE_DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of folded stacks. The stacks beyond it are lost, so that a profile has a bound.
+/// Bytes of a profile's folded stacks. Further stacks are lost.
 pub const PROFILE_FOLDED_BYTES_MAX: usize = 1024 * 1024;
 
-/// Time for a profile's names and its picture, after the recording.
+/// Time to find a profile's symbols and to draw it, after the recording.
 pub const PROFILE_DRAW_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest profile that `corelane profile` takes.
@@ -109,17 +110,17 @@ pub const HUB_FILES_MAX: usize = 10_000;
 /// with a new name.
 pub const HUB_REDIRECTS_MAX: usize = 5;
 
-/// Tries in a row that bring nothing.
+/// Tries in a row without a new byte, after which a download fails.
 pub const HUB_TRIES_MAX: u32 = 6;
 
 /// Time between two lines in the log about a download.
 pub const HUB_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Constrained texts that the mask lane may hold: those with slots, and as many that have ended and
-/// wait for their memory to be freed.
+/// Most tasks of the mask lane: constrained texts with slots, and as many that have ended and wait
+/// for their memory to be freed.
 pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;
 
-/// Tokens that the mask lane follows at once. One takes up to 5 ms.
+/// Tokens that a constraint takes in without a pause on the mask lane. One takes up to 5 ms.
 pub const WALK_TOKENS_MAX: usize = 16;
 
 /// Prompts in one request.
@@ -155,28 +156,28 @@ pub const SCORED_ROWS_MAX: usize = 32;
 
 /// Most tokens that one text guesses in a step.
 pub const GUESSES_MAX: usize = 16;
-/// Earley items at one place of the search for tokens that a constraint forces. Slow grammars have more,
-/// and no guesses.
+/// Earley items at one position, beyond which the search for tokens that a constraint forces stops.
+/// Slow grammars have more, and get no such guesses.
 pub const FORCED_ITEMS_MAX: usize = 5_000;
 /// Guessed tokens of a step. Each has logits, like a scored row.
 pub const GUESSED_ROWS_MAX: usize = 32;
 /// Samples of a step: one for each sequence, and one for each guess that came true.
 pub const SAMPLES_MAX: usize = SLOTS_MAX + GUESSED_ROWS_MAX;
-/// Tokens that the draft model reads of texts that it has not read in time, in one step.
+/// Tokens of unread texts that the draft model reads in one step, for all texts together.
 pub const DRAFT_READ_ROWS: usize = 16;
-/// Texts that run while the draft model works. Among more, few guesses pay.
+/// Most running texts with which the draft model is used. With more, few guesses pay.
 pub const DRAFT_TEXTS_MAX: usize = 8;
-/// Tokens that must be the same for a guess from an earlier place of the text. Behind fewer, more
-/// guesses are wrong; with more, right ones are missed.
+/// Tokens that must be equal for a guess from an earlier place of the text. With a smaller number,
+/// more guesses are wrong. With a larger one, right guesses are missed.
 pub const NGRAM: usize = 2;
-/// Tokens that are compared at each of them.
+/// Most tokens that are compared at each earlier place.
 pub const LOOKUP_MATCH_MAX: usize = 32;
 
 /// Most alternatives with log-probabilities for each generated token: OpenAI's bound.
 pub const TOP_LOGPROBS_MAX: usize = 20;
 /// Largest `logprobs` of a completion: OpenAI's bound. For chats it is `TOP_LOGPROBS_MAX`.
 pub const COMPLETION_LOGPROBS_MAX: i64 = 5;
-/// Parts of other files in a request to fill in a gap. Editors send some dozens.
+/// Parts of other files in an infill request. Editors send some dozens.
 pub const INFILL_EXTRA_MAX: usize = 1024;
 /// Largest indentation that a request may require of a line.
 pub const INDENT_MAX: i64 = 1024;
@@ -192,14 +193,14 @@ pub const SAMPLERS_MAX: usize = 10;
 pub const DRY_BREAKERS_MAX: usize = 16;
 /// Bytes of a sequence breaker: llama.cpp's own bound.
 pub const DRY_BREAKER_BYTES_MAX: usize = 40;
-/// Commas, colons and opening brackets in a body. A text with more has more tokens than a sequence
-/// may have, and JSON with more is slow to parse.
+/// Commas, colons and opening brackets in a body. A prompt with more would exceed the longest
+/// sequence, and JSON with more is slow to parse.
 pub const JSON_MARKS_MAX: usize = 1 << 20;
 /// The highest temperature, and the largest presence and frequency penalties: OpenAI's.
 pub const TEMPERATURE_MAX: f64 = 2.0;
 /// See [`TEMPERATURE_MAX`].
 pub const PENALTY_MAX: f64 = 2.0;
-/// The bound for both on llama-server's path. llama-server has none.
+/// The bound on temperature and penalties for llama-server's paths. llama-server has none.
 pub const LLAMA_SAMPLING_MAX: f64 = 100.0;
 /// Bytes of a JSON schema or a grammar that constrains the output.
 pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
@@ -207,17 +208,19 @@ pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
 pub const REGEX_BYTES_MAX: usize = 4 * 1024;
 /// Stack of each thread that compiles constraints.
 pub const COMPILE_STACK_BYTES: usize = 16 * 1024 * 1024;
-/// Schemas, values, names and parts of regular expressions of a constraint that is cheap to compile.
+/// Schemas, values, names and parts of regular expressions of a constraint that is cheap to
+/// compile.
 pub const CHEAP_POINTS_MAX: usize = 2000;
-/// Processor time to follow one token of a constrained text, and to compute a mask. The text ends
-/// if either takes longer, at most a [`SWEEP_INTERVAL`] later.
+/// Processor time in which a constraint takes in one token, and in which a mask is computed. If
+/// either takes longer, the text ends, at most one [`SWEEP_INTERVAL`] later.
 pub const CONSTRAINT_TOKEN_TIME_MAX: Duration = Duration::from_millis(250);
-/// llguidance's work on regular expressions for one mask; its authors say 14,000 a millisecond.
+/// llguidance's fuel (work on regular expressions) for one mask. Its authors state 14,000 units a
+/// millisecond.
 pub const CONSTRAINT_STEP_FUEL: u64 = 100_000;
-/// Earley items that llguidance makes for one mask; its authors say 20,000 a millisecond.
+/// Earley items that llguidance may make for one mask. Its authors state 20,000 a millisecond.
 pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 50_000;
 /// Bytes of a token in a constrained text. Longer tokens (runs of spaces in some vocabularies) are
-/// never chosen there, because llguidance's tables hold no more.
+/// never chosen there, because llguidance's tables do not hold them.
 pub const CONSTRAINT_TOKEN_BYTES_MAX: usize = 1000;
 /// Bytes of llguidance's error messages that are shown to clients.
 pub const CONSTRAINT_ERROR_BYTES_MAX: usize = 1000;
@@ -231,14 +234,14 @@ pub const JSON_INDENT_MAX: u32 = 20;
 pub const SCHEMA_DEPTH_MAX: usize = 128;
 /// Subschemas of a JSON schema.
 pub const SCHEMAS_MAX: usize = 2048;
-/// Properties of one subschema. llguidance's time to compile them grows with their square, and
-/// each optional one adds a few items to a row.
+/// Properties of one subschema. llguidance's time to compile them grows with the square of their
+/// number, and each optional one adds a few Earley items at a position.
 pub const SCHEMA_PROPERTIES_MAX: usize = 256;
 /// Values in one `enum`.
 pub const SCHEMA_VALUES_MAX: usize = 1024;
 /// Subschemas in one `anyOf`, `oneOf`, `allOf` or tuple.
 pub const SCHEMA_ALTERNATIVES_MAX: usize = 128;
-/// Comparisons of values to decide whether two alternatives of `oneOf` share one.
+/// Comparisons of values to decide whether two alternatives of `oneOf` share a value.
 pub const SCHEMA_COMPARISONS_MAX: usize = 1_000_000;
 /// Regular expressions in a JSON schema.
 pub const SCHEMA_PATTERNS_MAX: usize = 128;
@@ -250,22 +253,22 @@ pub const GBNF_RULES_MAX: usize = 512;
 pub const GBNF_DEPTH_MAX: usize = 64;
 /// The numbers in `{m,n}` in a GBNF grammar.
 pub const GBNF_REPEAT_MAX: u32 = 1 << 16;
-/// Steps of the search for the words of a GBNF grammar, of some nanoseconds each.
+/// Steps of the search for the words of a GBNF grammar. A step takes some nanoseconds.
 pub const GBNF_WORK_MAX: usize = 2_000_000;
 
-/// Most open client connections, if the user sets none. perf/idle.py measures what an idle one takes.
+/// Default of the most open client connections. perf/idle.py measures the memory of an idle one.
 pub const CONNECTIONS: usize = 16 * 1024;
-/// The most that the user may set.
+/// The largest number of connections that the user may set.
 pub const CONNECTIONS_MAX: usize = 1 << 20;
 /// Connections beyond the bound that are let in for public paths, while none of the others is idle.
-/// Any more are only closed.
+/// Further ones are closed.
 pub const SPARE_CONNECTIONS_MAX: usize = 64;
 /// A connection that has been idle for less than this does not give way to a new one.
 pub const IDLE_GRACE: Duration = Duration::from_millis(200);
 /// A server that refuses every request for this long, and serves none, is not healthy.
 pub const REFUSING_TIME_MAX: Duration = Duration::from_secs(10);
-/// Descriptors that client connections leave free, or a quarter of all if that is less.
-pub const DESCRIPTORS_RESERVED: usize = 2 * OPS_CONNECTIONS_MAX // each of the ops lane's has two
+/// File descriptors that client connections leave free, or a quarter of the limit if that is less.
+pub const DESCRIPTORS_RESERVED: usize = 2 * OPS_CONNECTIONS_MAX // two for each connection
     + SPARE_CONNECTIONS_MAX
     + 32; // everything else that opens a file
 
@@ -275,22 +278,24 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Bytes of one request body.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The memory of all requests outside the KV cache, if the user sets none: bodies, prompts and
-/// answers.
+/// Default memory of all requests outside the KV cache: bodies, prompts and answers.
 pub const REQUEST_MEMORY_BYTES: usize = 512 * 1024 * 1024;
-/// The part of that memory which kept responses may take beside it: one in this many bytes.
+/// Stored responses may take one byte, in addition, for each of this many bytes of the requests'
+/// memory.
 pub const RESPONSES_SHARE: usize = 8;
 /// Bytes of the id of a response, an item or a tool call in the Responses API: OpenAI's bound.
 pub const ID_BYTES_MAX: usize = 64;
-/// Bytes of an answer about a response that the front lane writes itself.
+/// Bytes of an answer about a stored response up to which the front lane writes it itself.
 pub const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a response's metadata, as JSON.
 pub const METADATA_BYTES_MAX: usize = 16 * 1024;
-/// The least that the user may set: a body of any size, and the answers of two keys.
+/// The least memory for requests that the user may set: a body of any size, and the answers of two
+/// keys.
 pub const REQUEST_MEMORY_BYTES_MIN: usize = 4 * BODY_BYTES_MAX;
-/// Bytes in which that memory is counted.
+/// The requests' memory is counted in units of this many bytes.
 pub const HOLD_BYTES_STEP: usize = 4 * 1024;
-/// Bytes that are read ahead of the answer to a running request. More stay in the kernel's buffer.
+/// Bytes of later requests that are read while a request runs. Further bytes stay in the kernel's
+/// buffer.
 pub const PIPELINE_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of a client's own `x-request-id` that are echoed.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
@@ -304,35 +309,36 @@ pub const PREPARE_INLINE_BYTES_MAX: usize = 1024;
 pub const PREPARE_SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Texts of at least this many bytes are prepared on the second prepare lane.
 pub const PREPARE_LONG_BYTES_MIN: usize = PREPARE_SHORT_BYTES_MAX + 1;
-/// Bytes of texts after which a piece of a task of a prepare lane ends: a few milliseconds.
+/// Bytes of text in one piece of a prepare lane's task: a few milliseconds.
 pub const PIECE_BYTES: usize = 64 * 1024;
-/// The same on the front lane, which tokenises a text again for each of its documents.
+/// Bytes of text that the front lane prepares in one turn. A query counts once for each of its
+/// documents, because it is tokenised again with each.
 pub const PIECE_INLINE_BYTES: usize = 4 * 1024;
 /// Bytes of one text to be tokenised.
 pub const TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Stack that tokenising may take for each byte of a text. llama.cpp splits
-/// texts for some vocabularies (bloom, gpt-4o, tekken) with `std::regex`, which
-/// recurses for each letter of a word: 20,000 letters overflow 2 MiB.
+/// Bytes of stack that tokenising may need for each byte of a text. llama.cpp splits texts for some
+/// vocabularies (bloom, gpt-4o, tekken) with `std::regex`, which recurses for each letter of a
+/// word: 20,000 letters overflow 2 MiB.
 pub const TOKENISE_STACK_PER_BYTE: usize = 512;
 /// Stack of every lane but the prepare lanes; the front lane tokenises short texts.
 pub const LANE_STACK_BYTES: usize = 4 * 1024 * 1024;
-/// Texts of which a token each is computed in a measured step.
+/// Texts in a measured step at the start, with one token each.
 pub const CALIBRATION_TEXTS: usize = 8;
-/// Numbers of compute threads to choose from, with one for a thread that leads.
+/// Most candidates for the compute threads of a step, including the one in which a thread leads.
 pub const THREAD_CANDIDATES_MAX: usize = 8;
-/// The time that an idle compute thread polls for work, for each level of `--poll`: with the default
-/// of 50, 2 ms. Two steps are less apart while requests run.
+/// The time that an idle compute thread polls for work, for each level of `--poll`: 2 ms with the
+/// default of 50. While requests run, the time between two steps is shorter than that.
 pub const POLL_LEVEL: Duration = Duration::from_micros(40);
 /// Texts of one request for embeddings: OpenAI's bound.
 pub const EMBEDDING_INPUTS_MAX: usize = 2048;
-/// Tokens of texts whose embeddings are computed at once, and so of one text. Their keys and
-/// values take 235 MB for Qwen3-0.6B.
+/// Tokens of texts whose embeddings are computed in one pass, and so the longest text. Their keys
+/// and values take 235 MB for Qwen3-0.6B.
 pub const EMBEDDING_TOKENS_MAX: usize = 2048;
 /// Tasks at the worker lanes, waiting or done.
 pub const WORK_MAX: usize = 256;
 
-/// Bytes of a tool call before its arguments, such as its marker and its name. Up to this much of
-/// a stream is held back until it is known to be a call.
+/// Bytes of a tool call before its arguments, such as its marker and its name. Up to this many
+/// bytes of a stream are held back until they are known to be a call.
 pub const TOOL_HEAD_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of white space before a chat model's marker that are part of the marker.
 pub const MARKER_SPACE_BYTES_MAX: usize = 64;
@@ -344,16 +350,17 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The head of a request on a connection beyond the bound must be complete this long after the
 /// connection was accepted.
 pub const SPARE_TIMEOUT: Duration = Duration::from_secs(1);
-/// A client must take some of what is written to it within this.
+/// The time within which a client must take some of the bytes that are written to it.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A stream that has been silent for this long sends a comment line, unless `--sse-ping-interval`
 /// or the request says otherwise.
 pub const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// How often the front lane looks for passed timeouts while it has connections.
+/// Interval at which the front lane checks timeouts while it has connections.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
-/// A connection that is closed is read for at most this many bytes, so that the client gets its answer.
+/// Bytes that are read from a closing connection, so that the client gets its answer instead of a
+/// reset.
 pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// Every lane has ended this long after the front lane.
+/// Time within which all other lanes must end after the front lane.
 pub const LANES_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most connections of the ops lane. The next one is closed. A connection that has just ended
@@ -365,7 +372,7 @@ pub const OPS_REQUESTS_MAX: u32 = 50;
 /// Such a connection is closed if it sends no whole request for this long. The time is between the
 /// usual intervals of scrapers (5, 10, 15 s), so that no connection is closed just when it is used.
 pub const OPS_IDLE_TIMEOUT: Duration = Duration::from_secs(8);
-/// Interval at which the ops lane looks for connections to close.
+/// Interval at which the ops lane checks for connections to close.
 pub const OPS_WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Bound on the bytes of a page of metrics. It sizes the send buffer.
 pub const OPS_PAGE_BYTES: usize = 64 * 1024;

@@ -5,12 +5,12 @@
 //! one core is a quarter to a half of its speed). The front lane then shares the first core with a
 //! compute thread, and sleeps between events instead of polling.
 //!
-//! Where a control group allows less time than the cores have, or another instance has claimed them
-//! all, the lanes are not pinned.
+//! If a control group allows less processor time than the cores have, or other instances have
+//! claimed all cores, the lanes are not pinned.
 //!
-//! The decode lane's own thread has the fastest core, and of equal ones the last. The other compute
-//! threads have the next ones, so a step with fewer threads leaves out slow cores, and the one that the
-//! front lane shares.
+//! The decode lane's own thread gets the fastest core; among equally fast ones, the one with the
+//! highest number. The other compute threads get the next cores in that order. So a step with fewer
+//! threads uses neither slow cores nor the core that the front lane shares.
 
 mod claims;
 mod quota;
@@ -29,7 +29,7 @@ pub use quota::cpu_quota;
 /// ggml's bound on threads (`GGML_MAX_N_THREADS`), and therefore on core numbers.
 pub const CORES_MAX: usize = 512;
 
-/// What the kernel says about processors.
+/// The kernel's files about processors.
 const SYSFS: &str = "/sys/devices/system/cpu";
 
 /// The cores of each lane.
@@ -50,7 +50,7 @@ impl Placement {
         !self.pinned || self.decode_cores.contains(&self.front_core)
     }
 
-    /// Every core of it.
+    /// All cores, including the front lane's, ascending.
     pub fn cores(&self) -> Vec<usize> {
         let mut cores = self.decode_cores.clone();
         cores.push(self.front_core);
@@ -78,11 +78,11 @@ pub struct Topology {
     cores: Vec<Vec<usize>>,
 }
 
-/// If a quota is larger than whole cores by this factor, one more thread is faster, although the control
-/// group stops all of them when their time is used up.
+/// If a quota exceeds a whole number of cores by this factor, one more thread is faster, although
+/// the control group stops all threads when their time is used up.
 const QUOTA_WORTH: f64 = 1.3;
 
-/// The compute threads for the processor time that a control group allows, in cores.
+/// The number of compute threads for a control group's quota, which is in cores.
 fn threads_within(quota: f64) -> usize {
     let whole = (quota as usize).max(1);
     if quota >= QUOTA_WORTH * whole as f64 { whole + 1 } else { whole }
@@ -134,7 +134,7 @@ impl Topology {
 
     /// Places the lanes like [`Topology::place`], beside other programs: `free` are the processors
     /// that no other instance has claimed, and `quota` is the processor time that the control group
-    /// allows. A choice of the user goes before both.
+    /// allows. The user's choices override both.
     ///
     /// # Errors
     /// As [`Topology::place`].
@@ -157,8 +157,8 @@ impl Topology {
             return Ok(alone);
         }
         let allowed = wishes.threads.or(quota.map(threads_within)).unwrap_or(usize::MAX);
-        // On some of the machine's cores, or on cores that others use, threads that stay where they
-        // are would wait for each other.
+        // Do not pin: under a quota, or on cores that other instances use, pinned threads would
+        // wait for each other.
         let cores = usable.cores[..allowed.min(usable.cores.len())].to_vec();
         let placement = Self { cores }.place(&Wishes::default())?;
         let mut decode_cores = placement.cores();
@@ -228,7 +228,8 @@ impl Topology {
                     format_list(&decode_cores)
                 ));
             }
-            // The first may be the front lane's, and comes last unless it is faster.
+            // The first core may be the front lane's. It comes last unless it is faster than
+            // others.
             decode_cores = fastest_first(&decode_cores, Path::new(SYSFS));
             decode_cores.truncate(threads);
             decode_cores.sort_unstable();
@@ -250,8 +251,8 @@ impl Topology {
     }
 }
 
-/// The core of each compute thread: the fastest one last, for the lane's own thread, and the others from the
-/// next one to the slowest. Of equally fast ones those with high numbers come first.
+/// The core of each compute thread. The fastest core is last, for the lane's own thread. The others
+/// are in descending order of speed; of equally fast ones, those with higher numbers come first.
 pub fn by_speed(cores: &[usize]) -> Vec<usize> {
     in_order_of(cores, Path::new(SYSFS))
 }
@@ -269,8 +270,8 @@ fn fastest_first(cores: &[usize], sysfs: &Path) -> Vec<usize> {
     cores
 }
 
-/// How fast a processor is, beside others of the same machine: its capacity, which the kernel knows for
-/// machines with different cores, or else its highest frequency. 0 if neither is known.
+/// A processor's speed, to compare it with others of the machine: its capacity, which the kernel
+/// reports on machines with different cores, or else its highest frequency. 0 if neither is known.
 fn speed(cpu: usize, sysfs: &Path) -> u64 {
     let read = |file: &str| {
         fs::read_to_string(sysfs.join(format!("cpu{cpu}/{file}"))).ok()?.trim().parse().ok()
@@ -278,14 +279,15 @@ fn speed(cpu: usize, sysfs: &Path) -> u64 {
     read("cpu_capacity").or_else(|| read("cpufreq/cpuinfo_max_freq")).unwrap_or(0)
 }
 
-/// Least priority: about a sixtieth of a processor that others want.
+/// The lowest priority (nice value): about a sixtieth of a contended processor.
 pub const LAST: i32 = 19;
 
-/// The priority of constraints that are compiled, of masks that take long and of embeddings: about a
-/// quarter of a processor that streams want, too.
+/// The priority (nice value) of threads that compile constraints, compute slow masks or embeddings:
+/// about a quarter of a processor that streams need, too.
 pub const BESIDE_STREAMS: i32 = 5;
 
-/// The priority of work that may take long: about a tenth of a processor that streams want, too.
+/// The priority (nice value) of work that may take long: about a tenth of a processor that streams
+/// need, too.
 pub const BEHIND_STREAMS: i32 = 10;
 
 /// Lowers the priority of the calling thread, and of the threads it starts. Ignores a refusal.

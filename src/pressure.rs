@@ -1,7 +1,7 @@
-//! The processor time that this process wanted and others had: other programs on its cores, other
-//! virtual machines on the same hardware, and its own control group's limit.
+//! The processor time that this process needed and did not get. Other programs on its cores had it,
+//! other virtual machines on the same hardware, or its control group's limit stopped it.
 //!
-//! Everything is read from the kernel's files. What a kernel does not tell counts as zero.
+//! Everything is read from the kernel's files. A time that a kernel does not report counts as zero.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,14 +17,14 @@ use crate::cgroup::{Group, groups};
 /// Times of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// On a core.
+    /// Time on a core.
     pub ran: Duration,
-    /// In a queue, with work and without a core.
+    /// Time in the kernel's run queue: with work and without a core.
     pub queued: Duration,
 }
 
-/// The times of this process's threads by name, without threads that have ended. The compute threads
-/// of a lane have its name.
+/// The times of this process's threads by name, without threads that have ended. The compute
+/// threads of a lane have its name.
 pub fn thread_times() -> BTreeMap<String, ThreadTimes> {
     let mut times = BTreeMap::<String, ThreadTimes>::new();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return times };
@@ -38,27 +38,27 @@ pub fn thread_times() -> BTreeMap<String, ThreadTimes> {
     times
 }
 
-/// A file `schedstat` has the time on a core, the time in a queue, both in nanoseconds, and the number
-/// of time slices.
+/// A file `schedstat` has the time on a core, the time in a queue, both in nanoseconds, and the
+/// number of time slices.
 fn times_in(text: &str) -> Option<ThreadTimes> {
     let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
     let mut next = || Some(Duration::from_nanos(numbers.next()??));
     Some(ThreadTimes { ran: next()?, queued: next()? })
 }
 
-/// The time of all cores together that the hypervisor gave to others while this machine wanted it,
-/// since the machine started. In units of a tick, which is 10 ms.
+/// The steal time of all cores together since the machine started: the hypervisor gave a core to
+/// another machine while this one had work. The resolution is a tick, 10 ms.
 pub fn stolen() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     stolen_in(&stat, clock_ticks_per_second())
 }
 
-/// The eighth number after `cpu`, which is `steal` in proc_stat(5).
+/// Sums the eighth number after `cpu`, which is `steal` in proc_stat(5).
 fn stolen_in(stat: &str, ticks_per_second: u64) -> Duration {
     ticks(stat, ticks_per_second, steal)
 }
 
-/// The time that was stolen from one core, which has a line `cpu3` with the same numbers.
+/// The steal time of one core. Core 3 has a line `cpu3` with the same numbers.
 fn stolen_from(core: usize, stat: &str, ticks_per_second: u64) -> Duration {
     let its = |line: &str| {
         let (number, times) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -72,14 +72,14 @@ fn steal(times: &[u64]) -> u64 {
     times.get(7).copied().unwrap_or(0)
 }
 
-/// The time in which the cores of this machine worked, for anybody, since it started.
+/// The time in which the cores of this machine worked, for all programs together, since it started.
 pub fn busy() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     busy_in(&stat, clock_ticks_per_second())
 }
 
-/// All but idle time and waits for disks, which are the fourth and fifth number. The ninth and tenth
-/// are parts of the first and second.
+/// All times but idle time and waits for disks (the fourth and fifth number) and steal time (the
+/// eighth). The ninth and tenth are parts of the first and second.
 fn busy_in(stat: &str, ticks_per_second: u64) -> Duration {
     let worked = |times: &[u64]| {
         let counted = times.iter().take(7).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
@@ -93,21 +93,21 @@ fn ticks(stat: &str, ticks_per_second: u64, choose: impl Fn(&[u64]) -> u64) -> D
     ticks_in(all.unwrap_or_default(), ticks_per_second, choose)
 }
 
-/// The time that is chosen among the numbers of a line.
+/// The time that `choose` computes from the first eight numbers of a line.
 fn ticks_in(line: &str, ticks_per_second: u64, choose: impl Fn(&[u64]) -> u64) -> Duration {
-    let times: heapless::Vec<u64, 8> = // the others are not needed
+    let times: heapless::Vec<u64, 8> = // the later ones are not needed
         line.split_whitespace().map_while(|number| number.parse().ok()).take(8).collect();
     Duration::from_secs_f64(choose(&times) as f64 / ticks_per_second as f64)
 }
 
-/// The time for which the control group of this process, or a parent, has stopped its processes because
-/// their processor time was used up.
+/// The throttled time: the control group of this process, or a parent, stopped its processes
+/// because their processor time was used up.
 pub fn throttled() -> Duration {
     groups("cpu").iter().filter_map(throttled_in).max().unwrap_or_default()
 }
 
-/// In version 2 a line `throttled_usec 1200` of `cpu.stat`, in version 1 a line
-/// `throttled_time 1200000`, in nanoseconds.
+/// `cpu.stat` has a line `throttled_usec 1200` in version 2, and `throttled_time 1200000` in
+/// version 1, in nanoseconds.
 fn throttled_in(group: &Group) -> Option<Duration> {
     throttled_of(&group.read("cpu.stat")?, group.is_v1)
 }
@@ -123,7 +123,7 @@ fn throttled_of(text: &str, is_v1: bool) -> Option<Duration> {
     }
 }
 
-/// The time for which a thread of this process was in a queue.
+/// The time for which a thread of this process was in the run queue.
 #[derive(Debug)]
 pub struct Queued {
     /// Its `schedstat`; `None` if the kernel has none.
@@ -132,7 +132,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Of the calling thread.
+    /// For the calling thread.
     pub fn of_this_thread() -> Self {
         Self::of(File::open("/proc/thread-self/schedstat").ok())
     }
@@ -143,7 +143,7 @@ impl Queued {
         queued
     }
 
-    /// The time in a queue since the last call. It allocates nothing.
+    /// The time in the run queue since the last call. It allocates nothing.
     pub fn since_last(&mut self) -> Duration {
         let mut text = [0; 64]; // three numbers of at most 20 digits
         let times = self.file.as_ref().and_then(|file| times_in(start_of(file, &mut text)));
@@ -152,21 +152,21 @@ impl Queued {
     }
 }
 
-/// The start of a file of the kernel, read without memory of its own.
+/// Reads the start of a kernel file into `bytes`. Empty if that fails.
 fn start_of<'a>(file: &File, bytes: &'a mut [u8]) -> &'a str {
     let read = file.read_at(bytes, 0).unwrap_or(0);
     str::from_utf8(&bytes[..read]).unwrap_or_default()
 }
 
-/// What was taken from the threads of a lane: their time in queues, stolen time, and time in which the
-/// control group was stopped.
+/// The time taken from the threads of a lane: time in the run queue, steal time, and throttled
+/// time.
 #[derive(Debug)]
 pub struct Taken {
     own: Queued,
-    /// Of the other threads with the lane's name.
+    /// For the other threads with the lane's name.
     others: Vec<Queued>,
     stat: Option<File>,
-    /// The cores of these threads, and the time that was stolen from each.
+    /// The cores of these threads, and the steal time of each so far.
     cores: Vec<(usize, Duration)>,
     /// Each `cpu.stat`, and whether it is of version 1.
     groups: Vec<(File, bool)>,
@@ -178,7 +178,7 @@ pub struct Taken {
 const STAT_BYTES: usize = 16 << 10;
 
 impl Taken {
-    /// From the calling thread, and from all others with its name.
+    /// For the calling thread, and all others with its name.
     pub fn from_this_threads_name() -> Self {
         let own = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
         let id = rustix::thread::gettid().as_raw_nonzero().to_string();
@@ -211,8 +211,8 @@ impl Taken {
         taken
     }
 
-    /// The longest of these times since the last call: they pass at once. With `leads`, nothing waits
-    /// for the other threads. It allocates nothing.
+    /// The longest of these times since the last call, because they overlap. With `leads`, one
+    /// thread leads, and the other threads' time in the queue delays nothing. It allocates nothing.
     pub fn since_last(&mut self, leads: bool) -> Duration {
         let own = self.own.since_last();
         let others = self.others.iter_mut().map(Queued::since_last).max().unwrap_or_default();
@@ -228,7 +228,7 @@ impl Taken {
             since(stolen_from(*core, stat, self.ticks_per_second), before)
         };
         let stolen = self.cores.iter_mut().map(from_core).max().unwrap_or_default();
-        // The kernel adds up the times of all cores.
+        // The kernel reports the sum over all cores.
         let threads = self.others.len() as u32 + 1; // at most COMPUTE_THREADS_MAX
         let throttled = since(throttled, &mut self.throttled) / threads;
         let waited_for = if leads { Duration::ZERO } else { others };
@@ -273,7 +273,7 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 
-    /// Two threads want one core for a while, so one of them is in a queue.
+    /// Two threads compete for one core, so one of them is in the run queue.
     #[test]
     fn a_thread_without_a_core_is_in_a_queue() {
         let core = rustix::thread::sched_getaffinity(None).unwrap();

@@ -1,6 +1,7 @@
 //! Measures how fast a model runs on this machine with different settings, and chooses the best.
 //!
-//! The values of a setting run in turns, so that whatever else the machine does meets all of them.
+//! The values of a setting are measured in turns, so that other work of the machine slows all of
+//! them alike.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use crate::model::{Backend, DecodeRow, StepError};
 use crate::pressure;
 use crate::types::{Calibration, Logits, Position, SlotId, Threads, TokenId};
 
-/// Turns of each value.
+/// Rounds, in each of which each value is measured once.
 const ROUNDS: usize = 3;
 
-/// Tokens of the prompt that is computed with each micro-batch: as many as take this time, within bounds.
+/// Tokens of the prompt that is computed with each micro-batch: as many as take this time, within
+/// bounds.
 const PROMPT_TIME: Duration = Duration::from_secs(4);
 const PROMPT_TOKENS: Range<usize> = 128..1025;
 const MICRO_BATCHES: [usize; 5] = [64, 128, 256, 512, 1024];
@@ -29,11 +31,11 @@ const MICRO_BATCHES: [usize; 5] = [64, 128, 256, 512, 1024];
 /// Levels of polling, and the time in which each runs steps of one text.
 const POLLS: [u32; 4] = [0, 10, 50, 100];
 const POLL_TIME: Duration = Duration::from_millis(700);
-/// The time between two of these steps, about that which the front lane takes.
+/// The pause between two of these steps: about the time that the front lane takes.
 const BETWEEN_STEPS: Duration = Duration::from_micros(100);
 
-/// A value must be better than a smaller one by this factor. Small micro-batches take less memory, and
-/// threads that sleep leave their core to others.
+/// A value must be better than a smaller one by this factor. Small micro-batches take less memory,
+/// and threads that sleep leave their core to others.
 const WORTH: f64 = 1.02;
 
 /// A quantity that was measured once in each round.
@@ -54,7 +56,7 @@ impl Series {
         self.0[self.0.len() / 2]
     }
 
-    /// The least and the greatest.
+    /// The least and the greatest measurement.
     ///
     /// # Panics
     /// Without a measurement.
@@ -63,7 +65,7 @@ impl Series {
     }
 }
 
-/// What the settings brought, in microseconds and tokens per second.
+/// The results, in microseconds and tokens per second.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     /// The steps with each number of threads. A server measures these itself when it starts.
@@ -72,16 +74,16 @@ pub struct Tuned {
     pub prompt_tokens: usize,
     /// See `prompt_tokens`.
     pub micro_batches: Vec<(usize, Series)>,
-    /// The best of them.
+    /// The best micro-batch.
     pub micro_batch: usize,
     /// Microseconds of a step with one text, and of processor time, with each level of polling.
     pub polls: Vec<(u32, Series, Series)>,
-    /// The best of them.
+    /// The best level of polling.
     pub poll: u32,
 }
 
-/// Measures a model with the settings of `config`, apart from those that it chooses. Calls `tell` with
-/// what it does next.
+/// Measures a model with the settings of `config`, apart from those that it chooses. Calls `tell`
+/// with what it does next.
 ///
 /// # Errors
 /// A sentence for the user, if the model cannot run.

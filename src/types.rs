@@ -23,9 +23,9 @@ pub struct CacheScope {
     pub salt: u64,
 }
 
-/// A mark in a client's text that keeps it from being read as a control token. A Unicode
-/// noncharacter, which no real text has. Chat templates see it; it is removed before a text is
-/// tokenised.
+/// A mark that is inserted into a client's text where it spells a control token, so that it is not
+/// tokenised as one. It is a Unicode noncharacter, which no real text has. Chat templates see it.
+/// It is removed before a text is tokenised.
 pub const GUARD: char = '\u{FDD0}';
 
 /// The sequence id that a running sequence holds in the KV cache, `0..parallel`.
@@ -39,8 +39,8 @@ impl SlotId {
     }
 }
 
-/// The API key of a request: a tenant. Two keys that had the same place, one after the other, are
-/// not equal. Without keys, it is always the first one.
+/// The API key of a request: a tenant. Keys that had the same place one after another are not
+/// equal. Without keys, it is always the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct KeyId {
     /// Its place, which is its share of the server: below [`KEYS_MAX`](crate::limits::KEYS_MAX).
@@ -61,8 +61,8 @@ impl KeyId {
     }
 }
 
-/// The number of times that a slot was handed out. A message for an earlier owner has an older
-/// generation and is dropped.
+/// The number of times that a slot was given to an owner. A message for an earlier owner has an
+/// older generation, and is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u32);
 
@@ -115,7 +115,7 @@ impl Position {
     }
 }
 
-/// Where a text ends besides its stop strings. The default ends none.
+/// Limits on a text's lines, which end it like stop strings do. The default sets none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineLimits {
     /// Spaces and tabs that each line but the first must begin with. The text ends at a line with
@@ -133,17 +133,17 @@ pub enum Logits {
     None,
     /// Sample the next token from them.
     Sample,
-    /// Tell the log-probability of the token that follows in the prompt.
+    /// Compute the log-probability of this token, which follows in the prompt.
     Score(TokenId),
 }
 
-/// How many next tokens of a text are guessed, for one step to check.
+/// The limits on guesses of a text in one step (speculative decoding).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Guessing {
     /// The most guesses of a step; 0 guesses nothing. At most
     /// [`GUESSES_MAX`](crate::limits::GUESSES_MAX).
     pub most: u8,
-    /// The fewest guesses that are worth a row.
+    /// The fewest guesses of a step; if there are fewer, none is used.
     pub least: u8,
     /// The least probability of a draft model's guess.
     pub p_min: f32,
@@ -152,11 +152,11 @@ pub struct Guessing {
 /// Why a text cannot follow its constraint any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// It takes more states, items or time than a text may have.
+    /// It needs more states, items or time than a text may use.
     TooMuch,
     /// The constraint requires text that no token of the vocabulary spells.
     NoToken,
-    /// A token that the mask allowed did not fit, or llguidance panicked: a fault of the server.
+    /// A token that the mask allowed was rejected, or llguidance panicked: a bug of the server.
     Fault,
 }
 
@@ -291,7 +291,7 @@ impl std::str::FromStr for FlashAttention {
     }
 }
 
-/// How the vectors of a text's tokens are pooled into one.
+/// How the vectors of a text's tokens are pooled into one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Not at all: each token has its vector.
@@ -302,7 +302,7 @@ pub enum Pooling {
     Cls,
     /// The vector of the last token, which has seen all others.
     Last,
-    /// The model's ranking head turns it into a score.
+    /// The model's ranking head turns the text into a score.
     Rank,
 }
 
@@ -321,13 +321,13 @@ impl std::str::FromStr for Pooling {
     }
 }
 
-/// Where guesses of next tokens come from.
+/// The sources of guesses (speculative decoding).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
-    /// From all that there is.
+    /// From the text, and from the draft model if there is one.
     #[default]
     Auto,
-    /// There are none.
+    /// No guesses.
     Off,
     /// From the text itself.
     Lookup,
@@ -404,7 +404,7 @@ impl CacheLayout {
 pub struct ModelInfo {
     /// The GGUF's `general.name`, or the file's name.
     pub name: String,
-    /// The family of models that it is of, as GGUF names it: `qwen3`.
+    /// Its architecture, as GGUF names it: `qwen3`.
     pub architecture: String,
     /// The format of most of its weights: `Q4_K_M`.
     pub quantization: String,
@@ -436,10 +436,10 @@ pub struct ModelInfo {
     pub ranks: bool,
     /// The prompt of a pair to rank, with `{query}` and `{document}`, if the model has one.
     pub rank_template: Option<String>,
-    /// Tokens also attend to later ones, so the model cannot generate text.
+    /// Whether tokens also attend to later ones. Such a model cannot generate text.
     pub sees_ahead: bool,
-    /// Some layers hold a recurrent state. It cannot forget the end of a sequence, nor start with a
-    /// prefix of another one.
+    /// Whether some layers hold a recurrent state. Such a state cannot drop the last tokens of a
+    /// sequence, nor start with a prefix of another sequence.
     pub is_recurrent: bool,
     /// The kernels for products with the weights.
     pub kernels: KernelsInfo,
@@ -450,7 +450,8 @@ pub struct ModelInfo {
 pub struct KernelsInfo {
     /// `llama`, or the instruction set of corelane's kernels.
     pub name: &'static str,
-    /// The matrices that corelane's kernels multiply with. llama.cpp's kernels do the others.
+    /// The number of matrices that corelane's kernels multiply with. llama.cpp's kernels do the
+    /// others.
     pub matrices: usize,
     /// Bytes of these matrices in memory.
     pub bytes: u64,

@@ -26,7 +26,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Replaces every text of the client that a template sees.
+    /// Replaces every text of the client that a template can see by `map` of it.
     pub fn map_texts(&mut self, map: &dyn Fn(&str) -> String) {
         let each = |text: &mut String| *text = map(text);
         for message in &mut self.messages {
@@ -50,7 +50,7 @@ impl Conversation {
     }
 }
 
-/// Replaces every text in a value, names of fields included.
+/// Replaces every text in a value, including the names of fields, by `map` of it.
 fn map_json(value: &mut Value, map: &dyn Fn(&str) -> String) {
     match value {
         Value::String(text) => *text = map(text),
@@ -117,7 +117,7 @@ impl Role {
 /// The text of a message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Content {
-    /// None: an assistant's message that only calls tools.
+    /// No text: an assistant's message that only calls tools.
     #[default]
     None,
     /// Text.
@@ -127,7 +127,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The whole text. As in llama-server and vLLM, each part is a line.
+    /// The whole text. Parts are joined by a line break, as in llama-server and vLLM.
     pub fn text(&self) -> String {
         match self {
             Content::None => String::new(),
@@ -144,7 +144,7 @@ pub struct ToolCall {
     pub id: String,
     /// The tool.
     pub name: String,
-    /// Its arguments: an object, or the text as it came if it is not an object.
+    /// Its arguments: an object, or the text as the client sent it if that is not an object.
     pub arguments: Value,
 }
 

@@ -1,8 +1,9 @@
-//! Tools for models whose chat template has none.
+//! Tools for models whose chat template does not support them.
 //!
-//! In: a conversation with tools, calls and results. Out: one that has them as text, in roles that
-//! every template knows: the system turn describes the tools, the assistant's text has its calls,
-//! and a user's text has the results. The form is Hermes's, which most models have seen.
+//! In: a conversation with tools, calls and results. Out: a conversation that has them as text, in
+//! roles that every template knows. The system turn describes the tools, the assistant's text has
+//! its calls, and the user's text has the results. The form is that of Hermes, which most models
+//! have seen in training.
 
 use super::conversation::{Content, Message, Role, Tool, ToolCall};
 use super::output::ToolSyntax;
@@ -10,7 +11,7 @@ use super::output::ToolSyntax;
 /// The syntax of the calls.
 pub const SYNTAX: ToolSyntax = ToolSyntax::Hermes;
 
-/// Writes calls and results as text. Every text of the client must be guarded before.
+/// Writes calls and results as text. The client's texts must already be guarded.
 pub fn write_calls(messages: Vec<Message>) -> Vec<Message> {
     let mut written: Vec<Message> = Vec::with_capacity(messages.len());
     let mut after_result = false;
@@ -27,7 +28,8 @@ pub fn write_calls(messages: Vec<Message>) -> Vec<Message> {
                 ..Message::default()
             };
         }
-        // Many templates insist that user and assistant take turns.
+        // Many templates require that user and assistant take turns, so a user's text joins the
+        // result before it.
         match written.last_mut() {
             Some(last) if after_result && message.role == Role::User => {
                 append(&mut last.content, &message.content.text(), "\n");
@@ -41,8 +43,8 @@ pub fn write_calls(messages: Vec<Message>) -> Vec<Message> {
     written
 }
 
-/// Describes tools in the system turn. A template that shows none (`has_system` is false) has them
-/// in the user's first turn.
+/// Describes tools in the system turn. If the template shows no system turn (`has_system` is
+/// false), describes them in the user's first turn.
 pub fn describe_tools(messages: &mut Vec<Message>, tools: &[Tool], has_system: bool) {
     let definitions: String = tools.iter().map(|tool| format!("{}\n", tool.definition)).collect();
     let description = format!(

@@ -1,11 +1,10 @@
 //! Chat templates with the names that llama.cpp gives them, for `--chat-template NAME`.
 //!
-//! llama.cpp has them as code of its own; here each becomes a template in Jinja. A test compares
-//! both.
+//! In llama.cpp they are code. Here each is a template in Jinja. A test compares both.
 
 use std::fmt::Write;
 
-/// The form of a conversation in which each turn is written alone.
+/// A template in which the text of a turn does not depend on other turns.
 struct Form {
     name: &'static str,
     /// At the start.
@@ -79,7 +78,7 @@ fn literal(text: &str) -> String {
     format!("{{{{ {} }}}}", serde_json::to_string(text).expect("a string is JSON"))
 }
 
-/// A form whose turns differ in their role alone.
+/// A form whose turns differ only in their role.
 const fn same(name: &'static str, turn: &'static str, answer: &'static str) -> Form {
     form(name, [turn; 3], answer)
 }
@@ -271,8 +270,8 @@ const EXAONE: [&str; 3] =
 const BAILING: [&str; 3] =
     ["<role>SYSTEM</role>{}", "<role>HUMAN</role>{}", "<role>ASSISTANT</role>{}"];
 
-/// A template in which a turn depends on the one before: `$open` is printed at the start of an
-/// exchange, which the assistant's turn ends.
+/// A template in which turns form exchanges: `$open` is printed at the start of an exchange, and
+/// the assistant's turn ends it.
 macro_rules! exchanges {
     ($first:literal, $open:literal, $system:literal, $user:literal, $assistant:literal) => {
         concat!(

@@ -1,5 +1,5 @@
-//! Turns a conversation into a prompt with the model's own template, and finds out how the model's
-//! answer must be read.
+//! Turns a conversation into a prompt with the model's own template, and chooses how the model's
+//! answer is parsed.
 
 use minijinja::Value;
 use minijinja::value::Serde;
@@ -12,20 +12,21 @@ use super::output::grammar::{Choice, GrammarOptions, ToolSpec};
 use super::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
-/// A chat model: its template, and facts found out about the template.
+/// A chat model: its template, and the template's properties.
 pub struct ChatModel {
     template: ChatTemplate,
     /// The template's source, for `/props`.
     pub source: String,
-    /// The syntax of its tool calls, if it has tools. Without it, they get a [`generic`] form.
+    /// The syntax of its tool calls, if the template supports tools. Otherwise tools get the
+    /// [`generic`] form.
     tools: Option<ToolSyntax>,
     /// The markers of its reasoning, if it has any.
     reasoning: Option<ReasoningSyntax>,
-    /// Whether it shows a system message.
+    /// Whether the template shows a system message.
     has_system: bool,
-    /// Whether it has the role `developer`.
+    /// Whether the template knows the role `developer`.
     knows_developer: bool,
-    /// Whether it needs content in parts, and cannot print them as one text.
+    /// Whether the template needs content as a list of parts, and cannot print a plain text.
     wants_parts: bool,
 }
 
@@ -37,7 +38,7 @@ pub struct Tokens<'a> {
     pub of_text: &'a dyn Fn(&str) -> Option<u32>,
 }
 
-/// A prompt, and how to read the text that follows it.
+/// A prompt, and how to parse the generated text.
 #[derive(Clone, Debug)]
 pub struct ChatPrompt {
     /// The text. The template's special tokens are written out; texts of the client are guarded.
@@ -54,7 +55,7 @@ pub enum ChatError {
     /// The template refused it, or failed.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A call would look like any other answer.
+    /// A tool call could not be told from an answer in JSON.
     #[error(
         "this model calls tools in plain JSON, which cannot be told from an answer in JSON; set \
          tool_choice to none or required"
@@ -71,7 +72,7 @@ impl ChatModel {
     /// A model with this template. `bos` and `eos` are the texts of its tokens.
     ///
     /// # Errors
-    /// The template's mistake.
+    /// The template's error.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         let template = ChatTemplate::new(source, bos, eos)?;
         Ok(Self {
@@ -85,8 +86,8 @@ impl ChatModel {
         })
     }
 
-    /// What the template itself can do, in the words of llama.cpp's `caps`. Tools work without
-    /// it, too.
+    /// The abilities of the template itself, with the names of llama.cpp's `caps`. Tools also work
+    /// with templates that do not support them.
     pub fn abilities(&self) -> [(&'static str, bool); 6] {
         [
             ("tools", self.tools.is_some()),
@@ -148,7 +149,7 @@ impl ChatModel {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
         let reasoning_is_open = self.reasoning.is_some_and(|syntax| syntax.is_open(&text));
-        // Harmony has channels with and without tools.
+        // Harmony's answers have channels with and without tools, so it always needs its parser.
         let tools = match self.tools {
             syntax @ Some(ToolSyntax::Harmony) => syntax,
             syntax if has_tools => Some(syntax.unwrap_or(generic::SYNTAX)),
@@ -225,7 +226,8 @@ impl ChatModel {
 /// A text that no template contains.
 const NEEDLE: &str = "corelane-needle";
 
-/// Marks the end of the last message, where the model continues.
+/// Appends [`NEEDLE`] to the last message, to find the place in the prompt where the model
+/// continues.
 fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
     match last.map(|message| &mut message.content) {
         Some(Content::Text(text)) => text.push_str(NEEDLE),
@@ -279,8 +281,8 @@ fn has_system(template: &ChatTemplate) -> bool {
     rendered(template, json!([system, {"role": "user", "content": "a"}])).contains(NEEDLE)
 }
 
-/// Whether a template handles content in parts: rendered with a part, it shows the text alone.
-/// (llama.cpp tests templates in the same way.)
+/// Whether a template handles content in parts: rendered with one part, it shows only the part's
+/// text. (llama.cpp tests templates in the same way.)
 fn wants_parts(template: &ChatTemplate) -> bool {
     let shown = |content: serde_json::Value| {
         rendered(template, json!([{"role": "user", "content": content}]))
@@ -342,7 +344,7 @@ mod tests {
         assert!(text.ends_with("<|im_start|>assistant\nHello, "), "{text}");
     }
 
-    /// For any end of the message, and any text that the template adds after it.
+    /// Holds for any end of the message, and any text that the template adds after it.
     #[test]
     fn an_answer_goes_on_where_it_ends() {
         for begun in ["<", "|", "e", "im_end", "Hello, \n", "  "] {

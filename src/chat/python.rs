@@ -1,8 +1,8 @@
 //! The parts of Python that chat templates use: methods of strings, lists and dicts, slices, and
 //! the filters and tests in which minijinja differs.
 //!
-//! Correct methods come from `minijinja-contrib`. This module has the methods that it lacks, or
-//! that differ from Python's.
+//! Most methods come from `minijinja-contrib`. This module has those that it lacks, and those that
+//! differ from Python's there.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use super::tojson::tojson;
 /// none, or absent at the end.
 pub const SLICE: &str = "_slice";
 
-/// Installs all of them.
+/// Installs all methods, filters and tests of this module.
 pub fn install(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(call_method);
     environment.add_filter("tojson", tojson);
@@ -42,7 +42,7 @@ fn call_method(
     found.map_or_else(|| pycompat::unknown_method_callback(state, value, method, args), Ok)
 }
 
-/// Jinja's `iterable`. minijinja also iterates over none; Python does not.
+/// Jinja's `iterable`. minijinja also iterates over `none`; Python does not.
 fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
 }

@@ -1,14 +1,14 @@
-//! About the memory that a conversation takes.
+//! Estimates the memory that a conversation takes.
 
 use serde_json::Value;
 
 use super::conversation::{Content, Conversation, Message};
 
-/// About the bytes of a value, a message or a text without its characters.
+/// Estimated bytes of a value, a message or a text, without its characters.
 const NODE_BYTES: usize = 72;
 
 impl Conversation {
-    /// About the bytes of memory that it takes.
+    /// The estimated bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         let tools = self.tools.iter().map(|tool| {
             tool.name.len() + json_bytes(&tool.definition) + json_bytes(&tool.parameters)
@@ -30,7 +30,7 @@ impl Conversation {
 }
 
 impl Message {
-    /// About the bytes of memory that it takes.
+    /// The estimated bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         let parts = match &self.content {
             Content::None | Content::Text(_) => 0,
@@ -63,12 +63,12 @@ impl Message {
     }
 }
 
-/// About the bytes of memory that a value takes.
+/// The estimated bytes of memory that a value takes.
 pub fn json_bytes(value: &Value) -> usize {
     values_in(value) * NODE_BYTES + text_bytes_of(value)
 }
 
-/// The number of values in a value, with itself.
+/// The number of values in a value, including itself.
 fn values_in(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(values_in).sum(),

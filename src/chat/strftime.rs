@@ -1,11 +1,11 @@
 //! `strftime_now`: formats a time as C's `strftime` does, in the C locale.
 //!
-//! The `time` crate formats each directive. This module adds the rest of the behaviour that
-//! templates know from glibc and Python:
+//! The `time` crate formats each directive. This module adds behaviour of glibc and Python that
+//! templates rely on:
 //! - `%f` is the microsecond, as in Python.
 //! - `%^b` is in capitals, as in glibc.
 //! - `%Z` and `%z` are empty: the time has no zone, as Python's `datetime.now()` has none.
-//! - An unknown directive stands as it is.
+//! - An unknown directive is printed unchanged.
 
 use time::OffsetDateTime;
 use time::format_description::parse_strftime_borrowed;

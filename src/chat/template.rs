@@ -5,8 +5,8 @@
 //! `chat_template_utils.py` of transformers 5.23, including the spaces that `tojson` writes.
 //! `tests/templates` compares both.
 //!
-//! The operator chose the template, but clients send the conversation. Whatever they send,
-//! rendering ends within bounded time and memory.
+//! The operator chooses the template, but clients send the conversation. For every conversation,
+//! rendering takes bounded time and memory.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -26,7 +26,7 @@ use super::strftime::strftime;
 use super::translate::translate;
 use crate::limits::TEXT_BYTES_MAX;
 
-/// Bytes of a chat template's source. The longest of known models has 20,000.
+/// Most bytes of a chat template's source. The longest one of known models has 20,000.
 const CHAT_TEMPLATE_BYTES_MAX: usize = 256 * 1024;
 
 /// Most minijinja instructions for one prompt. A message takes 100 to 300.
@@ -39,8 +39,8 @@ const CHAT_TEMPLATE_RECURSION_MAX: usize = 200;
 /// The template's name in minijinja. Without `.html`, so that nothing is escaped.
 const NAME: &str = "chat";
 
-/// The fields in which clients send an assistant's reasoning. Most templates read the first; those
-/// of gpt-oss read the second.
+/// The fields in which clients send an assistant's reasoning. Most templates read the first one,
+/// those of gpt-oss the second one.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// Most characters of a template in an error.
@@ -91,7 +91,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise_exception);
 
         let source = translate(source);
-        // Compiling may panic like rendering; see `guarded`.
+        // Compiling may panic, as rendering may; see `guarded`.
         let added = guarded(|| environment.add_template_owned(NAME, source.clone()))?;
         added.map_err(|error| explain(&error, &source))?;
         Ok(Self { environment, bos: bos.to_owned(), eos: eos.to_owned() })
@@ -143,7 +143,7 @@ impl ChatTemplate {
             ("strftime_now", strftime_now),
         ];
         let kwargs = chat.kwargs.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        // The last of several entries with one name counts.
+        // Of several entries with one name, the last one counts.
         Value::from_pairs(defaults.into_iter().chain(kwargs).chain(fixed))
     }
 }
@@ -167,7 +167,7 @@ fn with_reasoning(messages: &Value) -> Value {
     .collect()
 }
 
-/// Why there is no prompt.
+/// Why a template cannot be compiled or rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template refused with `raise_exception`, with this message.
@@ -272,8 +272,8 @@ thread_local! {
     static RENDERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside the template engine. The panic hook asks this: a panic there ends
-/// one request rather than the process.
+/// Whether this thread is inside the template engine. The panic hook calls this, because a panic
+/// there ends one request and not the process.
 pub fn is_rendering() -> bool {
     RENDERING.get()
 }
@@ -281,8 +281,8 @@ pub fn is_rendering() -> bool {
 /// Runs the template engine and catches its panics. minijinja 3.0.5 panics on some templates (a
 /// `break` inside `with`, `loop.cycle()`), in branches that a client can choose.
 ///
-/// **Invariant:** a panic leaves no value half-changed: a template's environment does not change,
-/// and all other values are dropped.
+/// **Invariant:** a panic leaves no value half-changed: rendering does not change a template's
+/// environment, and all other values are dropped.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, TemplateError> {
     RENDERING.set(true);
     let result = catch_unwind(AssertUnwindSafe(work));

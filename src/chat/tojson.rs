@@ -10,8 +10,8 @@ use minijinja::{Error, ErrorKind, Value};
 
 use crate::types::GUARD;
 
-/// Deepest nesting of JSON that a chat template writes: the nesting of requests, and the levels
-/// that the template adds.
+/// Deepest nesting of JSON that a chat template writes: that of requests, and some levels that the
+/// template adds.
 const TEMPLATE_JSON_DEPTH_MAX: usize = 256;
 
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.

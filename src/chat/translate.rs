@@ -27,7 +27,7 @@ pub fn translate(source: &str) -> String {
             _ => Some(1),
         };
         let Some(length) = length else { break };
-        // Expressions and statements are already written; other tags are copied.
+        // Expressions and statements are already written. Copy other tags.
         if !matches!(rest.as_bytes().get(1), Some(b'{' | b'%')) {
             out.push_str(&rest[..length]);
         }
@@ -74,7 +74,7 @@ fn statement(text: &str, out: &mut String) -> Option<usize> {
     }
 }
 
-/// An open bracket, and the text read since.
+/// An open bracket, and the translated text since.
 struct Open {
     bracket: char,
     /// The pieces between the colons of a `[`. Other brackets have one piece.

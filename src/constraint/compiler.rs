@@ -1,4 +1,5 @@
-//! Compiles the constraints of requests: tries those that may be costly, and caches all.
+//! Compiles the constraints of requests. Tries first those that may be costly, and caches the
+//! results.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,15 +15,16 @@ use crate::types::{KeyId, TokenId};
 /// Compiles constraints for one vocabulary, and caches the most recent ones.
 pub struct Compiler {
     tables: Arc<Tables>,
-    /// This program, which [tries](super::trial) constraints that are not known to be cheap.
-    /// `None` compiles them untried.
+    /// The path of this program, which is started to [try](super::trial) constraints that are not
+    /// known to be cheap. With `None`, they are compiled without a trial.
     program: Option<PathBuf>,
     /// The least recently used first.
     cached: Vec<Cached>,
 }
 
-/// A constraint of a key. Another key with the same constraint has its own: it learns nothing from
-/// the time that compiling takes, and slow masks of one key's texts do not count for the other.
+/// A compiled constraint of a key. Keys share no entry, even for equal constraints: otherwise a key
+/// could learn another key's constraints from the time that compiling takes, and slow masks of one
+/// key's texts would count for the other.
 struct Cached {
     key: KeyId,
     constraint: Constraint,
@@ -36,12 +38,12 @@ impl Cached {
 }
 
 impl Compiler {
-    /// A compiler with an empty cache. `program` is this program, to try constraints with.
+    /// A compiler with an empty cache. `program` is the path of this program, for trials.
     pub fn sharing(tables: Arc<Tables>, program: Option<PathBuf>) -> Self {
         Self { tables, program, cached: Vec::new() }
     }
 
-    /// A compiler for a model's vocabulary, which tries nothing.
+    /// A compiler for a model's vocabulary, without trials.
     ///
     /// # Errors
     /// As [`Tables::new`].
@@ -49,7 +51,7 @@ impl Compiler {
         Ok(Self::sharing(Arc::new(Tables::new(vocab)?), None))
     }
 
-    /// A compiler for tokens with these bytes, which tries nothing.
+    /// A compiler for tokens with these bytes, without trials.
     ///
     /// # Errors
     /// As [`Tables::new`].
@@ -66,10 +68,11 @@ impl Compiler {
     }
 
     /// Compiles a constraint, or finds it in the cache of a key. A constraint that is not known to
-    /// be cheap is tried first; `is_wanted` tells meanwhile whether to go on.
+    /// be cheap is tried first. The trial stops if `is_wanted` returns false.
     ///
     /// # Errors
-    /// The mistake and its place, the bound that was exceeded, or why it cannot be tried now.
+    /// The constraint's error and its place, the bound that it exceeds, or why it cannot be tried
+    /// now.
     pub fn compile_for(
         &mut self,
         key: KeyId,
@@ -105,8 +108,8 @@ impl Compiler {
         self.cached.iter().position(is_it)
     }
 
-    /// Removes constraints from the cache until it is within its bounds: the key with the most bytes
-    /// loses its least recently used one.
+    /// Removes constraints from the cache until it is within its bounds: the key with the most
+    /// bytes loses its least recently used one.
     fn evict(&mut self) {
         loop {
             let bytes_of = |key: KeyId| -> usize {

@@ -1,9 +1,9 @@
-//! Tells which constraints are known to be cheap to compile, before anything compiles them.
+//! Decides, before a constraint is compiled, whether it is known to be cheap to compile.
 //!
-//! llguidance intersects the schemas and the regular expressions that hold for one value. The size of
-//! an intersection can be the product of the sizes of its parts, and nothing stops llguidance on the
-//! way. A constraint is known to be cheap if it is small and has no such place. All others are tried
-//! in a process of their own first ([`trial`](super::trial)).
+//! If several schemas or regular expressions apply to one value, llguidance intersects them. The
+//! size of an intersection can be the product of the sizes of its parts, and llguidance cannot be
+//! stopped meanwhile. A constraint is known to be cheap if it is small and has no intersection. All
+//! others are first tried in a separate process ([`trial`](super::trial)).
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Deserializer, Map, Value};
@@ -11,30 +11,33 @@ use serde_json::{Deserializer, Map, Value};
 use super::kind::Constraint;
 use crate::limits::CHEAP_POINTS_MAX;
 
-/// A `format`, or a bound on a number, counts as this many of them: it becomes a regular expression.
+/// A `format`, or a bound on a number, counts as this many points ([`CHEAP_POINTS_MAX`]), because
+/// it becomes a regular expression.
 const CHEAP_FORM_POINTS: usize = CHEAP_POINTS_MAX / 64;
 
-/// Characters and classes of one of its regular expressions, with repetitions written out.
+/// Most characters and classes of each regular expression of a cheap constraint, with repetitions
+/// written out.
 const CHEAP_REGEX_POINTS_MAX: usize = 300;
 
-/// Bytes of a grammar for tools, without schemas.
+/// Most bytes of a cheap grammar for tools, without its schemas.
 const CHEAP_GRAMMAR_BYTES_MAX: usize = 16 * 1024;
 
-/// Its largest repetition.
+/// The largest repetition in a cheap constraint.
 const CHEAP_REPEAT_MAX: u64 = 32;
 
-/// Its largest `minItems` and `maxItems`.
+/// The largest `minItems` and `maxItems` of a cheap constraint.
 const CHEAP_ITEMS_MAX: u64 = 64;
 
-/// Its largest `minLength` and `maxLength`.
+/// The largest `minLength` and `maxLength` of a cheap constraint.
 const CHEAP_COUNT_MAX: u64 = 4096;
 
-/// The deepest nesting of its schemas.
+/// The deepest nesting of a cheap constraint's schemas.
 const CHEAP_DEPTH_MAX: usize = 24;
 
 impl Constraint {
-    /// Whether compiling it is known to take a few milliseconds. One that is too long counts as
-    /// cheap: it is refused at once. Takes about as long as reading it.
+    /// Whether compiling it is known to take at most a few milliseconds. A constraint that is too
+    /// long counts as cheap, because it is refused at once. The check takes about as long as
+    /// parsing the constraint.
     pub fn is_cheap(&self) -> bool {
         self.source_bytes() > self.source_bytes_max() || costliest(self).is_none()
     }
@@ -61,17 +64,17 @@ pub(super) fn costliest(constraint: &Constraint) -> Option<String> {
     sum.costliest.map(|(_, part)| part)
 }
 
-/// The parts of a constraint, added up.
+/// The sum of a constraint's parts.
 #[derive(Default)]
 struct Sum {
     /// Schemas, values and names, and the parts of regular expressions.
     points: usize,
-    /// The part that is likely to take longest, with a number to compare parts by.
+    /// The part that is likely to take longest, with a cost by which parts are compared.
     costliest: Option<(usize, String)>,
 }
 
 impl Sum {
-    /// Takes note of a part that is not known to be cheap.
+    /// Notes a part that is not known to be cheap.
     fn note(&mut self, cost: usize, part: impl FnOnce() -> String) {
         if self.costliest.as_ref().is_none_or(|(most, _)| cost > *most) {
             self.costliest = Some((cost, part()));
@@ -96,7 +99,8 @@ impl Sum {
                     // Each name is compared with the others.
                     self.points += members.len() * members.len() / 64;
                     for (name, member) in members {
-                        // Names are cut: the pointer of a schema below is copied for each of them.
+                        // Names are cut to 40 characters, because the pointer is copied for each
+                        // schema below.
                         let at = format!("{at}/{keyword}/{name:.40}");
                         self.schema(&at, member, depth + 1);
                     }
@@ -129,7 +133,8 @@ impl Sum {
         }
     }
 
-    /// Takes note of schemas and regular expressions that hold for one value together.
+    /// Notes schemas and regular expressions that apply to one value together, so that llguidance
+    /// intersects them.
     fn meetings(&mut self, at: &str, map: &Map<String, Value>) {
         let has = |keyword: &&&str| map.contains_key(**keyword);
         for keyword in ["allOf", "patternProperties"] {
@@ -168,8 +173,8 @@ impl Sum {
         }
     }
 
-    /// Adds a regular expression. Reading one can take long, too: a few bytes may stand for many
-    /// characters (`\w`), and a flag doubles them. So it is not read if it cannot be cheap.
+    /// Adds a regular expression. Parsing one can take long, too: a few bytes may stand for many
+    /// characters (`\w`), and a flag doubles them. So it is parsed only if it can be cheap.
     fn regex(&mut self, name: &str, source: &str) {
         if source.len() > CHEAP_REGEX_POINTS_MAX {
             return self.note(source.len(), || format!("{name}, with {} bytes", source.len()));
@@ -179,7 +184,7 @@ impl Sum {
             return self.note(50, || format!("{name}, with the flags in it"));
         }
         if self.points > CHEAP_POINTS_MAX {
-            return; // it is not cheap, whatever this is
+            return; // the constraint is not cheap anyway
         }
         let Ok(hir) = regex_syntax::parse(source) else {
             return self.note(0, || format!("{name}, which cannot be read"));
@@ -191,7 +196,8 @@ impl Sum {
         }
     }
 
-    /// Adds a grammar of the client. None is known to be cheap: its rules multiply each other.
+    /// Adds a grammar of the client. No such grammar is known to be cheap, because the sizes of its
+    /// rules can multiply.
     fn grammar(&mut self, source: &str) {
         self.note(0, || format!("its rules, in {} bytes", source.len()));
         self.repetitions(source);
@@ -218,7 +224,7 @@ impl Sum {
         }
     }
 
-    /// Takes note of large repetitions (`{2,1000}`), and of operators that intersect.
+    /// Notes large repetitions (`{2,1000}`), and operators that intersect.
     fn repetitions(&mut self, grammar: &str) {
         const INSIDE_BYTES_MAX: usize = 64;
         let (mut line, mut counted) = (1, 0);
@@ -242,15 +248,15 @@ impl Sum {
     }
 }
 
-/// Whether a `$ref` refers to the whole schema or to one of its definitions, which are all looked at.
-/// Other places may not be: `default`, for example.
+/// Whether a `$ref` refers to the whole schema or to one of its definitions. These are all counted.
+/// Other places, such as `default`, may not be.
 fn is_definition(target: &Value) -> bool {
     let Some(target) = target.as_str() else { return false };
     let name = ["#/$defs/", "#/definitions/"].iter().find_map(|begin| target.strip_prefix(begin));
     target == "#" || name.is_some_and(|name| !name.contains('/'))
 }
 
-/// Whether a keyword restricts values, so that it meets the schemas beside it.
+/// Whether a keyword restricts values, so that it is intersected with the schemas next to it.
 fn restricts(keyword: &str) -> bool {
     const OTHERS: [&str; 15] = [
         "anyOf",
@@ -272,7 +278,7 @@ fn restricts(keyword: &str) -> bool {
     !OTHERS.contains(&keyword)
 }
 
-/// About the numbers, names and 16-byte pieces of text in a value.
+/// The approximate number of numbers, names and 16-byte pieces of text in a value.
 fn size_of_value(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / 16,

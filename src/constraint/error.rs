@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use crate::limits::CONSTRAINT_ERROR_BYTES_MAX;
 
-/// Why a constraint was refused: the mistake and its place, for the client.
+/// Why a constraint was refused: the error and its place, for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConstraintError(pub String);

@@ -1,10 +1,10 @@
-//! Finds the text that must follow in a constraint, without moving the parser.
+//! Finds the tokens that a constraint forces next, without moving the parser.
 //!
-//! llguidance can force bytes itself (`force_bytes`), but it then moves its parser: it expects the
-//! caller to take these bytes in the tokens of its own choice. A token that the grammar names by its
-//! id then stands as bytes that no token of the vocabulary has, and nothing may follow. It also
-//! forces all that it can at once, with no bound but those that end a text. So the search here tries
-//! bytes as a mask does, and takes them all back.
+//! llguidance can force bytes itself (`force_bytes`), but that moves its parser: the caller must
+//! then append these bytes, in tokens that llguidance chooses. A token that the grammar names by
+//! its id would then become bytes that no token of the vocabulary has, and nothing could follow. It
+//! also forces as many bytes as it can, bounded only by limits that end the text. So the search
+//! here tries bytes, as the computation of a mask does, and takes them all back.
 
 use llguidance::TokenParser;
 use llguidance::derivre::NextByte;
@@ -13,22 +13,23 @@ use llguidance::toktrie::{Recognizer, TokTrie};
 
 use crate::limits::{CONSTRAINT_STEP_FUEL, FORCED_ITEMS_MAX};
 
-/// Bytes that are searched for the text that a constraint forces.
+/// Most forced bytes that are searched for.
 const FORCED_BYTES_MAX: usize = 64;
 
-/// The longest tokens that must come next, `most` at most. `end` is a token that ends a text.
+/// The tokens that must come next, each as long as possible, at most `most`. `end` is a token that
+/// ends a text.
 ///
 /// **Invariant:** the parser allows the same texts after this call as before it.
 pub(super) fn tokens(parser: &mut TokenParser, end: u32, most: usize) -> Vec<u32> {
     let spent = |parser: &TokenParser| parser.parser.lexer_stats().total_fuel_spent as u64;
-    // A mask renews the fuel. A text fails without any, so half of it stays.
+    // Each mask renews the fuel. Without fuel a text fails, so this spends at most half of it.
     let fuel = (CONSTRAINT_STEP_FUEL / 2).saturating_sub(parser.last_step_stats().lexer_cost);
     let fuel_max = spent(parser) + fuel;
-    // A token that is named by its id is written as llguidance does it: the byte 0xFF, which no text
-    // has, and the id in brackets.
+    // A token that is named by its id is written as llguidance does it: the byte 0xFF, which no
+    // text has, and the id in brackets.
     let (mut bytes, mut tokens) = (Vec::new(), Vec::new());
     while bytes.len() < FORCED_BYTES_MAX && tokens.len() <= most && spent(parser) < fuel_max {
-        // Where the text may end, nothing must follow.
+        // If the text may end here, nothing is forced.
         if is_valid(parser, tokens.iter().copied().chain([end])) {
             break;
         }
@@ -37,7 +38,7 @@ pub(super) fn tokens(parser: &mut TokenParser, end: u32, most: usize) -> Vec<u32
         tokens = split(parser.token_env.tok_trie(), &bytes);
     }
     tokens.truncate(most);
-    // The vocabulary may have no token for a byte.
+    // The vocabulary may lack a token for a byte.
     if is_valid(parser, tokens.iter().copied()) { tokens } else { Vec::new() }
 }
 
@@ -56,7 +57,7 @@ fn next_after(parser: &mut TokenParser, bytes: &[u8]) -> Option<Vec<u8>> {
         let is_there = bytes.iter().all(|byte| recognizer.try_push_byte(*byte));
         let next = if is_there { only_next(recognizer, n_vocab) } else { None };
         let items = recognizer.stats_mut().all_items - before;
-        recognizer.trie_finished(); // takes the bytes back
+        recognizer.trie_finished(); // removes the bytes again
         next.filter(|_| items <= FORCED_ITEMS_MAX)
     })
 }
@@ -86,7 +87,7 @@ fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
 }
 
-/// The tokens of forced bytes: the named ones, and the longest ones between them.
+/// The tokens of forced bytes: those named by their ids, and the longest ones between them.
 fn split(trie: &TokTrie, bytes: &[u8]) -> Vec<u32> {
     let mut tokens = Vec::new();
     let mut pieces = bytes.split(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER);
@@ -114,7 +115,7 @@ mod tests {
     const CONTROL: [TokenId; 2] = [1, 2];
     const WORDS: [&str; 16] = [
         "ab", "abc", "bc", "ing", "{\"", "\":", "\": ", "name", "\"name\"", "}\n", "true", "tr",
-        "ue", "null", ", ", "abc", // the last one is there twice
+        "ue", "null", ", ", "abc", // a second token with the same bytes
     ];
     const ING: TokenId = 3 + 256 + 3;
 
@@ -135,14 +136,14 @@ mod tests {
         (0..logits.len() as TokenId).filter(left).collect()
     }
 
-    /// A matcher that has seen these tokens, and has guessed nothing.
+    /// A matcher that has taken in these tokens, without guesses.
     fn after(compiled: &Compiled, tokens: &[TokenId]) -> Matcher {
         let mut matcher = Matcher::new(compiled);
         tokens.iter().for_each(|token| matcher.push(*token).unwrap());
         matcher
     }
 
-    /// Checks that nothing else can follow `before` than the text of the guesses.
+    /// Checks that only the text of the guesses can follow `before`.
     fn only_these(compiled: &Compiled, before: &[TokenId], guesses: &[TokenId]) {
         let words = words();
         let mut text = before.to_vec();
@@ -162,8 +163,8 @@ mod tests {
         }
     }
 
-    /// Walks through a constraint at random, with guesses before each mask and without. Returns the
-    /// guesses that were made.
+    /// Generates a random text of a constraint twice, with and without guesses before each mask.
+    /// Returns the number of guesses.
     fn walk(compiled: &Compiled, mut seed: u64, steps: usize) -> usize {
         let (mut plain, mut guessing) = (Matcher::new(compiled), Matcher::new(compiled));
         let (mut text, mut made) = (Vec::new(), 0);
@@ -174,7 +175,7 @@ mod tests {
             let found = allowed(&mut plain);
             assert_eq!(allowed(&mut guessing), found, "after {text:?}");
             seed = mix(seed.wrapping_add(1));
-            // Long texts end sometimes, and often take what was guessed.
+            // Long texts sometimes end, and often use the guessed token.
             let token = match guesses.first() {
                 Some(guess) if !seed.is_multiple_of(3) => *guess,
                 _ if seed.is_multiple_of(5) && found.contains(&END) => END,
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(guessed(&lark, &[ab, 3 + TokenId::from(b'c')]), "true");
     }
 
-    /// llguidance may force all of it at once, which takes more items than a step may.
+    /// llguidance may force the whole text at once, which takes more items than a step may use.
     #[test]
     fn a_long_forced_text_is_guessed_in_pieces() {
         let rule = "root ::= (item <[262]>){6000}\nitem ::= [a] | [a]";
@@ -318,7 +319,7 @@ mod tests {
         #[test]
         fn guesses_change_no_mask_of_any_grammar(rule in expression(), seed in any::<u64>()) {
             let constraint = Constraint::Gbnf(format!("root ::= {rule} \"x\""));
-            // Some grammars are refused, such as those that cannot tell texts from tokens.
+            // Some grammars are refused, such as those that confuse texts with tokens.
             if let Ok(compiled) = compiler().compile(&constraint) {
                 for turn in 0..4 {
                     walk(&compiled, seed ^ turn, 40);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{CONSTRAINT_BYTES_MAX, REGEX_BYTES_MAX};
 
-/// A form that an output must have.
+/// A constraint that an output must obey.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Constraint {
     /// Any JSON object.

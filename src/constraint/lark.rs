@@ -9,8 +9,8 @@ use super::schema;
 /// Attributes that llguidance understands and corelane does not support.
 const IGNORED: [&str; 1] = ["temperature"];
 
-/// Checks the schemas inside a Lark grammar (`%json { ... }`) and gives them the layout of other
-/// schemas.
+/// Checks the schemas inside a Lark grammar (`%json { ... }`), and adds the same options for the
+/// layout of JSON as to other schemas.
 pub(super) fn checked(source: &str) -> Result<String, ConstraintError> {
     const JSON: &str = "%json";
     let mut checked = String::with_capacity(source.len());

@@ -20,14 +20,14 @@ use crate::types::{Broken, TokenId};
 ///
 /// Computing a mask allocates, so a step with a constrained sequence uses the heap.
 pub struct Matcher {
-    /// `None` after a failure. Its memory is free then.
+    /// `None` after a failure, which frees its memory.
     parser: Option<Box<TokenParser>>,
     tokens: Arc<Tokens>,
     names_control: bool,
     failure: Option<Failure>,
 }
 
-/// Why a matcher is over though its text is not complete.
+/// Why a matcher is over although its text is not complete.
 struct Failure {
     kind: Broken,
     message: String,
@@ -63,9 +63,10 @@ impl Matcher {
         Allowed(allowed.unwrap_or_else(|| self.tokens.end_set()))
     }
 
-    /// Guesses the next tokens where only one text can follow: the longest ones, `most` at most.
+    /// The next tokens that the constraint forces, because only one text can follow: each as long
+    /// as possible, at most `most`.
     ///
-    /// **Invariant:** the masks after this call are those without it.
+    /// **Invariant:** the masks after this call are the same as without it.
     pub fn forced(&mut self, most: usize) -> Vec<TokenId> {
         let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
             return Vec::new();
@@ -74,7 +75,7 @@ impl Matcher {
         let tokens = watch::work(parser, CONSTRAINT_TOKEN_TIME_MAX, |parser| {
             Ok::<_, String>(forced::tokens(parser, end, most))
         });
-        // A failure shows when the next mask is computed.
+        // A failure here shows up when the next mask is computed.
         let tokens = tokens.unwrap_or_default().into_iter();
         tokens.take_while(|token| self.may_name(*token)).map(u32::cast_signed).collect()
     }
@@ -124,7 +125,7 @@ impl Matcher {
         self.failure.as_ref().map(|failure| failure.kind)
     }
 
-    /// About the bytes that it holds: the states of its lexer. Everything else is small.
+    /// The approximate bytes that it holds: the states of its lexer. Everything else is small.
     pub fn bytes(&self) -> usize {
         self.parser.as_ref().map_or(0, |parser| bytes_of(parser))
     }
@@ -165,7 +166,7 @@ impl Matcher {
         match parser.stop_reason() {
             StopReason::NoExtensionBias => Broken::NoToken,
             StopReason::LexerTooComplex => Broken::TooMuch,
-            // A token that does not fit has this reason, too. The mask has let it through.
+            // A token that the mask allowed but the parser rejects has this reason, too.
             StopReason::ParserTooComplex => {
                 let is_limit = parser.parser.get_error().is_some();
                 let is_misfit = !is_limit && error.contains("doesn't satisfy the grammar");

@@ -3,7 +3,8 @@
 //!
 //! A [`Compiler`] checks and compiles a [`Constraint`]. This may take milliseconds, so it runs on a
 //! worker lane. All sequences with one constraint share its [`Compiled`] form. Each sequence has a
-//! [`Walk`], which follows its tokens: on the decode lane, or on the mask lane if that takes long.
+//! [`Walk`], which takes in its tokens: on the decode lane, or on the mask lane if its masks take
+//! long.
 //!
 //! ```text
 //! schema ---> schema/ (checked) --------------------------.

@@ -13,8 +13,9 @@ pub(super) fn check_whole(source: &str) -> Result<(), ConstraintError> {
     no_hidden_lines(source)
 }
 
-/// llguidance spells line breaks and tabs as escapes before it parses. That makes another expression
-/// in verbose mode, where they mean nothing and end comments, and after a backslash.
+/// Refuses line breaks and tabs where llguidance would change their meaning. llguidance replaces
+/// them by escapes before it parses. In verbose mode they are ignored and end comments, but their
+/// escapes do not. After a backslash, the replacement gives another expression, too.
 fn no_hidden_lines(source: &str) -> Result<(), ConstraintError> {
     let spelled = source.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
     if spelled != source && regex_syntax::parse(&spelled) != regex_syntax::parse(source) {
@@ -27,7 +28,7 @@ fn no_hidden_lines(source: &str) -> Result<(), ConstraintError> {
     Ok(())
 }
 
-/// Checks derivre's form of the expression `source`.
+/// Checks the expression `source` in the form `ast` of llguidance's engine, derivre.
 pub(super) fn check(ast: RegexAst, source: &str) -> Result<(), ConstraintError> {
     no_lookahead(source)?;
     RegexBuilder::new()
@@ -36,7 +37,7 @@ pub(super) fn check(ast: RegexAst, source: &str) -> Result<(), ConstraintError> 
         .map_err(|error| ConstraintError(tidy(&format!("not a regular expression: {error}"))))
 }
 
-/// derivre would take a group with this name for a lookahead.
+/// Refuses a group named `stop`: derivre would read it as a lookahead.
 pub(super) fn no_lookahead(source: &str) -> Result<(), ConstraintError> {
     if source.contains("<stop>") {
         return Err(ConstraintError("a regular expression's group may not be named stop".into()));

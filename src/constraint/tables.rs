@@ -1,5 +1,5 @@
-//! Compiles a constraint into a form that matchers walk. Bounded in its own time, but for
-//! llguidance's, which cannot be stopped.
+//! Compiles a constraint into a form that matchers use. Our own part of the time is bounded.
+//! llguidance's part is not, because it cannot be stopped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,27 +28,27 @@ use crate::types::TokenId;
 /// Fast masks in a row after which a constraint counts as fast.
 const MASKS_TO_PROVE: u32 = 64;
 
-/// Most processor time to compile a constraint in the server: that of a trial, and of its first mask,
-/// with room for a slower run.
+/// Most processor time to compile a constraint and its first mask in the server. It is the time of
+/// a trial, with room for a slower run.
 const CONSTRAINT_COMPILE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// llguidance's work on a constraint's regular expressions while it is compiled;
-/// its authors say 50,000 a millisecond.
+/// llguidance's fuel (work on regular expressions) for compiling a constraint. Its authors state
+/// 50,000 units a millisecond.
 const CONSTRAINT_COMPILE_FUEL: u64 = 500_000;
 
-/// Symbols in llguidance's grammar of a constraint.
+/// Most symbols in llguidance's grammar of a constraint.
 const CONSTRAINT_SYMBOLS_MAX: usize = 50_000;
 
-/// Earley items at one place in a text: the ways in which the grammar may go on. The time of a
-/// mask grows with their square. This number usually takes 20 to 50 ms (by hand, on two cores of a
-/// 2.5 GHz Xeon), and 400 ms where every item follows from every other.
+/// Most Earley items at one position of a text: the ways in which the grammar may go on. The time
+/// of a mask grows with the square of their number. This number usually takes 20 to 50 ms (by hand,
+/// on two cores of a 2.5 GHz Xeon), and 400 ms if every item follows from every other.
 const CONSTRAINT_ROW_ITEMS_MAX: usize = 1000;
 
-/// States of one constraint's lexer, of about a kilobyte each. A string with a
-/// `maxLength` takes about ten for each of its characters.
+/// Most states of one constraint's lexer, of about a kilobyte each. A string with a `maxLength`
+/// takes about ten states for each of its characters.
 const CONSTRAINT_LEXER_STATES_MAX: usize = 1 << 16;
 
-/// What compiling needs of a vocabulary. Compilers share it.
+/// The data of a vocabulary that compiling needs. Compilers share it.
 pub struct Tables {
     factory: ParserFactory,
     tokens: Arc<Tokens>,
@@ -56,34 +56,35 @@ pub struct Tables {
 
 /// A compiled constraint.
 pub struct Compiled {
-    /// The matcher's initial state. It never moves; sequences walk clones of it. Each clone has its
-    /// own lexer, so that none can use up another's states.
+    /// The matcher's initial state. It never changes; each sequence uses a clone. A clone has a
+    /// lexer of its own, so that one sequence cannot use up another's states.
     pub(super) start: TokenParser,
     pub(super) tokens: Arc<Tokens>,
     /// Whether it names control tokens, such as the markers of tool calls.
     pub(super) names_control: bool,
     bytes: usize,
-    /// About the bytes of all that was allocated for it.
+    /// The approximate bytes of all memory that was allocated for it.
     pub(super) kept_bytes: usize,
     masks: Masks,
 }
 
-/// The masks of all texts with one constraint. The scheduler writes and reads it.
+/// Counts the masks of all texts with one constraint. Written and read by the scheduler.
 #[derive(Default)]
 struct Masks {
-    /// Their number. From [`MASKS_TO_PROVE`] on, the constraint is fast if none of them was slow.
+    /// The number of masks. From [`MASKS_TO_PROVE`] on, the constraint counts as fast if none of
+    /// them was slow.
     count: AtomicU32,
-    /// One of them was slow.
+    /// At least one mask was slow.
     is_slow: AtomicBool,
 }
 
 impl Compiled {
-    /// About the bytes of a matcher at the start.
+    /// The approximate bytes of a matcher at the start.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes note of a mask of one of its texts.
+    /// Counts a mask of one of its texts.
     pub fn count_mask(&self, is_slow: bool) {
         self.masks.count.fetch_add(1, Ordering::Relaxed);
         if is_slow {
@@ -115,13 +116,13 @@ impl fmt::Debug for Compiled {
     }
 }
 
-/// Tokens that differ from the bytes of their text.
+/// The vocabulary's special tokens.
 pub(super) struct Tokens {
     /// Tokens in the vocabulary.
     pub count: usize,
     /// The tokens that end a generation.
     pub ends: Vec<u32>,
-    /// Control tokens that do not, and tokens without bytes.
+    /// Control tokens that do not end a generation, and tokens without bytes.
     pub hidden: Vec<u32>,
 }
 
@@ -159,7 +160,7 @@ impl Tables {
         }
         let is_hidden = |token: &u32| words[*token as usize].is_empty() && !ends.contains(token);
         let hidden = (0..count as u32).filter(is_hidden).collect();
-        // The trie asserts its own bounds.
+        // The trie panics if a bound of its own is exceeded.
         let factory = catch_unwind(AssertUnwindSafe(|| Ok(factory(&words, &ends))))
             .map_err(|error| tidy(&error.to_string()))??;
         let tokens = Arc::new(Tokens { count, ends, hidden });
@@ -192,15 +193,15 @@ impl Tables {
     /// Compiles a constraint.
     ///
     /// # Errors
-    /// The mistake and its place, or the bound that was exceeded.
+    /// The constraint's error and its place, or the bound that it exceeds.
     pub(super) fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        // This thread's CPU time: time that the core spent on other work does not count.
+        // This thread's processor time: time that the core spent on other threads does not count.
         let (began, live_before) = (cpu_time(), live_bytes_on_this_thread());
         let grammar = self.grammar(constraint)?;
         let mut start =
             self.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
-        // Keep the first mask, so that no sequence computes it again. This also finds grammars that
-        // allow nothing.
+        // Compute and keep the first mask, so that no sequence computes it again. This also finds
+        // grammars that allow no text.
         watch::work(&mut start, CONSTRAINT_TOKEN_TIME_MAX, |start| {
             start.start_without_prompt();
             start.compute_mask()
@@ -254,7 +255,7 @@ impl Tokens {
     }
 }
 
-/// The bytes of a parser's lexer. All else is small.
+/// The bytes of a parser's lexer. The rest of a parser is small.
 pub(super) fn bytes_of(parser: &TokenParser) -> usize {
     parser.parser.lexer_stats().num_bytes
 }
@@ -281,7 +282,7 @@ fn factory(words: &[Vec<u8>], ends: &[u32]) -> Result<ParserFactory, String> {
 }
 
 fn refused(error: &str) -> ConstraintError {
-    // llguidance does not know the control tokens and reports them like this.
+    // llguidance does not know the control tokens, and reports this error for them.
     if error.contains("missing special token prefix") {
         return ConstraintError("the grammar names a control token, which none may have".into());
     }

@@ -66,7 +66,7 @@ pub(super) fn schema(source: &str) -> Constraint {
     Constraint::JsonSchema(source.into())
 }
 
-/// What is said of a constraint that is refused.
+/// The error of a constraint that is refused.
 pub(super) fn refusal(constraint: &Constraint) -> String {
     match compiler().compile(constraint) {
         Ok(_) => panic!("{constraint:?} was not refused"),
@@ -108,7 +108,7 @@ fn a_text_that_cannot_go_on_is_over() {
     assert!(matcher.is_over());
     assert_eq!(matcher.error(), None);
     assert_eq!(allowed(&mut matcher), [END]);
-    // What was sampled ahead does no harm.
+    // Tokens that were sampled ahead have no effect.
     matcher.push(b'x'.into()).unwrap();
     assert_eq!(matcher.error(), None);
 }
@@ -204,7 +204,7 @@ fn a_constraint_that_fails_on_the_way_ends_its_own_choice() {
     assert!(matcher.is_over(), "no limit was reached");
     assert!(matcher.error().is_some());
     assert_eq!(allowed(&mut matcher), [END]);
-    // The one beside it goes on.
+    // The other matcher goes on.
     assert_eq!(allowed(&mut neighbour), tokens(b"ab"));
     neighbour.push(b'a'.into()).unwrap();
     assert_eq!(allowed(&mut Matcher::new(&compiled)), tokens(b"ab"));
@@ -254,7 +254,7 @@ fn what_is_remembered_is_bounded_in_bytes() {
     assert!(!Arc::ptr_eq(&first, &compiler.compile(&regex("first")).unwrap()));
 }
 
-/// Each of these is refused at once, with its bound.
+/// Each of these is refused at once. The error names the bound.
 #[test]
 fn whatever_is_too_much_is_refused() {
     let many =
@@ -342,8 +342,8 @@ fn schemas_within_a_lark_grammar_are_checked() {
     }
 }
 
-/// Each `+` may be left out, and may stand for the one inside it. So every place in the text starts
-/// and ends each of them.
+/// An ambiguous grammar: each nested `+` may match the text alone or through the one inside it, so
+/// every position of the text starts and ends each of them.
 const AMBIGUOUS: &str = r#"root ::= (item +++++++++++++++| "é")+ . end
 item ::= "} x"* !<[66]>
 end ::= "x"?"#;
@@ -364,7 +364,7 @@ fn work_that_takes_long_is_stopped() {
         matcher.error().map(str::to_owned)
     });
     while !text.is_finished() {
-        // Other tests work beside it, and go on.
+        // Stops only this thread's work. Other tests run at the same time.
         let is_it = |thread| thread == worker.load(Ordering::Relaxed);
         stop_long_work(|thread| is_it(thread).then_some(Duration::MAX));
     }

@@ -1,11 +1,11 @@
-//! Tries constraints that are not known to be cheap, in a process of their own.
+//! Tries constraints that are not known to be cheap, in a separate process.
 //!
-//! llguidance cannot be stopped while it compiles, and its memory is not bounded. So the server first
-//! starts its own program again as a helper, which compiles one constraint under limits and ends. Only
-//! a constraint that the helper compiled within the limits is compiled in the server.
+//! llguidance cannot be stopped while it compiles, and its memory is not bounded. So the server
+//! first starts its own program again as a helper process, which compiles one constraint under
+//! limits and ends. Only a constraint that the helper could compile is then compiled in the server.
 //!
-//! The helper needs no vocabulary: compiling looks up only the tokens that a grammar names. They are
-//! sent with the constraint.
+//! The helper does not need the whole vocabulary: compiling looks up only the tokens that a grammar
+//! names. They are sent with the constraint.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,34 +29,35 @@ use super::tables::Tables;
 use crate::limits::{COMPILE_STACK_BYTES, CONSTRAINT_ERROR_BYTES_MAX};
 use crate::types::TokenId;
 
-/// Processor time of a trial of a constraint.
+/// Most processor time of a trial.
 const TRIAL_TIME_MAX: Duration = Duration::from_millis(400);
 
-/// Time of a trial on the clock; a busy machine gives it little processor time.
+/// Most wall-clock time of a trial. On a busy machine it gets little processor time.
 const TRIAL_WALL_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Interval at which a trial's time is looked at.
+/// Interval at which a trial's time is checked.
 const TRIAL_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Memory of a trial, with its stack.
+/// Most memory of a trial, including its stack.
 const TRIAL_DATA_BYTES_MAX: u64 = 192 * 1024 * 1024;
 
 /// Bytes that a trial reads: a constraint and the tokens that it may name, as JSON.
 const TRIAL_INPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Stack of a trial. It is smaller, so that whatever passes the trial fits.
+/// Stack of a trial. It is half of the server's, so that every constraint that passes the trial
+/// fits there.
 const TRIAL_STACK_BYTES: usize = COMPILE_STACK_BYTES / 2;
 
 /// The argument that makes the program a helper.
 pub const TRIAL_ARGUMENT: &str = "try-constraint";
 
-/// Exit statuses of the helper, besides 0: the constraint was refused or took too long, or the helper
-/// could not try it.
+/// Exit statuses of the helper, besides 0: the constraint was refused, it took too long, or the
+/// helper could not try it.
 const REFUSED: u8 = 2;
 const TOO_LONG: u8 = 3;
 const UNABLE: u8 = 4;
 
-/// What a helper compiles.
+/// The input of a helper.
 #[derive(Serialize, Deserialize)]
 struct Asked {
     constraint: Constraint,
@@ -66,11 +67,12 @@ struct Asked {
     named: Vec<(usize, Vec<u8>)>,
 }
 
-/// Tries a constraint. `program` is the server's own. `is_wanted` is asked from time to time.
+/// Tries a constraint. `program` is the server's own program. The trial ends if `is_wanted` returns
+/// false.
 ///
 /// # Errors
-/// The mistake in the constraint, or the limit that it exceeded and the part of it that is the
-/// likely reason. Or why it cannot be tried now.
+/// The constraint's error, or the limit that it exceeds and the part that is the likely reason, or
+/// why it cannot be tried now.
 pub(super) fn pass(
     program: &PathBuf,
     constraint: &Constraint,
@@ -105,7 +107,7 @@ fn judge(
     let limit = match (status.code().map(u8::try_from), status.signal()) {
         (Some(Ok(0)), _) => return Ok(()),
         (Some(Ok(REFUSED)), _) => {
-            // llguidance's own bounds name no place.
+            // Errors about llguidance's own bounds name no place.
             let is_bound = text.contains("too large") || text.contains("limit");
             let part =
                 if is_bound { format!("; the likely reason is {}", part()) } else { String::new() };
@@ -116,7 +118,8 @@ fn judge(
             format!("more than {} MiB of memory or stack", TRIAL_DATA_BYTES_MAX >> 20)
         }
         (Some(Ok(TOO_LONG)), _) => too_long(),
-        // The kernel's limit. SIGKILL comes from elsewhere: from the kernel, for want of memory.
+        // The kernel's limit of processor time. SIGKILL has another cause: the kernel kills for
+        // want of memory.
         (_, Some(signal)) if signal == Signal::XCPU.as_raw() => too_long(),
         _ => return Err(CompileError::Unavailable(format!("the helper ended: {status}"))),
     };
@@ -124,21 +127,21 @@ fn judge(
     Err(ConstraintError(message).into())
 }
 
-/// A helper that runs. Dropping it ends it.
+/// A running helper. Dropping it kills it.
 struct Helper(Child);
 
 impl Helper {
     fn start(program: &PathBuf) -> std::io::Result<Self> {
         let mut command = Command::new(program);
-        // It gets nothing of the environment, where secrets may be, but the path to its libraries.
+        // Of the environment, which may hold secrets, it gets only the path to its libraries.
         command.arg(TRIAL_ARGUMENT).env_clear();
         command.envs(std::env::vars_os().filter(|(name, _)| name == "LD_LIBRARY_PATH"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.spawn().map(Self)
     }
 
-    /// Sends everything, and waits for the end. Returns no status if it took too long or nobody
-    /// wants it any longer.
+    /// Sends the whole input, and waits for the helper's end. Returns its exit status and output.
+    /// There is no status if it took too long or is no longer wanted.
     fn ask(
         &mut self,
         asked: &[u8],
@@ -183,7 +186,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // An error means that it has ended.
+        // An error means that the helper has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -228,7 +231,7 @@ pub fn run_helper() -> ExitCode {
 }
 
 fn end(status: u8, message: &str) -> ExitCode {
-    // If the server is gone, nobody needs it.
+    // If this fails, the server is gone.
     let _ = std::io::stdout().write_all(message.as_bytes());
     ExitCode::from(status)
 }
@@ -251,10 +254,12 @@ fn limit_this_process() -> rustix::io::Result<()> {
     let both = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     setrlimit(Resource::Core, both(0))?;
     setrlimit(Resource::Data, both(TRIAL_DATA_BYTES_MAX))?;
-    // The watch over the processor time is finer; this one holds if it fails.
+    // The helper's own watch over its processor time is more exact. This limit applies if the watch
+    // fails.
     let seconds = TRIAL_TIME_MAX.as_secs() + 2;
     setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum: Some(seconds + 1) })?;
-    // If memory runs out, the server is not the one to end. Some containers forbid to say so.
+    // If memory runs out, the kernel should kill the helper and not the server. Some containers do
+    // not allow this setting.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     set_parent_process_death_signal(Some(Signal::KILL))
 }

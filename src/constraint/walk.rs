@@ -1,4 +1,4 @@
-//! Follows one sequence's generated tokens through its constraint.
+//! The state of one sequence's constraint, with the number of tokens that it has taken in.
 
 use super::matcher::{Allowed, Matcher};
 use super::tables::Compiled;
@@ -26,7 +26,7 @@ impl Walk {
         self.matcher.allowed()
     }
 
-    /// Guesses the tokens that must follow `generated`, `most` at most.
+    /// The tokens that the constraint forces after `generated`, at most `most`.
     ///
     /// # Panics
     /// As [`Walk::allowed_after`].
@@ -35,7 +35,8 @@ impl Walk {
         self.matcher.forced(most)
     }
 
-    /// Follows the next tokens of `generated`, `most` at most. Returns whether it has seen all.
+    /// Takes in the next tokens of `generated`, at most `most`. Returns whether it has taken in all
+    /// of them.
     ///
     /// # Panics
     /// As [`Walk::allowed_after`].
@@ -61,7 +62,7 @@ impl Walk {
         self.matcher.broken()
     }
 
-    /// About the bytes that it holds.
+    /// The approximate bytes that it holds.
     pub fn bytes(&self) -> usize {
         self.matcher.bytes()
     }

@@ -1,8 +1,8 @@
 //! Stops work on a constraint that takes too long.
 //!
-//! llguidance bounds the items of its parser, and the time for an item grows with their number.
-//! So a few masks take seconds. Each thread notes here what it works on. The front lane looks at all
-//! threads from time to time, and stops work that has had too much processor time.
+//! llguidance limits the items of its parser, but the time for an item grows with their number. So
+//! a few masks would take seconds. Each thread notes its current work here. The front lane checks
+//! all threads from time to time, and stops work that has used too much processor time.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
@@ -21,9 +21,9 @@ const CONSTRAINT_WORKERS_MAX: usize = 16;
 
 /// A thread that works on constraints.
 struct Worker {
-    /// The kernel's number of it.
+    /// The kernel's thread id.
     thread: i32,
-    /// What it works on now.
+    /// Its current work.
     work: ArcSwapOption<Work>,
 }
 
@@ -42,7 +42,7 @@ static WORKERS: [ArcSwapOption<Worker>; CONSTRAINT_WORKERS_MAX] =
 /// A thread's own entry in [`WORKERS`], which ends with the thread.
 struct Own {
     worker: Arc<Worker>,
-    /// `None` if there was no room. What the thread works on is then not watched.
+    /// `None` if all entries are taken. The thread's work is then not watched.
     place: Option<&'static ArcSwapOption<Worker>>,
 }
 
@@ -70,11 +70,11 @@ thread_local! {
     static OWN: Own = Own::enter();
 }
 
-/// Runs `act`, which may take this much processor time. [`stop_long_work`] stops it after that; the
-/// parser is then of no further use.
+/// Runs `act`, which may use `most` processor time. After that, [`stop_long_work`] stops it, and
+/// the parser can no longer be used.
 ///
 /// # Errors
-/// That of `act`, that it panicked, or that it was stopped.
+/// The error of `act`, or that it panicked or was stopped.
 pub(super) fn work<T, E: Display>(
     parser: &mut TokenParser,
     most: Duration,
@@ -92,14 +92,14 @@ pub(super) fn work<T, E: Display>(
     result.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
-/// Stops what has had more processor time than it may have. `cpu_of` asks the kernel for the
-/// processor time of a thread.
+/// Stops all work that has used more processor time than it may. `cpu_of` returns the processor
+/// time of a thread.
 pub fn stop_long_work(cpu_of: impl Fn(i32) -> Option<Duration>) {
     for worker in WORKERS.iter().filter_map(ArcSwapOption::load_full) {
         let Some(work) = worker.work.load_full() else { continue };
         let cpu = cpu_of(worker.thread);
         let is_long = cpu.is_some_and(|cpu| cpu.saturating_sub(work.began) > work.most);
-        // Otherwise the time may be that of later work.
+        // If the work has changed meanwhile, the time may belong to later work.
         let is_current = worker.work.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &work));
         if is_long && is_current {
             work.stop.cancel();

@@ -45,7 +45,7 @@ impl Sampler {
             self.raw.copy_from_slice(logits);
         }
         for (token, bias) in &advanced.logit_bias {
-            logits[*token as usize] += bias; // of the vocabulary: the front lane has looked
+            logits[*token as usize] += bias; // below n_vocab: the front lane checks it
         }
         let generated = history.tokens.len().saturating_sub(history.prompt_tokens);
         if sampling.ignore_eos || generated < advanced.min_tokens as usize {
@@ -62,7 +62,8 @@ impl Sampler {
             allowed.apply(logits);
         }
         let token = match chain {
-            // Only an end-of-generation token could follow, and it was forbidden.
+            // Only an end-of-generation token may follow, and the request forbids it. It ends the
+            // text anyway.
             _ if max(logits) == f32::NEG_INFINITY => self.first_end(),
             Some(chain) => {
                 let order = &order[penalties..];
@@ -82,7 +83,7 @@ impl Sampler {
         logprobs_of(logits, &mut self.candidates, token, top.into())
     }
 
-    /// Samples with the rest of the chain.
+    /// Samples with `order`, the rest of the chain. `mu` is Mirostat's state.
     fn choose_by_chain(
         &mut self,
         logits: &mut [f32],
@@ -115,7 +116,7 @@ impl Sampler {
         }
     }
 
-    /// Applies a penalty, which depends on the text so far.
+    /// Applies a penalty for tokens of the text so far. Does nothing if the penalty is off.
     fn penalise(
         &mut self,
         kind: SamplerKind,

@@ -1,8 +1,8 @@
 //! Measures the model on this machine before the first request: the time of a few kinds of steps,
-//! with each number of compute threads that may be worth it.
+//! with each candidate number of compute threads.
 //!
-//! The scheduler thus knows from the first request on how long steps take. The first step also
-//! touches memory that nobody has touched yet.
+//! So the scheduler knows from the first request on how long steps take. The first step also
+//! touches all memory of the model, so that no request waits for that.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,16 @@ const CALIBRATION_TIME: Duration = Duration::from_millis(700);
 /// Tokens of the measured prompt.
 const CALIBRATION_PROMPT_ROWS: usize = 64;
 
-/// Repetitions of a step, for the median counts: most of them, and the time of all. The shortest time would
-/// flatter threads that are fast only when they happen to meet.
+/// Most repetitions of a step, and the time of all of them. Their median is the result. The
+/// shortest time would favour threads that are fast only when they happen to meet at their
+/// barriers.
 const REPEATS: u128 = 33;
 const REPEATS_TIME: Duration = Duration::from_millis(70);
 
-/// Runs steps with arbitrary tokens on `slots` empty slots, for about `CALIBRATION_TIME` or one step if
-/// that is longer, and empties the slots again. A text has at most `text_tokens` tokens. `threads` are
-/// those to try, the most likely first; a single one is measured, too.
+/// Runs steps with arbitrary tokens on `slots` empty slots, for about `CALIBRATION_TIME` (one step
+/// if that is longer), and empties the slots again. A text has at most `text_tokens` tokens.
+/// `threads` are the candidates to measure, the most likely first. A single candidate is measured,
+/// too.
 ///
 /// # Errors
 /// If the model cannot run.
@@ -46,11 +48,12 @@ pub fn calibrate<B: Backend>(
     for (rows, is_prompt) in kinds {
         let mut times = vec![Vec::new(); threads.len()];
         let mut repeats = 1;
-        // All numbers of threads in turns, for the machine may have other work meanwhile.
+        // The candidates take turns, because other programs may slow the machine for a while.
         let mut turn = 0;
         while turn < repeats {
             for (threads, times) in threads.iter().zip(&mut times) {
-                // The longest one so far, in place of the next one. A prompt may take longer.
+                // The next step is expected to take as long as the longest so far. A prompt may
+                // take longer.
                 if began.elapsed() + longest > CALIBRATION_TIME {
                     repeats = 0;
                     break;
@@ -72,7 +75,8 @@ pub fn calibrate<B: Backend>(
             Some(TimedStep { threads: *threads, rows, is_prompt, took: *took })
         };
         let steps: Vec<_> = threads.iter().zip(&mut times).filter_map(step).collect();
-        // A kind that only some of them ran says little, but the first one says how long steps are.
+        // A kind of step that not all candidates ran cannot compare them. The first kind is kept
+        // anyway, because it shows how long steps are.
         if steps.len() == threads.len() || calibration.steps.is_empty() {
             calibration.steps.extend(steps);
         }
@@ -81,12 +85,12 @@ pub fn calibrate<B: Backend>(
     Ok(calibration)
 }
 
-/// The threads that may be worth it, of `most`: all, all but one, half of those and so on, one, and one
-/// that leads all others.
+/// The candidates among `most` threads: all, all but one, half of that and so on, one, and one
+/// thread that leads all others.
 pub fn candidates(most: usize) -> Vec<Threads> {
     let mut candidates = vec![most];
     let mut threads = most - 1;
-    // One thread and one that leads come behind them.
+    // Leave room for the last two: one thread, and one that leads.
     while threads > 1 && candidates.len() + 2 < THREAD_CANDIDATES_MAX {
         candidates.push(threads);
         threads /= 2;
@@ -103,7 +107,7 @@ pub fn candidates(most: usize) -> Vec<Threads> {
     candidates
 }
 
-/// An order for `most` threads.
+/// The only candidate: all `most` threads, without a leader.
 pub fn all(most: usize) -> Vec<Threads> {
     vec![Threads { count: most as u16, led: false }] // at most COMPUTE_THREADS_MAX
 }
@@ -144,7 +148,7 @@ mod tests {
         assert_eq!(shown(64), ["64", "63", "31", "15", "7", "3", "1", "64 led"]);
     }
 
-    /// A model with a table of positions has no more than it was trained for.
+    /// A model with a table of positions has only those that it was trained for.
     #[test]
     fn no_prompt_is_longer_than_a_text_may_be() {
         let mut model = FakeModel::new(4, 1024, 128, FakeOptions::default());

@@ -13,14 +13,15 @@ impl Calls {
     /// The most calls of a step.
     pub const MOST: usize = 2;
 
-    /// Plans the calls for a batch, in which the rows of a sequence are together. `ragged` says
-    /// whether the model computes sequences with different numbers of rows together
+    /// Plans the calls for a batch. The rows of a sequence must be neighbours. `ragged` says
+    /// whether the model computes sequences with different numbers of rows in one pass
     /// ([`Backend::runs_ragged`](crate::model::Backend::runs_ragged)).
     ///
-    /// If it does not, llama.cpp computes together only as many rows of each sequence as the
-    /// shortest one has, and its kernels work on four rows at a time. It would split 4 decode rows
-    /// and 8 prompt rows into 5 and 7, which take as long as 8 and 10. But decode rows with a
-    /// prompt's slot between them would be split, too.
+    /// If it does not, a pass of llama.cpp takes equally many rows of each sequence: as many as the
+    /// shortest sequence has. Its kernels work on four rows at a time. 4 decode rows and 8 prompt
+    /// rows in one call would become passes of 5 and 7 rows, which take longer than passes of 4 and
+    /// 8. So they get two calls. But if a prompt's slot lies between the slots of decode rows,
+    /// llama.cpp would split the decode rows, so they get one call.
     pub fn of(rows: &[Row], ragged: bool) -> Self {
         let sequences = || rows.chunk_by(|a, b| a.owner == b.owner);
         let decoding =
@@ -31,14 +32,14 @@ impl Calls {
         Self { apart }
     }
 
-    /// The rows of the first call (0) or the second (1). There may be none.
+    /// The rows of the first call (0) or the second (1). The second call may have none.
     pub fn rows<'a>(&self, rows: &'a [Row], call: usize) -> impl Iterator<Item = &'a Row> {
         let calls = *self;
         let sequences = rows.chunk_by(|a, b| a.owner == b.owner);
         sequences.filter(move |rows| calls.call_of(rows) == call).flatten()
     }
 
-    /// Like [`Calls::rows`].
+    /// [`Calls::rows`], to change.
     pub fn rows_mut<'a>(
         &self,
         rows: &'a mut [Row],

@@ -1,10 +1,10 @@
 //! Guesses of a draft model: a smaller model with the same vocabulary.
 //!
 //! It has a KV cache of its own, with the same slots. It reads a prompt in the same steps as the
-//! served model. A text that it has not read, because many texts ran or it did not pay, it reads
+//! served model. While many texts run, or drafts do not pay, it reads nothing. It then reads a text
 //! before its next guess, some tokens in each step.
 //!
-//! **Invariant:** whatever this model says, and if it fails, a text stays the same.
+//! **Invariant:** neither this model's guesses nor its failures change a text.
 
 use super::largest::{argmax, max};
 use super::weights::sum_exp;
@@ -18,8 +18,8 @@ pub trait Drafter {
     /// Sets the threads of the next calls.
     fn use_threads(&mut self, _threads: Threads) {}
 
-    /// A slot now begins with the first `keep` tokens of `source`, which may be the slot itself, and
-    /// has no others.
+    /// Sets the tokens of a slot to the first `keep` tokens of `source`, which may be the slot
+    /// itself.
     fn start(&mut self, _slot: SlotId, _source: SlotId, _keep: Position) {}
 
     /// Reads texts ahead of their guesses.
@@ -40,14 +40,14 @@ pub struct Reading<'a> {
     pub most: usize,
 }
 
-/// What was planned of a text.
+/// The part of a text that [`DraftModel::plan`] planned or has read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Planned {
     /// All of it. The last row has the logits behind the text.
     Whole,
-    /// A part.
+    /// A part: the call was full, or `most` was reached.
     Part,
-    /// It cannot be read.
+    /// Nothing: the text is too long, or has tokens that the draft model lacks.
     Never,
 }
 
@@ -67,7 +67,7 @@ pub struct Draft<'a> {
     pub most: usize,
     /// The least probability of a guess.
     pub p_min: f32,
-    /// Answer: how many were made, or why none.
+    /// Answer: the number of guesses made, and their source or the reason for none.
     pub answer: &'a mut Guesses,
 }
 
@@ -95,15 +95,15 @@ pub struct DraftModel<B> {
     model: B,
     slots: Box<[Vec<TokenId>]>, // the tokens in each slot's cache; room for `text_tokens`
     rows: Vec<DecodeRow>,       // of one call; room for `rows_max`
-    /// Guesses are below it: this model may have some more tokens than the served one.
+    /// Guesses are below this number. The draft model may have more tokens than the served one.
     n_vocab: usize,
     text_tokens: usize,
     rows_max: usize,
 }
 
 impl<B: Backend> DraftModel<B> {
-    /// `model`, for a served model of `n_vocab` tokens, with `slots` slots for texts of `text_tokens`
-    /// tokens. It takes `rows_max` rows at once.
+    /// Wraps `model`, for a served model of `n_vocab` tokens, with `slots` slots for texts of at
+    /// most `text_tokens` tokens. A call has at most `rows_max` rows.
     pub fn new(
         model: B,
         n_vocab: usize,
@@ -121,14 +121,14 @@ impl<B: Backend> DraftModel<B> {
         }
     }
 
-    /// Plans rows for the tokens of a text that its slot's cache lacks, at most `most` and as many as
-    /// still fit.
+    /// Plans rows for the tokens of a text that its slot's cache lacks: at most `most`, and no more
+    /// than still fit into the call.
     fn plan(&mut self, Reading { slot, text, most }: Reading<'_>) -> Planned {
         if text.len() > self.text_tokens {
             return Planned::Never;
         }
         let held = &mut self.slots[slot.index()];
-        // The last token runs in any case, for its logits.
+        // The last token always runs, because its logits give the first guess.
         let known = &text[..text.len() - 1];
         let same = held.iter().zip(known).take_while(|(held, token)| held == token).count();
         if same < held.len() {
@@ -139,7 +139,7 @@ impl<B: Backend> DraftModel<B> {
         for index in (held.len()..text.len()).take(most) {
             let token = text[index];
             if token as usize >= self.model.n_vocab() {
-                return Planned::Never; // the served model has some more tokens
+                return Planned::Never; // the served model has more tokens
             }
             let is_last = index + 1 == text.len();
             let logits = if is_last { Logits::Sample } else { Logits::None };
@@ -150,7 +150,8 @@ impl<B: Backend> DraftModel<B> {
         if held.len() == text.len() { Planned::Whole } else { Planned::Part }
     }
 
-    /// Runs the planned rows. After an error the cache is empty, for nobody knows what it holds.
+    /// Runs the planned rows. Returns false after an error. The cache is then emptied, because its
+    /// contents are unknown.
     fn run(&mut self) -> bool {
         let Err(error) = self.model.decode(&self.rows) else { return true };
         tracing::debug!(rows = self.rows.len(), %error, "the draft model failed");
@@ -161,7 +162,7 @@ impl<B: Backend> DraftModel<B> {
         false
     }
 
-    /// The most probable token behind a row, if it is as probable as `p_min`.
+    /// The most probable token behind a row, if its probability is at least `p_min`.
     fn best(&mut self, row: usize, p_min: f32) -> Option<TokenId> {
         let logits = &self.model.logits(row)[..self.n_vocab];
         let is_probable = p_min <= 0.0 || 1.0 / sum_exp(logits, max(logits)) >= f64::from(p_min);
@@ -210,7 +211,7 @@ impl<B: Backend> Drafter for DraftModel<B> {
     }
 
     fn draft(&mut self, wanted: &mut [Draft<'_>]) {
-        // The drafts that go on, and their rows with logits.
+        // The drafts that go on: their index in `wanted`, and their row with logits.
         let mut going = heapless::Vec::<(usize, usize), GUESSED_ROWS_MAX>::new();
         self.rows.clear();
         let mut unread = DRAFT_READ_ROWS; // for all texts together
@@ -228,7 +229,8 @@ impl<B: Backend> Drafter for DraftModel<B> {
         }
         while !self.rows.is_empty() {
             if !self.run() {
-                // It shows in its luck.
+                // The guesses count as not made, which lowers the estimate of the draft model's
+                // luck.
                 wanted.iter_mut().for_each(|draft| draft.answer.source = GuessSource::Draft);
                 return;
             }
@@ -310,7 +312,8 @@ mod tests {
     #[test]
     fn a_text_that_it_has_not_read_comes_in_parts() {
         let mut model = model(FakeOptions::default());
-        // The first text gets the whole room, the second what every text may grow.
+        // The first text gets all rows for unread texts. The second gets only the rows by which any
+        // text may grow in a step.
         let text: Vec<TokenId> = (0..2 * (GROWTH + DRAFT_READ_ROWS) as TokenId + 10).collect();
         let mut next = || draft(&mut model, &[&text, &text], 2, 0.0);
         let unread = (GuessSource::Unread, vec![]);
@@ -394,7 +397,7 @@ mod tests {
         );
         assert_eq!(model.model.tokens_in(SlotId(0)), 0);
         assert_eq!(guesses(&mut model, &text, 2), continuation(&text, 2, 0));
-        // A text that does not fit counts as one without guesses, not as one to read on.
+        // A text that does not fit counts as a text without guesses, not as an unread one.
         let fake = FakeModel::new(1, 30, 100, FakeOptions::default());
         let mut small = DraftModel::new(fake, N_VOCAB, 1, TEXT_TOKENS, 100);
         let text = [1; 100];

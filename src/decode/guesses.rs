@@ -1,13 +1,13 @@
-//! Guesses: tokens that a step runs before anybody knows that they come next.
+//! Guesses: tokens that a step runs before they are known to come next (speculative decoding).
 //!
-//! A step of four rows takes far less time than four steps. So the lane guesses the next tokens
-//! of a text, runs them in the same step, and samples behind each row as usual. A guess has come
-//! true if the sample before it is the same token. After the first wrong one, the further rows are
-//! undone.
+//! A step of four rows takes far less time than four steps. So the lane guesses the next tokens of
+//! a text, runs them in the same step, and samples behind each row as usual. A guess comes true if
+//! the token sampled before it is the same. The rows of the first wrong guess and of all guesses
+//! behind it are undone.
 //!
-//! **Invariant:** no guess changes a text. The tokens are the samples, each drawn by the whole chain
-//! from the logits behind the tokens before it; a guess only decides how many of them one step
-//! gives.
+//! **Invariant:** no guess changes a text. The tokens are the samples, each drawn by the whole
+//! chain from the logits behind the tokens before it; a guess only decides how many of them one
+//! step gives.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::ring::message::{Batch, GuessSource, Row};
 use crate::types::{Position, TokenId};
 
 impl<B: Backend> DecodeLane<B> {
-    /// Makes the guesses that the batch grants: those that a constraint forces, or else from the text
-    /// itself, or else with the drafter.
+    /// Makes the guesses that the batch grants: those that a constraint forces, or else from the
+    /// text itself, or else with the drafter.
     pub(super) fn guess(&mut self, batch: &mut Batch) {
         let granted = batch.rows.iter_mut().filter(|row| row.guesses.most() > 0);
-        // Rows are in the order of slots.
+        // Rows are sorted by slot.
         let mut granted = granted.peekable();
         let clock = self.metrics.clock;
         let mut took = Duration::ZERO;
@@ -37,7 +37,7 @@ impl<B: Backend> DecodeLane<B> {
             else {
                 continue;
             };
-            let mut forced = Vec::new(); // of constrained texts only, which may allocate
+            let mut forced = Vec::new(); // only constrained texts have any; they may allocate
             if slot.constraint().is_some() && row.guesses.granted > 0 {
                 let began = clock.now();
                 forced = slot.forced(row);
@@ -72,9 +72,9 @@ impl<B: Backend> DecodeLane<B> {
         for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
             let id = rows[0].owner.slot;
             let slot = &self.slots[id.index()];
-            // What a preempted text had generated is computed again like a prompt.
+            // The generated tokens of a preempted text are computed again like a prompt.
             let is_prompt = rows.len() > 1 || rows[0].position.0 < slot.prompt_tokens;
-            // The last token of a text needs no guess.
+            // A text of one generated token needs no guess.
             let guesses = slot.guessing.most > 0 && slot.tokens_max > slot.prompt_tokens + 1;
             if slot.state == SlotState::Running && is_prompt && guesses {
                 let text = &slot.history[..slot.planned.index()];
@@ -87,7 +87,7 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// Drops guesses that are too few for a row, and counts the others.
+    /// Drops a row's guesses if they are fewer than its request wants, and counts the others.
     fn count_guesses(&self, batch: &mut Batch) {
         let metrics = &self.metrics.decode.guesses;
         for Row { owner, guesses, .. } in &mut batch.rows {
@@ -101,8 +101,8 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// Whether a guess is the token that was sampled before it, and may be sampled behind. If not,
-    /// this row and the further ones of its slot are undone.
+    /// Whether a guess came true: it equals the token sampled before it, and its own sample need
+    /// not wait for a late mask. If not, this row and the later rows of its slot are undone.
     pub(super) fn comes_true(&mut self, guess: DecodeRow, batch: &Batch) -> bool {
         let slot = &mut self.slots[guess.slot.index()];
         let comes_true = slot.state == SlotState::Running
@@ -125,7 +125,8 @@ impl<B: Backend> DecodeLane<B> {
 }
 
 impl Slot {
-    /// The tokens behind a row that its constraint forces, if it knows them.
+    /// The next tokens that the row's constraint forces, as far as they are known. Notes the row's
+    /// token.
     fn forced(&mut self, row: &Row) -> Vec<TokenId> {
         let position = self.planned.index();
         self.history[position] = self.input(row);
@@ -137,11 +138,11 @@ impl Slot {
         walk.forced_after(generated, row.guesses.granted.into())
     }
 
-    /// The place for the guesses of a row, and the index of the text. Notes the row's token.
+    /// The index of a row's text, and the place for the row's guesses. Notes the row's token.
     fn draft_of<'a>(&'a mut self, row: &'a mut Row) -> (Option<&'a mut Lookup>, Draft<'a>) {
         let position = self.planned.index();
         self.history[position] = self.input(row);
-        // The last token of the text is not run, and so the one before it is the last guess.
+        // The text's last token never runs as a row, so the last guess is the token before it.
         let room = (self.tokens_max as usize).saturating_sub(position + 2);
         let draft = Draft {
             slot: row.owner.slot,
@@ -154,7 +155,7 @@ impl Slot {
         (self.lookup.as_mut(), draft)
     }
 
-    /// The text has changed from this position on.
+    /// Forgets the indexed tokens from this position on, because the text has changed there.
     pub(super) fn forget_places(&mut self, from: Position) {
         if let Some(lookup) = &mut self.lookup {
             lookup.truncate(&self.history, from.index());

@@ -1,5 +1,5 @@
-//! llama.cpp's infill sampler, for editors: ends the text where the model is not sure how it goes on.
-//! A long wrong suggestion costs its reader more than a short right one.
+//! llama.cpp's infill sampler, for editors: ends the text where the model is not sure how it goes
+//! on. A long wrong suggestion costs its reader more time than a short right one saves.
 //!
 //! **Invariant:** nothing here allocates.
 
@@ -8,10 +8,10 @@ use super::pool::Pool;
 use crate::types::TokenId;
 use crate::types::chain::Spellings;
 
-/// Tokens that the infill sampler compares with each other, the most probable ones.
+/// The number of tokens, the most probable ones, that the infill sampler compares with each other.
 const INFILL_TOKENS_MAX: usize = 128;
 
-/// The least probability of a token, with those that begin like it.
+/// The least probability of a token that stays, including tokens merged into it.
 const PROBABLE: f64 = 0.2;
 
 /// A token that may be kept.
@@ -24,12 +24,13 @@ struct Entry {
 
 /// Keeps the end tokens, or the tokens that are probable enough:
 ///
-/// 1. If the end tokens are probable, they alone stay. They are if three times their probability,
-///    times the number of tokens, is more than the probability of the others.
-/// 2. The probability of a token that begins with another one's text counts for the more probable
-///    of the two.
-/// 3. Tokens stay from a probability of 0.2, then from the same part for each that is left. End
-///    tokens always stay. If nothing else is left, the text ends.
+/// 1. Only the end tokens stay if three times their probability, times the number of tokens, is
+///    more than the probability of the others.
+/// 2. If the text of one token begins with the text of another, the less probable one is merged
+///    into the more probable one.
+/// 3. Tokens below a probability of 0.2 are removed. Of the rest, tokens below the total
+///    probability divided by their number plus one are removed. End tokens always stay. If no other
+///    token is left, the text ends.
 ///
 /// Only the [`INFILL_TOKENS_MAX`] most probable tokens are looked at.
 pub(super) fn infill(pool: &mut Pool, spellings: &Spellings, end_tokens: &[TokenId]) {
@@ -78,8 +79,8 @@ fn entries(pool: &mut Pool, end_tokens: &[TokenId]) -> heapless::Vec<Entry, INFI
     entries
 }
 
-/// Moves the probabilities of tokens to others that begin alike, or that they begin with: in each
-/// pair to the more probable one. Tokens without a probability are out of the game.
+/// In each pair of tokens where one text begins with the other, moves the probability of the less
+/// probable token to the more probable one. A token with probability 0 takes no further part.
 fn merge(entries: &mut [Entry], spellings: &Spellings) {
     let text = |entry: &Entry| spellings.of(entry.candidate.token.cast_signed());
     for short in 0..entries.len() {

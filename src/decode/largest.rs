@@ -32,8 +32,8 @@ pub fn argmax(logits: &[f32]) -> usize {
     logits.iter().position(|logit| *logit == max).unwrap_or(0)
 }
 
-/// Finds the `k` largest logits, largest first; equal ones are in order of token. Negative infinity
-/// and NaN never count. `candidates` has room for four times [`NARROW_K_MAX`].
+/// Fills `candidates` with the `k` largest logits, largest first; equal ones are in order of token.
+/// Negative infinity and NaN are left out. `candidates` has room for four times [`NARROW_K_MAX`].
 pub(super) fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: usize) {
     let capacity = (4 * k).clamp(256, 4 * NARROW_K_MAX);
     let mut floor = f32::NEG_INFINITY;
@@ -63,7 +63,7 @@ pub(super) fn keep_largest(candidates: &mut Vec<Candidate>, logits: &[f32], k: u
     candidates.sort_unstable_by(largest_first);
 }
 
-/// Keeps only the `k` largest, and returns the smallest of them.
+/// Keeps only the `k` largest candidates, and returns the smallest of their logits.
 fn cut(candidates: &mut Vec<Candidate>, k: usize) -> f32 {
     candidates.select_nth_unstable_by(k - 1, largest_first);
     candidates.truncate(k);

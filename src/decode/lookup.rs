@@ -1,9 +1,9 @@
-//! Guesses the next tokens of a text from the text itself: what followed the last time that the same
-//! tokens came before.
+//! Guesses the next tokens of a text from the text itself: finds an earlier place where the same
+//! tokens stand as at the text's end, and copies the tokens behind it (prompt lookup decoding).
 //!
 //! An index finds earlier places by the hash of [`NGRAM`] tokens, like the hash chains of LZ77
-//! compressors. Of the newest [`LOOKUP_CANDIDATES`] places with the same hash, the one wins after
-//! which the most tokens before it are the same, too.
+//! compressors. Among the newest [`LOOKUP_CANDIDATES`] places with the same hash, the one with the
+//! longest match to the end of the text wins.
 //!
 //! **Invariant:** no step allocates here, and a step looks at a bounded number of tokens.
 
@@ -14,7 +14,7 @@ use crate::types::TokenId;
 /// Equal tokens after which nearly all guesses are right.
 const LOOKUP_LONG: usize = 6;
 
-/// Earlier places of which the best one is chosen.
+/// The number of earlier places among which the best one is chosen.
 const LOOKUP_CANDIDATES: usize = 16;
 
 /// Tokens that the index of a text takes in one step, so that no step waits for a long prompt.
@@ -22,11 +22,11 @@ const LOOKUP_TOKENS: usize = 2048;
 
 /// The index of one slot's tokens.
 pub struct Lookup {
-    /// By hash: the newest place with it.
+    /// By hash: the newest place with that hash.
     newest: Box<[Place]>, // [power of two]
-    /// By place: the one before with the same hash.
+    /// By place: the previous place with the same hash.
     before: Box<[Place]>, // [sequence_tokens]
-    /// The tokens that the index has: those below this place.
+    /// The number of tokens in the index.
     indexed: usize,
 }
 
@@ -51,13 +51,13 @@ impl Lookup {
         }
     }
 
-    /// Forgets the places from `keep` on. `tokens` are those of the text so far.
+    /// Forgets the places from token `keep` on. `tokens` is the text so far.
     pub fn truncate(&mut self, tokens: &[TokenId], keep: usize) {
         let removed = self.indexed.saturating_sub(keep);
         if removed > self.newest.len() / 8 {
             return self.clear();
         }
-        // In the order opposite to that of `follow`, so each one is the newest of its hash.
+        // Newest first, the reverse of `follow`: so each removed place is the newest of its hash.
         for _ in 0..removed {
             self.indexed -= 1;
             if let Some(bucket) = self.bucket(&tokens[..=self.indexed]) {
@@ -66,7 +66,7 @@ impl Lookup {
         }
     }
 
-    /// Adds the tokens that are new, at most [`LOOKUP_TOKENS`] of them.
+    /// Adds new tokens to the index, at most [`LOOKUP_TOKENS`] of them.
     fn follow(&mut self, tokens: &[TokenId]) {
         let end = tokens.len().min(self.indexed + LOOKUP_TOKENS);
         while self.indexed < end {
@@ -78,19 +78,20 @@ impl Lookup {
         }
     }
 
-    /// Where the hash of the last tokens is. `None` for too few of them.
+    /// The bucket of the last [`NGRAM`] tokens' hash. `None` if there are fewer.
     fn bucket(&self, tokens: &[TokenId]) -> Option<usize> {
         let (_, ngram) = tokens.split_last_chunk::<NGRAM>()?;
         let hash = ngram.iter().fold(0, |hash, token| mix(hash ^ u64::from(token.cast_unsigned())));
         Some(hash as usize & (self.newest.len() - 1)) // a power of two
     }
 
-    /// Guesses what follows the first `len` tokens of `text`, and writes it behind them. Returns the
-    /// number of guesses, `most` at most. After [`Lookup::truncate`] the text must have grown.
+    /// Guesses the tokens that follow the first `len` tokens of `text`, and writes them there.
+    /// Returns the number of guesses, at most `most`. After [`Lookup::truncate`], `len` must be
+    /// greater than its `keep`, so that the index lacks the last token.
     pub fn guess(&mut self, text: &mut [TokenId], len: usize, most: usize) -> usize {
         let most = most.min(text.len() - len);
         let tokens = &text[..len];
-        // The last n-gram is no place to go on from: nothing follows it yet.
+        // The last n-gram is left out of the index, because nothing follows it yet.
         self.follow(&tokens[..len.saturating_sub(1)]);
         let found = self.find(tokens);
         let count = most.min(found.worth());
@@ -101,7 +102,7 @@ impl Lookup {
         count
     }
 
-    /// The best place to go on from.
+    /// The best earlier place to copy from.
     fn find(&self, tokens: &[TokenId]) -> Found {
         let mut found = Found::default();
         let mut nexts = heapless::Vec::<TokenId, LOOKUP_CANDIDATES>::new();
@@ -126,19 +127,19 @@ impl Lookup {
     }
 }
 
-/// A place to go on from.
+/// An earlier place to copy from.
 #[derive(Default)]
 struct Found {
     place: usize,
-    /// How many tokens before it are the same as at the end of the text.
+    /// The number of tokens before it that equal the end of the text.
     same: usize,
-    /// Most places go on with the same token as this one.
+    /// More than half of the places found go on with the same token as this one.
     agree: bool,
 }
 
 impl Found {
-    /// How many guesses it is worth. Behind a few equal tokens, places that disagree are mostly
-    /// wrong. Behind many, nearly all guesses are right.
+    /// The number of guesses to copy from it. After a short match, guesses are mostly wrong if the
+    /// places disagree. After a match of [`LOOKUP_LONG`] tokens, nearly all are right.
     fn worth(&self) -> usize {
         match self.same {
             LOOKUP_LONG.. => 2 * self.same,
@@ -148,7 +149,7 @@ impl Found {
     }
 }
 
-/// How many of the last tokens are the same, [`LOOKUP_MATCH_MAX`] at most.
+/// The length of the common end of two texts, at most [`LOOKUP_MATCH_MAX`].
 fn common_end(a: &[TokenId], b: &[TokenId]) -> usize {
     let pairs = a.iter().rev().zip(b.iter().rev());
     pairs.take(LOOKUP_MATCH_MAX).take_while(|(a, b)| a == b).count()
@@ -258,7 +259,7 @@ mod tests {
             }
             let found = guesses(&mut lookup, &text, most);
             let expected = reference(&text, most);
-            // Beyond the candidates, a longer match may be missed.
+            // A longer match that is older than the candidates may be missed.
             let few = (1..text.len()).filter(|at| common_end(&text[..*at], &text) >= NGRAM).count();
             if few <= LOOKUP_CANDIDATES {
                 prop_assert_eq!(found, expected);

@@ -1,4 +1,5 @@
-//! What a step loses to other programs and to the kernel, so that a late token has a cause.
+//! Measures the time that a step loses to other programs and to page faults, so that a late token
+//! has a known cause.
 
 use std::time::Duration;
 
@@ -8,16 +9,19 @@ use crate::memory::{Faults, faults_of_this_thread};
 use crate::pressure::Taken;
 use crate::ring::message::Batch;
 
-/// If a step takes longer than expected by this factor, the kernel is asked for the reason.
+/// If a step takes longer than expected by this factor, the kernel is asked how long its threads
+/// waited for a core.
 const LONGER: f64 = 1.25;
 
-/// After other steps it is asked once in this time: a step of the built-in model is short beside it.
+/// After other steps the kernel is asked at most once in this time: asking after each of the
+/// built-in model's short steps would cost too much.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The most that a fault takes without a disk. The kernel then clears a huge page of 2 MiB.
+/// The most time that a page fault without disk access takes: the kernel clears a huge page of 2
+/// MiB.
 const MINOR_FAULT_MAX: Duration = Duration::from_micros(500);
 
-/// What steps lose to other programs and to the kernel.
+/// The counters from which losses are computed.
 pub(super) struct Losses {
     taken: Taken,
     looked: Micros,
@@ -25,13 +29,13 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Of the calling thread, which decodes, and its compute threads.
+    /// For the calling thread, which is the decode lane, and its compute threads.
     pub fn new() -> Self {
         let (taken, before) = (Taken::from_this_threads_name(), faults_of_this_thread());
         Self { taken, looked: Micros(0), before }
     }
 
-    /// Fills in what a step lost, which ended `now`.
+    /// Fills in the losses of a step that ended `now`.
     pub fn fill(&mut self, batch: &mut Batch, now: Micros) {
         let took = Duration::from_micros(now.since(batch.began));
         let is_long = batch.expected.is_some_and(|expected| took > expected.mul_f64(LONGER));
@@ -48,14 +52,15 @@ impl Losses {
     }
 }
 
-/// About the time that faults took in a step. It had a core, or waited, for `took`.
+/// Estimates the time of page faults in a step. `took` is the step's time without waits for a core.
 fn time_of_faults(before: &Faults, after: &Faults, took: Duration) -> Duration {
     let kernel = after.kernel.saturating_sub(before.kernel);
     if after.major > before.major {
-        // A disk's time is nobody's processor time.
+        // While a thread waits for the disk it uses no processor time, so all time but user time
+        // counts.
         return took.saturating_sub(after.user.saturating_sub(before.user));
     }
-    // The kernel does other things for a step, too: it lets threads sleep and wakes them.
+    // Kernel time also includes sleeps and wake-ups, so the number of faults limits it.
     let minor = u32::try_from(after.minor - before.minor).unwrap_or(u32::MAX);
     kernel.min(MINOR_FAULT_MAX.saturating_mul(minor))
 }

@@ -10,11 +10,12 @@ use crate::types::Broken;
 pub(super) enum Mask<'a> {
     /// From the mask lane.
     Sent(&'a MaskTask),
-    /// Computed in this step.
+    /// Computed by the decode lane in this step.
     Own { allowed: Allowed, broken: Option<Broken>, cost: MaskCost },
 }
 
 impl Mask<'_> {
+    /// Computes the mask behind `history` with the state `walk`, which is made if there is none.
     pub fn compute(
         walk: &mut Option<Walk>,
         compiled: &Compiled,
@@ -40,7 +41,8 @@ impl Mask<'_> {
         }
     }
 
-    /// Why only an end token may follow, if the text is not complete.
+    /// If the constraint can no longer be followed: why. The text then ends although it is
+    /// incomplete.
     pub fn broken(&self) -> Option<Broken> {
         match self {
             Mask::Sent(task) => task.broken,
@@ -48,7 +50,7 @@ impl Mask<'_> {
         }
     }
 
-    /// The cost for this step.
+    /// The cost of the mask in this step. `None` if the mask lane computed it.
     pub fn cost(&self) -> Option<MaskCost> {
         match self {
             Mask::Sent(_) => None,
@@ -57,7 +59,7 @@ impl Mask<'_> {
     }
 }
 
-/// The number, or the largest one.
+/// Converts to `u32`; larger numbers become `u32::MAX`.
 pub(super) fn saturating(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,10 +1,10 @@
 //! The mask lane: computes masks that take long, so that no step of the model waits for them.
 //!
 //! A [`MaskTask`] comes with the tokens of a text, and goes back with the tokens that may follow.
-//! Between two tasks nothing stays here: a task holds the state of its constraint.
+//! The lane keeps no state between tasks: a task holds the state of its constraint.
 //!
-//! **Invariant:** no key delays another by more than one mask, or by the time to follow
-//! [`WALK_TOKENS_MAX`] tokens.
+//! **Invariant:** no key delays another by more than one mask, or by the time in which a constraint
+//! takes in [`WALK_TOKENS_MAX`] tokens.
 
 use crate::constraint::Walk;
 use crate::fair::Line;
@@ -44,9 +44,9 @@ pub fn run(mut link: LaneLink<MaskTask>, weights: &[f64], metrics: &Metrics) {
     }
 }
 
-/// Computes a task's mask, or frees its state if its sequence has ended. A text that begins here
-/// with many tokens, because it was preempted, is followed in pieces: returns false after each of
-/// them but the last.
+/// Computes a task's mask, or frees its state if its sequence has ended. A preempted text may begin
+/// here with many tokens. The constraint takes them in by pieces of [`WALK_TOKENS_MAX`]. Returns
+/// false if tokens are left.
 pub fn compute(task: &mut MaskTask) -> bool {
     let MaskTask { sequence, constraint, generated, walk, allowed, .. } = task;
     if sequence.is_none() {

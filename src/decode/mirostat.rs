@@ -1,4 +1,4 @@
-//! Mirostat (Basu et al., 2021): samples so that the text has a given surprise per token.
+//! Mirostat (Basu et al., 2021): samples so that the text has a given mean surprise per token.
 //!
 //! Its state is one number, `mu`: the largest surprise that a token may have, in bits. The decode
 //! lane's slot holds it, and the scheduler gets it with each token.
@@ -8,10 +8,11 @@ use super::pool::Pool;
 use crate::types::TokenId;
 use crate::types::chain::Mirostat;
 
-/// The number of tokens for the estimate of version 1.
+/// The number of tokens from which version 1 estimates Zipf's exponent.
 const LOOKED_AT: usize = 100;
 
-/// Draws a token, with `draw` in `[0, 1)`. Moves `mu` towards a surprise of `tau`.
+/// Draws a token, with `draw` in `[0, 1)`. Moves `mu` so that the surprise approaches `tau`, in
+/// bits.
 pub(super) fn draw_mirostat(
     pool: &mut Pool,
     mirostat: Mirostat,

@@ -1,12 +1,12 @@
 //! The decode lane: owns the model's context, and runs one batch after another.
 //!
 //! A [`Batch`] comes with clears, starts and rows. It goes back with a sample for each row that
-//! asked for one. In between this lane fills in the samples of the previous step, checks the
+//! asked for one. In between, this lane fills in the samples of the previous step, checks the
 //! positions, runs the model and samples tokens.
 //!
-//! **Invariant:** a step makes no Rust heap allocation and frees nothing. Options of a slot's
-//! previous holder go back to the front lane with the next start. (There are two exceptions. For
-//! constrained text, llguidance allocates for a mask; masks that take long come from the mask lane. A
+//! **Invariant:** a step makes no Rust heap allocation and frees nothing. The options of a slot's
+//! previous sequence go back to the front lane with the next start. (There are two exceptions. For
+//! a constrained text, llguidance allocates for a mask; slow masks come from the mask lane. A
 //! thread that leads a product larger than any before makes room for its activations.)
 //! **Invariant:** this lane never waits for the front lane while there is work. If a sequence ends
 //! here with an end-of-generation token, its rows in the next batch, which is planned already, are
@@ -77,7 +77,7 @@ pub struct DecodeLane<B> {
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
-    /// The number of rows in the first call. The others run in a second call.
+    /// The number of rows in the first call. The other rows run in a second call.
     first: usize,
     metrics: Arc<Metrics>,
     /// The time at which the previous step ended.
@@ -111,8 +111,8 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// The same lane, which guesses tokens: from the text itself if `looks_up`, and with a drafter if
-    /// there is one.
+    /// Lets the lane guess tokens: from the text itself if `looks_up`, and with a drafter if there
+    /// is one.
     #[must_use]
     pub fn with_guesses(mut self, looks_up: bool, drafter: Option<Box<dyn Drafter>>) -> Self {
         for slot in self.slots.iter_mut().filter(|_| looks_up) {
@@ -185,10 +185,12 @@ impl<B: Backend> DecodeLane<B> {
         self.count(batch);
     }
 
-    /// Takes another core if the lane's thread waits for its own more than another one would.
+    /// Moves the lane's thread to the core of a compute thread if it waits too long for its own
+    /// core.
     fn change_places(&mut self, threads: Threads) {
         let others = self.backend.threads() - 1;
-        // Otherwise all wait for the slowest one, wherever that is.
+        // If all threads share each operation, they wait for the slowest, so a change would not
+        // help.
         let is_first_among_them = threads.led || usize::from(threads.count) <= others;
         let now = self.metrics.clock.now();
         if is_first_among_them
@@ -239,8 +241,11 @@ impl<B: Backend> DecodeLane<B> {
         place.carry = None;
     }
 
-    /// Starts a sequence in its slot. Fails if a failed step left less than the prefix that it
-    /// should start with. It then keeps what is there.
+    /// Starts a sequence in its slot.
+    ///
+    /// # Errors
+    /// If a failed step has left fewer tokens than the prefix `start.keep`. The slot then keeps
+    /// those that are there.
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
@@ -287,7 +292,8 @@ impl<B: Backend> DecodeLane<B> {
     }
 
     /// Takes the rows of a call: fills in samples of the previous step, checks positions, and drops
-    /// the rows of ended sequences. Returns the same as `prepare`.
+    /// the rows of ended sequences. Returns true if one of them belongs to a sequence that has run
+    /// before.
     fn take(&mut self, batch: &mut Batch, calls: &Calls, call: usize) -> bool {
         let mut continues = false;
         for row in calls.rows_mut(&mut batch.rows, call) {
@@ -309,9 +315,9 @@ impl<B: Backend> DecodeLane<B> {
         continues
     }
 
-    /// After rows that succeeded: moves the positions and samples.
+    /// Takes the rows of a successful call: moves the positions, and samples.
     fn choose(&mut self, part: Range<usize>, batch: &mut Batch) {
-        // The slot of which the further rows are wrong guesses.
+        // The slot whose later rows are undone, because a guess was wrong.
         let mut undone = None;
         for index in 0..part.len() {
             let rows = &self.rows[part.clone()];
@@ -336,7 +342,7 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// Tells the log-probability of a prompt's token.
+    /// Computes the log-probability of a prompt token.
     fn score(&mut self, index: usize, row: DecodeRow, token: TokenId, batch: &mut Batch) {
         let slot = &self.slots[row.slot.index()];
         let owner = Owner { slot: row.slot, generation: slot.generation };
@@ -360,11 +366,11 @@ impl<B: Backend> DecodeLane<B> {
         let mask = match (constraint, sent) {
             (None, _) => None,
             (Some(_), Some(task)) => {
-                slot.walk = None; // from now on the mask lane follows the constraint
+                slot.walk = None; // from now on the mask lane holds the constraint's state
                 Some(Mask::Sent(task))
             }
             (Some(_), None) if batch.masks_are_late() => {
-                // The row is undone. Its sequence starts again with a mask of the mask lane.
+                // Undo the row. The sequence restarts with a mask from the mask lane.
                 slot.state = SlotState::Ended;
                 slot.next = self.backend.truncate(row.slot, row.position);
                 slot.planned = slot.next;
@@ -392,7 +398,7 @@ impl<B: Backend> DecodeLane<B> {
             batch.logprobs.push(logprobs).expect("one for each sample");
             (batch.logprobs.len() - 1) as u16 // below SAMPLES_MAX
         });
-        // A constrained text that may not go on ends, whatever was asked for.
+        // A constrained text that may not go on ends, even with `ignore_eos`.
         let ends = !slot.sampling.ignore_eos || mask.is_some();
         let end = self.sampler.is_end(token) && ends;
         slot.carry = Some(token);
@@ -408,16 +414,17 @@ impl<B: Backend> DecodeLane<B> {
         batch.samples.push(sample).expect("the scheduler grants no more guesses");
     }
 
-    /// After rows, from this one on, that failed: positions stay where they were, cells that
-    /// the step may have written are removed, and later rows of its sequences are
-    /// dropped until they start again.
+    /// Undoes the rows from `from` on, whose call failed. Their positions stay where they were, and
+    /// cells that the call may have written are removed. Later rows of their sequences are dropped
+    /// until they restart.
     fn roll_back(&mut self, from: usize, batch: &mut Batch, error: &StepError) {
         self.metrics.decode.steps_failed.increment();
         batch.step_failed = true;
         batch.aborted = *error == StepError::Aborted;
         let rows = self.rows.len();
         if batch.aborted {
-            // The front lane has said why. At the end of a drain nobody waits for the step.
+            // The front lane has logged the reason. At the end of a drain no request waits for the
+            // step.
             tracing::debug!(step = batch.step, rows, "step given up");
         } else {
             tracing::error!(step = batch.step, rows, %error, "step failed");
@@ -428,7 +435,7 @@ impl<B: Backend> DecodeLane<B> {
                 continue; // an earlier row of the same sequence did all this
             }
             slot.state = SlotState::Ended;
-            // A model that cannot forget a part of it begins anew.
+            // A model that cannot remove only some tokens removes all of them.
             let left = self.backend.truncate(row.slot, slot.next);
             slot.next = left;
             slot.planned = left;

@@ -1,13 +1,14 @@
-//! Penalties on tokens that the text already has. They pass over the text's tokens, not over the
-//! vocabulary.
+//! Penalties on tokens that the text already has. Their time is linear in the text's tokens, not in
+//! the vocabulary.
 
 use super::history::History;
 use crate::types::{Sampling, TokenId};
 
 /// Applies the repetition penalty over the last `repeat_last_n` tokens (Keskar et al., 2019), and
 /// the presence and frequency penalties: `logit -= frequency * count + presence`. The latter two
-/// count the same window, as in llama.cpp, or the generated tokens, as in OpenAI's API. `counts` is
-/// all zeroes before and after the call, `[n_vocab]` like `logits`.
+/// count the tokens of the same window, as in llama.cpp (`penalise_window`), or all generated
+/// tokens, as in OpenAI's API. `counts` is all zeroes before and after the call, `[n_vocab]` like
+/// `logits`.
 pub(super) fn apply_penalties(
     counts: &mut [u32],
     logits: &mut [f32],

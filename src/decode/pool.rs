@@ -1,11 +1,11 @@
 //! llama.cpp's samplers in any order, on a shrinking pool of tokens.
 //!
-//! Most requests take the faster way of [`super::sampler`], which makes no list of tokens. Here
+//! Most requests take the faster route of [`super::sampler`], which makes no list of tokens. Here
 //! each sampler removes tokens from the pool, or changes the logits of those in it. No sampler
-//! sorts: each finds the weight, logit or distance of its cut, and one pass cuts.
+//! sorts: each finds the threshold (a weight, logit or distance) of its cut, and one pass removes
+//! the tokens beyond it.
 //!
-//! The definitions are llama.cpp's. If several tokens are equal at the edge of a cut, all of them
-//! stay.
+//! The definitions are llama.cpp's. If several tokens are equal to the threshold, all of them stay.
 //!
 //! **Invariant:** nothing here allocates, because the pool has room for the vocabulary.
 
@@ -42,7 +42,7 @@ impl Pool {
         }
     }
 
-    /// Fills the pool with all tokens that have a chance.
+    /// Fills the pool with all tokens whose logit is above negative infinity.
     pub fn fill(&mut self, logits: &[f32]) {
         assert_eq!(logits.len(), self.weights.len());
         self.logits.clear();
@@ -55,21 +55,22 @@ impl Pool {
         }
     }
 
-    /// Writes the logits back to the vocabulary.
+    /// Writes the pool's logits to `logits`, `[n_vocab]`.
     pub fn store(&self, logits: &mut [f32]) {
         for (token, logit) in self.tokens.iter().zip(&self.logits) {
             logits[*token as usize] = *logit;
         }
     }
 
-    /// Reads the logits of the pool's tokens again.
+    /// Reads the logits of the pool's tokens from `logits`, `[n_vocab]`.
     pub fn load(&mut self, logits: &[f32]) {
         for (token, logit) in self.tokens.iter().zip(&mut self.logits) {
             *logit = logits[*token as usize];
         }
     }
 
-    /// Applies a sampler other than a penalty. `coin`, in `[0, 1)`, decides about XTC.
+    /// Applies a sampler other than a penalty. XTC applies if `coin`, in `[0, 1)`, is below its
+    /// probability.
     pub fn apply(&mut self, kind: SamplerKind, sampling: &Sampling, chain: &Chain, coin: f64) {
         let min_keep = chain.min_keep as usize;
         match kind {
@@ -241,8 +242,8 @@ impl Pool {
         }
     }
 
-    /// A temperature between `temperature - range` and `temperature + range`. It grows with the
-    /// entropy, taken as a part of its largest value, to the power of `exponent`.
+    /// The dynamic temperature, from `temperature - range` to `temperature + range`. It grows with
+    /// the normalised entropy (0 to 1) to the power of `exponent`.
     fn dynamic_temperature(&mut self, temperature: f32, range: f32, exponent: f32) -> f32 {
         if range <= 0.0 || self.logits.len() < 2 {
             return temperature;
@@ -267,8 +268,8 @@ impl Pool {
     }
 }
 
-/// The smallest distance from `centre` within which the weights add up to more than `mass`, and
-/// which contains `count` logits. The largest number if there are fewer.
+/// The smallest distance from `centre` within which there are at least `count` logits, and their
+/// weights add up to more than `mass`. `f32::MAX` if all logits together are not enough.
 fn distance_that_holds(
     weights: &[f32],
     logits: &[f32],
@@ -457,7 +458,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig {
-            rng_seed: RngSeed::Fixed(1), // a cut at the very edge of a rounding is bad luck
+            rng_seed: RngSeed::Fixed(1), // another seed may hit a cut at a rounding error
             ..ProptestConfig::with_cases(60)
         })]
 

@@ -13,7 +13,8 @@
 //! other orders of the chain, which take a third route (`pool`).
 //!
 //! The draw is a hash of the seed and the position. So equal logits and the same seed give the same
-//! token, whatever runs beside it, and a sequence that moves needs no saved state.
+//! token, whatever other sequences run, and a sequence that moves to another slot needs no saved
+//! state.
 //!
 //! **Invariant:** [`Sampler::sample`] makes no heap allocation.
 
@@ -85,7 +86,7 @@ impl Sampler {
         }
     }
 
-    /// The two routes, after the penalties, with `draw` in `[0, 1)`.
+    /// Chooses a token by one of the two routes, after the penalties. `draw` is in `[0, 1)`.
     pub(super) fn choose(&mut self, logits: &[f32], sampling: &Sampling, draw: f64) -> TokenId {
         assert_eq!(logits.len(), self.weights.len());
         let token = if sampling.temperature < GREEDY_BELOW || sampling.top_k == 1 {

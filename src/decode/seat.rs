@@ -1,29 +1,29 @@
-//! Which core the decode lane's own thread has, while other programs want it.
+//! Chooses the core of the decode lane's own thread while other programs compete for it.
 //!
-//! Each compute thread stays on its own core. While all of them share each operation, it does not matter
-//! which of them has the core that another program uses. But a thread that leads, or computes alone,
-//! should have another one. Which core is better shows only there: so it changes places with a compute
-//! thread, and back if that did not help.
+//! Each compute thread stays on its own core. While all threads share each operation, it does not
+//! matter which of them has the core that another program uses. But a thread that leads, or
+//! computes alone, should have an undisturbed core. Only a try shows which core is better. So the
+//! thread swaps cores with a compute thread, and swaps back if that did not help.
 
 use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::pressure::Queued;
 
-/// The time over which the time in a queue is looked at.
+/// The window over which the time in the kernel's run queue is measured.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// The part of the time in a queue from which on another core may be better, and the factor by which it
-/// must be less there.
+/// A swap is tried if the thread spends at least this part of its time in the run queue. The swap
+/// has helped if that part falls below `BETTER` times its former value.
 const QUEUED_PART: f64 = 0.15;
 const BETTER: f64 = 0.6;
 
-/// The time until the next try, after a change that helped and at most. It doubles with each one that
-/// did not.
+/// The time until the next try: `REST` after a swap that helped. After each one that did not, the
+/// time doubles, up to `REST_MAX`.
 const REST: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(64);
 
-/// Says when the thread should change places. See the module's description.
+/// Decides when the thread swaps cores. See the module's description.
 pub(super) struct Seat {
     queued: Queued,
     looked: Micros,
@@ -31,12 +31,12 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Of the calling thread.
+    /// For the calling thread.
     pub fn new() -> Self {
         Self { queued: Queued::of_this_thread(), looked: Micros(0), rule: Rule::default() }
     }
 
-    /// Whether the thread should change places with a compute thread now, and with which of `others`.
+    /// The compute thread (of `others`) with which the thread should swap cores now, if any.
     pub fn change(&mut self, others: usize, now: Micros) -> Option<usize> {
         let passed = Duration::from_micros(now.since(self.looked));
         if passed < WINDOW || others == 0 {
@@ -48,20 +48,20 @@ impl Seat {
     }
 }
 
-/// The rule without a clock.
+/// The rule for swaps. It reads no clock.
 #[derive(Debug, Default)]
 struct Rule {
-    /// Changes that were tried. It names the thread of the next one.
+    /// The number of swaps tried. It selects the compute thread of the next swap.
     tries: usize,
-    /// The part in a queue before the newest change, until that is judged.
+    /// The part of time in the queue before the newest swap, until that swap is judged.
     before: Option<f64>,
     rest: Duration,
     rests_until: Micros,
 }
 
 impl Rule {
-    /// Learns the part of a window that the thread spent in a queue. Returns the number of the change to
-    /// make. The same number twice is a change and its opposite.
+    /// Learns the part of a window that the thread spent in the queue. Returns the number of the
+    /// swap to make. The same number again undoes the swap.
     fn observe(&mut self, part: f64, now: Micros) -> Option<usize> {
         if let Some(before) = self.before.take() {
             let helped = part < before * BETTER;
@@ -83,8 +83,8 @@ impl Rule {
 mod tests {
     use super::*;
 
-    /// Runs the rule for some windows on two cores, of which a program takes a part each. Returns the
-    /// core at the end, and the changes.
+    /// Runs the rule for some windows on two cores. Other programs take a part of each. Returns the
+    /// core at the end, and the number of swaps.
     fn run(rule: &mut Rule, windows: u64, taken: [f64; 2]) -> (usize, usize) {
         let (mut core, mut changes) = (1, 0);
         for window in 0..windows {

@@ -22,14 +22,14 @@ pub(super) struct Slot {
     /// The last sampled token, which is the input of the next row.
     pub carry: Option<TokenId>,
     pub prompt_tokens: u32,
-    /// The tokens with which the sequence ends.
+    /// The number of tokens at which the sequence ends, prompt included.
     pub tokens_max: u32,
     pub guessing: Guessing,
-    /// Finds guesses in the text, if it may.
+    /// Finds guesses in the text, if lookups are on.
     pub lookup: Option<Lookup>,
     pub sampling: Sampling,
     /// The less common options. They stay after the sequence has ended, until the next start takes
-    /// them along.
+    /// them back to the front lane.
     pub advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's state.
     pub mu: f32,
@@ -70,8 +70,8 @@ impl Slot {
         }
     }
 
-    /// The model's rows for a row of the batch: its own and those of its guesses. Notes the token
-    /// and the position, and tells the batch the true position.
+    /// The model's rows for a row of the batch: its own and those of its guesses. Notes the token,
+    /// moves `planned`, and writes the true position into the batch.
     pub fn take(&mut self, row: &mut Row) -> impl Iterator<Item = DecodeRow> {
         // Invariant: positions are checked on both sides of the ring.
         let (least, moved) = (row.position.0, u32::from(row.guesses.in_flight));
@@ -96,7 +96,7 @@ impl Slot {
         })
     }
 
-    /// What its text must keep to.
+    /// The constraint of its text.
     pub fn constraint(&self) -> Option<&Compiled> {
         self.advanced.as_ref()?.constraint.as_deref()
     }

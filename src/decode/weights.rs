@@ -37,7 +37,7 @@ fn sum_above(weights: &[f32], floor: f32) -> f64 {
     weights.chunks(SUM_BLOCK).map(sum_block).sum()
 }
 
-/// The sum of `value` over the weights and their logits, as [`sum_above`] sums.
+/// The sum of `value` over the weights and their logits, with the accuracy of [`sum_above`].
 pub(super) fn sum_of(weights: &[f32], logits: &[f32], value: impl Fn(f32, f32) -> f32) -> f64 {
     let sum_block = |(weights, logits): (&[f32], &[f32])| {
         let mut lanes = [0.0f32; LANES];
@@ -54,12 +54,12 @@ pub(super) fn sum_of(weights: &[f32], logits: &[f32], value: impl Fn(f32, f32) -
     weights.chunks(SUM_BLOCK).zip(logits.chunks(SUM_BLOCK)).map(sum_block).sum()
 }
 
-/// The sum of `exp(logit - max)`, without a place for the exponentials.
+/// The sum of `exp(logit - max)`, without storing the exponentials.
 pub(super) fn sum_exp(logits: &[f32], max: f32) -> f64 {
     sum_of(logits, logits, |_, logit| exp_not_positive(logit - max))
 }
 
-/// Weights that are summed before the sum goes on in `f64`.
+/// The number of weights that are summed in `f32` before their sum is added in `f64`.
 const SUM_BLOCK: usize = 1024;
 
 /// Recomputes the weights that are not 0 at another temperature.
@@ -102,7 +102,7 @@ pub(super) const RADIX_BUCKETS: usize = 1 << 12;
 /// mass in 4,096 buckets of the upper bits, finds the one in which the target
 /// is reached, and repeats inside it with the bits below, three times.
 pub(super) fn nucleus_floor(weights: &[f32], mass: &mut [f64], target: f64) -> f32 {
-    // Mostly few weights hold the target between them: look only at those.
+    // A few large weights usually reach the target, so look only at those above a floor.
     let floors = [1.0 / 256.0, 1.0 / 65_536.0, 0.0];
     let floor = floors.into_iter().find(|floor| sum_above(weights, *floor) >= target);
     let floor = floor.unwrap_or(0.0);
@@ -148,7 +148,7 @@ pub(super) fn any_above(block: &[f32], floor: f32) -> bool {
 /// The index at which the running sum of the weights passes `draw` of the total.
 pub(super) fn draw_from(weights: &[f32], draw: f64) -> usize {
     let mut rest = draw * sum_above(weights, 0.0);
-    let mut last = 0; // the last token with any weight, should rounding leave a rest
+    let mut last = 0; // the last token with any weight, in case rounding leaves a rest
     for (block_index, block) in weights.chunks(SUM_BLOCK).enumerate() {
         let sum = sum_above(block, 0.0);
         if rest >= sum {

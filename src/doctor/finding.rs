@@ -1,4 +1,4 @@
-//! One thing that the doctor looked at.
+//! The result of one check.
 
 use serde::Serialize;
 
@@ -14,17 +14,17 @@ pub enum State {
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub name: &'static str,
     pub state: State,
-    /// What is the case.
+    /// The state that was found.
     pub found: String,
-    /// What would be better, and why.
+    /// The recommended change, and its reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// A command that changes it.
+    /// A command that makes the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }

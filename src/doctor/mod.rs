@@ -1,6 +1,7 @@
-//! What this machine is, and what to change: one finding for each thing that matters to a server.
+//! Checks this machine: one finding for each property that matters to a server, with the
+//! recommended change.
 //!
-//! Files of the kernel are read below a root, so that tests can have machines of their own.
+//! Files of the kernel are read below a root folder, so that tests can describe other machines.
 
 mod finding;
 mod neighbours;
@@ -27,7 +28,7 @@ pub use neighbours::neighbours;
 
 /// Connections that a server should be able to hold.
 const FILES_WANTED: u64 = 4096;
-/// How long the program on an address has to say what it is, and in how many bytes.
+/// The time and the bytes that a program on an address gets to answer who it is.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
@@ -107,7 +108,7 @@ impl Kernel {
         finding
     }
 
-    /// Cores that the kernel gives to nobody by itself.
+    /// Isolated cores: the kernel places no threads on them by itself.
     fn isolation(&self, topology: &Topology) -> Finding {
         let isolated = self.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty());
         if let Some(list) = isolated {
@@ -186,7 +187,7 @@ impl Kernel {
         });
         if let Some(text) = self.read("sys/kernel/mm/transparent_hugepage/enabled") {
             let chosen = text.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
-            // Advice would be a guess: on our machines the speed is the same either way.
+            // No advice: on our machines the speed is the same with each setting.
             findings.push(Finding::good("huge pages", chosen));
         }
         findings
@@ -216,8 +217,8 @@ fn quota_finding(topology: &Topology, quota: Option<f64>) -> Finding {
     finding.but(State::Bad, advice).command("AllowedCPUs= in place of CPUQuota=, or --cpuset-cpus")
 }
 
-/// The kernels that would run, and what the machine can do at most. Also returns the bytes of
-/// memory that it reads in a second, if that was measured.
+/// The kernels that would run, and the machine's limits. Also returns the bytes of memory that it
+/// reads in a second, if that was measured.
 pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding>, Option<f64>) {
     let llama = Finding::good("kernels", "llama.cpp's");
     let set = match choice {
@@ -231,7 +232,7 @@ pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding
                 "this processor has none of AVX2, AVX-VNNI and AVX-512 VNNI, for which there are \
                  faster kernels",
             ),
-            _ => llama, // as asked for
+            _ => llama, // the user asked for it
         };
         return (vec![finding], None);
     };
@@ -247,7 +248,7 @@ pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding
 /// for x86-64.
 #[cfg(target_arch = "x86_64")]
 fn measured(topology: &Topology, set: InstructionSet) -> (Vec<Finding>, Option<f64>) {
-    /// More than the share of the last-level cache of one core.
+    /// More than one core's share of the last-level cache.
     const BYTES: u64 = 64 << 20;
     let cores = topology.cores();
     let room = memory::available_bytes() / 4 / cores.len() as u64;
@@ -264,7 +265,7 @@ fn measured(_: &Topology, _: InstructionSet) -> (Vec<Finding>, Option<f64>) {
     (Vec::new(), None)
 }
 
-/// Whether the model fits, and its speed at the most.
+/// Whether the model fits into memory, and an upper bound on its speed.
 pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) -> Finding {
     let info = match load::outline(source) {
         Ok(info) => info,
@@ -307,7 +308,7 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
     }
 }
 
-/// Whether the addresses are free, or this server's own.
+/// Whether the addresses are free, or in use by a running corelane.
 pub fn ports(config: &ServeConfig) -> Vec<Finding> {
     let free = |address: &str, bound: Result<(), String>| match bound {
         Ok(()) => Finding::good("address", format!("{address} is free")),
@@ -326,8 +327,8 @@ pub fn ports(config: &ServeConfig) -> Vec<Finding> {
     hosts.chain(ops).collect()
 }
 
-/// Whether the program that listens there names itself: on the API's port in `/v1/models`, and on
-/// the ops port in `/metrics`.
+/// Whether the program that listens there is corelane: `/v1/models` says so on the API's port, and
+/// `/metrics` on the ops port.
 fn is_corelane(address: &str) -> bool {
     let asked = |path: &str| -> io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -341,7 +342,7 @@ fn is_corelane(address: &str) -> bool {
     names_itself("/v1/models") || names_itself("/metrics")
 }
 
-/// The findings that a server should tell at its start, if they are bad.
+/// The bad findings, which a server logs at its start.
 pub fn worst() -> Vec<Finding> {
     let Ok(topology) = Topology::read() else { return Vec::new() };
     let mut findings = Kernel::default().examine(&topology, cpu_quota());
@@ -359,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine made of files.
+    /// A machine that is described by files.
     fn machine(name: &str, files: &[(&str, &str)]) -> Kernel {
         let root =
             std::env::temp_dir().join(format!("corelane-doctor-{name}-{}", std::process::id()));

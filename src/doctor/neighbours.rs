@@ -1,4 +1,4 @@
-//! What the programs beside the server use of the machine.
+//! Measures the cores that other programs use.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,13 +13,14 @@ use super::finding::{Finding, State};
 
 /// How long the neighbours are measured. The kernel counts in units of 10 ms.
 const NEIGHBOURS_TIME: Duration = Duration::from_millis(500);
-/// Programs that use fewer cores are not named.
+/// Programs that use less than this many cores are not named.
 const NEIGHBOUR_CORES_MIN: f64 = 0.05;
 const NEIGHBOURS_SHOWN: usize = 3;
-/// Cores in use from which there is something to say.
+/// From this number of cores in use on, the finding is an advice.
 const NEIGHBOURS_MANY: f64 = 0.3;
 
-/// What other programs and machines take at the moment, measured for [`NEIGHBOURS_TIME`].
+/// The cores that other programs and other virtual machines use now, measured for
+/// [`NEIGHBOURS_TIME`].
 pub fn neighbours(topology: &Topology) -> Finding {
     let own = || -> Duration { pressure::thread_times().values().map(|times| times.ran).sum() };
     let look = || (pressure::busy().saturating_sub(own()), pressure::stolen(), programs());
@@ -45,7 +46,8 @@ pub fn neighbours(topology: &Topology) -> Finding {
     )
 }
 
-/// `all` processors, of which other programs use `used` and other machines `stolen`.
+/// The finding for `all` processors, of which other programs use `used` and other machines
+/// `stolen`.
 fn neighbours_finding(all: usize, used: f64, stolen: f64, busiest: &[(f64, &str)]) -> Finding {
     let names: Vec<String> = busiest
         .iter()
@@ -64,8 +66,8 @@ fn neighbours_finding(all: usize, used: f64, stolen: f64, busiest: &[(f64, &str)
     }
     finding.but(
         State::Advice,
-        "the server keeps about its share of the speed, and a share is what is left; give it cores \
-         of its own, or the others a lower priority",
+        "they slow the server about in proportion to the cores that they use; give it cores of its \
+         own, or the other programs a lower priority",
     )
 }
 
@@ -78,7 +80,8 @@ fn programs() -> HashMap<String, (String, Duration)> {
             return None;
         }
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name before it may have spaces and parentheses. See proc_pid_stat(5).
+        // The program's name comes first, and may have spaces and parentheses. See
+        // proc_pid_stat(5).
         let (name, fields) = stat.split_once('(')?.1.rsplit_once(") ")?;
         let mut ticks = fields.split(' ').skip(11).map_while(|ticks| ticks.parse::<u64>().ok());
         let ran = (ticks.next()? + ticks.next()?) as f64 / clock_ticks_per_second() as f64;

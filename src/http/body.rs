@@ -19,11 +19,11 @@ pub struct BodyReader {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Bytes missing of a body with known length.
+    /// The missing bytes of a body with known length.
     Length(usize),
     /// A chunk-size line is next.
     ChunkSize,
-    /// Bytes missing of a chunk.
+    /// The missing bytes of a chunk.
     ChunkData(usize),
     /// The CR LF after a chunk's data is next.
     ChunkEnd,

@@ -10,8 +10,8 @@ pub mod head;
 pub mod response;
 pub mod trace_context;
 
-/// Why a request cannot be read. Each error has a status. The connection is closed after it, for
-/// the bytes that follow cannot be trusted to be a request.
+/// Why a request cannot be read. Each error has a status. The connection is closed after it,
+/// because the following bytes may not be the start of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     /// The request is not HTTP/1.1, or is ambiguous.

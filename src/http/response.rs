@@ -7,7 +7,7 @@ use std::io::Write;
 pub struct HeadOptions<'a> {
     /// The media type of the body.
     pub content_type: &'a str,
-    /// The request's id: the client's or a new one. Every response has one.
+    /// The request's id: the client's own, or a new one. Every response has it.
     pub request_id: &'a str,
     /// Whether the connection stays open after this response.
     pub keep_alive: bool,
@@ -15,7 +15,8 @@ pub struct HeadOptions<'a> {
     pub retry_after: Option<u64>,
     /// `Allow`.
     pub allow: Option<&'a str>,
-    /// The origin of the web page that may read the response. It has printable characters only.
+    /// The origin of the web page that may read the response. It must have only printable
+    /// characters.
     pub origin: Option<&'a str>,
     /// Further lines, each with its CR LF.
     pub further: &'a str,

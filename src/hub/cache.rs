@@ -38,12 +38,12 @@ impl Folder {
         self.root.join("blobs")
     }
 
-    /// The place of a whole file.
+    /// The path of a complete blob.
     pub fn blob(&self, sha256: &str) -> PathBuf {
         self.blobs().join(sha256)
     }
 
-    /// The place of its first bytes.
+    /// The path of an incomplete blob, which has the first bytes of the file.
     pub fn incomplete(&self, sha256: &str) -> PathBuf {
         self.blobs().join(format!("{sha256}.incomplete"))
     }
@@ -63,13 +63,13 @@ impl Folder {
         is_file_of(&self.file(commit, path), size)
     }
 
-    /// Whether the bytes of a file are here, all of them.
+    /// Whether a file's blob is here, with all of its bytes.
     pub fn has_blob(&self, content: &Content) -> bool {
         is_file_of(&self.blob(&content.sha256), content.size)
     }
 
-    /// Locks a blob as huggingface_hub does, so that no other process downloads it. `None` if another
-    /// process holds the lock and `wait` is false.
+    /// Locks a blob as huggingface_hub does, so that no other process downloads it. `None` if
+    /// another process holds the lock and `wait` is false.
     pub fn lock(&self, sha256: &str, wait: bool) -> Result<Option<Lock>, HubError> {
         let path = self.locks.join(format!("{sha256}.lock"));
         let lock = || -> io::Result<_> {
@@ -87,8 +87,9 @@ impl Folder {
         lock().map_err(HubError::io("lock", &path))
     }
 
-    /// Locks the links of the repository: no other corelane links or removes anything of it. It is
-    /// held for moments. **Invariant:** a process that holds it waits for no blob's lock.
+    /// Locks the links of the repository, so that no other corelane process links or removes files
+    /// of it. The lock is held for milliseconds. **Invariant:** a process that holds it waits for
+    /// no blob's lock.
     pub fn lock_links(&self) -> Result<Lock, HubError> {
         let path = self.locks.join("corelane.lock");
         let lock = || -> io::Result<_> {
@@ -104,9 +105,10 @@ impl Folder {
         File::options().create(true).append(true).open(path)
     }
 
-    /// Opens the place of a file's first bytes. The caller holds the lock of the blob.
+    /// Opens the incomplete blob of a file, and creates it if needed. The caller holds the lock of
+    /// the blob.
     pub fn open_incomplete(&self, sha256: &str) -> Result<File, HubError> {
-        let _links = self.lock_links()?; // else a removal could take the folder away in between
+        let _links = self.lock_links()?; // otherwise a removal could delete the folder in between
         let path = self.incomplete(sha256);
         let open = || {
             fs::create_dir_all(self.blobs())?;
@@ -115,8 +117,8 @@ impl Folder {
         open().map_err(HubError::io("open", &path))
     }
 
-    /// Links a blob into a snapshot, in place of whatever was there. The caller holds the lock of
-    /// the links.
+    /// Links a blob into a snapshot, and replaces an existing link or file. The caller holds the
+    /// lock of the links.
     pub fn link(&self, commit: &str, path: &str, sha256: &str) -> Result<(), HubError> {
         assert!(is_hash(commit, 40) && is_inside(path), "checked when the list was read");
         let link = self.file(commit, path);
@@ -133,18 +135,19 @@ impl Folder {
             fs::rename(&new, &link)?;
             File::open(folder)?.sync_all()
         };
-        // The temporary link lies in another folder, and nobody follows it there.
+        // The temporary link's target is relative to its final folder. It is not followed before it
+        // is moved there.
         make().map_err(HubError::io("link", &link))
     }
 
-    /// The newest commit that is here, as far as somebody asked the hub.
+    /// The commit of `main` when the hub was last asked.
     pub fn main(&self) -> Option<String> {
         let commit = fs::read_to_string(self.root.join("refs/main")).ok()?;
         let commit = commit.trim();
         is_hash(commit, 40).then(|| commit.to_owned())
     }
 
-    /// Remembers the newest commit. The caller holds the lock of the links.
+    /// Stores the commit of `main`. The caller holds the lock of the links.
     pub fn set_main(&self, commit: &str) -> Result<(), HubError> {
         if self.main().as_deref() == Some(commit) {
             return Ok(());
@@ -196,8 +199,8 @@ impl Folder {
         found
     }
 
-    /// Removes empty folders and files that a killed process left, and the whole folder if it has no
-    /// blob and no snapshot. The caller holds the lock of the links.
+    /// Removes empty folders and the temporary files of killed processes. Removes the repository's
+    /// folder if it has no blob and no snapshot. The caller holds the lock of the links.
     pub fn tidy(&self) {
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
@@ -211,8 +214,8 @@ impl Folder {
         }
     }
 
-    /// A name for a file that is moved to its place at once. Processes of several containers share
-    /// the folder and have equal numbers, so the name is random.
+    /// A temporary name for a file that is then renamed. It is random, because processes in several
+    /// containers may share the folder and have equal process ids.
     fn temporary(&self) -> io::Result<PathBuf> {
         let mut bytes = [0; 8];
         getrandom(&mut bytes, GetRandomFlags::empty())?;
@@ -251,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// A removal takes empty folders away. It may come at any moment of a download.
+    /// A removal deletes empty folders. It may run at any moment of a download.
     #[test]
     fn links_and_removals_wait_for_each_other() {
         let cache = std::env::temp_dir().join(format!("corelane-removed-{}", std::process::id()));
@@ -275,7 +278,7 @@ mod tests {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
                     remove(&folder());
-                    std::thread::sleep(Duration::from_micros(50)); // the other one's turn
+                    std::thread::sleep(Duration::from_micros(50)); // lets the other thread run
                 }
             });
             let done = (0..500).try_for_each(|_| download(&folder()));

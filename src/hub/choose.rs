@@ -1,15 +1,15 @@
-//! Which files of a repository a name means. The rules are llama.cpp's.
+//! Chooses the files of a repository for a model's name, by llama.cpp's rules.
 
 use super::error::HubError;
 use super::name::Wanted;
 
-/// The quants to look for if the user names none.
+/// The quants that are taken if the user names none, the first choice first.
 pub(super) const DEFAULT_QUANTS: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
-/// Parts of the names of files that go beside a model: encoders of images, statistics, drafts.
+/// Parts of the names of files that accompany a model: encoders of images, statistics, drafts.
 const BESIDE: [&str; 6] = ["mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"];
 
-/// Names in an error, so that it stays readable.
+/// Most names in an error, so that it stays readable.
 const SHOWN_MAX: usize = 20;
 
 /// A file of a model in several files.
@@ -26,7 +26,7 @@ pub(super) struct Shard<'a> {
 /// The files of the model, the first shard first.
 ///
 /// # Errors
-/// If there are none, with those that there are.
+/// If there are none. The error names the files that there are.
 pub(super) fn choose<'a>(paths: &[&'a str], wanted: &Wanted) -> Result<Vec<&'a str>, HubError> {
     let repo = wanted.name.repo();
     if let Some(file) = &wanted.file {
@@ -59,8 +59,7 @@ pub(super) fn choose<'a>(paths: &[&'a str], wanted: &Wanted) -> Result<Vec<&'a s
     }
 }
 
-/// Whether a file is the first choice for a model: no other file of the repository would be taken
-/// in its place.
+/// Whether no other file of the repository would be chosen before this one.
 pub(super) fn is_first_choice(path: &str, wanted: &Wanted) -> bool {
     let quant = DEFAULT_QUANTS[0];
     let is_named = wanted.file.is_some() || wanted.name.quant.is_some();
@@ -93,7 +92,7 @@ pub(super) fn shard(path: &str) -> Option<Shard<'_>> {
     (1..=count).contains(&number).then_some(Shard { prefix, number, count })
 }
 
-/// Whether this is the file of a model, and not one that goes beside it.
+/// Whether this is the GGUF file of a model. Files that accompany a model ([`BESIDE`]) are not.
 pub(super) fn is_model(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     file.ends_with(".gguf") && !BESIDE.iter().any(|part| file.contains(part))
@@ -120,7 +119,7 @@ pub(super) fn is_quant(path: &str, quant: &str) -> bool {
     quant_of(path).is_some_and(|known| known.eq_ignore_ascii_case(quant))
 }
 
-/// Whether a path has this word, for names that say no quant at their end.
+/// Whether a path has this word, for file names that do not end with a quant.
 fn mentions(path: &str, word: &str) -> bool {
     let (path, word) = (path.to_ascii_lowercase(), word.to_ascii_lowercase());
     path.match_indices(&word).any(|(at, _)| {

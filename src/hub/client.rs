@@ -1,5 +1,5 @@
-//! Requests to a hub. Redirections are followed here and not by ureq: the token stays with the hub's
-//! own scheme, host and port, and headers of the first answer are needed.
+//! Requests to a hub. Redirections are followed here and not by ureq: the token stays with the
+//! hub's own scheme, host and port, and headers of the first answer are needed.
 
 use std::time::Duration;
 
@@ -28,22 +28,22 @@ const HUB_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-/// A hub, as it is asked.
+/// A client of a hub.
 pub(super) struct Client<'a> {
     hub: &'a Hub,
     agent: Agent,
-    /// The model is in the cache, so the hub is asked once and for a short time.
+    /// The model is in the cache, so the hub is asked only once, with a short timeout.
     is_brief: bool,
 }
 
 /// One request.
 struct Ask<'a> {
     url: &'a str,
-    /// Ask for the headers alone, and follow no redirection to another host.
+    /// Ask for the headers only, and follow no redirection to another host.
     only_head: bool,
     /// The first byte of the body that is needed.
     from: u64,
-    /// The time for everything; `None` bounds only silence.
+    /// The timeout of the whole request; `None` bounds only the silence.
     time: Option<Duration>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// The size and hash of a file that the list says nothing about.
+    /// The size and hash of a file for which the list has neither.
     pub fn content(&self, name: &Name, commit: &str, path: &str) -> Result<Content, HubError> {
         let url = self.file_url(name, commit, path);
         self.again(|| {
@@ -97,12 +97,13 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// The bytes of a file, from one on. The answer has the status 200, 206 or 416.
+    /// Asks for the bytes of a file, from byte `from` on. The answer has the status 200, 206 or
+    /// 416.
     pub fn file(&self, url: &str, from: u64) -> Result<Response<Body>, HubError> {
         self.ask(&Ask { url, only_head: false, from, time: None })
     }
 
-    /// Where a file of a commit is.
+    /// The URL of a file of a commit.
     pub fn file_url(&self, name: &Name, commit: &str, path: &str) -> String {
         let path = utf8_percent_encode(path, PATH);
         format!("{}/{}/resolve/{commit}/{path}", self.hub.endpoint, name.repo())
@@ -119,7 +120,7 @@ impl<'a> Client<'a> {
         Ask { url, only_head, from: 0, time: Some(time) }
     }
 
-    /// Asks until an answer comes, or no other try makes sense.
+    /// Asks until an answer comes, or another try is useless.
     fn again<T>(&self, ask: impl Fn() -> Result<T, HubError>) -> Result<T, HubError> {
         let mut tries = self.tries();
         loop {
@@ -164,7 +165,7 @@ impl<'a> Client<'a> {
         request.call().map_err(unreachable_at(ask.url))
     }
 
-    /// An answer that can be used, or the reason why not.
+    /// Returns an answer with a usable status, or the error for its status.
     fn check(&self, ask: &Ask, mut response: Response<Body>) -> Result<Response<Body>, HubError> {
         let status = response.status();
         if matches!(status.as_u16(), 200 | 206 | 416) && (status == StatusCode::OK || ask.from > 0)
@@ -193,7 +194,7 @@ fn redirect(ask: &Ask, to: String, reason: &'static str) -> HubError {
     HubError::Redirect { url: without_secrets(ask.url), to: without_secrets(&to), reason }
 }
 
-/// Where a redirection leads, or its target and why it is not followed.
+/// The URL of a redirection, or its target and the reason why it is not followed.
 fn target(from: &str, headers: &HeaderMap) -> Result<String, (String, &'static str)> {
     let location = headers.get("location").and_then(|value| value.to_str().ok());
     let location = location.unwrap_or_default();
@@ -233,7 +234,7 @@ fn said(response: &mut Response<Body>) -> String {
         serde_json::from_slice(&body.ok()?).ok().map(|words: Words| words.error)
     });
     let words = words.unwrap_or_default();
-    // They come from a peer, and go to a terminal.
+    // The words come from a peer and are shown on a terminal, so control characters are removed.
     let words: String =
         words.chars().filter(|c| !c.is_control()).take(HUB_SAID_CHARS_MAX).collect();
     if words.is_empty() { words } else { format!(": {words}") }

@@ -1,4 +1,4 @@
-//! Downloads one file, checks it and puts it into its place.
+//! Downloads one file, checks it and moves it to its blob's path.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,17 +14,17 @@ use super::client::Client;
 use super::error::HubError;
 use super::listing::Content;
 
-/// A try that brought at least this many bytes brought something.
+/// A try that brought at least this many bytes counts as progress.
 const HUB_PROGRESS_BYTES: u64 = 1024 * 1024;
 
 /// Bytes of a file that are read and hashed at once.
 const HUB_READ_BYTES: usize = 256 * 1024;
 
-/// Makes the blob of a file, from its first bytes if an earlier download left some. Calls `report`
-/// with the number of bytes that are there.
+/// Downloads the blob of a file. Resumes an earlier download, if there is one. Calls `report` with
+/// the number of bytes so far.
 ///
 /// # Errors
-/// The bytes that came stay for the next download, unless they are wrong.
+/// The bytes so far stay for the next download, unless they are wrong.
 pub(super) fn download(
     client: &Client<'_>,
     folder: &Folder,
@@ -65,7 +65,7 @@ struct Partial {
 }
 
 impl Partial {
-    /// The bytes that are there, which are read once to hash them.
+    /// Opens the incomplete blob, and reads its bytes to hash them.
     fn open(folder: &Folder, content: &Content) -> Result<Self, HubError> {
         let path = folder.incomplete(&content.sha256);
         let file = folder.open_incomplete(&content.sha256)?;
@@ -89,14 +89,14 @@ impl Partial {
         self.length += bytes.len() as u64;
     }
 
-    /// Throws its bytes away.
+    /// Drops all bytes.
     fn restart(&mut self) -> Result<(), HubError> {
         self.hash = Context::new(&SHA256);
         self.length = 0;
         self.file.set_len(0).map_err(HubError::io("empty", &self.path))
     }
 
-    /// Adds bytes until none is missing.
+    /// Downloads bytes until none is missing.
     fn fill(
         &mut self,
         client: &Client<'_>,
@@ -147,8 +147,8 @@ impl Partial {
                 self.restart()?;
                 return Err(lies("more than that".into()));
             }
-            // At its own place, and not at the end: where locks do nothing, as on some network file
-            // systems, another process writes the same bytes there.
+            // Written at its position, and not at the end: on file systems without working locks,
+            // another process may write the same bytes there.
             let written = self.file.write_all_at(&buffer[..n], self.length);
             written.map_err(HubError::io("write", &self.path))?;
             self.count(&buffer[..n]);
@@ -156,7 +156,8 @@ impl Partial {
         }
     }
 
-    /// Makes the bytes that are here those before the response's body.
+    /// Makes the file's bytes end where the response's body begins. A status of 200 restarts the
+    /// file.
     fn align(&mut self, response: &Response<Body>, url: &str, size: u64) -> Result<(), HubError> {
         let range = response.headers().get("content-range").and_then(|range| range.to_str().ok());
         let expected = format!("bytes {}-{}/{size}", self.length, size - 1);
@@ -194,7 +195,7 @@ impl Partial {
         if is_good { Ok(()) } else { Err(HubError::Damaged { file, found, expected }) }
     }
 
-    /// Moves it to the place of whole files. It is on the disk before it is there.
+    /// Moves it to the path of the complete blob, after its bytes are on the disk.
     fn become_blob(self, blob: &Path) -> Result<(), HubError> {
         let folder = blob.parent().expect("it is in a folder");
         let place = || {

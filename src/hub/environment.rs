@@ -10,13 +10,13 @@ use super::error::HubError;
 /// Time for a hub's answer.
 const HUB_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for the answer whether a model that is in the cache has changed. A start waits for it.
+/// Time for the hub's answer whether a cached model has changed. The server's start waits for it.
 const HUB_ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Silence in the middle of a file after which the connection counts as broken.
 const HUB_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time before the second try. Each further one waits twice as long.
+/// Time before the second try. It doubles before each further one.
 const HUB_FIRST_DELAY: Duration = Duration::from_secs(1);
 
 /// A hub, and the folder for its models.
@@ -30,18 +30,18 @@ pub struct Hub {
     pub cache: PathBuf,
     /// Whether the hub may not be asked.
     pub offline: bool,
-    /// How long it may take.
+    /// The timeouts.
     pub patience: Patience,
 }
 
-/// How long a hub may take.
+/// The timeouts of a hub.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For an answer, if the model is in the cache.
+    /// The time for an answer, if the model is in the cache.
     pub ask: Duration,
-    /// For an answer, if it is not.
+    /// The time for an answer, if the model is not in the cache.
     pub answer: Duration,
-    /// Silence in the middle of a file.
+    /// The longest silence in the middle of a file.
     pub silence: Duration,
     /// The time before the second try.
     pub first_delay: Duration,
@@ -62,7 +62,7 @@ impl Hub {
     /// The hub that the variables name. `token` and `offline` are the user's flags.
     ///
     /// # Errors
-    /// If a variable cannot be used, or there is no place for the cache.
+    /// If a variable is invalid, or no folder for the cache is known.
     pub fn new(
         variable: impl Fn(&str) -> Option<String>,
         token: Option<&str>,
@@ -70,7 +70,7 @@ impl Hub {
     ) -> Result<Self, HubError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
-        // What is no URL may have a password, too.
+        // Checked before the URL is parsed: a malformed one may contain a password, too.
         if endpoint.contains('@') {
             return Err(HubError::EndpointSecret);
         }
@@ -107,7 +107,8 @@ fn home(variable: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, HubError>
     cache.map(|cache| cache.join("huggingface")).ok_or(HubError::NoHome)
 }
 
-/// The path in a variable. A `~` at its beginning is `HOME`, also where no shell has replaced it.
+/// The path in a variable. A `~` at its beginning is replaced by `HOME`, in case no shell has done
+/// so.
 fn folder(
     variable: &impl Fn(&str) -> Option<String>,
     name: &str,
@@ -137,7 +138,7 @@ fn find_token(
     }
 }
 
-/// As huggingface_hub reads a switch.
+/// Reads a switch as huggingface_hub does.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str())
 }

@@ -1,9 +1,9 @@
-//! Why a model could not be had by its name.
+//! Why a model could not be obtained by its name.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Each is one sentence for a user.
+/// Each error's message is one sentence for a user.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The name has another form.
@@ -53,7 +53,7 @@ pub enum HubError {
         /// The folder of the cache.
         cache: PathBuf,
     },
-    /// Nothing or nothing useful came over the network.
+    /// The connection failed, or brought no usable answer.
     #[error("the hub cannot be reached at {url}: {source}")]
     Unreachable {
         /// The URL that was asked for.
@@ -61,7 +61,7 @@ pub enum HubError {
         /// The error of the connection.
         source: Box<ureq::Error>,
     },
-    /// A download ended before its end.
+    /// A download ended too early.
     #[error("{url} broke off after {bytes} of {size} bytes: {reason}")]
     BrokenOff {
         /// The URL.
@@ -73,7 +73,7 @@ pub enum HubError {
         /// The error of the connection.
         reason: String,
     },
-    /// A status that says that the hub is busy or ill, or one that has no meaning here.
+    /// A status that says that the hub is overloaded or broken, or an unexpected one.
     #[error("{url} answers {status}{}{said}", wait(*.after))]
     Status {
         /// The URL.
@@ -184,7 +184,7 @@ pub enum HubError {
         /// The size that came, in words.
         sent: String,
     },
-    /// The bytes are others than those of the repository.
+    /// The bytes do not have the hash of the repository's file.
     #[error(
         "{file} came damaged: its SHA-256 is {found} and should be {expected}; its bytes are thrown \
          away"
@@ -246,7 +246,7 @@ fn wait(after: Option<Duration>) -> String {
 }
 
 impl HubError {
-    /// Whether the same request may succeed a little later.
+    /// Whether the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         use ureq::Error as Net;
         match self {

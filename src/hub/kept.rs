@@ -1,4 +1,4 @@
-//! The models in the cache: which there are, and how to remove one.
+//! Lists the models in the cache, and removes them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -18,7 +18,7 @@ pub struct Kept {
     pub name: Name,
     /// The paths of its files in the repository.
     pub files: Vec<String>,
-    /// Files that it should have, and that are not there.
+    /// The number of its files that are missing.
     pub missing: usize,
     /// Bytes of its files, of all commits.
     pub bytes: u64,
@@ -26,8 +26,8 @@ pub struct Kept {
     pub modified: u64,
 }
 
-/// Downloads of a repository that did not come to their end: first bytes of files, and whole files
-/// that no snapshot has.
+/// Unfinished downloads of a repository: incomplete blobs, and complete ones that no snapshot links
+/// to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// The repository.
@@ -41,7 +41,7 @@ pub struct Unfinished {
 /// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Files, shared ones included.
+    /// The number of removed files, including those whose bytes another file shares.
     pub files: usize,
     /// Bytes that are free again.
     pub bytes: u64,
@@ -55,7 +55,7 @@ pub fn kept(hub: &Hub) -> Vec<Kept> {
         .collect()
 }
 
-/// All repositories with downloads that did not come to their end, by name.
+/// All repositories with unfinished downloads, by name.
 pub fn unfinished(hub: &Hub) -> Vec<Unfinished> {
     let of = |name: Name| {
         let sizes = parts(&Folder::new(&hub.cache, &name));
@@ -65,8 +65,8 @@ pub fn unfinished(hub: &Hub) -> Vec<Unfinished> {
     repositories(hub).into_iter().filter_map(of).collect()
 }
 
-/// Removes a model, or without a quant all GGUF files of a repository and its unfinished downloads.
-/// Bytes that another file refers to stay.
+/// Removes a model. Without a quant, removes all GGUF files of a repository and its unfinished
+/// downloads. Blobs that another file links to stay.
 ///
 /// # Errors
 /// If nothing has this name, or a process is downloading a file of the repository.
@@ -86,7 +86,7 @@ pub fn remove(hub: &Hub, name: &Name) -> Result<Removed, HubError> {
         return Err(not_kept());
     }
     let mut removed = Removed { files: meant.len(), bytes: 0 };
-    // They are listed again: a download may have come to its end before its lock was taken.
+    // List them again: a download may have finished before its lock was taken.
     for Part { path, bytes, .. } in
         parts(&folder).iter().filter(|part| locks.contains_key(&part.sha256))
     {
@@ -124,10 +124,11 @@ fn lock_parts(folder: &Folder) -> Result<Option<HashMap<String, Lock>>, HubError
     hashes.into_iter().map(lock).collect()
 }
 
-/// Removes the blobs that no snapshot refers to any more.
+/// Removes those of `blobs` that no snapshot links to any more. Returns their bytes.
 fn remove_blobs(folder: &Folder, blobs: &HashSet<PathBuf>) -> Result<u64, HubError> {
     let (own, mut freed) = (folder.blobs().canonicalize().ok(), 0);
-    // A tool that cannot make links has put the bytes into the snapshot, and these are gone already.
+    // Tools that cannot make links put the bytes into the snapshot itself. These are removed
+    // already.
     let is_own = |blob: &&PathBuf| blob.parent() == own.as_deref();
     for blob in blobs.difference(&folder.linked()).filter(is_own) {
         freed += fs::metadata(blob).map_or(0, |meta| meta.len());
@@ -154,7 +155,7 @@ struct Found {
 }
 
 fn kept_of(folder: &Folder, name: &Name) -> Vec<Kept> {
-    // The quant, and the path where that is all that there is.
+    // The key is the quant, or the path's prefix for files without a quant.
     let mut models: BTreeMap<(Option<String>, String), Found> = BTreeMap::new();
     for commit in folder.commits() {
         for path in folder.files(&commit).into_iter().filter(|path| is_model(path)) {
@@ -186,15 +187,15 @@ fn kept_of(folder: &Folder, name: &Name) -> Vec<Kept> {
     kept.collect()
 }
 
-/// A file of an unfinished download: its first bytes, or all of them.
+/// A file of an unfinished download, incomplete or complete.
 struct Part {
     sha256: String,
     path: PathBuf,
     bytes: u64,
 }
 
-/// Unfinished downloads. Those of huggingface_hub have a random word in their names. A whole file
-/// belongs to one if no snapshot has it: the other shards of its model did not come.
+/// The files of unfinished downloads. Those of huggingface_hub have a random word in their names. A
+/// complete file counts if no snapshot links to it: other shards of its model are missing.
 fn parts(folder: &Folder) -> Vec<Part> {
     let linked = folder.linked();
     let entries = fs::read_dir(folder.blobs()).into_iter().flatten().flatten();

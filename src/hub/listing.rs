@@ -23,7 +23,7 @@ pub(super) struct Listed {
     pub content: Option<Content>,
 }
 
-/// The facts by which a file is checked.
+/// The size and hash by which a file is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     /// Bytes.

@@ -1,8 +1,8 @@
-//! Models by name. In comes a name such as `ggml-org/gemma-3-1b-it-GGUF:Q4_K_M`, out comes the path of
-//! a GGUF file, downloaded from a hub (huggingface.co, or the one that `HF_ENDPOINT` names) if the
-//! cache does not have it.
+//! Models by name. In: a name such as `ggml-org/gemma-3-1b-it-GGUF:Q4_K_M`. Out: the path of a GGUF
+//! file. If the cache does not have it, it is downloaded from a hub (huggingface.co, or the one
+//! that `HF_ENDPOINT` names).
 //!
-//! The cache is huggingface_hub's, so that each tool finds the files that another one downloaded:
+//! The cache has the layout of huggingface_hub's, so that tools share downloaded files:
 //!
 //! ```text
 //! HF_HOME/hub/models--OWNER--REPO/blobs/SHA256                 a file's bytes
@@ -13,9 +13,9 @@
 //!                                      /corelane.lock         held while links are made or removed
 //! ```
 //!
-//! **Invariant:** a link of a snapshot leads to a whole file. A blob gets its name after its size and
-//! its SHA-256 matched, all shards of a model are linked after that, and `refs/main` moves last.
-//! A removal that comes in between is noticed under `corelane.lock`: the files are downloaded again.
+//! **Invariant:** a link of a snapshot leads to a whole file. A blob gets its name after its size
+//! and its SHA-256 matched, all shards of a model are linked after that, and `refs/main` moves
+//! last. A removal in between is noticed under `corelane.lock`, and the files are downloaded again.
 
 mod cache;
 mod choose;

@@ -46,7 +46,7 @@ impl Name {
         format!("models--{}--{}", self.owner, self.repo)
     }
 
-    /// The name of the repository in this folder; `None` if another tool made it for something else.
+    /// The name of the repository in this folder; `None` if the folder is not that of a model.
     pub(super) fn of_folder(folder: &str) -> Option<Self> {
         let (owner, repo) = folder.strip_prefix("models--")?.split_once("--")?;
         format!("{owner}/{repo}").parse().ok()
@@ -81,8 +81,8 @@ impl FromStr for Name {
     }
 }
 
-/// A part of a name, by the hub's rules. It is also safe in a URL and in the name of a folder, where
-/// `--` stands for the slash.
+/// A part of a name, by the hub's rules. It is also safe in a URL and in the name of a folder,
+/// where `--` stands for the slash.
 fn is_part(part: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_good = |c: char| is_word(c) || c == '-' || c == '.';

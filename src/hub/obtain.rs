@@ -1,4 +1,4 @@
-//! A model by its name: from the hub, or from the cache.
+//! Obtains a model by its name, from the hub or from the cache.
 
 use std::path::PathBuf;
 
@@ -36,10 +36,10 @@ pub struct Progress<'a> {
     pub total: u64,
 }
 
-/// The model, as new as the hub has it. If the hub cannot be asked, the one in the cache.
+/// The newest version of a model from the hub. If the hub cannot be asked, the one in the cache.
 ///
 /// # Errors
-/// If there is none in the cache, either.
+/// If the cache has none, either.
 pub fn obtain(
     hub: &Hub,
     wanted: &Wanted,
@@ -58,7 +58,7 @@ pub fn obtain(
     }
 }
 
-/// Says which model is taken instead of the hub's.
+/// The sentence that says which cached model is used instead of the hub's.
 fn in_its_place(hub: &Hub, wanted: &Wanted, kept: &Model) -> String {
     let file = &kept.files[0];
     let path = file.strip_prefix(Folder::new(&hub.cache, &wanted.name).snapshots());
@@ -187,11 +187,11 @@ impl Chosen<'_> {
         Ok(total - left)
     }
 
-    /// Links all files into the snapshot, and makes its commit the newest one. Returns false, and
-    /// links none, if a process has removed one meanwhile.
+    /// Links all files into the snapshot, and sets `main` to its commit. Returns false, and links
+    /// none, if another process has removed a file meanwhile.
     fn link(&self) -> Result<bool, HubError> {
         if self.unlinked().is_empty() && self.folder.main().as_deref() == Some(self.commit) {
-            return Ok(true); // a cache that may only be read is enough
+            return Ok(true); // so a read-only cache works, too
         }
         let _links = self.folder.lock_links()?;
         let unlinked = self.unlinked();

@@ -1,4 +1,4 @@
-//! How often a request is made again, and when.
+//! The retries of a request, and the delays between them.
 
 use std::thread;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use super::error::HubError;
 use crate::limits::HUB_TRIES_MAX;
 
-/// The longest time that a hub may ask to wait. huggingface.co counts requests in 5 minutes.
+/// The longest time that a hub may ask to wait. huggingface.co limits requests in windows of 5
+/// minutes.
 const HUB_RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// The tries of one request.
 pub(super) struct Tries {
     first_delay: Duration,
-    /// Tries in a row that brought nothing.
+    /// The number of tries in a row without progress.
     failed: u32,
 }
 
@@ -25,7 +26,8 @@ impl Tries {
     /// Waits until the time of the next try.
     ///
     /// # Errors
-    /// The error of the last one, if another one makes no sense.
+    /// The error of the last try, if another one is useless or there were [`HUB_TRIES_MAX`] in a
+    /// row.
     pub fn wait_after(&mut self, error: HubError) -> Result<(), HubError> {
         self.failed += 1;
         let delay = error.after().unwrap_or(self.first_delay * (1 << (self.failed - 1)));
@@ -37,7 +39,7 @@ impl Tries {
         Ok(())
     }
 
-    /// The last try brought something, so the count begins again.
+    /// Notes that the last try made progress, so the count begins again.
     pub fn progress(&mut self) {
         self.failed = 0;
     }

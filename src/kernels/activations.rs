@@ -11,9 +11,9 @@
 //! A block's scale is its largest absolute value / 127, as in ggml's Q8_K and Q8_0 (Q8_0 rounds it
 //! to 16 bits).
 //!
-//! The sums correct for the offset (or the minima) of the weights' codes. For formats with minima,
-//! they are 16-bit integers, one for each chunk. For other formats, they are 32-bit integers, one
-//! for each scale of a weight, already multiplied by `-F::OFFSET`.
+//! The sums correct a product for the offset (or the minima) of the weights' codes. For formats
+//! with minima, they are 16-bit integers, one for each chunk. For other formats, they are 32-bit
+//! integers, one for each scale of a weight, already multiplied by `-F::OFFSET`.
 
 use super::format::{CHUNK, Format, LINE};
 use super::simd::Simd;
@@ -44,8 +44,8 @@ pub const fn chunk_sums_bytes<F: Format>() -> usize {
     if F::HAS_MINIMA { size_of::<i16>() } else { F::CHUNK_SCALES * size_of::<i32>() }
 }
 
-/// Blocks whose largest absolute value is below this are stored as zeros: 127 divided by it could
-/// overflow.
+/// Blocks whose largest absolute value is below this are stored as zeros, because 127 divided by
+/// that value could overflow.
 const LARGEST_MIN: f32 = 1e-36;
 
 /// Quantises block number `block` of the row of activations `from` into the row `to`. A block with
@@ -87,7 +87,8 @@ pub unsafe fn quantise<S: Simd, F: Format>(
             }
             let (sum, at) = (S::total(sum), block * groups + index);
             if F::HAS_MINIMA {
-                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16); // within 32 x 127, but for NaN
+                // The sum is within 32 x 127, unless an activation is NaN.
+                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16);
             } else {
                 to.add(layout.sums).cast::<i32>().add(at).write(sum.wrapping_mul(-F::OFFSET));
             }

@@ -1,14 +1,14 @@
-//! How far ahead of the arithmetic weights are fetched from memory.
+//! The prefetch distance of weights, and the cache that they are prefetched into.
 //!
-//! The processor's own prefetcher leaves a core waiting, so the kernels prefetch. What is best differs:
-//! a prefetch into the first-level cache takes one of a core's few slots for misses of that cache until
-//! memory has answered, and on some processors those slots alone limit the speed. One into the
-//! second-level cache does not, and can be further ahead. [`choose_ahead`](super::choose_ahead) measures
-//! both on this machine.
+//! With the processor's own prefetcher alone, a core waits for memory, so the kernels prefetch,
+//! too. The best way depends on the processor. A prefetch into the first-level cache occupies one
+//! of a core's few miss buffers of that cache until memory has answered, and on some processors
+//! these buffers limit the speed. A prefetch into the second-level cache does not, and can be
+//! further ahead. [`choose_ahead`](super::choose_ahead) measures both on this machine.
 
 use std::sync::OnceLock;
 
-/// Where to, and how far ahead.
+/// The cache and the distance of prefetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Into the first-level cache, 4 KiB ahead.
@@ -21,7 +21,7 @@ pub enum Ahead {
 static CHOSEN: OnceLock<Ahead> = OnceLock::new();
 
 impl Ahead {
-    /// Bytes from the weights that are computed to those that are prefetched.
+    /// The distance in bytes from the weights that are multiplied to those that are prefetched.
     #[inline(always)]
     pub fn bytes(self) -> usize {
         match self {
@@ -30,12 +30,12 @@ impl Ahead {
         }
     }
 
-    /// The choice for this machine. Before the first one, it is [`Self::Far`].
+    /// The choice for this machine; [`Self::Far`] until it is made.
     pub fn of_this_machine() -> Self {
         CHOSEN.get().copied().unwrap_or(Self::Far)
     }
 
-    /// Makes the choice, once in a process.
+    /// Makes the choice. Only the first call in a process has an effect.
     pub(super) fn choose(choice: impl FnOnce() -> Self) {
         CHOSEN.get_or_init(choice);
     }

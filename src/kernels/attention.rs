@@ -11,12 +11,12 @@
 //!                end
 //! ```
 //!
-//! Keys and values are read once for all heads and rows of a group, in the order in which
-//! they lie in memory; a core waits for memory most of the time where rows decode.
+//! Keys and values are read once for all heads and rows of a group, in memory order, because in
+//! decode steps a core mostly waits for memory.
 //!
-//! **Invariant:** a row's output depends on its query and on the cells of its group, in the
-//! order in which they lie in the cache, bit by bit: neither on other rows nor on how the
-//! work is shared.
+//! **Invariant:** a row's output is the same, bit by bit, for the same query and the same cells of
+//! its group in the same order in the cache. It depends neither on other rows nor on how the work
+//! is shared.
 
 pub mod block;
 pub mod cached;
@@ -49,7 +49,7 @@ pub struct AttentionKernel {
 }
 
 impl AttentionKernel {
-    /// Whether it computes heads with these lengths of keys and values.
+    /// Whether the kernel supports heads with these lengths of keys and values.
     pub fn has_heads(&self, key_numbers: usize, value_numbers: usize) -> bool {
         [key_numbers, value_numbers].into_iter().zip(self.block_numbers).all(|(numbers, block)| {
             let step = block.max(HEAD_NUMBERS_STEP);
@@ -128,7 +128,7 @@ pub fn work_bytes(sizes: &Sizes) -> usize {
 }
 
 /// Number of slots for the states of chunks that are separate pieces. A row with such chunks has
-/// more than a piece's share of the work, so there are at most as many as pieces wanted.
+/// more work than an average piece, so there are at most as many such rows as wanted pieces.
 pub fn slots_max(sizes: &Sizes) -> usize {
     if sizes.shape.threads == 1 {
         return 0;

@@ -1,4 +1,4 @@
-//! Measures how far ahead weights are best prefetched on this machine.
+//! Measures the best prefetch distance for weights on this machine.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use super::format::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
 use super::product::Work;
 
-/// The two, in the order in which they are measured.
+/// The choices, in the order in which they are measured.
 const ALL: [Ahead; 2] = [Ahead::Far, Ahead::Near];
 
 /// ggml's number of Q4_K, the type that is measured.
@@ -15,10 +15,12 @@ const MEASURED_TYPE: i32 = 12;
 const COLUMNS: usize = 1024;
 const STRIPS: usize = 64;
 
-/// Passes of each choice, in turns. The fastest counts: other programs only make a pass slower.
+/// Passes of each choice; the choices take turns. The fastest pass counts, because other programs
+/// only make a pass slower.
 const PASSES: usize = 25;
 
-/// Near must be this much faster: a disturbed measurement shows both the same.
+/// Near is chosen if its time is below this part of far's time. A disturbed measurement shows both
+/// as equal.
 const CLEARLY: f64 = 0.95;
 
 /// Measures which of the two reads weights from memory faster. Takes about 30 ms.
@@ -57,8 +59,8 @@ fn times(kernel: &Kernel) -> [Duration; ALL.len()] {
                     out_stride: 0,
                     ahead,
                 };
-                // SAFETY: the caller's kernel is one for this processor; the pointers are those of a
-                // strip, of one row of activations and of its 16 products.
+                // SAFETY: the caller's kernel is one for this processor; the pointers are those of
+                // a strip, of one row of activations and of its 16 products.
                 unsafe { kernel.multiply[0](&work) };
             }
             *best = began.elapsed().min(*best);

@@ -1,9 +1,8 @@
 //! How weights lie in memory: strips of 16 rows.
 //!
-//! A matrix of a GGUF file has one row after the other, each cut in blocks of 256 (or
-//! 32) columns. The kernels here want the same column of many rows side by side, so that
-//! one activation, in every lane of a register, meets 16 weights at once and nothing has
-//! to be added across lanes:
+//! A matrix of a GGUF file has one row after the other, each cut in blocks of 256 (or 32) columns.
+//! The kernels here need the same column of many rows side by side. One activation, in every lane
+//! of a register, is then multiplied with 16 weights at once, and no sum goes across lanes:
 //!
 //! ```text
 //! matrix [rows, columns]     strip of 16 rows, 64 bytes aligned
@@ -19,8 +18,8 @@
 //!   bytes; vector `v` has the columns `4 v .. 4 v + 4` of row `r` in its lane `r`. Packed,
 //!   several vectors share bytes, as each format's file draws.
 //!
-//! A strip takes as many bytes as the 16 rows of the file, rounded up to 64. Where the
-//! count of rows is no multiple of 16, the last strip is filled up with zeros.
+//! A strip takes as many bytes as the 16 rows of the file, rounded up to 64. If the number of rows
+//! is not a multiple of 16, the last strip is filled up with zeros.
 
 use super::simd::Simd;
 

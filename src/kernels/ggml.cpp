@@ -29,7 +29,7 @@ struct corelane_product {
     const void * input;   // rows of floats, counted in three dimensions
     int64_t input_rows[3];
     size_t input_strides[3]; // bytes
-    float * output;       // as many rows, one behind the other
+    float * output;       // as many rows as input, without gaps
     void * work;
     size_t work_bytes;
     int thread;
@@ -241,8 +241,8 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         if (op->op == GGML_OP_MUL_MAT) {
             return is_product(op);
         }
-        // Only for a matrix that the model may also use as its output. A table that is only looked
-        // up gains nothing.
+        // Only for a matrix that the model may also use as its output. A table of embeddings that
+        // is only looked up gains nothing by packing.
         return strcmp(weights->name, "token_embd.weight") == 0 && is_lookup(op);
     }
 

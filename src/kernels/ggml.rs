@@ -21,7 +21,7 @@ use super::team::Team;
 /// Most threads that pack weights when a model is loaded. More threads would only wait for memory.
 const PACK_THREADS_MAX: usize = 16;
 
-/// Least bytes of packed weights for each thread that packs.
+/// Least bytes of packed weights for each packing thread.
 const PACK_BYTES_MIN: usize = 256 * 1024;
 
 /// The instruction set of ggml's operations. It never changes: packed weights stay in memory as
@@ -65,8 +65,8 @@ pub unsafe fn install() {
     unsafe { corelane_ggml_install(&raw const hooks) };
 }
 
-/// Chooses the instruction set, and measures what suits this machine. Only the first call has an effect.
-/// Returns the chosen set.
+/// Chooses the instruction set, and measures the best prefetch distance. Only the first call has an
+/// effect. Returns the chosen set.
 pub fn choose(set: InstructionSet) -> InstructionSet {
     *CHOSEN.get_or_init(|| {
         assert!(set.is_here(), "this processor has no {}", set.name());
@@ -201,8 +201,8 @@ unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
     }
 }
 
-/// Packs a matrix with several threads; each packs some strips. Half of the time goes into new
-/// pages of memory, which the kernel clears when they are first written.
+/// Packs a matrix with several threads; each packs some strips. Half of the time is spent on page
+/// faults: the operating system clears a page when it is first written.
 fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
     let strip_bytes = (kernel.strip_bytes)(columns);
     let rows_bytes = columns / kernel.block_columns * kernel.block_bytes * STRIP_ROWS;

@@ -1,8 +1,8 @@
-//! Products that one thread leads, and others help with when they have a core.
+//! Products that one thread leads, with the help of other threads that have a core.
 //!
-//! With ggml's way of sharing an operation, each thread has its part, and all wait for the last one. On
-//! a busy machine that one may have lost its core. Here the leader computes the whole graph, and puts
-//! each product on a [`Board`]. It does not wait for a helper without a core.
+//! When threads share an operation in ggml's way, each computes its part, and all wait for the last
+//! one. On a busy machine, the last one may have lost its core. Here the leader computes the whole
+//! graph, and puts each product on a [`Board`]. It does not wait for a helper without a core.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ops::Range;
@@ -12,7 +12,8 @@ use super::matmul::{Product, Strips, work_bytes};
 use super::team::Team;
 use crate::compute::{BOARD_SLOTS, Board, Helped, PIECES_MAX, Pool, Task};
 
-/// Least bytes of weights in a product for which helpers are called: some microseconds of work.
+/// Least bytes of weights in a product for which helpers are called. Less takes only some
+/// microseconds.
 const SHARED_BYTES_MIN: usize = 64 * 1024;
 
 /// Bytes of weights in a piece. A helper that loses its core costs the leader a piece.
@@ -31,7 +32,7 @@ pub struct Led {
     activations: [UnsafeCell<Vec<Line>>; BOARD_SLOTS],
 }
 
-/// Memory as the kernels want it.
+/// Memory with the alignment that the kernels need.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line {
@@ -83,8 +84,8 @@ unsafe impl Task for Pieces {
         }
         let output = aside.as_mut_ptr().wrapping_sub(range.start * STRIP_ROWS);
         let strips = Strips { output, output_stride: stride, ..self.strips };
-        // SAFETY: the weights live as long as the model, and the activations as the slot. The output
-        // has room for the piece's strips.
+        // SAFETY: the weights live as long as the model, and the activations as the slot. The
+        // output has room for the piece's strips.
         unsafe { strips.multiply(range) };
     }
 
@@ -108,7 +109,7 @@ impl Led {
         Self { board: Board::new(helpers), activations: Default::default() }
     }
 
-    /// Runs `calls` on this thread. Its products are led meanwhile.
+    /// Runs `calls` on this thread, which leads its products meanwhile.
     pub fn lead<T>(&self, calls: impl FnOnce() -> T) -> T {
         LEADER.set(Some(self));
         let result = calls();
@@ -116,7 +117,7 @@ impl Led {
         result
     }
 
-    /// Waits until no helper reads a product any more. Weights may be freed then.
+    /// Waits until no helper reads a product. Weights may then be freed.
     ///
     /// Only the leader calls this.
     pub fn settle(&self) {
@@ -161,7 +162,7 @@ impl Helped for Led {
     }
 }
 
-/// Computes a product: with helpers where this thread leads, and with its team elsewhere.
+/// Computes a product: with helpers if this thread leads, else with its team.
 ///
 /// # Safety
 /// As for [`Product::run`].

@@ -1,4 +1,5 @@
-//! Products of quantised weights with activations, and attention. Together they are most of a step.
+//! Kernels for products of quantised weights with activations, and for attention. These take most
+//! of a step's time.
 //!
 //! llama.cpp builds the graph and runs it on its threads. If a matrix lies in our type of buffer,
 //! ggml asks us for the product.
@@ -14,15 +15,15 @@
 //! [`attention`] is most of a step of long texts. It replaces ggml's `FLASH_ATTN_EXT`, and reads
 //! llama.cpp's KV cache as it is.
 //!
-//! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws the
-//!   layout of its codes.
-//! - [`product`] is the inner loop, generic over the type and over [`simd`]. It prefetches weights as
-//!   [`choose_ahead`] measured at the start.
+//! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws
+//!   the layout of its codes.
+//! - [`product`] is the inner loop, generic over the type and over [`simd`]. It prefetches weights
+//!   at the distance that [`choose_ahead`] found best at the start.
 //! - `x86` compiles it for each instruction set. Loading the first model decides which one runs
 //!   ([`kernel`]).
 //!
-//! llama.cpp's code computes types without a kernel here, experts, and everything on other
-//! processors.
+//! llama.cpp's own code computes weight types without a kernel here, experts, and all products on
+//! other processors.
 //!
 //! **Invariant:** a product differs from the exact product of the same quantised weights by no more
 //! than llama.cpp's own does (`tests/it/kernels.rs`).
@@ -61,12 +62,13 @@ pub use kernel::InstructionSet;
 /// The choice of kernels for products with the weights (`--kernels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Ours for the best instruction set of the processor, if it has one.
+    /// Our kernels for the best instruction set of the processor; llama.cpp's if it has none of
+    /// them.
     #[default]
     Auto,
-    /// llama.cpp's.
+    /// llama.cpp's kernels.
     Llama,
-    /// Ours for this instruction set.
+    /// Our kernels for this instruction set.
     Ours(InstructionSet),
 }
 

@@ -1,6 +1,6 @@
-//! Measures what the machine can do at most: how fast it reads memory, and how fast it multiplies
-//! bytes. A product with weights takes at least the longer of two times: its bytes at the first
-//! rate, and its multiply-adds at the second.
+//! Measures the machine's limits: how fast it reads memory, and how fast it multiplies bytes. A
+//! product with weights takes at least the longer of two times: that of its bytes at the first
+//! rate, and that of its multiply-adds at the second (the roofline model).
 
 use std::hint::black_box;
 use std::time::Instant;

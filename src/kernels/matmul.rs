@@ -15,8 +15,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Least number of pieces for each thread, so that all threads finish at about the same time.
 const PIECES: usize = 4;
 
-/// Bytes of activations that all strips of a piece are multiplied with, one strip after the other:
-/// half of a core's second-level cache.
+/// Most bytes of activations that stay in the second-level cache while all strips of a piece are
+/// multiplied with them: half of that cache.
 const ACTIVATIONS_BYTES: usize = 512 * 1024;
 
 /// A product of weights `[rows, columns]` with quantised activations `[inputs, columns]`.
@@ -40,7 +40,7 @@ pub struct Strips {
     pub work: *mut u8,
 }
 
-/// The same with activations that are yet to be quantised.
+/// A product of weights with activations that are not quantised yet.
 pub struct Product<I> {
     /// See [`Strips`].
     pub strips: Strips,
@@ -110,13 +110,13 @@ impl Strips {
         (self.kernel.strip_bytes)(self.columns)
     }
 
-    /// Prefetches the start of a strip. The kernel itself prefetches only further ahead.
+    /// Prefetches the start of a strip. The kernel itself prefetches only data further ahead.
     pub fn prefetch(&self, strip: usize) {
         let start = self.weights.wrapping_add(strip * self.bytes());
         lines(start, Ahead::Near.bytes()).for_each(prefetch_near);
     }
 
-    /// Number of strips in a piece of work for some threads.
+    /// Number of strips in a piece of work, if `threads` threads share the product.
     fn piece(&self, threads: usize) -> usize {
         let most = (PIECE_BYTES / self.bytes()).max(1);
         self.count().div_ceil(threads * PIECES).min(most)

@@ -9,8 +9,9 @@
 //!                =  sums[r], 16 integers; for 32 columns, no more is done
 //! ```
 //!
-//! Each group of columns that shares a scale then becomes floats, times that scale; each
-//! block, times the activations' scale. Nothing is added across lanes.
+//! The sums of each group of columns that shares a scale are then converted to floats and
+//! multiplied by that scale. The sums of each block are multiplied by the activations' scale. No
+//! sum goes across lanes.
 
 use super::activations::{RowLayout, chunk_sums_bytes};
 use super::ahead::Ahead;
@@ -32,7 +33,7 @@ pub struct Work {
     pub out: *mut f32,
     /// Floats from one row's products to the next row's.
     pub out_stride: usize,
-    /// Which weights to prefetch meanwhile.
+    /// The prefetch distance.
     pub ahead: Ahead,
 }
 
@@ -119,7 +120,8 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
     }
 }
 
-/// Prefetches what is ahead of the `bytes` bytes at `from`. That need not be valid memory.
+/// Prefetches as many bytes as `bytes`, at the distance `ahead` behind `from`. They need not be
+/// valid memory.
 #[inline(always)]
 pub fn prefetch(ahead: Ahead, from: *const u8, bytes: usize) {
     let from = from.wrapping_add(ahead.bytes());

@@ -8,8 +8,8 @@
 //!   vector v:  4 bytes a row, columns 4v .. 4v + 4, plus 128
 //! ```
 //!
-//! The file has signed codes, but dot products take unsigned ones. So packing adds 128, and the
-//! result subtracts it again.
+//! The file has signed codes, but the dot-product instructions take unsigned weights. So packing
+//! adds 128 to each code, and [`Format::OFFSET`] subtracts it from the product.
 
 use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
 use super::simd::Simd;

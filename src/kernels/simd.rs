@@ -78,7 +78,7 @@ pub trait Simd: Copy {
     unsafe fn add(a: Self::Int, b: Self::Int) -> Self::Int;
     /// The sum of all lanes.
     unsafe fn total(a: Self::Int) -> i32;
-    /// Writes each lane as one signed byte, into which it fits.
+    /// Writes each lane as one signed byte. Each must be in the range of a signed byte.
     unsafe fn store_bytes(to: *mut i8, a: Self::Int);
 
     /// Converts 32-bit integers to floats.
@@ -103,15 +103,15 @@ pub trait Simd: Copy {
     unsafe fn splat_f32(value: f32) -> Self::Float;
     /// The sum of each lane.
     unsafe fn add_f32(a: Self::Float, b: Self::Float) -> Self::Float;
-    /// The product of each lane.
+    /// In each lane, the product.
     unsafe fn mul(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `a * b + c`, rounded once.
     unsafe fn mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
     /// `c - a * b`, rounded once.
     unsafe fn neg_mul_add(a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
-    /// The larger of each lane.
+    /// In each lane, the larger of `a` and `b`.
     unsafe fn max(a: Self::Float, b: Self::Float) -> Self::Float;
-    /// The larger of `a` and the absolute value of `b`.
+    /// In each lane, the larger of `a` and the absolute value of `b`.
     unsafe fn max_abs(a: Self::Float, b: Self::Float) -> Self::Float;
     /// The largest lane.
     unsafe fn largest(a: Self::Float) -> f32;

@@ -64,7 +64,8 @@ impl Team {
         }
     }
 
-    /// Takes a piece that no thread has taken yet. `piece` is this thread's previous one.
+    /// Takes a piece that no thread has taken yet. `piece` is this thread's previous piece. The
+    /// result may be beyond the last piece: then none is left.
     pub fn next_piece(&self, piece: usize) -> usize {
         if self.threads == 1 {
             return piece + 1;

@@ -1,4 +1,4 @@
-//! A key file, to keys: a plain key in each line, or `key NAME:SECRET[:WEIGHT[:PRIORITY]]`.
+//! Reads a key file. Each line has a plain key, or `key NAME:SECRET[:WEIGHT[:PRIORITY]]`.
 //!
 //! Errors name lines and never show a secret.
 
@@ -18,7 +18,8 @@ pub struct Given {
 /// and a byte order mark are skipped.
 ///
 /// # Errors
-/// A sentence: there is no key, there are too many or equal ones, or a line is none.
+/// A sentence, if there is no key, if there are too many, if two are equal, or if a line is not a
+/// key.
 pub fn read_file(content: &[u8]) -> Result<Vec<Given>, String> {
     if content.len() > KEY_FILE_BYTES_MAX {
         return Err(format!("it has more than {KEY_FILE_BYTES_MAX} bytes"));
@@ -35,7 +36,7 @@ pub fn read_file(content: &[u8]) -> Result<Vec<Given>, String> {
         given.push(Given { key, place });
     }
     match given.len() {
-        // An empty file must not let everybody in.
+        // An empty file must not open the server to clients without a key.
         0 => Err("it has no API key; it must have one in each line".into()),
         1..=KEYS_MAX => distinct(given),
         many => Err(format!("it has {many} keys; there may be {KEYS_MAX}")),

@@ -11,8 +11,8 @@ pub struct ApiKey {
     pub secret: String,
     /// Its share of the server, relative to the other keys.
     pub weight: f64,
-    /// The lowest priority number that its requests may ask for. By default 0: no key can put
-    /// itself before the others.
+    /// The lowest priority number that its requests may ask for. With the default of 0, no key can
+    /// go before others.
     pub priority_min: i32,
 }
 
@@ -22,7 +22,8 @@ impl ApiKey {
         Self { name: None, secret: secret.into(), weight: 1.0, priority_min: 0 }
     }
 
-    /// Whether this is the same tenant: a named key is its name, a plain one its secret.
+    /// Whether both are the same tenant: named keys with equal names, or plain keys with equal
+    /// secrets.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (&self.name, &other.name) {
             (Some(name), Some(others)) => name == others,

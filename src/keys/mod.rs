@@ -1,9 +1,10 @@
 //! The API keys of a server, each with its place and its generation.
 //!
-//! A place is a share of the server: of the slots, the queue and the memory. There are as many as
-//! keys at the start, each with the weight of its key. When the keys change, a key that stays keeps
-//! its place, wherever it stands in the new list. A key that goes leaves its place empty. A new key
-//! takes an empty place of its weight and is another tenant there: its generation is the next one.
+//! A place is a share of the server: of the slots, the queue and the memory. There are as many
+//! places as keys at the start, each with the weight of its key. When the keys change, a key that
+//! stays keeps its place, at any position in the new list. A removed key leaves its place empty. A
+//! new key takes an empty place of its weight, with the next generation, so that it is a different
+//! tenant.
 //!
 //! **Invariant:** no two keys of one server ever have equal [`KeyId`]s.
 
@@ -16,7 +17,7 @@ use crate::types::KeyId;
 pub use file::{Given, distinct, read_file};
 pub use key::ApiKey;
 
-/// The keys of a server, by their places. Without any place, the server lets everybody in.
+/// The keys of a server, by their places. Without any place, the server needs no key.
 #[derive(Clone, Debug)]
 pub struct Keys {
     places: Vec<Place>,
@@ -25,7 +26,7 @@ pub struct Keys {
 #[derive(Clone, Debug)]
 struct Place {
     weight: f64,
-    /// Of the key that is here, or was here last.
+    /// The generation of the key that is here, or was here last.
     generation: u32,
     /// `None` after it was removed.
     key: Option<ApiKey>,
@@ -38,10 +39,10 @@ impl Keys {
         Self { places: keys.into_iter().map(place).collect() }
     }
 
-    /// These keys in place of the current ones. See the module's description.
+    /// Replaces the current keys by `keys`. See the module's description.
     ///
     /// # Errors
-    /// A sentence without secrets, if a key has no place or may be half of one.
+    /// A sentence without secrets, if no place is free for a key, or if a key may be cut off.
     pub fn changed(&self, keys: Vec<ApiKey>) -> Result<Self, String> {
         if self.is_open() || keys.is_empty() {
             let (before, now) = (self.places.len(), keys.len());
@@ -89,7 +90,7 @@ impl Keys {
         Ok(Self { places })
     }
 
-    /// Refuses the beginning of a key that has gone: somebody may still be writing the file.
+    /// Refuses a key that is the beginning of a removed one: the file may still be being written.
     fn check_whole(&self, keys: &[ApiKey]) -> Result<(), String> {
         let has_gone = |old: &&ApiKey| keys.iter().all(|key| key.secret != old.secret);
         let mut gone = self.places.iter().filter_map(|place| place.key.as_ref()).filter(has_gone);
@@ -103,7 +104,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Whether everybody is let in.
+    /// Whether the server needs no key.
     pub fn is_open(&self) -> bool {
         self.places.is_empty()
     }
@@ -113,7 +114,7 @@ impl Keys {
         self.places.iter().filter(|place| place.key.is_some()).count()
     }
 
-    /// The number of tenants since the start. A server without keys has one: everybody.
+    /// The number of tenants since the start. A server without keys has one.
     pub fn tenants(&self) -> u64 {
         let all = self.places.iter().map(|place| u64::from(place.generation) + 1);
         all.sum::<u64>().max(1)
@@ -131,13 +132,14 @@ impl Keys {
         found
     }
 
-    /// The key of this id, if it is still one.
+    /// The key with this id, if it was not removed.
     pub fn get(&self, id: KeyId) -> Option<&ApiKey> {
         let place = self.places.get(id.index())?;
         place.key.as_ref().filter(|_| place.generation == id.generation)
     }
 
-    /// Whether requests of this id are still let in.
+    /// Whether requests with this id are accepted: the server needs no key, or the key was not
+    /// removed.
     pub fn lets_in(&self, id: KeyId) -> bool {
         self.is_open() || self.get(id).is_some()
     }
@@ -157,7 +159,7 @@ impl Keys {
         Some(key.name.clone().unwrap_or_else(number))
     }
 
-    /// The keys of `before` that are none any more.
+    /// The keys of `before` that were removed since.
     pub fn removed_since(&self, before: &Keys) -> Vec<KeyId> {
         let places = before.places.iter().enumerate().filter(|(_, place)| place.key.is_some());
         let ids = places
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(second.find(b"gamma"), id(0, 1));
         assert_eq!(second.removed_since(&first), [KeyId::at(0)]);
         assert!(!second.lets_in(KeyId::at(0)) && second.lets_in(KeyId::at(1)));
-        // Who comes back is new, too.
+        // A key that comes back is a new tenant, too.
         let third = second.changed(keys(&["alpha"])).unwrap();
         assert_eq!((third.find(b"alpha"), third.count(), third.tenants()), (id(0, 2), 1, 4));
         let fourth = third.changed(keys(&["beta", "alpha"])).unwrap();
@@ -208,7 +210,7 @@ mod tests {
         assert_eq!(second.get(KeyId::at(1)).unwrap().priority_min, -5);
         assert!(second.removed_since(&first).is_empty());
         assert_eq!(second.label(KeyId::at(0)).as_deref(), Some("a"));
-        // A plain key with the same secret is no such tenant.
+        // A plain key with the same secret is another tenant.
         let third = second.changed(keys(&["b:2:3", "new"])).unwrap();
         assert_eq!(third.find(b"new"), id(0, 1));
     }

@@ -1,4 +1,4 @@
-//! Finds out how much memory there is, and the size of a KV cache that fits.
+//! Reads how much memory is available, and chooses the size of a KV cache that fits.
 
 use std::fs;
 
@@ -8,15 +8,15 @@ use crate::limits::{
 };
 use crate::types::ModelInfo;
 
-/// Tokens of context for each sequence, if the user sets none.
+/// Default tokens of context for each sequence.
 const USUAL_SEQUENCE_TOKENS: u32 = 2048;
 
-/// Chooses the KV cache's size in tokens: the size `asked` for, or the usual size for `slots`
-/// requests if that fits into `available_bytes`.
+/// Chooses the KV cache's size in tokens: the size `asked` for, or else the default for `slots`
+/// sequences, or as much of that as fits into `available_bytes`.
 ///
 /// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
-/// logits and the token history of each slot with its index, the memory of requests (`request_bytes`), and a tenth
-/// for llama.cpp's compute buffers and everything else.
+/// logits and the token history of each slot with its index, the memory of requests
+/// (`request_bytes`), and a tenth for llama.cpp's compute buffers and everything else.
 ///
 /// # Errors
 /// A sentence with the memory needed, the memory available, and a size that would fit.
@@ -54,15 +54,15 @@ pub fn choose_context(
     Ok(tokens)
 }
 
-/// The memory for requests outside the KV cache: as `asked`, or the usual amount, or an eighth of
-/// what is available if that is less.
+/// The bytes for requests outside the KV cache: as `asked`, or else the default, or an eighth of
+/// the available bytes if that is less. At least [`REQUEST_MEMORY_BYTES_MIN`] unless `asked`.
 pub fn request_bytes(asked: Option<usize>, available_bytes: u64) -> usize {
     let eighth = usize::try_from(available_bytes / 8).unwrap_or(usize::MAX);
     asked.unwrap_or(eighth.clamp(REQUEST_MEMORY_BYTES_MIN, REQUEST_MEMORY_BYTES))
 }
 
-/// The memory this process may still use: `MemAvailable`, or less if a control group limits it. No
-/// bound if the kernel does not report it.
+/// The bytes that this process may still use: `MemAvailable`, or less if a control group limits it.
+/// `u64::MAX / 2` if the kernel reports neither.
 pub fn available_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
     let group = least_left(&groups("memory"));
@@ -75,8 +75,8 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least memory left in these control groups. Cached pages of files count as left, for the
-/// kernel drops them first; a model's file that was just read is among them.
+/// The least memory left in these control groups. Cached pages of files (such as a model's file
+/// that was just read) count as left, because the kernel drops them first.
 fn least_left(groups: &[Group]) -> Option<u64> {
     let left = |group: &Group| {
         let (max, used, prefix) = if group.is_v1 {

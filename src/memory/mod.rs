@@ -1,5 +1,5 @@
-//! Memory: the memory available ([`available_bytes`], [`choose_context`]), and an allocator that
-//! counts, which shows that running steps allocate nothing.
+//! Memory: the memory available ([`available_bytes`], [`choose_context`]), and a counting
+//! allocator, with which tests show that steps allocate nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
 //! allocation increments thread-local counters, so each lane can read its own.
@@ -15,8 +15,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Blocks of at least this many bytes come from the kernel and go back to it: glibc's own first
-/// value.
+/// Blocks of at least this many bytes are mapped from the kernel, and returned to it when they are
+/// freed. This is glibc's initial value.
 const MMAP_BYTES_MIN: usize = 128 * 1024;
 
 /// The system allocator, with a count of allocations for each thread.
@@ -37,20 +37,20 @@ pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Faults of a thread on memory that was not there yet, and its processor time.
+/// Page faults of a thread, and its processor time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Faults that the kernel answered at once, with an empty page for instance.
+    /// Faults that the kernel resolved without a disk, for instance with an empty page.
     pub minor: u64,
     /// Faults that waited for a disk.
     pub major: u64,
-    /// Processor time in the kernel, which the faults are a part of.
+    /// Processor time in the kernel, including page faults.
     pub kernel: Duration,
     /// Processor time outside the kernel.
     pub user: Duration,
 }
 
-/// Those of the calling thread since its start.
+/// The faults and times of the calling thread since its start.
 pub fn faults_of_this_thread() -> Faults {
     // SAFETY: all zeros are a valid value, and the call writes into it.
     let usage = unsafe {
@@ -68,20 +68,21 @@ pub fn faults_of_this_thread() -> Faults {
     }
 }
 
-/// The bytes of all that [`allocations_on_this_thread`] counts, whether they were freed or not.
+/// The bytes of all allocations that [`allocations_on_this_thread`] counts, freed or not.
 pub fn allocated_bytes_on_this_thread() -> u64 {
     BYTES.get()
 }
 
-/// The bytes that this thread has allocated and not freed, less those of other threads that it has
-/// freed. The difference between two moments is what a piece of work has left.
+/// The bytes that this thread has allocated, minus the bytes that it has freed (which another
+/// thread may have allocated). The difference between two moments is the memory that a piece of
+/// work has kept.
 pub fn live_bytes_on_this_thread() -> i64 {
     LIVE_BYTES.get()
 }
 
-/// Makes glibc give large blocks back to the kernel when they are freed. By default it keeps blocks
-/// of up to 32 MiB once one of that size was freed, and each thread has some of its own: bodies of a
-/// few megabytes then take twice as much memory as the server needs.
+/// Makes glibc return large blocks to the kernel when they are freed. By default, once a block of
+/// up to 32 MiB was freed, glibc keeps later blocks of that size, separately for each thread.
+/// Bodies of a few megabytes would then take twice as much memory as the server needs.
 pub fn give_large_blocks_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets a number of the C runtime. Nothing else in the process sets it.
@@ -90,7 +91,7 @@ pub fn give_large_blocks_back() {
     }
 }
 
-/// Takes note of an allocation, which may replace one of `old` bytes.
+/// Counts an allocation, which may replace one of `old` bytes.
 fn count(bytes: usize, old: usize) {
     // `try_with`, because a thread that is being torn down may still allocate.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));

@@ -1,4 +1,4 @@
-//! Gives the memory of a deep stack back to the kernel.
+//! Returns the memory of a deep stack to the kernel.
 
 use std::ffi::c_void;
 
@@ -12,8 +12,8 @@ pub struct Stack {
     bytes: usize,
 }
 
-/// Kept at both ends: the guard page and the frames above `top` at the low end, the frames of the
-/// running calls at the high end.
+/// Bytes that are kept at both ends: for the guard page and the frames above `top` at the low end,
+/// and for the frames of running calls at the high end.
 const MARGIN: usize = 1 << 20;
 
 const PAGE: usize = 4096;
@@ -24,7 +24,8 @@ impl Stack {
         Self { top: here(), bytes }
     }
 
-    /// Gives back what deeper calls have touched and nobody uses now. Must run on the same thread.
+    /// Returns the pages that deeper calls have touched and no running call uses. Must run on the
+    /// same thread.
     pub fn give_back(&self) {
         let low = (self.top + MARGIN).saturating_sub(self.bytes).next_multiple_of(PAGE);
         let high = here().saturating_sub(MARGIN) / PAGE * PAGE;

@@ -1,10 +1,10 @@
 //! The bounds of the histograms. Times are in microseconds.
 //!
-//! Values that vLLM measures, too, have vLLM's bounds (`vllm/v1/metrics/loggers.py`), so that its
-//! dashboards work. No other bound is exactly 1 or 10 µs: OpenMetrics wants those written as 1e-06
-//! and 1e-05, but the library writes 0.000001.
+//! Metrics that vLLM has, too, have vLLM's bounds (`vllm/v1/metrics/loggers.py`), so that its
+//! dashboards work. No other bound is exactly 1 or 10 µs: OpenMetrics requires the form 1e-06 and
+//! 1e-05, but the library writes 0.000001.
 
-/// From the request to its first token; vLLM's bounds.
+/// Time from the request to its first token; vLLM's bounds.
 pub const TTFT_US: [u64; 22] = [
     1_000,
     5_000,
@@ -30,7 +30,7 @@ pub const TTFT_US: [u64; 22] = [
     2_560_000_000,
 ];
 
-/// Between two tokens; vLLM's bounds.
+/// Time between two tokens; vLLM's bounds.
 pub const ITL_US: [u64; 19] = [
     10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000,
     1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 20_000_000, 40_000_000, 80_000_000,
@@ -67,7 +67,8 @@ pub const BUBBLE_US: [u64; 32] = [
     1_000, 2_000, 4_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000,
 ];
 
-/// Guesses: from the text in some microseconds, from a draft model in many milliseconds.
+/// Time to find the guesses of a step: some microseconds from the text, many milliseconds with a
+/// draft model.
 pub const GUESS_US: [u64; 16] = [
     2, 5, 10, 20, 50, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
     500_000,

@@ -10,12 +10,12 @@ use crate::limits::GUESSES_MAX;
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct DecodeMetrics {
     /// The bubble before each step, in microseconds: the time in which the lane had work, but was
-    /// neither inside a model, nor sampling, nor looking for guesses. It ends at the start of the model. It starts when the
-    /// previous step ended or when this step's work existed, whichever is later. Work that
-    /// continues a sequence existed when the previous step ended. Other work existed when the front
-    /// lane sent it.
+    /// not inside a model, sampling or looking for guesses. It ends at the start of the model. It
+    /// starts when the previous step ended or when this step's work existed, whichever is later.
+    /// Work that continues a sequence existed when the previous step ended. Other work existed when
+    /// the front lane sent it.
     pub bubble_us: Histogram<{ BUBBLE_US.len() }>,
-    /// Time to find guesses, in microseconds per step that may have some.
+    /// Time to find guesses, in microseconds per step that is granted any.
     pub guess_us: Histogram<{ GUESS_US.len() }>,
     /// Time inside the model, in microseconds per step. The count is the number of steps.
     pub step_us: Histogram<{ STEP_US.len() }>,
@@ -31,7 +31,7 @@ pub struct DecodeMetrics {
     pub rows_dropped: Counter,
     /// Steps that the model could not run.
     pub steps_failed: Counter,
-    /// Changes of the lane's own thread to another core.
+    /// Moves of the lane's own thread to another core.
     pub core_changes: Counter,
     /// Rust heap allocations of the lane since its first step.
     pub allocations: Counter,

@@ -36,9 +36,10 @@ pub struct FrontMetrics {
     pub kv_tokens_capacity: Gauge,
     /// Compute threads of the last step, apart from trials; 0 if they were not measured.
     pub compute_threads: Gauge,
-    /// Whether one of them leads and the others help.
+    /// 1 if one of these threads leads and the others help, else 0.
     pub products_led: Gauge,
-    /// The time of a step to that alone on the machine, times 1,000; 0 if it was not measured.
+    /// The slowdown: the time of a step divided by that without other programs, times 1,000; 0 if
+    /// it was not measured.
     pub slowdown_permille: Gauge,
     /// Steps in flight whenever another step was sent.
     pub steps_in_flight: Histogram<{ STEPS_IN_FLIGHT.len() }>,
@@ -67,9 +68,10 @@ pub struct FrontMetrics {
     pub ttft_us: Histogram<{ TTFT_US.len() }>,
     /// Between two tokens of one request, in microseconds.
     pub itl_us: Histogram<{ ITL_US.len() }>,
-    /// Tokens that came later than the bound on the time between two tokens.
+    /// Tokens that came later than [`FrontMetrics::late_after_us`] after the previous one.
     pub late_tokens: LateTokens,
-    /// That bound of the newest step, in microseconds; 0 if there is none, or it is not known yet.
+    /// The time between two tokens after which a token is late, by the newest step, in
+    /// microseconds. 0 if there is no bound, or it is not known yet.
     pub late_after_us: Gauge,
     /// From the HTTP request's head to the last token, in microseconds. Counts only requests that
     /// finished.
@@ -90,7 +92,7 @@ pub struct Finished {
     pub stop: Counter,
     /// The text reached its limit of tokens.
     pub length: Counter,
-    /// The client disconnected, did not read its text, or asked for more than it could have.
+    /// The client disconnected or did not read its text, or the request was refused (4xx).
     pub abort: Counter,
     /// The time limit passed.
     pub timeout: Counter,
@@ -114,11 +116,11 @@ impl Finished {
 pub enum State {
     /// Not yet: the model is loading.
     Loading,
-    /// It does.
+    /// It accepts requests.
     Ready,
     /// Not any more: it is shutting down.
     Draining,
-    /// It refuses every request for want of a place, though none runs. That is a fault.
+    /// It refuses every request for want of a place, although none runs. Only a bug causes this.
     Stuck,
 }
 

@@ -2,7 +2,7 @@
 
 use super::value::Counter;
 
-/// The statuses that the server sends. Any other would count as 0.
+/// The statuses that the server sends. Any other status would be counted as 0.
 const STATUSES: [u16; 21] = [
     200, 204, 304, 400, 401, 403, 404, 405, 408, 413, 415, 417, 429, 431, 500, 501, 502, 503, 504,
     505, 0,

@@ -2,7 +2,7 @@
 
 use super::value::Counter;
 
-/// What made a token late.
+/// The cause of a late token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Prompts of other requests, computed in the same steps.
@@ -11,16 +11,16 @@ pub enum Cause {
     OwnPrompt,
     /// A mask of a constrained text.
     Mask,
-    /// Memory that was used for the first time, or came from a disk.
+    /// Page faults: memory that was used for the first time, or read from a disk.
     PageFault,
-    /// A core of a compute thread that another program, another virtual machine or the control group
-    /// took.
+    /// A compute thread without a core: another program, another virtual machine or the control
+    /// group's limit took it.
     CoreTaken,
-    /// Sampling, masks apart.
+    /// Sampling, without masks.
     Sampling,
     /// The front lane, or a decode lane without a batch.
     Server,
-    /// A client that did not read.
+    /// A client that did not read its stream.
     SlowReader,
     /// None of these: the steps took longer than expected.
     Model,
@@ -64,7 +64,7 @@ impl Cause {
 pub struct LateTokens([Counter; CAUSES]);
 
 impl LateTokens {
-    /// Those of a cause.
+    /// The counter of a cause.
     pub fn of(&self, cause: Cause) -> &Counter {
         &self.0[cause as usize]
     }
@@ -75,7 +75,7 @@ impl LateTokens {
 pub struct LateCount([u32; CAUSES]);
 
 impl LateCount {
-    /// Counts one.
+    /// Counts a late token.
     pub fn count(&mut self, cause: Cause) {
         self.0[cause as usize] += 1;
     }
@@ -85,12 +85,12 @@ impl LateCount {
         self.0.iter().sum()
     }
 
-    /// Those of each cause.
+    /// The late tokens of each cause.
     pub fn by_cause(&self) -> impl Iterator<Item = (Cause, u32)> {
         Cause::ALL.into_iter().zip(self.0)
     }
 
-    /// The cause of most of them.
+    /// The cause of most late tokens; `None` without any.
     pub fn main_cause(&self) -> Option<Cause> {
         self.by_cause()
             .filter(|(_, count)| *count > 0)

@@ -51,21 +51,22 @@ pub struct Metrics {
     pub prepare: WorkerMetrics,
     /// Written by the second prepare lane.
     pub prepare_long: WorkerMetrics,
-    /// Written by the prepare lane that compiles what is cheap.
+    /// Written by the prepare lane that compiles cheap constraints.
     pub compile: WorkerMetrics,
-    /// Written by the prepare lane that tries and compiles the rest.
+    /// Written by the prepare lane that tries and compiles all other constraints.
     pub trial: WorkerMetrics,
     /// Written by the mask lane.
     pub masks: WorkerMetrics,
     /// Written by the lane that sends spans.
     pub spans: SpanMetrics,
-    /// Pieces of work that the mask lane has done: masks, and parts of long ones.
+    /// Pieces of work that the mask lane has done: masks, and parts of tasks that take in many
+    /// tokens.
     pub mask_pieces: Counter,
     model: OnceLock<(String, &'static str)>,
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
-/// The metrics of a lane that works for the front lane.
+/// The metrics of a prepare lane or of the mask lane.
 #[derive(Debug)]
 #[repr(align(128))] // two cache lines: processors fetch them in pairs
 pub struct WorkerMetrics {
@@ -79,7 +80,7 @@ pub struct WorkerMetrics {
 pub struct SpanMetrics {
     /// Spans that the collector has taken.
     pub sent: Counter,
-    /// Spans that it has not.
+    /// Spans that were lost: the collector did not take them.
     pub failed: Counter,
 }
 

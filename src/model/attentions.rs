@@ -1,5 +1,5 @@
 //! Computes one attention through ggml, with corelane's kernels or ggml's. Used to check our
-//! kernels before they are trusted, to test them and to measure them.
+//! kernels before they are used, to test them and to measure them.
 
 use std::ptr;
 use std::rc::Rc;
@@ -161,7 +161,7 @@ fn is_right_for(set: InstructionSet, cached: u32) -> bool {
         layers: 1,
     };
     let wave = |count: usize, step: f32| (0..count).map(|i| (i as f32 * step).sin()).collect();
-    // The first rows are of decoding, the others of a prompt.
+    // The first two rows decode, the others belong to a prompt.
     let sees = |i: usize| match i / sizes.cells {
         row @ ..2 => i % 2 == row,
         row => i % sizes.cells < 300 + row,
@@ -180,6 +180,6 @@ fn is_right_for(set: InstructionSet, cached: u32) -> bool {
         graph.output()
     };
     let (ours, theirs) = (of(Some(set)), of(None));
-    // Averages of numbers below 1; both sides round some of them to 8 or 16 bits.
+    // The outputs are averages of numbers below 1. Both sides round some inputs to 8 or 16 bits.
     ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 0.05)
 }

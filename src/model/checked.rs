@@ -1,4 +1,4 @@
-//! Checks our kernels before they are trusted: compares small products and attentions with
+//! Checks our kernels before they are used: compares small products and attentions with
 //! llama.cpp's.
 
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Loads a draft model, if its guesses can be tokens of the served model.
+//! Loads a draft model, if it has the vocabulary of the served model.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use super::vocab::Vocab;
 use crate::kernels::Choice;
 use crate::types::TokenId;
 
-/// Tokens by which the vocabulary of a draft model may be larger or smaller. Files of one family
-/// differ in tokens that no text has.
+/// Tokens by which a draft model's vocabulary may be larger or smaller. Models of one family may
+/// have different numbers of unused tokens.
 const DRAFT_VOCAB_DIFFERENCE_MAX: usize = 128;
 
 /// Why a model cannot be the draft model.
@@ -67,7 +67,7 @@ pub fn load_draft(
     Ok(draft)
 }
 
-/// The tokens that both have must be the same.
+/// Checks that both vocabularies have equal tokens, up to the end of the smaller one.
 fn check_vocabulary(draft: &Vocab, served: &Vocab) -> Result<(), DraftError> {
     let (found, wanted) = (draft.n_tokens(), served.n_tokens());
     if found.abs_diff(wanted) > DRAFT_VOCAB_DIFFERENCE_MAX {

@@ -19,7 +19,7 @@ pub struct Embedder {
     context: *mut sys::llama_context,
     threads: ComputeThreads,
     pooling: Pooling,
-    /// Numbers in a vector: its length, or the scores of a ranking head.
+    /// Numbers in a vector: the length of an embedding, or the number of a ranking head's scores.
     numbers: usize,
     rows: RowArrays,
     /// Most tokens of one call.
@@ -33,8 +33,9 @@ pub struct Embedder {
 
 impl Embedder {
     /// Makes the context and its thread pool, and pins the calling thread, which must be the one
-    /// that computes. `config.ubatch_rows` bounds the tokens of one call, for a text is computed at
-    /// once (in some models a token also depends on later ones). `config.slots` bounds its texts.
+    /// that computes. A call has at most `config.ubatch_rows` tokens, because a text is computed in
+    /// one pass (in some models a token also depends on later ones), and at most `config.slots`
+    /// texts.
     ///
     /// # Errors
     /// A sentence that names the missing resource.
@@ -81,13 +82,14 @@ impl Embedder {
         unsafe { sys::llama_set_n_threads(self.context, threads, threads) };
     }
 
-    /// Computes the vectors of the first of `texts` with one call of the model, and adds them to
-    /// `vectors`, as the model gives them. They have `tokens_max` tokens together, unless the first
-    /// text alone has more. Without pooling, the vectors of a text's tokens stand one after another.
-    /// It asks `is_wanted` between two operations, and stops if that returns false.
+    /// Computes the vectors of as many of the first `texts` as one call of the model takes, and
+    /// appends them to `vectors`, not normalised. The texts of a call have at most `tokens_max`
+    /// tokens together, unless the first text alone has more. Without pooling, a text's vector is
+    /// the vectors of its tokens, one after another. Calls `is_wanted` between two operations, and
+    /// stops if it returns false.
     ///
     /// # Errors
-    /// [`StepError::Aborted`] if it stopped; another if the model could not run the texts.
+    /// [`StepError::Aborted`] if it stopped; another error if the model could not run the texts.
     pub fn embed(
         &mut self,
         texts: &[Box<[TokenId]>],
@@ -156,7 +158,7 @@ impl Embedder {
         Ok(())
     }
 
-    /// The vector of a text of the last call, which must have pooled it.
+    /// The vector of a text of the last call. The call must have pooled.
     fn vector_of(&self, slot: SlotId) -> &[f32] {
         // SAFETY: the context is live, and the slot is below the number of sequences that it was
         // made for. A pooled sequence has `numbers` numbers. They stay in place until the next
@@ -192,7 +194,7 @@ pub(super) fn n_embd_out(model: &LlamaModel) -> usize {
     usize::try_from(unsafe { sys::llama_model_n_embd_out(raw(model)) }).unwrap_or(0)
 }
 
-/// The scores of a model's ranking head.
+/// The number of scores of a model's ranking head.
 fn n_cls_out(model: &LlamaModel) -> usize {
     // SAFETY: the model is loaded.
     unsafe { sys::llama_model_n_cls_out(raw(model)) as usize }
@@ -214,7 +216,7 @@ mod tests {
     use crate::model::load::{Source, load};
     use crate::types::CacheLayout;
 
-    /// A call asks between two operations whether anybody still waits.
+    /// A call asks between two operations whether its result is still wanted.
     #[test]
     fn a_call_ends_in_the_middle_when_nobody_waits() {
         let loaded = load(&Source::BuiltIn, Choice::Llama, |_| true).expect("it is built in");

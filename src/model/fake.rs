@@ -1,9 +1,9 @@
-//! A model without weights, for tests: deterministic, microseconds per step, and strict about its
-//! use.
+//! A model without weights, for tests. It is deterministic, takes microseconds per step, and panics
+//! if it is used wrongly.
 //!
 //! The next token is a hash of all tokens before it. So a sequence's text depends only on its own
-//! prompt, and [`continuation`] can compute it without slots, batches or positions. Whatever the
-//! scheduler does to a sequence, both must agree.
+//! prompt, and [`continuation`] can compute it without slots, batches or positions. However the
+//! scheduler runs a sequence, its text must equal that continuation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,20 +27,20 @@ pub struct FakeOptions {
     pub step: Duration,
     /// One step in this many fails; 0 means never.
     pub fail_one_in: u64,
-    /// The number of further failures right after it.
+    /// The number of further failures right after each such step.
     pub fail_more: u64,
-    /// It cannot forget a part of a sequence, like recurrent models.
+    /// It can only remove whole sequences from the cache, like recurrent models.
     pub forgets_whole: bool,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
-    /// The number of further hangs right after it.
+    /// The number of further hangs right after each such step.
     pub hang_more: u64,
     /// A hang ignores the abort flag.
     pub hangs_for_good: bool,
     /// One step in this many panics; 0 means never.
     pub panic_one_in: u64,
-    /// Texts that it writes as wholes, one after another; none is empty. `None` writes printable
-    /// ASCII.
+    /// Phrases that it writes, each from start to end, one after another; none is empty. `None`
+    /// writes printable ASCII.
     pub phrases: Option<&'static [&'static [u8]]>,
 }
 
@@ -113,7 +113,7 @@ impl FakeModel {
         }
     }
 
-    /// Makes steps that hang watch these orders.
+    /// Sets the abort flag that hanging steps watch.
     pub fn with_abort(self, abort: Arc<StepAbort>) -> Self {
         Self { abort, ..self }
     }
@@ -172,7 +172,7 @@ impl Backend for FakeModel {
         let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
         let tokens: usize = self.slots.iter().map(Vec::len).sum();
-        // Only shared cells change the result, and counting them is slow.
+        // The exact count is slow, and is needed only if shared cells could make the difference.
         if tokens + rows.len() > self.context_tokens
             && self.tokens_held() + rows.len() > self.context_tokens
         {

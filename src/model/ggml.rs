@@ -13,8 +13,8 @@ use crate::limits::POLL_LEVEL;
 pub struct Pool(ComputeThreads);
 
 impl Pool {
-    /// Starts `threads` threads, including the calling one. With `pinned`, each is pinned to a core, and
-    /// the calling thread stays pinned to core 0.
+    /// Starts `threads` threads, including the calling one. With `pinned`, each is pinned to a
+    /// core, and the calling thread stays pinned to core 0.
     ///
     /// # Panics
     /// If the system refuses threads.
@@ -27,7 +27,7 @@ impl Pool {
     }
 }
 
-/// A graph that can be computed any number of times, with everything that it needs.
+/// A graph that can be computed any number of times. It owns its contexts, buffers and backend.
 pub(super) struct Graph {
     /// The descriptions of the tensors.
     contexts: Vec<*mut sys::ggml_context>,
@@ -87,7 +87,7 @@ impl Graph {
 }
 
 impl Pool {
-    /// The jobs that its threads have computed together.
+    /// The number of jobs that its threads have computed together.
     pub fn jobs(&self) -> u32 {
         self.0.jobs()
     }

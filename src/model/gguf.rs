@@ -19,7 +19,7 @@ pub struct TensorInfo {
     pub name: String,
     /// Its type, as ggml names it: `q4_K`.
     pub type_name: String,
-    /// Numbers in a row, rows, and two more dimensions.
+    /// The dimensions: numbers in a row, rows, and two more.
     pub dims: [u64; 4],
     /// Bytes of its data.
     pub bytes: u64,

@@ -1,6 +1,6 @@
-// What keeps llama.cpp's errors inside llama.cpp. An exception must not cross into Rust: calls that
-// may throw are wrapped here. A failed assertion ends the process; while a model file is read it is
-// an exception instead, for a damaged file can make assertions fail.
+// Keeps llama.cpp's errors inside llama.cpp. An exception must not cross into Rust, so calls that
+// may throw are wrapped here. A failed assertion ends the process. While a model file is read, it
+// throws an exception instead, because a damaged file can make assertions fail.
 
 #include "llama.h"
 
@@ -38,7 +38,7 @@ void corelane_guard_assertions() {
     ggml_set_abort_callback(on_failed_assertion);
 }
 
-// Says whether assertions that fail on this thread throw. Where they do, only calls that catch
+// Sets whether failed assertions on this thread throw. While they do, only calls that catch
 // exceptions may be made.
 void corelane_assertions_throw(bool yes) {
     assertions_throw = yes;

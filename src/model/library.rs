@@ -31,8 +31,8 @@ unsafe extern "C" {
     fn corelane_assertions_throw(yes: bool);
 }
 
-/// Runs `work`, a call of llama.cpp that catches exceptions. An assertion that fails in it does not
-/// end the process: the call fails, and its error names the assertion.
+/// Runs `work`, a call of llama.cpp that catches exceptions. If an assertion fails in it, the
+/// process does not end: the call fails, and [`error`] returns the assertion.
 pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> T {
     forget_error();
     // SAFETY: both set a flag of this thread.
@@ -44,8 +44,8 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> T {
 }
 
 thread_local! {
-    /// The first error line that llama.cpp logged on this thread since [`forget_error`]. It is the
-    /// one that says most; those after it tell which calls failed because of it.
+    /// The first error line that llama.cpp logged on this thread since [`forget_error`]. It names
+    /// the cause. Later lines only name the calls that failed because of it.
     static ERROR: RefCell<String> = const { RefCell::new(String::new()) };
     /// Receives the lines that llama.cpp logs on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };

@@ -41,7 +41,7 @@ pub struct ContextConfig {
     pub cache: CacheLayout,
     /// The instruction set of our attention; `None` uses llama.cpp's.
     pub attention: Option<InstructionSet>,
-    /// Through it, another thread aborts steps.
+    /// The flag with which another thread aborts steps.
     pub abort: Arc<StepAbort>,
 }
 
@@ -59,7 +59,7 @@ pub struct LlamaDecoder {
     ragged: bool,
     rows: RowArrays,
     attention: Option<InstructionSet>,
-    /// llama.cpp checks it between two operations.
+    /// llama.cpp checks this flag between two operations.
     abort: Arc<StepAbort>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
@@ -85,7 +85,8 @@ impl LlamaDecoder {
         Self::on(Rc::new(new_threads(config)?), model, config)
     }
 
-    /// Makes the context of another model, for calls in turns with this one, on the same threads.
+    /// Makes the context of another model on the same threads. Only one of the two may compute at a
+    /// time.
     ///
     /// # Errors
     /// As for [`LlamaDecoder::new`].
@@ -99,9 +100,9 @@ impl LlamaDecoder {
         config: &ContextConfig,
     ) -> Result<Self, String> {
         let context = new_context(&model, config, |params| {
-            // One row of each sequence is sampled, and some guesses; some rows of prompts are scored.
-            // Without this bound llama.cpp reserves logits for every row: 300 MB for 512 rows and
-            // 151,936 tokens.
+            // Logits are needed for one row of each sequence, for guesses, and for scored rows of
+            // prompts. Without this bound, llama.cpp reserves logits for every row: 300 MB for 512
+            // rows and 151,936 tokens.
             let more = (SCORED_ROWS_MAX + GUESSED_ROWS_MAX) as u32; // some dozens
             params.n_outputs_max = (config.slots + more).min(config.step_rows);
             // With one cache per sequence, llama.cpp splits a step where its sequences' ids have a
@@ -117,7 +118,7 @@ impl LlamaDecoder {
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
-        // With one cache for all, llama.cpp splits a step only if sequences have states.
+        // With one cache for all, llama.cpp splits a step only for models with recurrent states.
         let ragged = unified && !model.is_recurrent() && !model.is_hybrid();
         if config.attention.is_some() {
             ggml::reserve_attention(config.ubatch_rows as usize, config.context_tokens as usize);
@@ -292,8 +293,8 @@ impl Backend for LlamaDecoder {
         if removed {
             return from;
         }
-        // Recurrent models cannot forget a part. Removing the whole always works. SAFETY: the
-        // memory belongs to the live context, and the slot is below n_seq_max.
+        // Recurrent models cannot remove a part of a sequence. Removing all of it always works.
+        // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
         unsafe { sys::llama_memory_seq_rm(self.memory, id, -1, -1) };
         Position(0)
     }
@@ -302,7 +303,7 @@ impl Backend for LlamaDecoder {
 impl Drop for LlamaDecoder {
     fn drop(&mut self) {
         if let Some(led) = self.threads.led() {
-            led.settle(); // the model may go, and helpers read its weights
+            led.settle(); // helpers may still read the model's weights, which may be freed next
         }
         // SAFETY: it was made in `on` and is freed once, before the threads and the model.
         unsafe { sys::llama_free(self.context) };

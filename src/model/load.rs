@@ -22,7 +22,7 @@ use crate::kernels::{Choice, InstructionSet, ggml};
 use crate::memory::{available_bytes, gib};
 use crate::types::{KernelsInfo, ModelInfo, Pooling};
 
-/// Which model to serve.
+/// The source of the served model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The model inside the binary.
@@ -125,7 +125,7 @@ pub fn load(
     Ok(loaded)
 }
 
-/// Reads the properties of a model without its weights, in a moment.
+/// Reads the properties of a model without its weights. Takes milliseconds.
 ///
 /// # Errors
 /// As for [`load`].
@@ -174,9 +174,9 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
     }
-    // Check first, for the kernel would kill the process without a message. A weight that gets
-    // packed is first read into a separate buffer, one matrix at a time. (llama.cpp leaves some
-    // large tables of a few models in the file; they are counted here, too.)
+    // Check first, because the kernel would kill the process without a message. A packed matrix is
+    // first read into a separate buffer, one matrix at a time, so the largest one counts twice.
+    // (llama.cpp leaves some large tables of a few models in the file. They are counted here, too.)
     let bytes = metadata.len() + bytes_of_others(path) + largest_tensor_bytes(path);
     if bytes > available {
         return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
@@ -228,8 +228,8 @@ fn open(
     Ok((model, info))
 }
 
-/// A text of a file without control characters, which would write lines of their own into a log, a terminal
-/// or a configuration.
+/// Replaces the control characters of a file's text by spaces: they could add lines to a log, a
+/// terminal or a configuration.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -263,7 +263,8 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
     }
 }
 
-/// When a file was written, in seconds since 1970; 0 where the system does not say.
+/// The time at which a file was last written, in seconds since 1970; 0 if the system does not
+/// report it.
 fn modified(file: &Path) -> u64 {
     let modified = fs::metadata(file).and_then(|metadata| metadata.modified());
     let since = modified.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -293,8 +294,8 @@ fn meta(model: &LlamaModel, key: &str) -> Option<String> {
     model.meta_val_str(&format!("{architecture}.{key}")).ok()
 }
 
-/// The pooling in the model's metadata. The numbers are GGUF's. A model for text may say 0, which
-/// does not make it one for embeddings.
+/// The pooling in the model's metadata, by GGUF's numbers. 0 (none) counts as absent, because
+/// models for text have it, too.
 fn pooling(model: &LlamaModel) -> Option<Pooling> {
     match meta(model, "pooling_type")?.as_str() {
         "1" => Some(Pooling::Mean),
@@ -305,8 +306,8 @@ fn pooling(model: &LlamaModel) -> Option<Pooling> {
     }
 }
 
-/// Whether a model's files have a ranking head. Without one, llama.cpp would take the first number
-/// of a vector for a score.
+/// Whether a model's files have a ranking head. Without one, llama.cpp would use the first number
+/// of a vector as the score.
 fn has_ranking_head(file: &Path) -> bool {
     shards::tensors(file).any(|tensor| ["cls.weight", "cls.output.weight"].contains(&&*tensor.name))
 }

@@ -28,8 +28,8 @@ pub trait Backend {
     /// Tokens in the vocabulary.
     fn n_vocab(&self) -> usize;
 
-    /// A step begins: all calls of [`Backend::decode`] until the next one belong to it. Another
-    /// thread may give it up by its number.
+    /// Begins a step: all calls of [`Backend::decode`] until the next call of this function belong
+    /// to it. Another thread may abort it by its number.
     fn begin_step(&mut self, _step: u64) {}
 
     /// Most threads that a step can have.
@@ -37,11 +37,11 @@ pub trait Backend {
         1
     }
 
-    /// Sets the threads of the next steps. As many as there are, if there are fewer.
+    /// Sets the threads of the next steps, at most [`Backend::threads`].
     fn use_threads(&mut self, _threads: Threads) {}
 
-    /// Lets the calling thread change cores with one of its other compute threads. The first is 0.
-    /// Returns whether they did.
+    /// Swaps the cores of the calling thread and another compute thread; the first one is 0.
+    /// Returns whether they were swapped.
     fn change_places(&mut self, _other: usize) -> bool {
         false
     }
@@ -49,8 +49,8 @@ pub trait Backend {
     /// Runs rows of a step. On success the KV cache holds its rows.
     ///
     /// # Errors
-    /// If the model could not run it. The KV cache may then hold some of the rows; the caller
-    /// truncates.
+    /// If the model could not run the rows. The KV cache may then hold some of them; the caller
+    /// must truncate.
     fn decode(&mut self, rows: &[DecodeRow]) -> Result<(), StepError>;
 
     /// The logits of row `row` of the last step, which must have asked for a sample. Mutable,
@@ -67,8 +67,8 @@ pub trait Backend {
     /// whole sequences. Returns the number of tokens copied.
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position;
 
-    /// Forgets the tokens of a slot from position `from` on. Some models can only forget
-    /// everything. Returns the number of tokens left.
+    /// Removes the tokens of a slot from position `from` on. Some models can only remove all
+    /// tokens. Returns the number of tokens left.
     fn truncate(&mut self, slot: SlotId, from: Position) -> Position;
 
     /// Makes a slot hold the first `tokens` tokens of `source`, and nothing else. `source` may be

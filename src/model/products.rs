@@ -1,5 +1,5 @@
 //! Computes one product through ggml, with corelane's kernels or ggml's. Used to check our kernels
-//! before they are trusted, to test them and to measure them.
+//! before they are used, to test them and to measure them.
 
 use std::ptr;
 use std::rc::Rc;
@@ -10,8 +10,8 @@ use super::ggml::{Graph, Pool, new_context, quantise, set};
 use crate::kernels::{InstructionSet, ggml};
 
 /// A product of weights and rows of activations that can be computed any number of times. A run
-/// multiplies by one or by several copies of the weights. Several copies come from memory rather
-/// than from the cache, as in a step of a model.
+/// multiplies with one or several copies of the weights. With several copies, the weights are read
+/// from memory and not from the cache, as in a step of a model.
 pub struct ProductGraph {
     graph: Graph,
     input: *mut sys::ggml_tensor,
@@ -106,7 +106,7 @@ unsafe fn llama_type(product: *mut sys::ggml_tensor) -> sys::ggml_backend_buffer
         if let Some(extra) = extra {
             let mut types = extra(sys::ggml_backend_reg_dev_get(registry, 0));
             while !(*types).is_null() {
-                // Our own type says no here, for nothing is being packed.
+                // Our own type is never supported here, because no model is being packed.
                 if is_supported(product, *types) {
                     return *types;
                 }

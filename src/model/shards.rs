@@ -1,5 +1,5 @@
-//! Models in several files. llama.cpp finds the other files itself if the first one's name ends with
-//! `-00001-of-00003.gguf`.
+//! Models in several files. llama.cpp finds the other files itself if the first one's name ends
+//! with `-00001-of-00003.gguf`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Finds special tokens in texts, and keeps control tokens out of texts of clients.
+//! Finds special tokens in texts, and prevents that a client's text is read as control tokens.
 //!
-//! llama.cpp finds special tokens itself, in time that grows with the square of their number: a
-//! megabyte of `<|im_end|>` takes it half a minute. Here one automaton finds all of them in one
-//! pass, and llama.cpp gets the texts between them.
+//! llama.cpp's own search for special tokens takes a time that grows with the square of their
+//! number in the text: half a minute for a megabyte of `<|im_end|>`. Here one automaton finds all
+//! of them in one pass, and llama.cpp gets only the texts between them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,11 +17,11 @@ pub(super) struct Special {
     pub token: TokenId,
     /// Its spelling in a text. Not empty.
     pub spelling: String,
-    /// Whether it is found only where control tokens are asked for.
+    /// Whether it is a control token: found only if the caller asks for control tokens.
     pub is_control: bool,
-    /// Whether it takes white space before it away.
+    /// Whether white space before it is removed.
     pub strips_left: bool,
-    /// Whether it takes white space after it away.
+    /// Whether white space after it is removed.
     pub strips_right: bool,
 }
 
@@ -39,13 +39,13 @@ pub(super) enum Piece<'a> {
 pub(super) struct Specials {
     all: Finder,
     user_defined: Finder,
-    /// Finds control tokens at every place, also inside of others.
+    /// Finds control tokens at every place, also overlapping ones.
     controls: Option<AhoCorasick>,
     /// The spellings of control tokens, sorted.
     control_spellings: Box<[String]>,
 }
 
-/// Finds some special tokens: the leftmost ones, and of several at one place the longest.
+/// Finds some special tokens: always the leftmost one, and of several at one place the longest.
 #[derive(Default)]
 struct Finder {
     specials: Box<[Special]>,
@@ -67,13 +67,13 @@ impl Specials {
         }
     }
 
-    /// Splits a text at its special tokens; at control tokens only with `control`.
+    /// Splits a text at its special tokens. Control tokens count only with `control`.
     pub fn split<'a>(&self, text: &'a str, control: bool) -> Vec<Piece<'a>> {
         if control { self.all.split(text) } else { self.user_defined.split(text) }
     }
 
-    /// Marks a client's text, so that neither it nor it together with the text after it has the
-    /// spelling of a control token. [`unguarded`] takes the marks away.
+    /// Inserts marks into a client's text, so that no control token's spelling is in it, or begins
+    /// in it and ends in the text after it. [`unguarded`] removes the marks.
     pub fn guarded<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut places = BTreeSet::new();
         if let Some(controls) = &self.controls {
@@ -152,7 +152,7 @@ impl Finder {
         let found = self.automaton.iter().flat_map(|automaton| automaton.find_iter(text));
         for found in found {
             if found.start() < rest_from {
-                continue; // in white space that the token before takes away
+                continue; // in white space that the previous token removes
             }
             let special = &self.specials[found.pattern().as_usize()];
             push_text(&mut pieces, &text[rest_from..found.start()], special.strips_left);

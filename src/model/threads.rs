@@ -9,17 +9,17 @@ use super::library;
 use crate::kernels::compute::Pool;
 use crate::kernels::led::Led;
 
-/// A pool, and ggml's own description of one. ggml was built with OpenMP, so its description has a
-/// barrier's state and no threads.
+/// A pool of threads, and ggml's description of one. ggml is built with OpenMP, so its description
+/// holds only the state of a barrier, and no threads.
 pub(super) struct ComputeThreads {
     pool: Pool,
-    /// The board with which threads help one that leads; `None` with one thread.
+    /// The board of products that one thread leads; `None` with one thread.
     led: Option<Arc<Led>>,
     described: *mut sys::ggml_threadpool,
 }
 
 impl ComputeThreads {
-    /// Starts `threads` threads with the calling one, as [`Pool::new`].
+    /// Starts `threads` threads, including the calling one; see [`Pool::new`].
     ///
     /// # Errors
     /// A sentence that names the missing resource.
@@ -57,7 +57,7 @@ impl ComputeThreads {
         self.pool.threads() as i32 // at most COMPUTE_THREADS_MAX
     }
 
-    /// The jobs that they have computed together.
+    /// The number of jobs that they have computed together.
     pub fn jobs(&self) -> u32 {
         self.pool.jobs()
     }
@@ -67,8 +67,8 @@ impl ComputeThreads {
         self.described
     }
 
-    /// Runs `calls` on the calling thread, which must be the one that started the threads. What ggml
-    /// computes meanwhile is computed by all of them.
+    /// Runs `calls` on the calling thread, which must be the one that started the threads.
+    /// Operations that ggml computes meanwhile run on all threads.
     pub fn run<T>(&self, calls: impl FnOnce() -> T) -> T {
         self.pool.lend(calls)
     }

@@ -11,10 +11,11 @@ use super::llama::raw;
 use super::specials::{Piece, Special, Specials, unguarded};
 use crate::types::TokenId;
 
-/// White-space characters in a row that the model's tokenizer gets at once.
+/// Most white-space characters in a row that the model's tokenizer gets in one piece.
 const SPACES_MAX: usize = 4096;
 
-/// Digits in a row that tokenizers get at once whose time grows with the square of them.
+/// Most digits in a row in one piece, for tokenizers whose time grows with the square of that
+/// number.
 const DIGITS_MAX: usize = 96;
 
 /// llama.cpp could not tokenise a text.
@@ -108,17 +109,19 @@ impl LlamaTokenizer {
 /// that grows with the square of a run's length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cuts {
-    /// Most white-space characters in a row: 256 KiB of spaces took 10 s with jais-2's. A cut may
-    /// change the tokens beside it. Llama 3's own tokeniser cuts such runs, too, at 25,000.
+    /// Most white-space characters in a row: 256 KiB of spaces took 10 s with jais-2's expression.
+    /// A cut may change the tokens next to it. Llama 3's own tokeniser cuts such runs, too, at
+    /// 25,000.
     spaces: Option<usize>,
-    /// Most ASCII digits in a row: 16 KiB of them took a minute with superbpe's. It splits digits in
-    /// groups of three that end with the last one. A cut is between two groups, so it changes nothing.
+    /// Most ASCII digits in a row: 16 KiB of them took a minute with superbpe's expression. It
+    /// splits digits into groups of three, counted from the end. A cut is between two groups, so it
+    /// changes no token.
     digits: Option<usize>,
 }
 
 impl Cuts {
     fn of(model: &LlamaModel) -> Self {
-        // Other kinds of vocabularies add a space to the beginning of a text.
+        // No cuts for other kinds of vocabularies: they add a space to the beginning of each piece.
         if kind_of(model) != sys::LLAMA_VOCAB_TYPE_BPE {
             return Self::default();
         }
@@ -135,7 +138,7 @@ impl Cuts {
             parts.push(&text[done..at]);
             done = at;
         };
-        // A text of fewer bytes has no such run.
+        // A shorter text has no such run.
         if let Some(most) = self.spaces.filter(|most| text.len() > *most) {
             let mut run = 0;
             for (at, c) in text.char_indices() {
@@ -247,7 +250,7 @@ mod tests {
                     assert_eq!(ours, theirs, "{text:?} {around} {control}");
                 }
             }
-            // A client's text has no control token, and its text stays as it is.
+            // A guarded text gives no control token, and its bytes stay as they are.
             let guarded = tokenizer.specials.guarded(&text);
             let plain = tokenizer.tokenize(&text, false, false, false).unwrap();
             assert_eq!(tokenizer.tokenize(&guarded, false, true, true).unwrap(), plain, "{text:?}");
@@ -267,8 +270,8 @@ mod tests {
         assert_eq!(Cuts::default().parts(&text).len(), 1);
     }
 
-    /// The built-in model with another expression for words. The name of the model gives or takes
-    /// the bytes of the difference, so that nothing behind it moves.
+    /// The built-in model with another expression for words. The model's name is lengthened or
+    /// shortened by the difference, so that the bytes behind it do not move.
     fn with_expression(expression: &str) -> LlamaTokenizer {
         let mut model = builtin::GGUF.to_vec();
         let mut replace = |key: &str, value: &dyn Fn(&str) -> String| {
@@ -315,7 +318,7 @@ mod tests {
     }
 
     /// llama.cpp's own search for special tokens takes a time that grows with the square of their
-    /// number. It gets no text that has one.
+    /// number. It never gets a text with special tokens.
     #[test]
     fn llama_cpp_gets_no_text_with_a_special_token() {
         let specials = builtin().specials;

@@ -1,7 +1,7 @@
 //! The vocabulary of a model for the front lane: text to tokens, tokens to bytes.
 //!
-//! At start-up the bytes of every token are copied into one table. Turning a token into text then
-//! takes no call and no allocation.
+//! At start-up the bytes of every token are copied into one table. So turning a token into text
+//! needs no call of llama.cpp and no allocation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Vocab {
     default_breakers: Arc<Breakers>,
 }
 
-/// The tokens that mark the gap of a text to fill in.
+/// The special tokens of infill (fill in the middle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillIn {
     /// Precedes the text before the gap.
@@ -42,9 +42,9 @@ pub struct FillIn {
     pub suffix: TokenId,
     /// Precedes the text that fills the gap.
     pub middle: TokenId,
-    /// Precedes the name of a repository, where the model knows repositories.
+    /// Precedes the name of a repository, if the model has such a token.
     pub repository: Option<TokenId>,
-    /// Precedes the name of a file, as above.
+    /// Precedes the name of a file, if the model has such a token.
     pub file: Option<TokenId>,
 }
 
@@ -94,7 +94,7 @@ impl Vocab {
             }
         }
         let known = |token: LlamaToken| (token.0 >= 0).then_some(token.0);
-        // Without one in the file, llama.cpp names an ordinary token.
+        // If the file names none, llama.cpp returns an ordinary token.
         let control = |token| known(token).filter(|_| vocab.is_control(token));
         let (bos, eos) = (control(vocab.bos()), control(vocab.eos()));
         let gap = (known(vocab.fim_pre()), known(vocab.fim_suf()), known(vocab.fim_mid()));
@@ -190,7 +190,7 @@ impl Vocab {
         self.eos.map_or(Cow::default(), |token| String::from_utf8_lossy(self.spelling_of(token)))
     }
 
-    /// The tokens that mark a gap, if the model can fill one.
+    /// The tokens of infill, if the model has them.
     pub fn fill_in(&self) -> Option<FillIn> {
         self.fill_in
     }
@@ -231,7 +231,7 @@ impl Vocab {
     /// text, and up to a millisecond if it starts with a frequent letter.
     pub fn breakers(&self, texts: &[impl AsRef<str>]) -> Breakers {
         let mut heads = Vec::new();
-        let mut tails: Vec<Box<[TokenId]>> = vec![Box::default()]; // after a token that contains all of it
+        let mut tails: Vec<Box<[TokenId]>> = vec![Box::default()]; // for whole texts
         for text in texts {
             let text = text.as_ref();
             let mut tail_from = [None; DRY_BREAKER_BYTES_MAX]; // by the number of bytes before it
@@ -241,7 +241,7 @@ impl Vocab {
                     Some(0)
                 } else if same == found.len() && text.is_char_boundary(same) {
                     Some(*tail_from[same].get_or_insert_with(|| {
-                        // A text that cannot be tokenised is in no generated text.
+                        // A rest that cannot be tokenised never occurs in generated text.
                         let tail = self.tokenize(&text[same..], false, false);
                         tails.push(tail.unwrap_or_default().into());
                         tails.len() as u16 - 1 // one per byte of a few texts; see limits.rs
@@ -273,7 +273,8 @@ impl Vocab {
         }
     }
 
-    /// Marks a client's text so that [`Vocab::tokenize_prompt`] reads no control token from it.
+    /// Inserts marks into a client's text, so that [`Vocab::tokenize_prompt`] reads no control
+    /// token from it.
     pub fn guarded<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match &self.tokenizer {
             Tokenizer::Bytes => Cow::Borrowed(text),

@@ -70,8 +70,8 @@ impl ServiceFactory {
     fn watch(&self, descriptor: BorrowedFd<'_>, full: bool) -> Option<Arc<Connection>> {
         let socket = SockRef::from(&descriptor);
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
-        // Only the library's source says that the number is a descriptor. If that changes, this
-        // check keeps us from touching another file.
+        // That the number is a descriptor is not documented, but only visible in the library's
+        // source. If that changes, this check prevents access to another file.
         if address?.port() != self.shared.address.port() {
             return None;
         }
@@ -84,7 +84,7 @@ impl ServiceFactory {
 
     fn hand_over(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<Connection>> {
         let stream = TcpStream::from(descriptor.try_clone_to_owned().ok()?);
-        let _ = stream.set_nodelay(true); // a page may take several writes
+        let _ = stream.set_nodelay(true); // a page may need several writes
         // Room for a whole page: after the last request, `may_minihttp` drops unsent bytes.
         let _ = SockRef::from(&stream).set_send_buffer_size(OPS_PAGE_BYTES);
         let active = AtomicU64::new(self.shared.now().0);
@@ -114,7 +114,7 @@ impl Watch {
         self.connections.iter().for_each(|connection| connection.end());
     }
 
-    /// Forgets connections that have ended. Ends connections that are silent or send too much.
+    /// Removes connections that have ended. Ends connections that are silent or send too much.
     fn look(&mut self) {
         while let Ok(connection) = self.opened.pop() {
             self.connections.push(connection);

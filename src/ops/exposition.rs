@@ -1,8 +1,8 @@
 //! The page of metrics: each value's name, help and unit.
 //!
-//! Values that vLLM measures, too, have vLLM's names and bounds, so that dashboards and gateways
-//! for vLLM can read this server. The others start with `corelane_`. Values with the model's name
-//! are left out until the model is loaded.
+//! Metrics that vLLM has, too, have vLLM's names and bounds, so that dashboards and gateways for
+//! vLLM can read this server. The others start with `corelane_`. Metrics with the model's name as a
+//! label are left out until the model is loaded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -104,7 +104,8 @@ impl Collector for Exposition {
 }
 
 impl Page<'_> {
-    /// The processor time that the server wanted and others had. Read when it is asked for.
+    /// The processor time that the server needed and did not get. Read from the kernel at each
+    /// scrape.
     fn pressure(&mut self) -> fmt::Result {
         let times = pressure::thread_times();
         self.counters(
@@ -243,7 +244,7 @@ impl Page<'_> {
         let seconds = |us: u64| us as f64 / MICROS;
         let rate = |tokens: u64, s: f64| if s > 0.0 { tokens as f64 / s } else { 0.0 };
         let (prompt, predicted) = (front.prefilled_tokens.get(), front.generation_tokens.get());
-        // Times are those between tokens, which the first token of a text does not have.
+        // Times are between two tokens, so the first token of a text has none.
         let later = front.itl_us.count();
         let (prompt_s, predicted_s) =
             (seconds(front.prefill_us.sum()), seconds(front.itl_us.sum()));
@@ -509,7 +510,7 @@ impl Page<'_> {
     }
 }
 
-/// Tokens kept for reuse can be evicted, so they count as free, as in vLLM.
+/// KV cells in use. Tokens kept for reuse can be evicted, so they count as free, as in vLLM.
 fn kv_tokens_in_use(metrics: &Metrics) -> u64 {
     metrics.front.kv_tokens_used.get().saturating_sub(metrics.front.kv_tokens_kept.get())
 }

@@ -10,14 +10,14 @@ use may_minihttp::Response;
 use super::shared::{Connection, Shared, TEXT};
 use crate::profile::{self, Form, Plan};
 
-/// Time that a client has to read a profile, beside `OPS_IDLE_TIMEOUT`.
+/// Time that a client has to read a profile, in addition to `OPS_IDLE_TIMEOUT`.
 const PROFILE_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time after which a connection that waits for a profile looks whether it is done.
+/// Interval at which a connection that waits for a profile checks whether it is done.
 const PROFILE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Answers with a profile, or with a sentence that says why there is none. Returns whether the answer may
-/// be longer than the socket's buffer.
+/// Answers with a profile, or with a sentence that says why there is none. Returns true if the
+/// answer may be longer than the socket's send buffer.
 pub(super) fn answer(
     query: &str,
     shared: &Shared,
@@ -44,7 +44,7 @@ pub(super) fn answer(
 
 const SVG: &str = "Content-Type: image/svg+xml";
 
-/// A status with its words, and a sentence.
+/// A status, its reason phrase, and a sentence for the body.
 type Refused = (usize, &'static str, String);
 
 fn profile(
@@ -67,7 +67,7 @@ fn profile(
     Ok((plan.form, profile))
 }
 
-/// Runs a profile on a thread of its own: a coroutine that does not wait would hold up all others.
+/// Runs a profile on a thread of its own: in this coroutine it would block all others.
 fn wait_for(plan: Plan, shared: &Shared, connection: &Connection) -> Result<String, String> {
     let failed = |error: io::Error| format!("cannot start a thread for the profile: {error}");
     let thread = thread::Builder::new().name(profile::THREAD.into());

@@ -1,8 +1,8 @@
 //! The ops lane serves the metrics of all lanes, on its own port.
 //!
 //! In: `GET /metrics`, `/health`, `/ready`, `POST /debug/flamegraph`. Out: OpenMetrics text, short
-//! sentences and flamegraphs. The lane reads atomics. It runs on a core without the model, or with low priority if the model uses all
-//! cores.
+//! sentences and flamegraphs. The lane reads atomics. It runs on a core without the model, or with
+//! low priority if the model uses all cores.
 //!
 //! The HTTP server is `may_minihttp`: a coroutine for each connection, all on one thread. It was
 //! written for benchmarks and trusts its clients. So it listens on the loopback address by default,
@@ -18,8 +18,8 @@
 //! Known limits: an endless header line is noticed only after a tenth of a second, and buffered
 //! until then. A head that drips is parsed again at each byte, on this lane's low priority.
 //! Unreadable requests are closed without an answer, and reported on standard error rather than in
-//! the log. A HEAD request gets a `Content-Length` of 0. Without free file descriptors, accepting is
-//! retried without a pause. The front lane leaves some free for this lane
+//! the log. A HEAD request gets a `Content-Length` of 0. Without free file descriptors, accepting
+//! is retried without a pause. The front lane leaves some free for this lane
 //! ([`DESCRIPTORS_RESERVED`](crate::limits::DESCRIPTORS_RESERVED)).
 
 mod connections;
@@ -62,11 +62,11 @@ impl Bound {
     }
 }
 
-/// Reserves the address `host:port`.
+/// Reserves the address `addr`, `HOST:PORT`.
 ///
-/// `may_minihttp` makes its own listener, which shares its port with any other (`SO_REUSEPORT`),
-/// and does not tell its port. So this makes a first listener that does not share, and lets it
-/// share only when `may_minihttp` is about to listen.
+/// `may_minihttp` makes its own listener with `SO_REUSEPORT`, and does not report its port. So this
+/// binds a first listener without `SO_REUSEPORT`, which fails if the port is in use, and sets the
+/// option afterwards, so that `may_minihttp` can share the port.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -108,8 +108,8 @@ pub struct OpsLane {
     watch: Watch,
 }
 
-/// Starts to serve, with profiles if `profiling` is set. The calling thread must then call [`OpsLane::run`]. The coroutines' threads
-/// inherit its cores and priority.
+/// Starts to serve, with profiles if `profiling` is set. The calling thread must then call
+/// [`OpsLane::run`]. The coroutines' threads inherit its cores and priority.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -129,7 +129,7 @@ impl OpsLane {
         // SAFETY: a cancelled coroutine unwinds at its next wait. This one waits in `accept`, and
         // holds a listener and the factory of services. Both may be dropped at any time.
         unsafe { self.accepting.coroutine().cancel() };
-        // A failure would be a leak, but is no reason to hang.
+        // Give up after a second: a leaked coroutine is better than a shutdown that hangs.
         for _ in 0..1000 {
             if self.accepting.is_done() {
                 break;

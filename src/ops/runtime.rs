@@ -5,15 +5,15 @@ use std::sync::Once;
 
 use crate::limits::OPS_CONNECTIONS_MAX;
 
-/// Stack of each connection of the ops lane. Mapped, touched as needed.
+/// Stack of each connection of the ops lane. Its pages take memory only when they are used.
 const OPS_STACK_BYTES: usize = 256 * 1024;
 
 /// Starts the runtime, unless it is running. Its threads take the calling thread's name, cores and
 /// priority.
 ///
-/// **Invariant:** other lanes' faults are reported as without the runtime. The runtime installs
-/// handlers for SIGSEGV and SIGBUS that work for coroutines only; this restores the earlier
-/// handlers.
+/// **Invariant:** faults (such as SIGSEGV) on other lanes are reported as if there were no runtime.
+/// The runtime installs handlers for SIGSEGV and SIGBUS that work for coroutines only; this
+/// restores the earlier handlers.
 pub fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {

@@ -26,8 +26,9 @@ pub(super) struct Service {
     /// `None` if too many connections are open; then it is not served.
     connection: Option<Arc<Connection>>,
     requests: u32,
-    /// A profile may be unsent, and `may_minihttp` drops unsent bytes when reading ends. So the client
-    /// closes, or this lane once the client is silent.
+    /// A part of a profile may still be unsent, and `may_minihttp` drops unsent bytes when reading
+    /// ends. So the connection stays open until the client closes it, or has been silent for too
+    /// long.
     keeps_reading: bool,
 }
 
@@ -39,7 +40,7 @@ enum Page {
     Ready,
     Flamegraph,
     Unknown,
-    /// Another method than this path has.
+    /// The path does not support the method. The methods that it has.
     Method(&'static str),
     /// The request is unreadable, or the connection has sent too much.
     Refused(u16),
@@ -124,7 +125,7 @@ fn read<'a>(
     };
     let mut asked =
         Asked { page, with_body: method != "HEAD", body_bytes: 0, last: nth == OPS_REQUESTS_MAX };
-    // Each connection has one profile at most.
+    // A connection gets at most one profile.
     asked.last |= page == Page::Flamegraph;
     let mut refuse = (nth > OPS_REQUESTS_MAX).then_some(503);
     let mut lengths = 0;

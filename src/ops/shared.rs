@@ -9,10 +9,11 @@ use crate::clock::Micros;
 use crate::limits::OPS_IDLE_TIMEOUT;
 use crate::metrics::Metrics;
 
-/// Bytes that a connection of the ops lane may send in all. Requests have about a kilobyte.
+/// Most bytes that a client may send on a connection of the ops lane. A request has about a
+/// kilobyte.
 const OPS_RECEIVED_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The header of a sentence.
+/// The header of an answer in plain text.
 pub(super) const TEXT: &str = "Content-Type: text/plain; charset=utf-8";
 
 /// The state that the connections share.
@@ -22,7 +23,7 @@ pub(super) struct Shared {
     pub open: AtomicUsize,
     /// Whether profiles may be taken.
     pub profiling: bool,
-    /// Whether one is being taken.
+    /// Whether a profile is being taken.
     pub is_profiling: AtomicBool,
 }
 
@@ -53,13 +54,14 @@ impl Shared {
 impl Connection {
     pub fn is_over_limits(&self, now: Micros) -> bool {
         let silence_us = now.since(Micros(self.active.load(Ordering::Relaxed)));
-        // Unread bytes are not the client's fault: this lane runs last on a busy processor.
+        // If bytes are unread, the client is not silent: this lane is late, because it has the
+        // lowest priority on a busy processor.
         let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);
         (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // a few seconds
             || received(&self.stream) > OPS_RECEIVED_BYTES_MAX
     }
 
-    /// Lets the client be silent until this time, and for the usual time after it.
+    /// Lets the client be silent until this time, and for [`OPS_IDLE_TIMEOUT`] after it.
     pub fn reads_until(&self, time: Micros) {
         self.active.store(time.0, Ordering::Relaxed);
     }

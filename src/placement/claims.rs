@@ -15,8 +15,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Claims those of `cores` that no other instance has claimed. Where claims are not
-    /// possible, all cores count as free.
+    /// Claims those of `cores` that no other instance has claimed, and returns them. If claims are
+    /// not possible, all cores count as claimed by this process.
     pub fn of(cores: &[usize]) -> (Self, Vec<usize>) {
         let (mut claims, mut ours) = (Self::default(), Vec::new());
         for core in cores {

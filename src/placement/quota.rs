@@ -2,7 +2,7 @@
 
 use crate::cgroup::{Group, groups};
 
-/// The processors' worth of time that this process may use, if its control group or a parent limits
+/// The processor time that this process may use, in cores, if its control group or a parent limits
 /// it: `docker --cpus=2` allows 2.
 pub fn cpu_quota() -> Option<f64> {
     least_of(&groups("cpu"))

@@ -1,8 +1,7 @@
 //! Profiles the running server: samples of a lane's threads become folded stacks and a flamegraph.
 //!
-//! In: the name of a lane and a time. Out: text. The kernel takes the samples, so a lane does not
-//! know that it is watched. While it runs, it is interrupted 99 times a second, or as often as the
-//! client asks.
+//! In: the name of a lane and a time. Out: text. The kernel takes the samples, so a lane needs no
+//! code for it. While it runs, it is interrupted 99 times a second, or as often as the client asks.
 //!
 //! **Invariant:** bounded. A profile has an end, few threads and a limited number of stacks.
 
@@ -24,7 +23,7 @@ use symbols::Symbols;
 use crate::limits::PROFILE_FOLDED_BYTES_MAX;
 
 impl Plan {
-    /// Records and draws. Takes as long as the plan says, and a moment more.
+    /// Records for the plan's time, and then draws the result.
     ///
     /// # Errors
     /// A sentence for the user, if the kernel does not allow it, or nothing ran.
@@ -71,7 +70,8 @@ impl Plan {
     }
 }
 
-/// Whether this thread draws a profile. A panic there ends the profile and must not end the process.
+/// Whether this thread draws a profile. A panic there ends the profile and must not end the
+/// process.
 pub fn is_on_its_thread() -> bool {
     std::thread::current().name() == Some(THREAD)
 }
@@ -79,9 +79,9 @@ pub fn is_on_its_thread() -> bool {
 /// The name of the thread that a profile needs for itself.
 pub const THREAD: &str = "profile";
 
-/// One line for each different stack of functions: `thread;outermost;…;innermost samples`. Sorted, so
-/// that equal recordings give equal text. Stacks that do not fit into [`PROFILE_FOLDED_BYTES_MAX`] are
-/// lost.
+/// One line for each different stack of functions: `thread;outermost;…;innermost samples`. Sorted,
+/// so that equal recordings give equal text. Stacks that do not fit into
+/// [`PROFILE_FOLDED_BYTES_MAX`] are lost.
 fn fold(recording: &mut Recording, symbols: &Symbols) -> Result<String, String> {
     let stacks = &recording.stacks;
     let names = symbols.names(stacks.keys().flat_map(|stack| stack.frames.iter().copied()))?;
@@ -140,7 +140,7 @@ mod tests {
         let runs = Arc::new(AtomicBool::new(false));
         let says = runs.clone();
         let burn = move || {
-            says.store(true, Ordering::Relaxed); // it has its name
+            says.store(true, Ordering::Relaxed); // the thread has its name by now
             burn_for_the_profile(Duration::from_millis(1500))
         };
         let busy = busy.spawn(burn).unwrap();
@@ -152,7 +152,7 @@ mod tests {
         busy.join().unwrap();
         let folded = match folded {
             Ok(folded) => folded,
-            // Where the kernel does not allow it, the sentence is all that can be tested.
+            // If the kernel does not allow profiles, only the error can be tested.
             Err(error) => return assert!(error.contains("perf_event_paranoid"), "{error}"),
         };
         let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();

@@ -1,13 +1,13 @@
-//! What to profile: a lane, a time, and the form of the result.
+//! The plan of a profile: a lane, a time, and the form of the result.
 
 use crate::limits::{PROFILE_HZ, PROFILE_HZ_MAX, PROFILE_SECONDS_MAX};
 
-/// What to profile, and how to show it.
+/// A profile to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The lane.
     pub lane: Lane,
-    /// How long.
+    /// The time of the recording, in seconds.
     pub seconds: u32,
     /// Samples a second of each thread.
     pub hz: u32,

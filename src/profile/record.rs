@@ -13,10 +13,10 @@ use super::plan::Lane;
 use super::stack::{Frame, Stack};
 use crate::limits::{PROFILE_BUFFER_BYTES, PROFILE_DRAIN_INTERVAL};
 
-/// Threads of one profile: those of the largest decode lane, and all others.
+/// Most threads of one profile: enough for the largest decode lane and all other lanes.
 const PROFILE_THREADS_MAX: usize = 512;
 
-/// Different stacks of one profile; further ones count as lost. Each may have 127 frames.
+/// Most different stacks of one profile; further ones count as lost. Each has at most 127 frames.
 const PROFILE_STACKS_MAX: usize = 64 * 1024;
 
 /// Samples, counted by stack.
@@ -28,11 +28,11 @@ pub struct Recording {
     pub lost: u64,
     /// The event: `cycles`, or `cpu-clock` on machines without counters.
     pub event: &'static str,
-    /// Whether the kernel's functions are in it.
+    /// Whether the stacks include functions of the kernel.
     pub has_kernel: bool,
 }
 
-/// How the kernel lets us sample.
+/// A method of sampling: by cycles or by a clock, with or without the kernel's functions.
 #[derive(Clone, Copy)]
 struct Method {
     cycles: bool,
@@ -215,7 +215,7 @@ impl Recording {
     }
 }
 
-/// The frames of a call chain. Marks in it say whose the following addresses are.
+/// The frames of a call chain. Marks in it say whether the following addresses are the kernel's.
 fn frames(chain: &[u64]) -> Vec<Frame> {
     // `PERF_CONTEXT_*` of linux/perf_event.h: small negative numbers.
     const KERNEL: u64 = -128i64 as u64;

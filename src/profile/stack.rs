@@ -1,4 +1,4 @@
-//! Stacks of functions, as the kernel tells them.
+//! Stacks of functions, as the kernel reports them.
 
 /// A stack of one thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -16,7 +16,7 @@ use super::stack::Frame;
 
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Where the names are.
+/// The sources of function names.
 pub struct Symbols {
     /// The file with the program's symbols: the program, or the one that they were moved to.
     file: PathBuf,
@@ -85,12 +85,12 @@ impl Symbols {
         let mut process = Process::new(Pid::Slf);
         process.map_files = false; // would need a capability
         process.perf_map = false;
-        // Without vmlinux, which has to be searched for: the running kernel tells its symbols.
+        // No vmlinux file is searched for: the running kernel lists its symbols.
         let running = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
         let mut names = HashMap::new();
         let mut add = |places: &[(Frame, u64)], source: Source, in_file| {
             if places.is_empty() {
-                return Ok(()); // the kernel's symbols are many
+                return Ok(()); // skip the kernel's many symbols
             }
             let addresses: Vec<u64> = places.iter().map(|(_, address)| *address).collect();
             let input = match in_file {
@@ -101,7 +101,7 @@ impl Symbols {
             if let (Err(error), true) = (&found, in_file) {
                 return Err(format!("cannot read the symbols in {}: {error}", self.file.display()));
             }
-            let found = found.unwrap_or_default(); // without the others, files are named
+            let found = found.unwrap_or_default(); // without symbols, the file is named
             for (index, (frame, _)) in places.iter().enumerate() {
                 let name = match found.get(index) {
                     Some(Symbolized::Sym(symbol)) => symbol.name.replace(';', ":"),

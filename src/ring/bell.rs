@@ -30,8 +30,8 @@ impl Asleep {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// For the ringer, after its push: true if it must wake the sleeper. Only one ringer is told
-    /// so.
+    /// For the ringer, after its push: true if it must wake the sleeper. Only one of several
+    /// ringers gets true.
     fn take(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Acquire)
@@ -54,7 +54,7 @@ impl ThreadBell {
         }
     }
 
-    /// Closes the bell: nothing more will be pushed. The sleeper wakes for good.
+    /// Closes the bell: nothing more will be pushed. The sleeper wakes and never waits again.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.ring();
@@ -65,8 +65,8 @@ impl ThreadBell {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Waits until `ready` or closed: polls for `spin`, then parks. The calling thread must always
-    /// be the same.
+    /// Waits until `ready` returns true or the bell is closed: polls for `spin`, then parks. Always
+    /// called by the same thread.
     pub fn wait(&self, spin: Duration, ready: impl Fn() -> bool) {
         let ready = || ready() || self.is_closed();
         let start = Instant::now();
@@ -85,8 +85,8 @@ impl ThreadBell {
     }
 }
 
-/// Wakes the front lane, whose executor sleeps in the kernel. One of the executor's sockets is the
-/// other end of this one.
+/// Wakes the front lane, whose executor sleeps in the kernel: makes a socket readable that the
+/// executor waits for.
 ///
 /// glommio's own waker between threads would allocate on the ringer's side, because it sends
 /// through an unbounded channel.
@@ -112,7 +112,7 @@ impl SocketBell {
     pub fn ring(&self) {
         if self.asleep.take() {
             // If the socket is full, a wake-up is on its way already. If it is closed, the front
-            // lane has ended. Neither needs this byte.
+            // lane has ended. In both cases this byte is not needed.
             let _ = (&self.socket).write(&[1]);
         }
     }

@@ -23,7 +23,7 @@ pub struct Batch {
     pub step: u64,
     /// The time at which the front lane sent the batch.
     pub sent: Micros,
-    /// The time that the step will take; `None` if it is not known yet.
+    /// The expected time of the step; `None` if it is not known yet.
     pub expected: Option<Duration>,
     /// Slots whose KV cells are cleared first.
     pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
@@ -35,9 +35,10 @@ pub struct Batch {
     pub masks: heapless::Vec<Box<MaskTask>, SLOTS_MAX>,
     /// The tokens to run. Rows of a sequence are in order of position.
     pub rows: heapless::Vec<Row, STEP_ROWS_MAX>,
-    /// The number of rows that are generated tokens.
+    /// The number of rows that continue a text: generated tokens whose row samples.
     pub decode_rows: u32,
-    /// The number of rows that are prompt tokens.
+    /// The number of prompt rows. They include generated tokens that a preempted sequence computes
+    /// again.
     pub prefill_rows: u32,
     /// The number of guesses that the rows may have.
     pub guessed_rows: u32,
@@ -45,8 +46,8 @@ pub struct Batch {
     pub drafter_reads: bool,
     /// The compute threads; `None` leaves them as they are.
     pub threads: Option<Threads>,
-    /// The decode lane begins no mask once the masks of this step have taken this time. `None` sets
-    /// no limit.
+    /// Once the masks of this step have taken this time, the decode lane computes no further one.
+    /// `None` sets no limit.
     pub masks_max: Option<Duration>,
 
     /// Answer: one sample for each row that ran and asked for one, and one for each of its guesses
@@ -66,20 +67,20 @@ pub struct Batch {
     pub rows_dropped: u32,
     /// Answer: the time at which the decode lane began.
     pub began: Micros,
-    /// Answer: time in which there was work and the decode lane did none of it, in microseconds.
+    /// Answer: time in which there was work and the decode lane was idle, in microseconds.
     pub bubble_us: u32,
     /// Answer: time to find guesses, in microseconds.
     pub guess_us: u32,
-    /// Answer: time inside the model, in microseconds. It includes the time in which the draft model
-    /// reads prompts.
+    /// Answer: time inside the model, in microseconds. It includes the time in which the draft
+    /// model reads prompts.
     pub decode_us: u32,
     /// Answer: time in the sampler, in microseconds, masks included.
     pub sample_us: u32,
     /// Answer: time spent on masks.
     pub masks_took: Duration,
-    /// Answer: time in which the thread that the step waited for longest had no core, in microseconds.
+    /// Answer: time in which the slowest thread of the step waited for a core, in microseconds.
     pub queued_us: u32,
-    /// Answer: about the time for which the decode lane waited for memory, in microseconds.
+    /// Answer: estimated time of the decode lane's page faults, in microseconds.
     pub faults_us: u32,
     /// Answer: Rust heap allocations of the decode lane since the previous step.
     pub allocations: u32,
@@ -118,18 +119,18 @@ impl Batch {
         self.allocations = 0;
     }
 
-    /// The last row of a slot, which is the one that samples. Rows are in the order of slots.
+    /// The last row of a slot, which is the one that samples. Rows are sorted by slot.
     pub fn last_row(&self, slot: SlotId) -> Option<&Row> {
         let behind = self.rows.partition_point(|row| row.owner.slot <= slot);
         self.rows[..behind].last().filter(|row| row.owner.slot == slot)
     }
 
-    /// True once the masks of the step have taken as long as they may.
+    /// True once the masks of the step have taken [`Batch::masks_max`].
     pub fn masks_are_late(&self) -> bool {
         self.masks_max.is_some_and(|most| self.masks_took >= most)
     }
 
-    /// True when the decode lane has nothing to do for it.
+    /// True if the batch has no work for the decode lane.
     pub fn is_empty(&self) -> bool {
         self.clears.is_empty()
             && self.starts.is_empty()
@@ -138,8 +139,8 @@ impl Batch {
     }
 }
 
-/// The start of a sequence in a slot, with a prefix that a slot holds. After a failed step, the
-/// restart of a sequence.
+/// The start of a sequence in a slot, with a prefix that a slot holds; or its restart after a
+/// failed step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     /// The slot and its new generation.
@@ -151,14 +152,14 @@ pub struct Start {
     pub keep: Position,
     /// Tokens of the prompt. Later tokens are generated.
     pub prompt_tokens: u32,
-    /// The tokens with which the sequence ends.
+    /// The number of tokens at which the sequence ends, prompt included.
     pub tokens_max: u32,
-    /// How it may guess.
+    /// The limits of its guesses.
     pub guessing: Guessing,
     /// How to sample tokens.
     pub sampling: Sampling,
-    /// The less common sampling options. The batch returns with those of the slot's previous holder
-    /// for the front lane to drop, because the decode lane frees nothing.
+    /// The less common sampling options. Answer: those of the slot's previous sequence. The front
+    /// lane drops them, because the decode lane frees nothing.
     pub advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's `mu` after the previous token.
     pub mu: f32,
@@ -169,9 +170,10 @@ pub struct Start {
 pub struct Failed {
     /// The sequence's slot and generation.
     pub owner: Owner,
-    /// The next position. Earlier tokens are in the KV cache.
+    /// The position at which the sequence continues. Earlier tokens are in the KV cache.
     pub next: Position,
-    /// Nothing failed: the masks of the step had taken too long before this sequence had its own.
+    /// The step did not fail. Its masks had used up their time before this sequence's mask was
+    /// computed.
     pub is_late: bool,
 }
 
@@ -180,8 +182,8 @@ pub struct Failed {
 pub struct Row {
     /// The slot and generation of the row's sequence.
     pub owner: Owner,
-    /// The token's position in its sequence: the least possible one, if guesses of the previous step
-    /// may move it. The decode lane compares it with its own count. Answer: the true one.
+    /// The token's position in its sequence, or the lowest possible one if guesses in flight may
+    /// move it. The decode lane compares it with its own count. Answer: the true position.
     pub position: Position,
     /// The token, or the place to take it from.
     pub input: Input,
@@ -196,27 +198,27 @@ pub struct Row {
 /// sample before is the same token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guesses {
-    /// Guesses that steps in flight may keep. Each one that they keep makes the row's position
-    /// greater by one.
+    /// Guesses granted in steps in flight. Each one that comes true moves the row's position by
+    /// one.
     pub in_flight: u8,
-    /// The most guesses from the text, or that its constraint forces.
+    /// The most guesses from the text or forced by its constraint.
     pub granted: u8,
-    /// The most guesses of the draft model, which is asked if there are no others.
+    /// The most guesses of the draft model, which is asked if the text gives none.
     pub drafts: u8,
     /// Answer: the number of guesses that ran.
     pub made: u8,
-    /// Answer: where they are from.
+    /// Answer: their source.
     pub source: GuessSource,
 }
 
 impl Guesses {
-    /// The most guesses, from wherever.
+    /// The most guesses from either source.
     pub fn most(&self) -> u8 {
         self.granted.max(self.drafts)
     }
 }
 
-/// Where guesses are from.
+/// The source of guesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GuessSource {
     /// From the text or its constraint.
@@ -224,7 +226,7 @@ pub enum GuessSource {
     Text,
     /// From the draft model.
     Draft,
-    /// The draft model was asked, but has yet to read more of the text.
+    /// The draft model was asked, but has not read the whole text yet. It made no guess.
     Unread,
 }
 
@@ -278,7 +280,7 @@ pub struct Score {
     pub position: Position,
     /// The token.
     pub token: TokenId,
-    /// Its log-probability, and the tokens that were more probable.
+    /// Its log-probability, and the most probable tokens if the request asked for them.
     pub logprobs: TokenLogprobs,
 }
 
@@ -287,13 +289,13 @@ pub struct Score {
 pub struct MaskCost {
     /// Microseconds that it took.
     pub us: u32,
-    /// About the bytes that the state of the constraint holds after it.
+    /// The approximate bytes of the constraint's state after it.
     pub bytes: u32,
 }
 
-/// A constrained sequence whose masks the mask lane computes. It holds the state of the constraint,
-/// and travels: to the mask lane with new tokens, back with a mask, to the decode lane in a batch,
-/// back with it, and to the mask lane again.
+/// A constrained sequence whose masks the mask lane computes. It holds the state of the constraint.
+/// It goes to the mask lane with new tokens and comes back with a mask, goes to the decode lane in
+/// a batch and comes back with the batch, and then goes to the mask lane again.
 #[derive(Debug, Default)]
 pub struct MaskTask {
     /// The sequence. `None` once it has ended: the mask lane then frees the state.
@@ -316,18 +318,18 @@ pub struct MaskTask {
     pub broken: Option<Broken>,
 }
 
-/// Natural logarithms of probabilities: the softmax of the model's raw logits over the whole
+/// Log-probabilities (natural logarithm): the log-softmax of the model's raw logits over the whole
 /// vocabulary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenLogprobs {
-    /// The log-probability of the sampled token.
+    /// The log-probability of the sampled or scored token.
     pub logprob: f32,
     /// The most probable tokens, as many as requested, the most probable first.
     pub top: heapless::Vec<(TokenId, f32), TOP_LOGPROBS_MAX>,
 }
 
 impl TokenLogprobs {
-    /// The log-probability that stands for a probability of 0, as in OpenAI's API, because JSON has
-    /// no infinity. No log-probability is smaller.
+    /// The least log-probability. It stands for a probability of 0, as in OpenAI's API, because
+    /// JSON has no infinity.
     pub const MIN: f32 = -9999.0;
 }

@@ -1,5 +1,5 @@
-//! The parts that bells and links synchronise with. `tests/loom` has a version of this file that
-//! tries all interleavings.
+//! The primitives with which bells and links synchronise. `tests/loom` replaces this file by a
+//! version that tries all interleavings.
 
 pub(super) use std::os::unix::net::UnixStream;
 pub(super) use std::sync::OnceLock;

@@ -36,8 +36,8 @@ pub(super) fn admit(
     if behind > limit {
         return Err(Refusal::TooManyTokens { tokens: behind, limit });
     }
-    // As above. An empty queue also takes one prompt of any length. If others wait already, the
-    // free slots are theirs.
+    // Sequences that would start at once do not count here, either. An empty queue also takes one
+    // prompt of any length. If other sequences wait already, the free slots are theirs.
     let at_once = if sequences.held() == 0 { books.slots.free_count() + 1 } else { 0 };
     if tokens.held() + tokens_behind(at_once) > tokens.limit(key) {
         let (waiting, limit) = (tokens.held_by(key), tokens.most(key));
@@ -55,7 +55,7 @@ pub(super) fn admit(
     Ok(())
 }
 
-/// Requests that can never run were refused when they were read.
+/// Asserts that a sequence fits. Requests that can never run were refused when they were read.
 fn assert_possible(books: &Books, sequence: &NewSequence) {
     let (prompt, max_tokens) = (sequence.prompt.len() as u64, u64::from(sequence.max_tokens));
     let limit = u64::from(books.capacity.sequence_tokens);

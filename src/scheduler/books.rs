@@ -1,6 +1,7 @@
-//! The scheduler's books: which sequences there are, and who holds which slots and cells.
+//! The scheduler's books: the sequences, and the slots and cells that each of them holds.
 //!
-//! The functions here keep the books consistent with each other, and choose nothing but the compute threads.
+//! The functions here keep the books consistent with each other, and choose nothing but the compute
+//! threads.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(super) struct Books {
     pub slots: Slots,
     pub cells: Cells,
     pub shares: Shares,
-    /// The prompt rows of each key, by which keys take turns ([`super::prefill`]).
+    /// The prompt rows that each key got. Keys take turns by them ([`super::prefill`]).
     pub prompt_turns: Turns,
     pub cost: StepCost,
     pub masks: Masks,
@@ -41,17 +42,18 @@ pub(super) struct Books {
     pub step: u64,
     /// The time that all steps have taken.
     pub ran: Duration,
-    /// For each key, the slots that it had a moment ago.
+    /// For each key, the slots that it held recently.
     pub recent: Box<[Recent]>,
-    /// The part of the granted guesses that were made of late.
+    /// The share of the granted guesses that the decode lane made, as a moving average over steps.
     pub guesses_made: f64,
-    /// How often guesses of the draft model came true of late, with which new sequences start.
+    /// How often the draft model's guesses came true recently, over all sequences. A sequence that
+    /// starts begins with this estimate.
     pub draft_luck: Luck,
     pub tally: Tally,
 }
 
 impl Books {
-    /// Nobody is there.
+    /// Books without sequences.
     pub fn new(capacity: Capacity) -> Self {
         assert!(capacity.slots <= capacity.step_rows, "every running sequence decodes in a step");
         assert!(capacity.queue_sequences <= QUEUE_SEQUENCES);
@@ -79,7 +81,8 @@ impl Books {
         }
     }
 
-    /// Begins to plan a step: counts it, and frees what nobody needs on the decode lane.
+    /// Begins to plan a step: counts it, and tells the decode lane to clear free slots that keep no
+    /// prefix, and constraint states that no sequence needs.
     pub fn begin_step(&mut self, batch: &mut Batch) {
         assert!(batch.is_empty());
         self.step += 1;
@@ -104,13 +107,14 @@ impl Books {
         // slots in this order together.
         batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
         batch.step = self.step;
-        // Many texts have few guesses, and other rows may need other threads.
+        // Count only the guesses that will probably be made: the best threads depend on the rows.
         let guesses = f64::from(batch.guessed_rows) * self.guesses_made;
         batch.threads = self.cost.choose_threads(batch.rows.len() + guesses.round() as usize);
         true
     }
 
-    /// Whether a running sequence has one row left: the next of its text, or the last of its prompt.
+    /// Whether a sequence runs and has one row left: the next row of its text, or the last of its
+    /// prompt.
     pub fn decodes(&self, id: SequenceId) -> bool {
         let sequence = self.sequences.get(id);
         matches!(sequence.state, State::Running(_)) && sequence.rows_left() == 1
@@ -162,7 +166,8 @@ impl Books {
         }
     }
 
-    /// A sequence ends: it leaves its slot and the books. Its tokens stay in the slot for later ones.
+    /// Ends a sequence: it leaves its slot and the books. Its tokens stay in the slot, as a prefix
+    /// for later sequences.
     pub fn release(&mut self, id: SequenceId) {
         let sequence = self.sequences.get(id);
         if !matches!(sequence.state, State::Waiting) {
@@ -201,7 +206,7 @@ impl Books {
         }
     }
 
-    /// Notes how many slots a key has. To be called before it gives one of them up.
+    /// Notes the most slots that a key held recently. Must be called before it gives up a slot.
     pub fn note_slots(&mut self, key: KeyId) {
         if !self.shares.has_place(key) {
             return;
@@ -214,7 +219,8 @@ impl Books {
         }
     }
 
-    /// Whether slots that a key had were its own a moment ago.
+    /// Whether a key held the slots of `recent` within the last [`SLOT_KEPT_STEPS`] steps, or
+    /// within the last [`SLOT_KEPT_TIME`] of step time.
     pub fn is_recent(&self, recent: Recent) -> bool {
         let is_fresh =
             self.step < recent.step + SLOT_KEPT_STEPS || self.ran < recent.ran + SLOT_KEPT_TIME;
@@ -226,8 +232,7 @@ impl Books {
         self.waiting.is_empty() && self.held.is_empty()
     }
 
-    /// A key was removed: its place has no prefixes, no charges and no slots of a moment ago.
-    /// `has_own_cache` is false where all keys share the prefixes.
+    /// Forgets a removed key; see [`super::Scheduler::forget`].
     pub fn forget(&mut self, key: KeyId, has_own_cache: bool) {
         self.shares.arrive(KeyId { generation: key.generation.saturating_add(1), ..key });
         self.recent[key.index()] = Recent::default();

@@ -37,8 +37,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Cells that a copy from one slot to another takes, also if only few of their tokens are
-    /// needed.
+    /// Cells that a copy from one slot to another moves, even if few of their tokens are needed. 0
+    /// if all slots share one cache, which copies nothing.
     pub(super) fn copied_cells(&self) -> usize {
         if self.own_cells { self.context_tokens as usize / self.slots } else { 0 }
     }
@@ -65,14 +65,14 @@ pub enum Refusal {
     QueueFull {
         /// Sequences of the key that wait.
         waiting: usize,
-        /// Most sequences of the key that may, while those of others do not.
+        /// Most sequences of the key that may wait while no other key has any waiting.
         limit: usize,
     },
     /// The queue has no room for the tokens now.
     TokensFull {
         /// Tokens of the key that wait.
         waiting: usize,
-        /// Most tokens of the key that may, while those of others do not.
+        /// Most tokens of the key that may wait while no other key has any waiting.
         limit: usize,
     },
 }

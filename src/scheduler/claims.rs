@@ -1,12 +1,13 @@
 //! Claims: each key's part of the slots and of the KV cells, taken back from keys that have more.
 //!
-//! Each key that wants to run has a claim to its part of the slots and of the KV cells, by weight.
-//! A key may take more than its part while nobody else wants it. A key that has less than its part
-//! and finds nothing free takes it back: the youngest sequence of a key that has more, and was
-//! served at least as much, is preempted. With one key there are no claims.
-//! A slot that a key had a moment ago stays free for it, with the prefix in it, while the key has
-//! less than its part. So a client that sends one request after another preempts once, and not each
-//! time.
+//! Each key with running or waiting sequences has a claim to its part of the slots and of the KV
+//! cells, by weight. A key may take more than its part while no other key wants it. If a key has
+//! less than its part and finds nothing free, a sequence is preempted: the youngest of a key that
+//! has more and was served at least as much. With one key there are no claims.
+//!
+//! A slot that a key held recently stays reserved for it, with the prefix in it, while the key has
+//! less than its part. So a client that sends one request after another causes one preemption, and
+//! not one for each request.
 
 use super::books::Books;
 use super::shares::Overtaken;
@@ -34,7 +35,7 @@ impl Claim {
         self.slots < self.slots_claimed
     }
 
-    /// Slots that stay free for it.
+    /// Free slots that are reserved for the key.
     fn kept(&self) -> usize {
         self.slots_recent.min(self.slots_claimed).saturating_sub(self.slots)
     }
@@ -46,8 +47,8 @@ impl Claim {
 
 type Claims = heapless::Vec<Claim, KEYS_MAX>; // by KeyId::index
 
-/// The claims of all keys. A key takes part if it has a slot, waits for one, or had one a moment
-/// ago.
+/// The claims of all keys. A key takes part if it holds a slot, waits for one, or held one
+/// recently.
 fn claims(books: &Books) -> Claims {
     let weights = &books.capacity.weights;
     let recent = books.recent.iter().map(|recent| Claim {
@@ -75,15 +76,16 @@ fn claims(books: &Books) -> Claims {
     claims
 }
 
-/// A free slot for a sequence of this key, preferably one that is not kept for another key.
+/// A free slot for a sequence of this key, preferably one that is not reserved for another key.
 pub(super) fn free_slot(books: &Books, key: KeyId) -> Option<SlotId> {
     let claims = claims(books);
     let is_kept = |keeper: KeyId| claims.get(keeper.index()).is_some_and(|claim| claim.kept() > 0);
     books.slots.free(|keeper| keeper != key && is_kept(keeper))
 }
 
-/// The first waiting sequence that may have a free slot. Some stay free for keys that had them
-/// a moment ago. A key may overtake the `overtaken` ones, within its part of the slots.
+/// The index of the first waiting sequence that may take a free slot. Slots that keys held recently
+/// are reserved for these keys, at most half of all slots. Keys in `overtaken` are skipped. Another
+/// key may overtake them while it has less than its part of the slots.
 pub(super) fn first_for_a_free_slot(books: &Books, overtaken: &Overtaken) -> Option<usize> {
     if books.capacity.weights.len() == 1 {
         return queue::first_waiting(books, |_| overtaken.is_empty());
@@ -99,16 +101,17 @@ pub(super) fn first_for_a_free_slot(books: &Books, overtaken: &Overtaken) -> Opt
     })
 }
 
-/// Whether a sequence may start before one of another key that is first and does not fit: within
-/// its key's part of the cells.
+/// Whether a sequence may overtake a sequence of another key that is first and does not fit. It may
+/// if its key then stays within its part of the cells.
 pub(super) fn may_overtake(books: &Books, id: SequenceId) -> bool {
     let sequence = books.sequences.get(id);
     let own = claims(books)[sequence.asked.key.index()];
     own.cells + sequence.cells_promised() <= own.cells_claimed
 }
 
-/// Whether other keys may start before a sequence that is first and needs `cells` cells, which
-/// are not free: for a while, or as long as its own key holds them.
+/// Whether other keys may overtake a sequence that is first and needs `cells` cells, which are not
+/// free. They may for [`OVERTAKEN_STEPS_MAX`] steps. They may for longer if the sequence's own key
+/// has, or will need, so many cells that it would not fit beside them.
 pub(super) fn may_be_overtaken(books: &Books, id: SequenceId, cells: usize) -> bool {
     let sequence = books.sequences.get(id);
     let (key, steps) = (sequence.asked.key, sequence.overtaken);
@@ -121,18 +124,20 @@ pub(super) fn may_be_overtaken(books: &Books, id: SequenceId, cells: usize) -> b
         || own.sum::<usize>() + cells > books.capacity.context_tokens as usize
 }
 
-/// Preempts sequences so that a waiting one can start whose key has less than its part: the
-/// first of them for which there is enough to preempt. Returns it, if anything was preempted.
+/// Preempts sequences so that a waiting sequence can start, if its key has less than its part.
+/// Tries the first waiting sequence of each such key, in the order of the queue, and stops at the
+/// first for which it preempts. Returns that sequence, or `None` if nothing was preempted.
 ///
-/// This comes before any start of the step. A sequence that starts may copy from another one,
-/// or follow it.
+/// Must run before any sequence starts in this step: a sequence that starts may copy from a running
+/// one, or follow it, and that one must then not be preempted.
 pub(super) fn settle(books: &mut Books, batch: &mut Batch) -> Option<SequenceId> {
     if books.capacity.weights.len() == 1 || books.waiting.is_empty() {
         return None;
     }
     let claims = claims(books);
-    // A key with less service keeps its slots. A text holds its slot to its end, so a key can fairly fall
-    // behind by as many tokens as the KV cache holds.
+    // `make_way` takes no slot from a key that was served less, so the credit of each key is
+    // bounded. A text holds its slot until it ends, so a key can fairly fall behind by as many
+    // tokens as the KV cache holds.
     let tokens = f64::from(books.capacity.context_tokens);
     books.shares.bound_credit(|place| claims[place].slots > 0, tokens);
     let mut refused = Overtaken::new();
@@ -158,8 +163,8 @@ pub(super) fn settle(books: &mut Books, batch: &mut Batch) -> Option<SequenceId>
     }
 }
 
-/// Preempts one sequence for another one that waits and needs `cells` cells, if the waiting
-/// sequence's key has a claim to them. Returns false if there is none to preempt.
+/// Preempts one sequence in favour of a waiting one that needs `cells` cells, if the key of the
+/// waiting one has a claim to them. Returns false if no sequence may be preempted.
 fn make_way(books: &mut Books, batch: &mut Batch, id: SequenceId, cells: usize) -> bool {
     let claims = claims(books);
     let waiting = &books.sequences.get(id).asked;
@@ -171,18 +176,19 @@ fn make_way(books: &mut Books, batch: &mut Batch, id: SequenceId, cells: usize) 
     let last = pressure::last_of(books, |sequence| {
         let key = sequence.asked.key;
         claims[key.index()].has_more()
-            // A key that has more because it was served less keeps it.
+            // A key that was served less than the waiting key keeps its slots.
             && books.shares.served(key) >= served
             && sequence.asked.priority >= priority
             && (sequence.made_way < MAKE_WAY_MAX || sequence.has_gone_on())
-            // What started in the previous step has not run: that step may still wait.
+            // A sequence that started in the previous step may not have run: that step may still be
+            // in the ring.
             && sequence.started + 1 < books.step
     });
     let Some(last) = last else { return false };
     let sequence = books.sequences.get_mut(last);
     sequence.made_way += 1;
     sequence.made_way_at = sequence.tokens.len();
-    // It computes these rows again, and is not charged for them twice.
+    // The sequence will compute these rows again. Its key must not be charged for them twice.
     let (key, rows) = (sequence.asked.key, sequence.planned - sequence.cached);
     books.shares.refund(key, rows);
     pressure::preempt(books, batch, last);

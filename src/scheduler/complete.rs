@@ -27,7 +27,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     let mut before = None;
     for sample in &batch.samples {
         let is_first = before.replace(sample.owner) != Some(sample.owner);
-        // The sequence is gone; its sample came late.
+        // The sequence has ended or was preempted; its sample came late.
         let Some(id) = books.slots.holder(sample.owner) else { continue };
         let sequence = books.sequences.get_mut(id);
         // Invariant: positions are checked on both sides of the ring.
@@ -65,7 +65,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     }
 }
 
-/// Takes note of a computed row.
+/// Notes a computed row. Ends a sequence that asked for no tokens when its prompt is computed.
 fn computed(books: &mut Books, row: &Row, batch: &Batch, event: &mut impl FnMut(Event)) {
     let Some(id) = books.slots.holder(row.owner) else { return };
     let failed = batch.failed.iter().find(|failed| failed.owner == row.owner);
@@ -110,8 +110,9 @@ fn learn(books: &mut Books, batch: &Batch) {
     }
 }
 
-/// Learns from the time of the draft model. Where it has yet to read a text, this is the price of
-/// a guess, too. Where it made none for another reason, it took no time.
+/// Learns the cost of a drafted guess from the time that the draft model took. If it only read a
+/// text and made no guess, that time counts as the cost of one guess. If it did neither, the
+/// estimate decays, so that drafts are tried again.
 fn learn_drafts(books: &mut Books, batch: &Batch) {
     let of = |source| batch.rows.iter().filter(move |row| row.guesses.source == source);
     let guesses: usize = of(GuessSource::Draft).map(|row| usize::from(row.guesses.made)).sum();
@@ -122,8 +123,8 @@ fn learn_drafts(books: &mut Books, batch: &Batch) {
     }
 }
 
-/// A step failed with this sequence, or was undone for it. It restarts where it stood, or ends
-/// after too many failures.
+/// Restarts a sequence whose step failed, or whose rows were undone, at the position where it
+/// stood. Ends the sequence after more than [`STEP_RETRIES_MAX`] failed steps in a row.
 fn fail(
     books: &mut Books,
     id: SequenceId,

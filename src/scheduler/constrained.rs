@@ -1,20 +1,20 @@
-//! Masks of constrained texts: which lane computes them, and who pays for them.
+//! Masks of constrained texts: which lane computes them, and how keys are charged for them.
 //!
-//! A mask depends on the token before, so it is known only after a step. The decode lane computes
-//! it when it samples, and every sequence of the step waits for that. For fast masks, this is the
-//! fastest way.
+//! A mask depends on the token before it, so it can be computed only after a step. If the decode
+//! lane computes it before it samples, every sequence of the step waits for that. For fast masks
+//! this is still the fastest way.
 //! - All masks of a step may take [`STEP_MASKS_MIN`], or half as long as its decode rows if that is
-//!   more. A text whose mask does not fit moves to the mask lane for good. So does a text with one
-//!   slow mask: it took more than [`STEP_MASKS_MIN`] and than half of the shortest step. So does one
-//!   with a state of more than [`STEP_WALK_BYTES_MAX`].
-//! - Masks can turn slow without a warning, several of them in one step. Once a step's masks have
-//!   taken as long as they may, the decode lane undoes the rows of the others ([`Failed::is_late`]).
-//!   These texts move to the mask lane, too.
+//!   more. A text whose mask does not fit moves to the mask lane for good. So does a text after one
+//!   slow mask, which took more than [`STEP_MASKS_MIN`] and more than half of the shortest step. So
+//!   does a text whose constraint has a state of more than [`STEP_WALK_BYTES_MAX`] bytes.
+//! - Several masks can turn slow in the same step, without a warning. Once a step's masks have used
+//!   up their time, the decode lane undoes the rows that still lack one ([`Failed::is_late`]).
+//!   Their texts move to the mask lane, too.
 //! - The mask lane computes a text's next mask while steps run without that text. The text gets its
 //!   next row when the mask has come back.
-//! - A text begins on the mask lane if its constraint had a slow mask in another text. After a slow
-//!   mask of its key, a constraint must be known to be fast, until the key has had
-//!   [`MASKS_OF_DISTRUST`] fast masks.
+//! - A text begins on the mask lane if its constraint had a slow mask in another text. After any
+//!   slow mask of a key, all texts of the key begin there, except those whose constraint is known
+//!   to be fast. This ends after [`MASKS_OF_DISTRUST`] fast masks of the key on the mask lane.
 //! - A key is charged for the time of its masks: one token for the time of the shortest step.
 
 use std::time::Duration;
@@ -81,7 +81,8 @@ pub(super) fn masked(books: &mut Books, task: Box<MaskTask>) -> Option<(Sequence
         let distrust = &mut books.masks.distrust[task.key.index()];
         *distrust = if is_slow { MASKS_OF_DISTRUST } else { distrust.saturating_sub(1) };
     }
-    // The sequence may have ended, or lost its slot, and even asked anew.
+    // Meanwhile the sequence may have ended or lost its slot. It may even have asked for a new
+    // mask.
     let is_wanted = books.sequences.contains(id) && {
         let sequence = books.sequences.get(id);
         matches!(sequence.masks, MaskSource::Asked) && task.generated.len() == sequence.generated()
@@ -95,20 +96,20 @@ pub(super) fn masked(books: &mut Books, task: Box<MaskTask>) -> Option<(Sequence
     Some((id, bytes))
 }
 
-/// True if nothing could run but texts that wait for their masks.
+/// True if no sequence waits in the queue, and all running ones get their masks from the mask lane.
 pub(super) fn waits_for_masks(books: &Books) -> bool {
     let is_on_mask_lane =
         |id: &SequenceId| !matches!(books.sequences.get(*id).masks, MaskSource::DecodeLane { .. });
     books.waiting.is_empty() && books.held.iter().all(is_on_mask_lane)
 }
 
-/// The time that all masks of a step with these decode rows may take. There is no bound
-/// before a step was measured.
+/// The time that all masks of a step with these decode rows may take. `None` (no bound) until a
+/// step was measured.
 pub(super) fn masks_bound(books: &Books, decode: Rows) -> Option<Duration> {
     books.cost.decode(decode).map(|time| (time / 2).max(STEP_MASKS_MIN))
 }
 
-/// Whether a mask that took `us` microseconds is too slow for any step.
+/// Whether a mask that took `us` microseconds is too slow for the decode lane.
 fn is_slow(books: &Books, us: u32) -> bool {
     let bound = times::shortest_step(books).map(|step| (step / 2).max(STEP_MASKS_MIN));
     bound.is_some_and(|bound| Duration::from_micros(us.into()) > bound)
@@ -122,15 +123,15 @@ pub(super) fn choose_mask_source(books: &mut Books, id: SequenceId) {
         return; // it has no masks
     }
     let is_distrusted = books.masks.distrust[sequence.asked.key.index()] > 0;
-    // To follow a text from its start again takes as long as all of its masks.
+    // The constraint must take in all generated tokens again, which takes as long as their masks.
     let restarts = sequence.generated() > 0;
     if constraint.is_slow() || restarts || is_distrusted && !constraint.is_fast() {
         sequence.masks = MaskSource::Unasked(None);
     }
 }
 
-/// A sequence restarts after a failed step. A mask in a later step is lost, because that step
-/// will drop its row.
+/// Chooses the source of masks of a sequence that restarts after a failed step. A mask that a later
+/// step has already is lost, because the decode lane drops its row there.
 pub(super) fn restart_masks(books: &mut Books, id: SequenceId) {
     match &mut books.sequences.get_mut(id).masks {
         MaskSource::DecodeLane { .. } => choose_mask_source(books, id),
@@ -144,8 +145,9 @@ pub(super) fn is_on_mask_lane(books: &Books, id: SequenceId) -> bool {
     !matches!(books.sequences.get(id).masks, MaskSource::DecodeLane { .. })
 }
 
-/// Whether a decode row of a sequence can be planned: nothing constrains it, or its mask fits
-/// into the step, or its mask is there. The batch takes the mask.
+/// Whether a decode row of a sequence can be planned. It can if the text is not constrained, if its
+/// mask fits into the step's time for masks, or if the mask lane has computed its mask. In the last
+/// case the mask moves into the batch. A mask that does not fit moves the text to the mask lane.
 pub(super) fn take_mask(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     let bound = batch.masks_max.unwrap_or(Duration::MAX);
     let sequence = books.sequences.get_mut(id);
@@ -174,15 +176,15 @@ pub(super) fn take_mask(books: &mut Books, batch: &mut Batch, id: SequenceId) ->
     }
 }
 
-/// From now on a sequence gets its masks from the mask lane.
+/// Moves a sequence to the mask lane, for all later masks.
 pub(super) fn leave_decode_lane(books: &mut Books, id: SequenceId) {
     let sequence = books.sequences.get_mut(id);
     sequence.masks = MaskSource::Unasked(None);
     books.masks.forget(sequence.owner().slot);
 }
 
-/// Takes note of the time of a mask that the decode lane computed. The text's next mask is expected to take
-/// that time, or half of the time that was expected of this one if that is longer.
+/// Learns the time of a mask that the decode lane computed. The text's next mask is expected to
+/// take that time, or half of the previous expectation if that is longer.
 pub(super) fn learn_mask(books: &mut Books, id: SequenceId, cost: MaskCost) {
     let is_slow = is_slow(books, cost.us);
     let sequence = books.sequences.get_mut(id);
@@ -209,8 +211,8 @@ fn charge_mask(books: &mut Books, key: KeyId, us: u32) {
     }
 }
 
-/// Takes back the masks of a batch, once its samples are taken. If a step failed, its sequences
-/// still need theirs.
+/// Takes back the masks of a batch, once its samples are taken. A mask whose row got no sample was
+/// not used, and stays ready for the next try.
 pub(super) fn take_masks_back(books: &mut Books, batch: &mut Batch) {
     while let Some(task) = batch.masks.pop() {
         books.masks.sent -= 1;

@@ -1,20 +1,21 @@
-//! Predicts the time of a step: a small model of it, fitted to the steps that ran.
+//! Predicts the time of a step with a small model, which is fitted to the steps that ran.
 //!
 //! Two curves give the time: one for steps with decode rows only, one for steps with prompt rows.
-//! Both bend where the kernels change with the number of rows, so neither is a formula. Each is a
-//! line through knots at powers of two, and every step pulls its knots towards the time that it
-//! took. A row takes more time the more tokens are before it: a slope over these depths, by
-//! regression on the time that the curve leaves unexplained.
+//! Both bend where the kernels change with the number of rows, so neither follows a formula. Each
+//! is piecewise linear between knots at powers of two. A step moves the knots next to its number of
+//! rows towards its time. A row also takes longer the more tokens are before it (its depth). That
+//! slope is fitted by regression to the time that the curve leaves unexplained.
 //!
 //! If decode and prompt rows are one pass over the weights, the second curve is over all rows of a
 //! step. If they are two passes, it is over the prompt rows, and the decode rows add their own
 //! time.
 //!
-//! All of these times are those with the fastest number of compute threads, alone on the machine.
-//! `thread_choice.rs` has a factor for the number of threads and for the machine's slowdown.
+//! All of these times are for the fastest number of compute threads, alone on the machine: no other
+//! program runs. `thread_choice.rs` multiplies them by a factor for the threads of the step and for
+//! the machine's slowdown.
 //!
 //! Some steps take longer than expected. A margin follows the slowest one in a hundred, and bounds
-//! leave room for it.
+//! on a step subtract it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -35,11 +36,11 @@ pub struct StepCost {
     one_pass: bool,
     decode: Kind,
     prefill: Kind,
-    /// Microseconds that a decode row takes more than a prompt row in the same pass. Most prompt
-    /// rows have no logits.
+    /// Extra microseconds of a decode row over a prompt row in the same pass: most prompt rows have
+    /// no logits.
     decodes: Slope,
-    /// The excess of the slowest of a hundred mixed steps over the expected time, as a part of that
-    /// time.
+    /// The excess of the slowest mixed step in a hundred over its expected time, as a fraction of
+    /// that time.
     margin: f64,
     /// Microseconds of a copy from one slot to another.
     copy: Option<f64>,
@@ -62,7 +63,7 @@ impl StepCost {
             let fastest = kind[0];
             let (rows, none) = (rows_from(0, fastest.rows), Rows::default());
             let took = fastest.took.as_secs_f64() * 1e6;
-            // Few rows of a prompt take about as long as rows of texts.
+            // A few prompt rows take about as long as decode rows.
             self.learn(none, rows, 0, took, None);
             if !fastest.is_prompt {
                 self.learn(rows, none, 0, took, None);
@@ -98,7 +99,7 @@ impl StepCost {
         took: Duration,
     ) {
         let rows = decode.count + prefill.count;
-        // What is not known well says nothing about the machine.
+        // Judge the machine only by steps whose expected time is known well.
         let knows = copies == 0 && self.knows(decode, prefill);
         let expected = self.alone(decode, prefill).filter(|us| *us > 0.0 && knows);
         let us = took.as_secs_f64() * 1e6;
@@ -117,8 +118,9 @@ impl StepCost {
         self.decodes.scale(shorter);
     }
 
-    /// Learns from a step that took `took` microseconds with the fastest number of threads, alone on the
-    /// machine. What is beyond the `usual` times is not due to the rows.
+    /// Learns from a step that took `took` microseconds with the fastest number of threads, alone
+    /// on the machine. A time outside `usual` is cut to that range: the rest is not due to the
+    /// rows.
     fn learn(
         &mut self,
         decode: Rows,
@@ -160,7 +162,8 @@ impl StepCost {
         follow(&mut self.draft, took.as_secs_f64() * 1e6 / guesses as f64);
     }
 
-    /// A step without such guesses. What they cost fades, so that they are tried again.
+    /// Lowers the estimated cost of a drafted guess after a step without one, so that drafts are
+    /// tried again.
     pub fn forget_drafts(&mut self) {
         self.draft = self.draft.map(|draft| draft * (1.0 - UNUSED_FADES));
     }
@@ -176,7 +179,7 @@ impl StepCost {
         Some(self.expected(us, decode.count + prefill.count))
     }
 
-    /// Whether steps with about as many rows at such depths have run of late.
+    /// Whether steps with about as many rows at about these depths have run recently.
     fn knows(&self, decode: Rows, prefill: Rows) -> bool {
         let (pass, prompt) = (self.pass(decode, prefill), prefill.count > 0);
         let decodes = decode.count == 0 || self.one_pass && prompt;
@@ -185,13 +188,14 @@ impl StepCost {
             && (decode.count == 0 || self.decode.depth.knows(decode))
     }
 
-    /// The expected time of a step, from its microseconds with the fastest number of threads, alone on
-    /// the machine.
+    /// The expected time of a step of `rows` rows with its threads on this machine now. `us` is its
+    /// time with the fastest number of threads, alone on the machine.
     fn expected(&self, us: f64, rows: usize) -> Duration {
         Duration::from_secs_f64(us * self.threads.factor(rows) / 1e6)
     }
 
-    /// The expected time of a step with the fastest number of threads, alone on the machine.
+    /// The expected microseconds of a step with the fastest number of threads, alone on the
+    /// machine.
     fn alone(&self, decode: Rows, prefill: Rows) -> Option<f64> {
         if prefill.count == 0 {
             return self.decode.at(decode, decode.count);
@@ -199,7 +203,8 @@ impl StepCost {
         self.both(decode, prefill)
     }
 
-    /// The same for a step with both kinds of rows.
+    /// The expected microseconds of a step with prompt rows, with the fastest threads, alone on the
+    /// machine.
     fn both(&self, decode: Rows, prefill: Rows) -> Option<f64> {
         let count = self.pass(decode, prefill);
         Some(self.apart_from_prompts(decode, count)? + self.prefill.at(prefill, count)?)
@@ -210,9 +215,9 @@ impl StepCost {
         prefill.count + if self.one_pass { decode.count } else { 0 }
     }
 
-    /// The part of a step's time outside the curve for prompts. In one pass of `rows` rows, decode
-    /// rows take a little more than prompt rows. In a pass of their own, they take their whole
-    /// time.
+    /// The microseconds of the decode rows that the curve for prompts does not cover. In one pass
+    /// of `rows` rows these are the extra costs of decode rows. In two passes this is the whole
+    /// decode pass.
     fn apart_from_prompts(&self, decode: Rows, rows: usize) -> Option<f64> {
         if !self.one_pass {
             return self.decode.at(decode, decode.count);
@@ -230,20 +235,22 @@ impl StepCost {
         self.step(rows, Rows::default())
     }
 
-    /// The same alone on the machine, with the fastest threads.
+    /// The expected time of a step with these decode rows only, with the fastest threads, alone on
+    /// the machine.
     pub fn decode_alone(&self, rows: Rows) -> Option<Duration> {
         self.alone(rows, Rows::default()).map(|us| Duration::from_secs_f64(us / 1e6))
     }
 
-    /// The time of a step with these decode rows only, once such a step has run. A number of rows
-    /// that has not run yet is hoped to take little.
+    /// The optimistic microseconds of a step with these decode rows only, once any such step has
+    /// run. See `Curve::hoped_at`.
     pub fn hoped_decode(&self, rows: Rows) -> Option<f64> {
         let us = self.decode.hoped_at(rows, rows.count)?;
         Some(us * self.threads.factor(rows.count))
     }
 
-    /// The most prompt rows, up to `most`, of a prompt at depth `depth`, with which a step with
-    /// `decode` stays within `bound` in 99 of 100 steps. `None` before both kinds have run.
+    /// The most rows (up to `most`) of a prompt with `depth` computed tokens that may join the
+    /// decode rows `decode`, so that 99 of 100 such steps stay within `bound`. `None` until both
+    /// kinds have run.
     pub fn prefill_rows_within(
         &self,
         bound: Duration,
@@ -258,8 +265,9 @@ impl StepCost {
         })
     }
 
-    /// The most rows with logits, up to `most`, of a prompt at depth `depth`, that may join the
-    /// decode rows `decode` of a step within `bound`. `None` before such a step has run.
+    /// The most rows with logits (up to `most`) of a prompt with `depth` computed tokens that may
+    /// join the decode rows `decode`, so that 99 of 100 such steps stay within `bound`. `None`
+    /// until steps with decode rows have run.
     pub fn decode_rows_within(
         &self,
         bound: Duration,
@@ -276,8 +284,8 @@ impl StepCost {
         })
     }
 
-    /// The most rows, up to `most`, that take no longer than `bound` with the margin. `took` gives
-    /// the time of a number of rows in microseconds.
+    /// The most rows, up to `most`, whose time with the margin is within `bound`. `took` returns
+    /// the microseconds of a number of rows.
     fn most_rows(
         &self,
         bound: Duration,
@@ -312,7 +320,7 @@ fn rows_from(depth: usize, count: usize) -> Rows {
     Rows { count, depths: count * (depth + count / 2) }
 }
 
-/// The decode rows in a pass of `rows` rows, for a [`Slope`] over their share.
+/// Encodes the share of decode rows in a pass of `rows` rows, for a [`Slope`] over that share.
 fn decode_share(decode: Rows, rows: usize) -> Rows {
     Rows { count: rows, depths: decode.count }
 }
@@ -325,7 +333,7 @@ struct Kind {
 }
 
 impl Kind {
-    /// The time of these rows as part of a pass of `count` rows over the weights.
+    /// The microseconds of a pass of `count` rows over the weights, with the depths of `rows`.
     fn at(&self, rows: Rows, count: usize) -> Option<f64> {
         if count == 0 {
             return Some(0.0);
@@ -378,7 +386,8 @@ mod tests {
         cost
     }
 
-    /// Beside another program, steps take their time, and some a slice of the scheduler longer.
+    /// Steps take their usual time. Beside another program, some take a time slice of the kernel
+    /// longer.
     #[test]
     fn long_steps_do_not_drive_the_times_and_the_slowdown_apart() {
         let threads = Threads { count: 2, led: false };
@@ -404,7 +413,8 @@ mod tests {
         assert!(ms(26) < expected && expected < ms(42), "{expected:?}");
     }
 
-    /// The deeper rows of the first long prompts take longer than any before. The machine is free.
+    /// The deep rows of the first long prompts take longer than all rows before. The machine is
+    /// free.
     #[test]
     fn long_prompts_are_not_taken_for_a_busy_machine() {
         let threads = Threads { count: 2, led: false };
@@ -445,7 +455,8 @@ mod tests {
                 let decode = rows(count, depth);
                 let (known, real) = (cost.decode(decode).unwrap(), machine(decode, rows(0, 0)));
                 let error = known.as_secs_f64() / real.as_secs_f64() - 1.0;
-                // A line through steps of four rows is off by as much.
+                // The curve is linear where the real times go up in steps of four rows, so it errs
+                // by that much.
                 assert!(error.abs() < 0.3, "{decode:?}: {known:?}, and really {real:?}");
             }
         }
@@ -507,8 +518,8 @@ mod tests {
         assert_eq!(cost.decode(four), None);
         assert_eq!(cost.prefill_rows_within(Duration::from_secs(1), four, 0, 100), None);
         cost.observe(rows(0, 0), rows(64, 0), 0, None, Duration::from_millis(640));
-        // Steps with prompts only predict the cost of prompts beside others, and the cost of more
-        // rows than ever ran is taken in proportion.
+        // Steps with prompts only predict the cost of prompts beside decode rows. The cost of more
+        // rows than ever ran is extrapolated in proportion.
         cost.observe(four, rows(0, 0), 0, None, Duration::from_millis(40));
         let bound = Duration::from_millis(1320).mul_f64(1.0 + MARGIN_START);
         let fit = cost.prefill_rows_within(bound, four, 0, 500).unwrap();
@@ -544,8 +555,8 @@ mod tests {
         assert!(cost.copy().unwrap().as_secs_f64() < copy / 4.0, "it is tried again");
     }
 
-    /// A page fault of five seconds must not starve prompts. With the fewest rows alone (8 here),
-    /// no step would ever show that more fit.
+    /// A page fault of five seconds must not starve prompts. With only the fewest rows (8 here), no
+    /// step would ever show that more rows fit.
     #[test]
     fn one_long_step_is_soon_forgotten() {
         let mut cost = trained();

@@ -26,8 +26,8 @@ impl Rows {
         self.depths += depth;
     }
 
-    /// Adds guesses behind the last row. They read the same keys and values as that row, which is
-    /// what depth costs.
+    /// Adds guesses behind the last row. They add no depth: depth costs the reading of keys and
+    /// values, and they share that row's.
     pub fn add_guesses(&mut self, guesses: u8) {
         self.count += usize::from(guesses);
     }
@@ -38,18 +38,19 @@ impl Rows {
     }
 }
 
-/// Microseconds that each token before a row adds to the row's time, by normalised least mean
-/// squares over whole steps. So a step with many rows counts more than one with few. The slope is
-/// over the distance from the mean depth; the curve has the rest.
+/// Microseconds that each token before a row adds to the row's time, fitted by normalised least
+/// mean squares. A sample is a whole step, so a step with many rows counts more than one with few.
+/// The fit uses the distance of a step's depth from the mean depth. The curve holds the rest of the
+/// time.
 #[derive(Clone, Debug)]
 pub struct Slope {
     mean: Option<f64>,
     /// The mean square of the distances.
     power: f64,
     slope: f64,
-    /// Distances below this spread teach nothing.
+    /// Distances from the mean that are shorter than this are noise.
     spread: f64,
-    /// Steps with longer distances.
+    /// The number of steps with a distance longer than `spread`.
     taught: usize,
     /// The greatest mean depth of a step.
     deepest: f64,
@@ -77,7 +78,8 @@ impl Slope {
         self.slope *= factor;
     }
 
-    /// Whether enough is known of such depths to judge the machine by the time of a step.
+    /// Whether the slope is known well enough at these depths to judge the machine by a step's
+    /// time.
     pub fn knows(&self, rows: Rows) -> bool {
         let is_known =
             self.taught >= DEPTH_STEPS && rows.mean_depth() <= DEPTH_BEYOND * self.deepest;
@@ -133,7 +135,8 @@ impl Curve {
                 continue;
             }
             let value = self.knots[knot].or_else(|| self.at(1 << knot)).unwrap_or(took);
-            // An unknown knot takes the whole error, and one that is little known most of it.
+            // An unknown knot takes all of its weight of the error, a known one less, down to
+            // `KNOT_RATE` of it.
             let rate = weight * KNOT_RATE.max(1.0 - self.known[knot]);
             self.knots[knot] = Some((value + rate * error).max(0.0));
             self.known[knot] += KNOT_TELLS * weight * (1.0 - self.known[knot]);
@@ -141,8 +144,9 @@ impl Curve {
         self.agree(if share < 0.5 { below } else { (below + 1).min(KNOTS - 1) });
     }
 
-    /// More rows never take less time, nor more than in proportion. Knots that contradict this are
-    /// moved, step by step, towards the knot that was seen last.
+    /// Moves knots that contradict the knot `seen` by [`KNOT_RATE`] of the way to the nearest
+    /// possible value. More rows never take less time, and never more than in proportion to their
+    /// number.
     fn agree(&mut self, seen: usize) {
         let Some(value) = self.knots[seen] else { return };
         for (index, knot) in self.knots.iter_mut().enumerate() {
@@ -157,30 +161,32 @@ impl Curve {
         }
     }
 
-    /// The time of `rows` rows, once some have run: between two known knots a line, beyond the
-    /// largest in proportion to it, and below the smallest the same time.
+    /// The microseconds of `rows` rows, once any have run. Between two known knots the time is
+    /// linear, beyond the largest one it is proportional to the rows, and below the smallest one it
+    /// is constant.
     pub fn at(&self, rows: usize) -> Option<f64> {
         self.on_line(rows, |_, value, _| value)
     }
 
-    /// Whether enough steps of about `rows` rows have run of late to judge the machine by their time.
+    /// Whether enough steps of about `rows` rows have run recently to judge the machine by their
+    /// time.
     pub fn knows(&self, rows: usize) -> bool {
         let below = rows.ilog2() as usize;
         let above = if rows.is_power_of_two() { below } else { (below + 1).min(KNOTS - 1) };
         self.known[below].min(self.known[above]) >= KNOT_KNOWS
     }
 
-    /// Like [`Curve::at`], but hopeful, so that numbers of rows are tried that nobody has to have. Up to
-    /// twice as many rows as were ever seen take no longer than these. And of the time by which a knot is
-    /// above the one below it, only that part counts which is known.
+    /// Like [`Curve::at`], but optimistic where little is known, so that optional rows (guesses)
+    /// are tried. Up to twice as many rows as the largest known knot take as long as that knot. The
+    /// excess of a knot over the one below is multiplied by how well the knot is known (0 to 1).
     pub fn hoped_at(&self, rows: usize) -> Option<f64> {
         let largest = self.knots.iter().rposition(Option::is_some)?;
         let rows = if rows <= 2 << largest { rows.min(1 << largest) } else { rows };
         self.on_line(rows, |knot, value, below| below + self.known[knot] * (value - below))
     }
 
-    /// A line through the known knots. `height` gives that of a knot from its index, its time and the
-    /// height of the knot below.
+    /// Interpolates between the known knots. `height` returns the value of a knot from its index,
+    /// its time and the value of the knot below.
     fn on_line(&self, rows: usize, height: impl Fn(usize, f64, f64) -> f64) -> Option<f64> {
         let mut below: Option<(usize, f64)> = None;
         for (index, knot) in self.knots.iter().enumerate() {

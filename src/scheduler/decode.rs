@@ -1,5 +1,6 @@
-//! Decode rows: every running sequence whose prompt is computed gets one row in every step. Constrained
-//! texts whose masks take long wait for these outside of the steps ([`super::constrained`]).
+//! Decode rows: every running sequence whose prompt is computed gets one row in every step. A
+//! constrained text with slow masks gets its row only after the mask lane has computed its mask
+//! ([`super::constrained`]).
 
 use super::books::Books;
 use super::constrained;

@@ -1,4 +1,4 @@
-//! What a step brought to a sequence.
+//! Events: the outcome of a step for one sequence.
 
 use crate::types::{Broken, SequenceId, TokenId};
 
@@ -15,7 +15,7 @@ pub enum Event {
         logprobs: Option<u16>,
         /// The sequence has its `max_tokens`.
         is_last: bool,
-        /// About the bytes that the state of its constraint holds, if the decode lane follows it.
+        /// The approximate bytes of its constraint's state, if the decode lane computes its masks.
         constraint_bytes: Option<u32>,
     },
     /// A sequence guessed tokens. The tokens of its step follow.
@@ -24,7 +24,7 @@ pub enum Event {
         id: SequenceId,
         /// Guesses that ran.
         made: u8,
-        /// Those that came true.
+        /// Guesses that came true.
         kept: u8,
     },
     /// A token of the prompt was scored. They come in order.

@@ -1,18 +1,19 @@
 //! How many guesses each sequence may make in a step.
 //!
-//! A guess is a row that may be computed in vain. It pays while it brings the step more tokens than
-//! time. The cost model knows the time of more rows, and [`Luck`] how often the guesses of a text
-//! come true. So guesses are granted one by one, the most promising first, and the number wins with
-//! which all texts together get the most tokens in a second. Among many streams, or in texts that
-//! repeat nothing, this is none.
+//! A guess is a row that may be computed in vain. It pays if it raises the tokens per second. The
+//! cost model predicts the time of more rows, and [`Luck`] how often the guesses of a text come
+//! true. Guesses are granted one by one, the most promising first. The chosen number of guesses is
+//! the one with the most tokens per second of all texts together. With many streams, or in texts
+//! that repeat nothing, it is 0.
 //!
-//! Guesses from the text cost nothing but their rows. Those of a draft model take time before the
-//! step, too, and come true in other texts. So each kind has its own number. Which kind a step has
-//! shows only when it runs: the draft model is asked where the text has no guess.
+//! There are two kinds of guesses. Guesses from the text cost only their rows. Guesses of a draft
+//! model also take time before the step, and come true in other texts. So a row has a number for
+//! each kind. The decode lane chooses the kind when the step runs: it asks the draft model if the
+//! text has no guess.
 //!
-//! Guesses make a step longer for every sequence in it. It may take at most `n` times as long, where `n` is
-//! the number of tokens that its least lucky sequence is expected to get, times [`GUESSES_OTHERS_WAIT`]. A
-//! sequence without guesses gets one token.
+//! Guesses make a step longer for every sequence in it. Let `n` be the fewest tokens that any of
+//! them is expected to get; a sequence without guesses gets one. The step may then take at most `n`
+//! times [`GUESSES_OTHERS_WAIT`] as long as without guesses.
 
 use super::books::Books;
 use super::cost::Rows;
@@ -40,7 +41,7 @@ struct Wish {
     most: usize,
     /// Rows that the sequence has for guesses of the other kind. Only one kind will use them.
     has: usize,
-    /// Guesses granted so far, and the tokens that it will then get.
+    /// Guesses granted so far, and the tokens that the sequence is expected to get with them.
     granted: usize,
     tokens: f64,
 }
@@ -50,7 +51,7 @@ impl Wish {
         Self { luck, most, has, granted: 0, tokens: 1.0 }
     }
 
-    /// Another guess takes a row that it has not got yet.
+    /// Whether another guess needs a row that the sequence does not have yet.
     fn takes_room(&self) -> bool {
         self.granted >= self.has
     }
@@ -64,7 +65,7 @@ pub(super) fn grant(books: &mut Books, batch: &mut Batch) {
         return;
     }
     let mut room = GUESSED_ROWS_MAX.min(prefill::rows_left(books, batch));
-    // One for a prompt, and cells for the rows of the next step.
+    // Leave one row for a prompt, and cells for the rows of the next step.
     room = room.saturating_sub(1);
     let cells = books.cells.left() + books.cells.kept();
     room = room.min(cells.saturating_sub(books.held.len()));
@@ -101,13 +102,13 @@ pub(super) fn grant(books: &mut Books, batch: &mut Batch) {
     }
 }
 
-/// Whether the draft model works. Among many texts few guesses pay, and it would have to read
-/// them all.
+/// Whether the draft model is used. With many texts few guesses pay, and the draft model would have
+/// to read every text.
 fn may_draft(books: &Books) -> bool {
     books.capacity.drafts && books.held.len() <= DRAFT_TEXTS_MAX && runs_ragged(books)
 }
 
-/// Whether a lone text with the usual luck would gain by a draft.
+/// Whether one drafted guess would raise the tokens per second of a single text with average luck.
 fn drafts_pay(books: &Books) -> bool {
     let rows = |count| Rows { count, depths: 0 };
     let alone = books.cost.hoped_decode(rows(1));
@@ -116,7 +117,7 @@ fn drafts_pay(books: &Books) -> bool {
     (1.0 + kept) / (two + books.cost.draft().unwrap_or(0.0)) > GUESSES_WORTH / alone
 }
 
-/// Whether sequences with different numbers of rows run at once. If slots have caches of their
+/// Whether sequences with different numbers of rows run in one pass. If slots have caches of their
 /// own, llama.cpp computes them one after another.
 fn runs_ragged(books: &Books) -> bool {
     !books.cells.are_own() || books.held.len() <= 1
@@ -125,7 +126,7 @@ fn runs_ragged(books: &Books) -> bool {
 /// The sequences of a batch that may guess.
 fn guessers(books: &Books, batch: &Batch) -> OfEach<Guesser> {
     let mut guessers = heapless::Vec::new();
-    // The step spends its time on computing then, not on reading weights: no row is cheap.
+    // A step with more rows spends its time on arithmetic, not on reading weights: no row is cheap.
     if batch.rows.len() > GUESSED_ROWS_MAX || !runs_ragged(books) {
         return guessers;
     }
@@ -142,9 +143,9 @@ fn guessers(books: &Books, batch: &Batch) -> OfEach<Guesser> {
     guessers
 }
 
-/// Chooses the numbers of guesses of one kind, which take `each` microseconds besides their rows.
-/// Both kinds have `room` rows together at most. `others` says that the step has sequences without
-/// guesses, which wait for it.
+/// Chooses how many guesses of one kind each wish gets. A guess takes `each` microseconds besides
+/// its row. The guesses of both kinds together get at most `room` rows. `others` is true if the
+/// step has sequences without guesses, which a longer step delays.
 fn choose(
     books: &Books,
     batch: &Batch,
@@ -168,7 +169,7 @@ fn choose(
     let mut left = room.saturating_sub(taken);
     for count in 1..=room {
         let chances = |wish: &Wish| wish.luck.chances(wish.granted);
-        // In proportion to what it has: a token more for the one with fewer is worth more.
+        // Relative to its expected tokens: one more token is worth more to a sequence with fewer.
         let gain = |wish: &Wish| chances(wish).1 / wish.tokens;
         let next = wishes
             .iter_mut()
@@ -197,8 +198,8 @@ fn choose(
     granted(&wishes)
 }
 
-/// Takes the guesses of a step: those that came true are rows, and the cells of the others are
-/// free again.
+/// Takes the guesses of a completed step. Those that came true count as planned rows. The cells of
+/// the others become free.
 pub(super) fn take(books: &mut Books, batch: &Batch, event: &mut impl FnMut(Event)) {
     if batch.rows.iter().all(|row| row.guesses.drafts == 0) {
         books.draft_luck.observe(0, 0, 0);
@@ -214,11 +215,13 @@ pub(super) fn take(books: &mut Books, batch: &Batch, event: &mut impl FnMut(Even
         let sequence = books.sequences.get_mut(id);
         let (found, right) = if source == GuessSource::Text { (made.into(), kept) } else { (0, 0) };
         sequence.luck.observe(granted.into(), found, right);
-        // A draft model that may guess, but was not asked or is not ready, shows nothing.
+        // If the draft model was allowed to guess, but was not asked or not ready, there is nothing
+        // to learn.
         if source == GuessSource::Draft || drafts == 0 {
             sequence.draft_luck.observe(drafts.into(), made.into(), kept);
         }
-        // One text that it cannot read, or that wants more probable guesses, says nothing of others.
+        // No guess for one text (unread, or too improbable for its request) says nothing about
+        // others.
         if source == GuessSource::Draft && made > 0 {
             books.draft_luck.observe(drafts.into(), made.into(), kept);
         }

@@ -3,16 +3,17 @@
 use crate::limits::GUESSES_MAX;
 
 /// How often the guesses of a sequence were made, and came true. The first guesses of a step, the
-/// second ones and so on are counted apart: a text that finds many guesses is one that repeats
-/// itself, so the later ones come true as often.
+/// second ones and so on have separate counts: a text in which many guesses are found repeats
+/// itself, so its later guesses come true as often as its first ones.
 ///
 /// Each count covers about the last [`Luck::STEPS`] steps in which that guess was granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Luck {
     guesses: [Count; GUESSES_MAX],
-    /// The hope that a guess comes true if the one before it did, from 0 to 1.
+    /// The initial probability that a guess comes true if the one before it did.
     goes_on: f32,
-    /// The part by which a step without a guess brings back the hope in it.
+    /// The fraction by which a step that did not grant a guess moves its count back to the initial
+    /// one.
     forgets: f32,
 }
 
@@ -27,7 +28,7 @@ struct Count {
 }
 
 impl Count {
-    /// A chance before anything is known of it.
+    /// The initial count of a guess with an assumed probability of coming true.
     fn hope(chance: f32) -> Self {
         Self { granted: 2.0, made: 2.0, kept: 2.0 * chance }
     }
@@ -41,21 +42,21 @@ impl Count {
 }
 
 impl Luck {
-    /// The chance that a first guess is given before one was tried. So one is tried. The chance comes
-    /// back when there was none for a long time.
+    /// The initial probability that a first guess comes true. It is high, so that one is tried. The
+    /// estimate returns to it while no guess is granted.
     const HOPE: f32 = 0.7;
 
     /// See [`Luck`].
     const STEPS: f32 = 16.0;
 
-    /// Guesses from a text of which nothing is known yet. Where it does not repeat itself there are
-    /// few, so to try costs little.
+    /// The initial luck of guesses from the text. A text that does not repeat itself offers few
+    /// guesses, so trying costs little.
     pub fn of_text() -> Self {
         Self::new(1.0, 1.0 / 256.0)
     }
 
-    /// Guesses of a draft model. Each one may be wrong, wherever the text comes from, and each one takes
-    /// its time.
+    /// The initial luck of a draft model's guesses. Each takes time, and each may be wrong in any
+    /// text, so later guesses start with a lower probability.
     pub fn of_draft() -> Self {
         Self::new(Self::HOPE, 1.0 / 1024.0)
     }
@@ -88,8 +89,9 @@ impl Luck {
         }
     }
 
-    /// The chances that one more guess is made and that it comes true, behind `before` others. They
-    /// are no better than those of the guesses before it, which must be made and come true, too.
+    /// The probabilities that the guess behind `before` others is made, and that it comes true.
+    /// They are no higher than those of the guesses before it, which must be made and come true,
+    /// too.
     pub fn chances(&self, before: usize) -> (f64, f64) {
         let chances = self.guesses[..=before].iter().map(|count| {
             let Count { granted, made, kept } = *count;

@@ -68,18 +68,18 @@ impl Masks {
         })
     }
 
-    /// The sequence of a task has ended, or goes on without it.
+    /// Takes a task whose sequence has ended, or goes on without it.
     pub fn end(&mut self, mut task: Box<MaskTask>) {
         task.sequence = None;
         assert!(self.ended.push(task).is_ok(), "no more tasks exist");
     }
 
-    /// A task came back from the mask lane without a state.
+    /// Takes a task that came back from the mask lane without a state.
     pub fn freed(&mut self, task: Box<MaskTask>) {
         assert!(self.spare.push(task).is_ok(), "no more tasks exist");
     }
 
-    /// A sequence has lost its slot. Frees the state of its constraint.
+    /// Frees the state of a sequence's constraint. The sequence has lost its slot.
     pub fn leave(&mut self, slot: SlotId, source: MaskSource) {
         match source {
             MaskSource::DecodeLane { .. } => self.forget(slot),
@@ -89,7 +89,8 @@ impl Masks {
         }
     }
 
-    /// A slot's constrained text has ended, or goes on elsewhere.
+    /// Lets the decode lane free the constraint state of a slot. Its text has ended, or moves to
+    /// the mask lane.
     pub fn forget(&mut self, slot: SlotId) {
         if !self.forgets.contains(&slot) {
             self.forgets.push(slot).expect("one for each slot");

@@ -4,8 +4,8 @@
 //! [`Scheduler::complete`] takes the answers of a step. A step is planned while the previous one
 //! runs, so a decode row has no token yet. It refers to the sample of the previous step instead.
 //!
-//! `Books` (`books.rs`) is the state. The policy is functions over it, one file for each question, and
-//! [`Scheduler::schedule`] calls them in the order in which they apply.
+//! `Books` (`books.rs`) is the state. The policy is functions over it, one file for each question,
+//! and [`Scheduler::schedule`] calls them in the order in which they apply.
 //!
 //! **Invariant:** pure. Nothing here does I/O, reads a clock or draws a random number.
 //! **Invariant:** two live sequences never hold the same slot. When a sequence starts in a slot,
@@ -82,15 +82,16 @@ impl Scheduler {
     /// is then still empty.
     ///
     /// This is the whole policy, in the order in which it applies:
-    /// 1. Every sequence that decodes, because its prompt is computed or lacks one row, needs a cell for its next token. If cells run out,
-    ///    kept prefixes are evicted, and then sequences preempted.
-    /// 2. A key that has less than its part of the slots, and no more than its part of the cells, takes them
-    ///    from one that has more. The sequence that they are for is the claimant.
+    /// 1. Every decoding sequence (its prompt is computed, or lacks one row) needs a cell for its
+    ///    next token. If cells run out, kept prefixes are evicted first. Then sequences are
+    ///    preempted.
+    /// 2. A waiting key that has less than its part of the slots, and no more than its part of the
+    ///    cells, takes them from a key that has more. The sequence that gets them is the claimant.
     /// 3. Sequences of a failed step restart where they stood.
     /// 4. Sequences that wait for a common prefix start when it is computed.
     /// 5. Waiting sequences start while there are slots and cells.
-    /// 6. Every sequence that decodes gets a row.
-    /// 7. Decode rows get guesses behind them, where these bring more tokens in a second.
+    /// 6. Every decoding sequence gets a row.
+    /// 7. Decode rows get guesses behind them, if these raise the tokens per second.
     /// 8. Prompts get as many rows as the bound on the time between two tokens leaves.
     /// 9. If unfinished prompts have all the cells and none can go on, one is preempted.
     pub fn schedule(&mut self, batch: &mut Batch) -> bool {
@@ -131,9 +132,10 @@ impl Scheduler {
         }
     }
 
-    /// A key was removed. Its place has no past for the next one: no prefixes, no charges and no
-    /// slots of a moment ago. Sequences that it still has go on, and leave nothing behind.
-    /// `has_own_cache` is false where all keys share the prefixes.
+    /// Forgets a removed key, so that the next key at its place starts afresh: drops its charges,
+    /// its recently held slots and, if `has_own_cache`, its kept prefixes. Its live sequences go
+    /// on, but keep no prefix when they end. `has_own_cache` is false if all keys share one prefix
+    /// cache.
     pub fn forget(&mut self, key: KeyId, has_own_cache: bool) {
         self.books.forget(key, has_own_cache);
     }

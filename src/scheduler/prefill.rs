@@ -1,12 +1,13 @@
 //! Plans prompt rows: which prompts, and how many rows beside the running streams.
 //!
-//! The prompt with the lowest priority number goes first. Then keys take turns, by the prompt rows that they
-//! got for their weight. No key is owed more than the rows of two steps ([`PROMPT_CREDIT_STEPS`]). Of a key,
-//! the prompt with the least left goes first.
+//! The prompt with the lowest priority number goes first. Among equal priorities, the key with the
+//! fewest prompt rows for its weight goes first. No key is owed more than the rows of two steps
+//! ([`PROMPT_CREDIT_STEPS`]). Within a key, the prompt with the fewest rows left goes first.
 //!
-//! In one of four steps the oldest prompt of each key goes before the others, whatever its priority. Keys take
-//! turns with these, too. So among `k` keys of equal weight, a key's oldest prompt that has a slot takes at
-//! most about `4 k` times as long as it would alone, however many short or urgent prompts arrive.
+//! In one of four steps the oldest prompt of each key goes before the others, whatever its
+//! priority. Keys take turns here, too. So among `k` keys of equal weight, a key's oldest prompt
+//! that has a slot takes at most about `4 k` times as long as it would alone, however many short or
+//! urgent prompts arrive.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
     let mut prompts = in_order(books);
     let Some(first) = prompts.first() else { return };
     let first = books.sequences.get(*first);
-    // A row that is scored takes longer than another one, so a step has only one kind.
+    // Scored rows take longer than other prompt rows, so a step has prompt rows of one kind only.
     let scores = first.scores_next();
     prompts.retain(|id| books.sequences.get(*id).scores_next() == scores);
     let mut room = if scores {
@@ -47,7 +48,7 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
         prefill_rows(books, batch, first.planned)
     };
     // If slots have caches of their own, the rows of each prompt are a separate pass over the
-    // weights. A handful of rows does not repay that.
+    // weights. A few rows are not worth such a pass.
     let least = if books.cells.are_own() && batch.decode_rows > 0 {
         PREFILL_ROWS_STEP.min(room).max(1)
     } else {
@@ -57,7 +58,8 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
         if room < least {
             break;
         }
-        // The last row of a prompt is the first with a mask. It may wait for that.
+        // The last row of a prompt is the first that needs a mask. On the mask lane, it waits for
+        // it.
         let last = usize::from(constrained::is_on_mask_lane(books, id));
         let sequence = books.sequences.get(id);
         let take = (sequence.rows_left() - last).min(room).min(sequence.rows_unscored());
@@ -112,9 +114,9 @@ fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
     prompts.iter().map(|prompt| prompt.id).collect()
 }
 
-/// Bounds what a key with prompts is owed: see [`PROMPT_CREDIT_STEPS`].
+/// Bounds the prompt rows that a key with prompts is owed; see [`PROMPT_CREDIT_STEPS`].
 fn bound_credit(books: &mut Books, prompts: &[Prompt]) {
-    // A key that is new at its place has no part in what the one before it got.
+    // A new key does not inherit the rows of the removed key that had its place.
     prompts.iter().for_each(|prompt| books.prompt_turns.arrive(prompt.key, |_| true));
     let has_prompt = |place| prompts.iter().any(|prompt| prompt.key.index() == place);
     let credit = PROMPT_CREDIT_STEPS * books.capacity.step_rows as f64;
@@ -173,8 +175,8 @@ pub(super) fn rows_left(books: &Books, batch: &Batch) -> usize {
     books.rows_max - batch.rows.len() - batch.guessed_rows as usize
 }
 
-/// The part of the bound on a step that is left for its rows, if it is known. Guesses do not
-/// raise the bound.
+/// The time that a step has for its rows: the bound on the step, less a copy, its masks and its
+/// drafts. `None` if the bound is not known yet. Guesses do not raise the bound.
 fn bound_left(books: &Books, batch: &Batch) -> Option<Duration> {
     let mut decode = Rows::default();
     batch.rows.iter().for_each(|row| decode.add(row.position.index()));
@@ -185,7 +187,7 @@ fn bound_left(books: &Books, batch: &Batch) -> Option<Duration> {
 }
 
 /// The rows of a batch that has no prompt rows yet, with the guesses that it will probably have.
-/// Many texts have few guesses, and prompts need not wait for those that are never made.
+/// Not every granted guess is made, and prompts need not leave time for the others.
 fn planned_rows(books: &Books, batch: &Batch) -> Rows {
     let mut rows = Rows::default();
     batch.rows.iter().for_each(|row| rows.add(row.position.index()));

@@ -76,7 +76,8 @@ pub(super) fn end_a_standstill(books: &mut Books, batch: &mut Batch) {
     }
 }
 
-/// Cells that a sequence with a slot should find free, beyond those that it has.
+/// Cells that a running sequence will need besides those that it has: for its known tokens and for
+/// its promised share of future ones.
 pub(super) fn cells_coming(books: &Books, id: SequenceId) -> usize {
     let sequence = books.sequences.get(id);
     let promised = sequence.cells_promised();
@@ -86,8 +87,8 @@ pub(super) fn cells_coming(books: &Books, id: SequenceId) -> usize {
     }
 }
 
-/// The part of the `needed` cells that another running sequence's slot has or will have. Cells
-/// of kept prefixes do not count, because they are as good as free.
+/// The part of the `needed` cells that another running sequence's slot has or will have. Cells of
+/// kept prefixes do not count: they can be evicted, so they count as free.
 pub(super) fn cells_shared(books: &Books, needed: usize, prefix: Prefix) -> usize {
     if books.cells.are_own() {
         return 0;

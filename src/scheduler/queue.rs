@@ -1,4 +1,4 @@
-//! The queue: who is first, and whether there is room for a sequence.
+//! The queue: which waiting sequence is first, and whether there is room for a sequence.
 
 use super::books::Books;
 use super::reuse::Prefix;

@@ -17,8 +17,9 @@ pub(super) struct Prefix {
     pub coming: Option<(SequenceId, usize)>,
 }
 
-/// Starts the followers whose leader has computed enough. If the leader is gone, its first
-/// follower starts with the tokens that there are, and the other followers follow that one.
+/// Starts the followers whose leader has computed enough. If the leader has ended, its first
+/// follower starts with the tokens that the KV cache holds, and the other followers follow that
+/// one.
 pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
     for index in 0..books.held.len() {
         let id = books.held[index];
@@ -46,7 +47,7 @@ pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
     }
 }
 
-/// The slot of a running sequence, and the number of its rows that steps have had.
+/// The slot of a running sequence, and the number of its planned rows. 0 rows for a follower.
 fn running_slot(books: &Books, id: SequenceId) -> Option<(SlotId, usize)> {
     if !books.sequences.contains(id) {
         return None;
@@ -68,7 +69,7 @@ pub(super) fn start_running(
     slot: SlotId,
     mut tokens: usize,
 ) {
-    books.slots.touch(slot, books.step); // what is copied must not be evicted first
+    books.slots.touch(slot, books.step); // the source of a copy must not be evicted
     if slot != owner.slot {
         if books.cells.are_own() {
             let rows = books.held.iter().filter(|id| books.decodes(**id)).count();
@@ -96,8 +97,8 @@ pub(super) fn may_copy(books: &Books) -> bool {
     !books.copied || !books.held.iter().any(|id| books.decodes(*id))
 }
 
-/// True if a copy fits into the bound on a step. If each slot has a cache of its own, a copy
-/// moves the whole slot. If that takes too long, the prompt is computed instead.
+/// True if a copy fits into the bound on a step. If each slot has a cache of its own, a copy moves
+/// the whole slot. If a copy does not fit, the prompt is computed instead.
 fn may_take_a_copy(books: &Books) -> bool {
     let mut decode = Rows::default();
     let decoding = books.held.iter().filter(|id| books.decodes(**id));
@@ -159,7 +160,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
                 prefix.ready = Some((owner.slot, ready));
             }
         }
-        // Two that follow each other would never start.
+        // Two sequences that follow each other would never start.
         let follows = matches!(ahead.state, State::Following { leader, .. } if leader == id);
         if is_before && !follows && shared >= copy_least && shared > coming {
             coming = shared;

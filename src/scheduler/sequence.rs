@@ -27,7 +27,7 @@ pub struct NewSequence {
     pub priority: i32,
     /// The API key of the request.
     pub key: KeyId,
-    /// Whether to score the prompt's tokens: to tell the log-probability of each but the first.
+    /// Whether to compute the log-probability of each prompt token but the first.
     pub scores_prompt: bool,
     /// The part of the prefix cache that it starts from, and keeps its tokens in. `None` computes
     /// the whole prompt, and keeps nothing.
@@ -73,12 +73,12 @@ pub(super) struct Sequence {
     pub planned: usize,
     /// Samples planned and not yet returned, without those behind guesses.
     pub in_flight: u32,
-    /// Guesses that steps in flight may keep. So its next row is at `planned`, or up to this much
-    /// further.
+    /// Guesses granted in steps in flight. If some come true, the next row is up to this many
+    /// positions after `planned`.
     pub guessed: usize,
     /// How often guesses from its text come true.
     pub luck: Luck,
-    /// How often those of the draft model come true.
+    /// How often the draft model's guesses come true.
     pub draft_luck: Luck,
     /// Scores of the prompt that came back.
     pub scored: usize,
@@ -90,9 +90,9 @@ pub(super) struct Sequence {
     pub started: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
-    /// Its tokens when it was.
+    /// Its number of tokens at the last such preemption.
     pub made_way_at: usize,
-    /// The steps in which it was first in the queue, and did not fit.
+    /// Steps in which it was first in the queue and did not fit.
     pub overtaken: u32,
     /// Where its masks come from.
     pub masks: MaskSource,
@@ -125,7 +125,7 @@ impl Sequence {
         self.asked.advanced.as_ref()?.constraint.as_ref()
     }
 
-    /// The KV cells that its rows have or may have: those of guesses in flight are among them.
+    /// The KV cells of its planned rows, and of the guesses in flight.
     pub fn cells(&self) -> usize {
         (self.planned + self.guessed).min(self.tokens_max())
     }
@@ -160,13 +160,14 @@ impl Sequence {
         self.asked.scores_prompt && is_inside && self.planned >= self.scored
     }
 
-    /// Tokens that need not run if the KV cache holds them.
+    /// The number of first tokens that need not run if the KV cache holds them.
     pub fn reusable(&self) -> usize {
         let scores = self.asked.scores_prompt && self.scored + 1 < self.prompt_tokens;
         if scores { self.scored } else { self.tokens.len() - 1 }
     }
 
-    /// Rows until the first one that scores, after a preemption; else no bound.
+    /// After a preemption, the rows before the next unscored token: they run again without scores.
+    /// `usize::MAX` if there are none.
     pub fn rows_unscored(&self) -> usize {
         let again = self.asked.scores_prompt && self.planned < self.scored;
         if again { self.scored - self.planned } else { usize::MAX }

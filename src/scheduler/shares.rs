@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fair::{Quota, Turns};
 use crate::types::KeyId;
 
-/// Keys whose first sequence does not fit, and which others may overtake in a step.
+/// Most keys that others may overtake in a step, because their first sequence does not fit.
 const OVERTAKEN_KEYS_MAX: usize = 16;
 
 /// The service and the queue of each key.
@@ -17,7 +17,7 @@ pub(super) struct Shares {
     pub tokens: Quota,
 }
 
-/// Most slots that a key had at once, and until when it had them.
+/// The most slots that a key held at once recently, and when it last held them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Recent {
     pub slots: usize,
@@ -31,8 +31,8 @@ pub(super) struct Recent {
 pub(super) type Overtaken = heapless::Vec<KeyId, OVERTAKEN_KEYS_MAX>;
 
 impl Shares {
-    /// One entry for each weight. Weights are positive. `sequences` and `tokens` are what the queue
-    /// holds at most.
+    /// One entry for each weight. Weights are positive. The queue holds at most `sequences`
+    /// sequences with `tokens` tokens together.
     pub fn new(weights: &[f64], sequences: usize, tokens: usize) -> Self {
         Self {
             turns: Turns::new(weights),
@@ -41,19 +41,19 @@ impl Shares {
         }
     }
 
-    /// Takes note that a key sends a request.
+    /// Notes that a key sends a request.
     pub fn arrive(&mut self, key: KeyId) {
         self.turns.arrive(key, |place| self.sequences.held_at(place) > 0);
     }
 
-    /// Bounds what the keys that wait or run are owed to `tokens`, by weight. `runs` tells whether the key at a
-    /// place runs.
+    /// Limits how far the waiting and running keys may be behind the most served of them: to
+    /// `tokens` tokens, by weight. `runs` tells whether the key at a place runs.
     pub fn bound_credit(&mut self, runs: impl Fn(usize) -> bool, tokens: f64) {
         let waits = |place| self.sequences.held_at(place) > 0;
         self.turns.bound_credit(|place| waits(place) || runs(place), tokens);
     }
 
-    /// Whether the place of a key is still its own.
+    /// Whether a key still has its place. False once it was removed and another key came.
     pub fn has_place(&self, key: KeyId) -> bool {
         self.turns.has_place(key)
     }
@@ -76,7 +76,7 @@ impl Shares {
         self.turns.serve(key, tokens);
     }
 
-    /// Takes back a charge: these rows will be computed again.
+    /// Takes back a charge for rows that will be computed again.
     pub fn refund(&mut self, key: KeyId, tokens: usize) {
         self.turns.serve(key, -(tokens as f64));
     }

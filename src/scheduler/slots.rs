@@ -18,9 +18,9 @@ struct Slot {
     kept: Vec<TokenId>,
     /// The sequences that may use them.
     scope: CacheScope,
-    /// The last step that used them.
+    /// The last step that used these tokens.
     used: u64,
-    /// They were reused before.
+    /// The tokens were reused before.
     reused: bool,
 }
 
@@ -34,8 +34,9 @@ pub(super) struct Kept {
 }
 
 impl Slot {
-    /// Of two kept prefixes, the one with the lower value goes first. A client that came again with
-    /// its prefix, as chats do, is likelier to come once more than one that came once.
+    /// The kept prefix with the lowest value is evicted first. A prefix that was reused, as in a
+    /// chat, is likelier to be used again than one that was not. So it counts as used
+    /// [`REUSED_STEPS`] later.
     fn value(&self) -> u64 {
         self.used + if self.reused { REUSED_STEPS } else { 0 }
     }
@@ -54,9 +55,9 @@ impl Slots {
         Self { slots: (0..count).map(|_| slot()).collect(), own_cells }
     }
 
-    /// The free slot whose loss costs least. An empty one goes first, and one that is kept for its
-    /// keeper last. Among slots with cells of their own, a neighbour of a held slot goes next,
-    /// because llama.cpp computes neighbours together. The last rule is [`Slot::value`].
+    /// The free slot whose loss costs least, by these rules in order: an empty slot; one that is
+    /// not reserved for its key; among slots with cells of their own, a neighbour of a held slot,
+    /// because llama.cpp computes neighbours together; the lowest [`Slot::value`].
     pub fn free(&self, is_kept_for: impl Fn(KeyId) -> bool) -> Option<SlotId> {
         let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
         let alike = !self.own_cells || self.held_count() == 0;
@@ -80,7 +81,7 @@ impl Slots {
         Owner { slot, generation: place.generation }
     }
 
-    /// Starts a new generation for the same holder. Answers to earlier batches then come too late.
+    /// Starts a new generation for the same holder, so that answers to earlier batches are dropped.
     pub fn renew(&mut self, owner: Owner) -> Owner {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "renewal by an earlier holder");
@@ -88,7 +89,7 @@ impl Slots {
         Owner { generation: slot.generation, ..owner }
     }
 
-    /// Frees the slot. Later sequences may reuse what is kept.
+    /// Frees the slot. Later sequences may reuse the tokens in `kept`.
     pub fn release(&mut self, owner: Owner, kept: Option<Kept>, step: u64) {
         let slot = &mut self.slots[owner.slot.index()];
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
@@ -123,7 +124,7 @@ impl Slots {
         useless.map(|(index, _)| SlotId(index as u16)) // as above
     }
 
-    /// True when nobody holds the slot.
+    /// True if no sequence holds the slot.
     pub fn is_free(&self, slot: SlotId) -> bool {
         self.slots[slot.index()].holder.is_none()
     }

@@ -1,9 +1,10 @@
-//! Starts: which waiting sequences get a slot, and which one.
+//! Starts: which waiting sequences get a slot, and which slot.
 //!
-//! A waiting sequence gets a free slot when the KV cache has room for its known tokens and for a share of
-//! its future ones, besides the same for all running sequences. The lowest priority number goes first,
-//! then the key with the least service for its weight ([`super::shares`]), then the oldest. Other keys
-//! overtake the first one only for a claim, for a slot that is kept for them, or while it does not fit.
+//! A waiting sequence gets a free slot when the KV cache has room for its known tokens and for a
+//! share of its future ones. The same room must be left for all running sequences. The lowest
+//! priority number goes first, then the key with the least service for its weight
+//! ([`super::shares`]), then the oldest. Another key overtakes the first one only to settle its
+//! claim, to take a slot that is reserved for it, or while the first one does not fit.
 
 use super::books::Books;
 use super::reuse::Prefix;
@@ -27,8 +28,8 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
 }
 
 /// Gives slots to waiting sequences in order, while there are slots and cells. `claimant` goes
-/// first. A sequence that does not fit holds up its own key; the others may overtake it for a
-/// while.
+/// first. A sequence that does not fit delays the rest of its key. Other keys may overtake it for a
+/// bounded number of steps.
 pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Option<SequenceId>) {
     let mut next = books.waiting.iter().position(|id| Some(*id) == claimant);
     let mut overtaken = Overtaken::new();
@@ -72,7 +73,7 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     if let Some((leader, tokens)) = prefix.coming {
         let owner = take_slot(books, free, id, 0);
         books.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
-        // Tokens that are still in the slot would take cells that nobody counts.
+        // This clears the slot: tokens left in it would occupy cells that the books do not count.
         books.sequences.get(id).push_start(batch, free, 0);
         return true;
     }

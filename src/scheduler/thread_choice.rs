@@ -1,13 +1,13 @@
 //! Chooses the number of compute threads of a step, and follows the machine's slowdown.
 //!
-//! More threads are not always faster: the steps of a small model are shorter than the threads' waits
-//! for each other, and a thread whose core another program wants delays all others. The start
-//! measures some numbers of threads, the candidates. While the server runs, a candidate's slowdown says
-//! how many times as long its steps take as alone on the machine. A step gets the candidate with which
-//! it should take the least time.
+//! More threads are not always faster. In the short steps of a small model, threads wait for each
+//! other longer than they compute. A thread whose core another program takes delays all others. At
+//! the start, some numbers of threads are measured: the candidates. The slowdown of a candidate is
+//! the time of its steps, divided by their time alone on the machine (without other programs). A
+//! step gets the candidate with the least expected time.
 //!
-//! The other candidates are tried from time to time, for a few steps each: soon after the start and
-//! after each change, and then ever more rarely.
+//! The other candidates are tried from time to time, for a few steps each. The time between trials
+//! is short after the start and after each change of the machine, and then grows.
 
 use std::time::Duration;
 
@@ -24,17 +24,19 @@ use crate::types::{Calibration, Threads, TimedStep};
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadChoice {
-    /// The one with the most threads first. Empty before a calibration: one number of threads.
+    /// The one with the most threads first. Empty before a calibration; the decode lane then
+    /// chooses.
     candidates: heapless::Vec<Candidate, THREAD_CANDIDATES_MAX>,
     /// Most rows of the steps at the start.
     measured_rows: usize,
-    /// The factor by which others must be faster than one thread, for 1, 2, 4 … rows.
+    /// How many times as fast as one thread other candidates must be, for 1, 2, 4 … rows.
     worth: [f64; KNOTS],
     chosen: usize,
     /// Whether other programs take a part of the machine, as far as the steps tell.
     is_busy: bool,
     trial: Option<Trial>,
-    /// Trials of candidates that seem slow, because the machine had other work at the start.
+    /// Trials left that may also take candidates that seem slow. The machine had other work when
+    /// they were measured.
     doubts: usize,
     /// The candidate that was tried last.
     tried: usize,
@@ -48,8 +50,8 @@ pub struct ThreadChoice {
 struct Trial {
     candidate: usize,
     steps_left: usize,
-    /// The time that a step should take, and the time that the trial may still lose, both to a step
-    /// with the fastest candidate alone on the machine.
+    /// The expected time of a step without the trial, and the time that the trial may still lose.
+    /// The unit is the time of a step with the fastest candidate alone on the machine.
     factor: f64,
     may_lose: f64,
 }
@@ -57,14 +59,14 @@ struct Trial {
 #[derive(Clone, Debug)]
 struct Candidate {
     threads: Threads,
-    /// Alone on the machine: the time of a step with these threads to that with the fastest candidate,
-    /// for 1, 2, 4 … rows.
+    /// Alone on the machine: the time of a step with these threads, divided by that with the
+    /// fastest candidate, for 1, 2, 4 … rows.
     alone: [f64; KNOTS],
-    /// It is the best one alone on the machine for steps that ran.
+    /// It is the best candidate on a free machine for some step that ran.
     is_needed: bool,
-    /// The time of a step to that alone on the machine.
+    /// The time of a step, divided by that alone on the machine.
     slowdown: f64,
-    /// The times of the last steps, to those alone on the machine.
+    /// The times of the last steps, each divided by that alone on the machine.
     last: heapless::HistoryBuf<f64, SLOWDOWN_STEPS>,
 }
 
@@ -73,7 +75,8 @@ impl Candidate {
         Self { threads, alone, is_needed: false, slowdown: 1.0, last: heapless::HistoryBuf::new() }
     }
 
-    /// The time of a step of `rows` rows, to that with the fastest candidate alone on the machine.
+    /// The expected time of a step of `rows` rows, divided by that with the fastest candidate alone
+    /// on the machine.
     fn factor(&self, rows: usize) -> f64 {
         self.alone[class(rows)] * self.slowdown
     }
@@ -83,13 +86,13 @@ impl Candidate {
         rows <= LED_ROWS_MAX || !self.threads.led
     }
 
-    /// Expects the times of a free machine.
+    /// Resets the slowdown to that of a free machine.
     fn forget(&mut self) {
         self.last.clear();
         self.slowdown = 1.0;
     }
 
-    /// Learns the time of a step, to that alone on the machine.
+    /// Learns from a step that took `ratio` times as long as alone on the machine.
     fn observe(&mut self, ratio: f64) {
         self.last.write(ratio);
         let newest: heapless::Vec<f64, SLOWDOWN_WITNESSES> =
@@ -97,7 +100,7 @@ impl Candidate {
         let least = newest.iter().copied().fold(f64::MAX, f64::min);
         if newest.is_full() && least > self.slowdown * SLOWDOWN_DIFFERS {
             self.slowdown = least.min(SLOWDOWN_MAX);
-            self.last.clear(); // the steps before were those of another machine
+            self.last.clear(); // the machine has changed since the earlier steps
             self.last.extend(newest);
         } else if let Some(mean) = self.usual() {
             let is_slowed = !(1.0 / SLOWDOWN_DIFFERS..=SLOWDOWN_DIFFERS).contains(&mean);
@@ -105,8 +108,8 @@ impl Candidate {
         }
     }
 
-    /// The mean of the last steps without the longest one, which may have met a page fault. `None` for too
-    /// few.
+    /// The mean of the last steps without the longest one, which may have met a page fault. `None`
+    /// for too few.
     fn usual(&self) -> Option<f64> {
         let last = self.last.as_slice();
         let longest = last.iter().copied().max_by(f64::total_cmp)?;
@@ -131,7 +134,7 @@ impl ThreadChoice {
         self.measured_rows = kinds.iter().map(|kind| kind[0].rows).max().unwrap_or(0);
         self.worth = std::array::from_fn(|class| {
             let rows = 1_usize << class;
-            // More rows than were measured take longer.
+            // More rows than were measured take longer, in proportion.
             let times = |kind: &Vec<TimedStep>| rows.div_ceil(kind[0].rows) as u32; // at most 2^KNOTS
             let took = nearest(rows).map(|kind| kind[0].took * times(kind));
             if took.is_some_and(|took| took < STEP_SHORT) {
@@ -142,7 +145,7 @@ impl ThreadChoice {
         });
         let most = threads.iter().map(|threads| threads.count).max().unwrap_or(1);
         let measured = |threads: Threads, rows: usize| {
-            // Fewer rows wait for memory, and say little of more rows.
+            // Memory limits steps of few rows, so they say little about steps of many rows.
             let may_tell =
                 |kind: &&Vec<TimedStep>| kind[0].rows >= ARITHMETIC_ROWS || rows < ARITHMETIC_ROWS;
             let nearest = nearest(rows).filter(may_tell)?;
@@ -164,7 +167,8 @@ impl ThreadChoice {
     pub fn choose(&mut self, rows: usize) -> Option<Threads> {
         let (best, factor) = self.best(rows);
         self.chosen = best;
-        // Another program slows the threads that would be chosen on a free machine, or did so when they ran last.
+        // Another program slows the threads that would be chosen on a free machine, or did so when
+        // they ran last.
         let is_pressed = self.is_busy || best != self.best_alone(rows);
         // Longer steps than those at the start would make a trial expensive.
         let may_try = is_pressed || rows <= self.measured_rows;
@@ -209,8 +213,9 @@ impl ThreadChoice {
         let now = self.best_by(rows, factor);
         let of = |index: usize| self.candidates.get(index).map_or(1.0, factor);
         let chosen = of(self.chosen);
-        // On a busy machine the factors change often. In short steps one thread is far from slower by
-        // then.
+        // On a busy machine the factors change often, so a choice stays until another is clearly
+        // faster. This rule is not for short steps, where one thread wins unless others are much
+        // faster.
         let may_stay = |one: &Candidate| one.suits(rows);
         let stays = self.is_busy
             && self.worth[class(rows)] < THREADS_WORTH_SHORT
@@ -220,9 +225,10 @@ impl ThreadChoice {
         if stays { (self.chosen, chosen) } else { now }
     }
 
-    /// The best candidate by some factor, and that factor. One thread waits for nobody, and leaves the other
-    /// cores to the front lane. So it is the best if others are hardly faster, and then the one with the most
-    /// threads, and then the fastest.
+    /// The best candidate by `factor`, and its factor. One thread never waits for another, and
+    /// leaves the other cores to the front lane. So it wins unless the fastest candidate is faster
+    /// by `worth`. Next, the candidate with the most threads wins unless the fastest one is faster
+    /// by [`THREADS_WORTH`].
     fn best_by(&self, rows: usize, factor: impl Fn(&Candidate) -> f64) -> (usize, f64) {
         let of = |index: usize| (index, self.candidates.get(index).map_or(1.0, &factor));
         let suits = |index: &usize| self.candidates[*index].suits(rows);
@@ -242,19 +248,20 @@ impl ThreadChoice {
         self.best_by(rows, |candidate| candidate.alone[class(rows)]).0
     }
 
-    /// The expected time of a step of `rows` rows with its number of threads, to that with the fastest
-    /// one alone on the machine.
+    /// The expected time of a step of `rows` rows with the threads that it would get now, divided
+    /// by that with the fastest candidate alone on the machine.
     pub fn factor(&self, rows: usize) -> f64 {
         self.best(rows).1
     }
 
-    /// Whether steps with these threads take longer than alone on the machine, and so say little of it.
+    /// Whether other programs slow steps with these threads. Their times then say little about the
+    /// rows.
     pub fn is_slowed(&self, threads: Option<Threads>) -> bool {
         let mut its = self.candidates.iter().filter(|one| Some(one.threads) == threads);
         its.any(|candidate| candidate.slowdown > SLOWDOWN_FREE)
     }
 
-    /// The same as [`ThreadChoice::factor`] for a step that had `threads` threads.
+    /// [`ThreadChoice::factor`] of a step that ran with `threads`. 1 if these are no candidate.
     pub fn factor_of(&self, threads: Option<Threads>, rows: usize) -> f64 {
         self.candidates
             .iter()
@@ -262,9 +269,10 @@ impl ThreadChoice {
             .map_or(1.0, |candidate| candidate.factor(rows))
     }
 
-    /// Learns the time of a step of `rows` rows: `took`, and `part` of the time with the fastest number of
-    /// threads alone on the machine, if that is known. Returns the factor by which steps turn out to be
-    /// shorter alone on the machine than believed: 1, or less if it had other work at the start.
+    /// Learns from a step of `rows` rows that took `took`. `part` is its time divided by the
+    /// expected time with the fastest candidate alone on the machine, if that is known. Returns the
+    /// factor by which all times alone on the machine are to be corrected: 1, or less if the
+    /// machine had other work at the start and was measured too slow.
     pub fn observe(
         &mut self,
         threads: Option<Threads>,
@@ -291,19 +299,20 @@ impl ThreadChoice {
         candidate.is_needed |= is_best_alone;
         let slowdown = candidate.slowdown;
         if is_no_trial {
-            // Others may be faster now.
+            // Another candidate may be faster now.
             if slowdown > SLOWDOWN_BUSY && !self.is_busy
                 || slowdown < SLOWDOWN_FREE && before > SLOWDOWN_FREE
             {
                 self.until = TRIAL_SOON;
             }
-            // One that never lost anything says nothing about another one that did.
+            // A candidate that was never slowed does not show that a slowed one is free again.
             let mut needed = self.candidates.iter().filter(|candidate| candidate.is_needed);
             let all_are_free = before > SLOWDOWN_FREE
                 || !needed.any(|candidate| candidate.slowdown > SLOWDOWN_BUSY);
             let is_free = slowdown < SLOWDOWN_FREE && is_best_alone && all_are_free;
             if self.is_busy && is_free {
-                // What the others lost to the programs that have ended says nothing any more.
+                // The other programs have ended, so the slowdowns of all candidates are out of
+                // date.
                 self.candidates.iter_mut().for_each(Candidate::forget);
             }
             self.is_busy = if self.is_busy { !is_free } else { slowdown > SLOWDOWN_BUSY };
@@ -364,8 +373,8 @@ mod tests {
         candidates
     }
 
-    /// Runs steps on a machine on which each candidate has a slowdown. Returns the steps with each number
-    /// of threads.
+    /// Runs steps on a machine on which each candidate has a slowdown. Returns the steps with each
+    /// number of threads.
     fn run(
         candidates: &mut ThreadChoice,
         rows: usize,
@@ -435,7 +444,8 @@ mod tests {
         assert!((candidates.factor(8) - 1.0).abs() < 1e-9, "and back");
     }
 
-    /// One core is taken: two threads are three times as slow, and one thread as fast as ever.
+    /// Another program takes one core: two threads are three times as slow, one is as fast as
+    /// before.
     #[test]
     fn threads_that_cost_more_than_they_bring_are_left_out_while_they_do() {
         let mut candidates = calibrated();
@@ -448,7 +458,8 @@ mod tests {
         assert!(run(&mut candidates, 8, 100, |_| 1.0)[2] > 90, "the machine is free again");
     }
 
-    /// All candidates are as slow: the fastest alone stays, and others are tried rarely.
+    /// All candidates are equally slowed: the one that is fastest alone stays, others are tried
+    /// rarely.
     #[test]
     fn a_trial_that_fails_is_short() {
         let mut candidates = calibrated();
@@ -525,8 +536,8 @@ mod tests {
         assert!(ran[1] > 800, "two threads now take 3 times as long: {ran:?}");
     }
 
-    /// Short steps run on one thread and long ones on two, which another program slows for a while. The
-    /// short ones say nothing of it.
+    /// Short steps run on one thread and long ones on two. Another program slows the long ones for
+    /// a while. The short steps do not show that.
     #[test]
     fn a_candidate_comes_back_although_others_are_chosen_meanwhile() {
         let mut candidates = calibrated();
@@ -543,7 +554,7 @@ mod tests {
         assert!(!candidates.is_busy);
     }
 
-    /// The second best alone loses nothing. That does not make the machine free.
+    /// The second best candidate is not slowed. That does not make the machine free.
     #[test]
     fn a_candidate_that_others_do_not_slow_is_kept() {
         let mut candidates = calibrated();

@@ -8,17 +8,19 @@ use super::tuning::ITL_UNNOTICED;
 use crate::ring::message::{Batch, Row};
 use crate::types::Logits;
 
-/// What a step means for the times between two tokens.
+/// How a completed step affects the time between tokens.
 pub struct Lateness {
-    /// The part of its time in the model that prompts take, 0 to 1. 0 if it is not known.
+    /// The fraction of the step's model time that prompt rows take, 0 to 1. 0 if it is not known.
     pub prompt_part: f64,
-    /// The time after which a token is late: the target, or twice the time that a step of the texts
-    /// alone takes alone on the machine. `None` without a target or a text, and before it is known.
+    /// The time after which a token is late: `--itl-target-ms`, or else twice the time of the
+    /// decode rows alone without other programs, and at least [`ITL_UNNOTICED`]. `None` if there
+    /// are no decode rows, if the target sets no bound, or until the time is known.
     pub late_after: Option<Duration>,
 }
 
-/// The longest time of a step with these decode rows and with prompt rows, if it is known: `--itl-target-ms`,
-/// or else twice the time of the decode rows alone, and at least [`ITL_UNNOTICED`].
+/// The longest time of a step with these decode rows and with prompt rows, if it is known:
+/// `--itl-target-ms`, or else twice the time of the decode rows alone, and at least
+/// [`ITL_UNNOTICED`].
 pub(super) fn bound(books: &Books, decode: Rows) -> Option<Duration> {
     books.capacity.itl_target.or_else(|| Some((2 * books.cost.decode(decode)?).max(ITL_UNNOTICED)))
 }
@@ -41,7 +43,7 @@ pub(super) fn drafts_time(books: &Books, batch: &Batch) -> Duration {
     Duration::from_secs_f64(f64::from(drafts) * books.cost.draft().unwrap_or(0.0) / 1e6)
 }
 
-/// What a step that came back means for the times between two tokens.
+/// How a completed step affects the time between tokens.
 pub(super) fn lateness(books: &Books, batch: &Batch) -> Lateness {
     let (decode, prefill) = rows_of(books, batch);
     let of_texts = if decode.count == 0 { Some(Duration::ZERO) } else { books.cost.decode(decode) };
@@ -57,8 +59,8 @@ pub(super) fn lateness(books: &Books, batch: &Batch) -> Lateness {
     }
 }
 
-/// The decode rows, with the guesses that were made, and the prompt rows of a step. Rows that
-/// are scored count as decode rows where they run in one pass with these.
+/// The decode rows, with the guesses that were made, and the prompt rows of a step. Scored rows
+/// count as decode rows if they run in the same pass.
 pub(super) fn rows_of(books: &Books, batch: &Batch) -> (Rows, Rows) {
     let (mut decode, mut prefill) = (Rows::default(), Rows::default());
     let is_scored = |row: &Row| matches!(row.logits, Logits::Score(_));

@@ -1,30 +1,33 @@
-//! The scheduler's tuning numbers, each with its unit, its reason where it is known, and what another value
-//! would do. Those of the luck of guesses stand in `luck.rs`, and bounds that other lanes rely on in
-//! [`crate::limits`].
+//! The scheduler's tuning numbers. Each has its unit, its reason where it is known, and the effect
+//! of another value. Those of the luck of guesses stand in `luck.rs`, and bounds that other lanes
+//! rely on in [`crate::limits`].
 
 use std::time::Duration;
 
 // Prompts
 
-/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's client waits
-/// for its first token, and readers do not notice the slower streams: 16 tokens/s are nearly three times as
-/// fast as people read (240 words a minute), and events within 100 ms are seen as one (Card, Moran and
-/// Newell: The Psychology of Human-Computer Interaction, 1983). With 60 ms, a prompt of 2,000 tokens beside
-/// four streams takes 1.4 times as long to its first token as alone; with 50 ms 1.6 times (two Zen 5 cores).
+/// Without `--itl-target-ms`, a step with prompt rows may take at least this long. The prompt's
+/// client waits for its first token, and readers do not notice the slower streams: 16 tokens/s are
+/// nearly three times as fast as people read (240 words a minute), and events within 100 ms are
+/// seen as one (Card, Moran and Newell: The Psychology of Human-Computer Interaction, 1983). With
+/// 60 ms, a prompt of 2,000 tokens beside four streams takes 1.4 times as long to its first token
+/// as alone; with 50 ms 1.6 times (two Zen 5 cores).
 pub const ITL_UNNOTICED: Duration = Duration::from_millis(60);
 
-/// Every fourth step computes the oldest prompts first. If that were every eighth step, long prompts would
-/// take longer. If it were every second step, short ones would.
+/// Every fourth step computes the oldest prompts first. If that were every eighth step, long
+/// prompts would take longer. If it were every second step, short ones would.
 pub const OLDEST_FIRST_ONE_IN: u64 = 4;
 
-/// Steps of prompt rows that a key can be owed. A key that got more than another one waits for it at most this
-/// long, even if it got its rows while nobody else had prompts, or by its priority. Below 1, keys would not
-/// get rows by their weights. A larger number would lengthen that wait.
+/// The most prompt rows that a key can be owed, in full steps. A key that got more rows than
+/// another waits for the other at most this many steps, even if it got its rows while no other key
+/// had prompts, or by its priority. Below 1, keys would not get rows by their weights. A larger
+/// number would lengthen the wait.
 pub const PROMPT_CREDIT_STEPS: f64 = 2.0;
 
-/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of their own,
-/// prompt rows beside decode rows are a pass of their own over the weights. They then come in multiples of
-/// this number, and at least once this number if there is room, however long the step takes.
+/// Prompt rows beside decode rows while the time of a step is not known. If slots have caches of
+/// their own, prompt rows beside decode rows are a pass of their own over the weights. They then
+/// come in multiples of this number, and at least once this number if there is room, however long
+/// the step takes.
 pub const PREFILL_ROWS_STEP: usize = 16;
 
 // Starts and prefixes
@@ -53,15 +56,16 @@ pub const REUSED_STEPS: u64 = 1024;
 
 // Claims of keys
 
-/// Number of steps for which a slot stays free after a sequence of a key has ended, if the key has
-/// less than its part of them. Other keys may be waiting for it.
+/// Number of steps for which a slot stays reserved for a key after its sequence has ended, if the
+/// key has less than its part of the slots. Other keys may be waiting for it.
 pub const SLOT_KEPT_STEPS: u64 = 64;
 
-/// Where these steps are short, the slot stays free until steps have run for this time.
+/// If [`SLOT_KEPT_STEPS`] steps take less than this time, the slot stays free until steps have run
+/// for this time.
 pub const SLOT_KEPT_TIME: Duration = Duration::from_millis(250);
 
-/// How often a sequence is preempted at once for the claims of other keys. After that, it first goes
-/// on; see [`MAKE_WAY_SHARE`].
+/// How often a sequence is preempted at once for the claims of other keys. After that, it first
+/// goes on; see [`MAKE_WAY_SHARE`].
 pub const MAKE_WAY_MAX: u32 = 3;
 
 /// A sequence that was preempted [`MAKE_WAY_MAX`] times for claims generates one new token for this
@@ -88,11 +92,12 @@ pub const MASKS_OF_DISTRUST: u32 = 1024;
 /// Guesses must promise 3 % more tokens in a second, because the cost model is not exact.
 pub const GUESSES_WORTH: f64 = 1.03;
 
-/// While another sequence waits for a step and gains nothing by its guesses, they may make the step a
-/// tenth longer.
+/// Guesses may make a step a tenth longer (times the fewest tokens that one of its sequences is
+/// expected to get). Sequences that gain nothing by the guesses must not wait much longer for them.
 pub const GUESSES_OTHERS_WAIT: f64 = 1.1;
 
-/// The part of the error by which a step moves the share of granted guesses that are made.
+/// The weight of the newest step in the moving average of the share of granted guesses that are
+/// made.
 pub const GUESSES_MADE_RATE: f64 = 0.1;
 
 // Failed steps
@@ -102,7 +107,7 @@ pub const STEP_RETRIES_MAX: u32 = 3;
 
 // The time of a step ([`super::cost`])
 
-/// Steps whose shares of decode rows differ by less than this say nothing about their cost.
+/// Differences in the share of decode rows below this say nothing about their cost.
 pub const DECODE_SHARES_SPREAD: f64 = 0.05;
 
 /// A step that takes longer than the expected time plus the margin raises the margin by this part
@@ -119,14 +124,16 @@ pub const MARGIN_START: f64 = 0.2;
 /// The largest margin, as a part of the expected time.
 pub const MARGIN_MAX: f64 = 0.5;
 
-/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise. A
-/// copy that seems too slow is not made and so not measured, though the first one may have met
-/// untouched memory. The decay lets a copy be tried again after some hundred steps.
+/// Decay of the estimated time of a copy in each step without one, and of a drafted guess likewise.
+/// A copy that seems too slow is not made, and so not measured again, although the first one may
+/// have been slow only because its memory was untouched. The decay lets a copy be tried again after
+/// some hundred steps.
 pub const UNUSED_FADES: f64 = 0.002;
 
-/// A time that differs by a larger factor from the expected one says more about the machine than about
-/// the rows. The slowdown of the compute threads follows it, and while steps are slowed they say nothing
-/// about the rows. Otherwise each of the two would follow the other without end.
+/// A step whose time differs from the expected one by a larger factor says more about the machine
+/// than about the rows. It changes the slowdown of the compute threads. While steps are slowed,
+/// they do not change the cost of rows: otherwise the two estimates would chase each other without
+/// end.
 pub const STEP_UNUSUAL: f64 = 1.15;
 
 /// A step that takes longer than this many times the expected time met something else, such as a
@@ -135,44 +142,48 @@ pub const STEP_SURPRISE_MAX: f64 = 2.0;
 
 // Its curves ([`super::curve`])
 
-/// The part of its error by which a step moves the cost of depth. It changes less than that of rows.
+/// The fraction of its error by which a step moves the cost of depth. It is lower than
+/// [`KNOT_RATE`], because the cost of depth changes less than that of rows.
 pub const DEPTH_RATE: f64 = 0.05;
 
-/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of depth:
-/// the noise of their times would look like one.
+/// Steps whose depths differ by less than this many tokens say next to nothing about the cost of
+/// depth: the noise of their times would look like one.
 pub const DEPTHS_SPREAD: f64 = 512.0;
 
-/// Steps at other depths until the slope is trusted. It then has learned four fifths of what depth costs.
+/// Steps at depths away from the mean until the slope is trusted. It then has learned four fifths
+/// of the cost of depth.
 pub const DEPTH_STEPS: usize = 32;
 
 /// The slope is trusted up to twice the greatest depth that a step had.
 pub const DEPTH_BEYOND: f64 = 2.0;
 
-/// The part of its error by which a step moves the time of steps with about as many rows. More would follow
-/// noise. Less would follow a change of the machine later.
+/// The fraction of its error by which a step moves the time of steps with about as many rows. A
+/// larger one would follow noise. A smaller one would follow a change of the machine later.
 pub const KNOT_RATE: f64 = 0.2;
 
-/// After one step with its rows a knot is half known, after two three quarters. The first one may have
-/// met something else, such as memory that nobody had touched.
+/// How much of the missing confidence in a knot one step with its rows adds: the confidence is 0.5
+/// after one step and 0.75 after two. The first step may have been slow for another reason, such as
+/// untouched memory.
 pub const KNOT_TELLS: f64 = 0.5;
 
 /// From this confidence on, the time of a knot is exact enough to judge the machine by it.
 pub const KNOT_KNOWS: f64 = 0.8;
 
-/// A knot that no step touches is half as well known after 350 steps: the machine may have changed.
+/// The decay of the confidence in each knot per step. Without steps near it, the confidence halves
+/// in 350 steps: the machine may have changed.
 pub const KNOT_STALES: f64 = 0.002;
 
 // The compute threads ([`super::thread_choice`])
 
-/// Steps over which the slowdown of a number of threads is averaged. More steps would follow the machine later.
-/// Fewer steps would take noise for a busy machine.
+/// Steps over which the slowdown of a number of threads is averaged. More steps would follow the
+/// machine later. Fewer steps would take noise for a busy machine.
 pub const SLOWDOWN_STEPS: usize = 16;
 
 /// The slowdown stays 1 until a number of threads had this many steps.
 pub const SLOWDOWN_STEPS_MIN: usize = 8;
 
-/// Steps in a row that must all take longer than expected before the slowdown follows these alone. A single
-/// one may have met a page fault.
+/// Steps in a row that must all take longer than expected before the slowdown follows these alone.
+/// A single one may have met a page fault.
 pub const SLOWDOWN_WITNESSES: usize = 3;
 
 /// Times that differ from those alone on the machine by a smaller factor count as equal.
@@ -181,39 +192,41 @@ pub const SLOWDOWN_DIFFERS: f64 = 1.15;
 /// From this slowdown on the machine counts as busy: other numbers of threads are tried often.
 pub const SLOWDOWN_BUSY: f64 = 1.25;
 
-/// Below this slowdown of the number that would be chosen alone, it is free again. It is less than
-/// [`SLOWDOWN_BUSY`], so that the state does not flicker.
+/// Below this slowdown the machine counts as free again. It is less than [`SLOWDOWN_BUSY`], so that
+/// the state does not flicker.
 pub const SLOWDOWN_FREE: f64 = 1.1;
 
-/// Several threads must be faster than one by this factor. A few threads must be faster than all by this
-/// factor. Smaller differences are errors of the measurement.
+/// Several threads must be faster than one by this factor. A few threads must be faster than all by
+/// this factor. Smaller differences are errors of the measurement.
 pub const THREADS_WORTH: f64 = 1.1;
 
-/// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a thread
-/// that was idle must wake up first, and where the front lane shares a core with one of them, its work takes
-/// a part of their time. With the built-in model on two cores, a step for a prompt of 64 tokens takes 1.1 ms
-/// with two threads and 1.7 ms with one, but the first token comes after 2.9 ms and after 1.1 (by hand).
+/// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a
+/// thread that was idle must wake up first, and where the front lane shares a core with one of
+/// them, its work takes a part of their time. With the built-in model on two cores, a step for a
+/// prompt of 64 tokens takes 1.1 ms with two threads and 1.7 ms with one, but the first token comes
+/// after 2.9 ms and after 1.1 (by hand).
 pub const THREADS_WORTH_SHORT: f64 = 1.7;
 
 /// Steps below this time count as short for [`THREADS_WORTH_SHORT`].
 pub const STEP_SHORT: Duration = Duration::from_millis(2);
 
-/// Rows from which on arithmetic limits a step, and not memory. Twice the threads then take half the time.
+/// From this number of rows on, arithmetic limits a step, and not memory. Twice the threads then
+/// take half the time.
 pub const ARITHMETIC_ROWS: usize = 16;
 
-/// Most rows for which one thread may lead. It computes attention alone, and that takes the more time the
-/// longer a prompt is.
+/// Most rows of a step in which one thread may lead. The leader computes attention alone, which
+/// takes longer in longer prompts.
 pub const LED_ROWS_MAX: usize = 64;
 
-/// Step time until another number of threads is tried, after the machine became busy or free. The time doubles
-/// with each trial that changes nothing.
+/// Step time until another number of threads is tried, after the machine became busy or free. The
+/// time doubles with each trial that changes nothing.
 pub const TRIAL_SOON: Duration = Duration::from_secs(1);
 
 /// Step time until the first trial after the start.
 pub const TRIAL_FIRST: Duration = Duration::from_secs(4);
 
-/// The longest step time until a trial on a busy machine. A shorter one would cost more trials. With a longer
-/// one, a change would be missed for longer.
+/// The longest step time until a trial on a busy machine. A shorter one would cost more trials.
+/// With a longer one, a change would be missed for longer.
 pub const TRIAL_BUSY: Duration = Duration::from_secs(8);
 
 /// The longest step time until a trial on a free machine.
@@ -222,17 +235,17 @@ pub const TRIAL_LATE: Duration = Duration::from_secs(64);
 /// Steps of a trial whose times are known.
 pub const TRIAL_STEPS: usize = SLOWDOWN_STEPS_MIN;
 
-/// Steps whose time a trial may lose. Then it ends.
+/// A trial ends when it has lost the time of this many steps.
 pub const TRIAL_LOSS: f64 = 1.5;
 
-/// What a step of a trial counts as lost, in steps, if nobody knows how long it would have taken.
+/// The time that a step of a trial counts as lost, in steps, if its expected time is not known.
 pub const TRIAL_UNKNOWN_LOSS: f64 = 0.5;
 
-/// A number of threads is not tried if steps with it should take more than this many times as long. It is
-/// tried anyway if the machine is busy, or was at the start.
+/// A number of threads is not tried if steps with it should take more than this many times as long.
+/// It is tried anyway if the machine is busy, or was at the start.
 pub const TRIAL_FACTOR_MAX: f64 = 1.4;
 
-/// The least slowdown. Below 1 the machine had other work at the start.
+/// The least slowdown. A slowdown below 1 means that the machine had other work at the start.
 pub const SLOWDOWN_MIN: f64 = 0.1;
 
 /// The greatest slowdown. A step that hung must not forbid its number of threads for good.

@@ -88,7 +88,7 @@ impl Scheduler {
         self.books.cost.is_busy()
     }
 
-    /// Whether there is one share alone.
+    /// True if there is only one key.
     pub fn serves_one_key(&self) -> bool {
         self.books.capacity.weights.len() == 1
     }
@@ -98,7 +98,7 @@ impl Scheduler {
         self.books.waiting.iter().map(|id| (*id, self.books.sequences.get(*id).asked.key))
     }
 
-    /// Sequences of a key that run, those that wait, and the cells that it holds.
+    /// A key's running sequences, its waiting sequences, and the KV cells of the running ones.
     pub fn load(&self, key: KeyId) -> (usize, usize, usize) {
         let is_own = |id: &&SequenceId| self.books.sequences.get(**id).asked.key == key;
         let cells =
@@ -163,12 +163,13 @@ impl Scheduler {
         times::shortest_step(&self.books)
     }
 
-    /// What a step that came back means for the times between two tokens.
+    /// How a completed step affects the time between tokens.
     pub fn lateness(&self, batch: &Batch) -> Lateness {
         times::lateness(&self.books, batch)
     }
 
-    /// True if nothing could run but texts that wait for their masks.
+    /// True if no sequence waits in the queue, and all running ones get their masks from the mask
+    /// lane.
     pub fn waits_for_masks(&self) -> bool {
         constrained::waits_for_masks(&self.books)
     }

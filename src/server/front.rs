@@ -25,15 +25,16 @@ use crate::random::SplitMix64;
 use crate::systemd::Watchdog;
 use crate::traces::Span;
 
-/// Where the next server takes over the listening sockets, a connection has this long to bring a
-/// request: from its last response, and at least from the beginning of the drain.
+/// If the next server takes over the listening sockets, a drain waits this long for requests on
+/// open connections. The time counts from a connection's last response, but not before the drain
+/// began.
 const HAND_OVER_TIME: Duration = Duration::from_millis(500);
 
 /// The settings of the front lane.
 pub struct FrontConfig {
     /// Most open connections.
     pub connections: usize,
-    /// Silence of a stream after which a comment is sent; `None` sends none.
+    /// Silence of a stream after which a comment (a ping) is sent; `None` sends none.
     pub ping_interval: Option<Duration>,
     /// Writes the content of `/metrics`, if this port shows it.
     pub metrics_page: Option<MetricsPage>,
@@ -55,16 +56,16 @@ pub struct FrontConfig {
     pub step_timeout: Duration,
     /// The time that running requests have to finish after a drain began.
     pub drain: Duration,
-    /// The service manager keeps the listening sockets, and starts the next server on them. So
-    /// requests that have been accepted are still served after a drain began.
+    /// The service manager keeps the listening sockets, and starts the next server on them.
+    /// Connections that were accepted before a drain can then still send requests.
     pub hands_over: bool,
     /// The service manager's watchdog.
     pub watchdog: Option<Watchdog>,
     /// Poll the rings while there is work, instead of sleeping between events.
     pub polls: bool,
-    /// The seed of requests without one; `None` draws one for each.
+    /// The seed of requests without one; `None` draws a seed for each of them.
     pub seed: Option<u64>,
-    /// The start of request ids and of drawn seeds.
+    /// The seed of the generator that draws request ids and seeds.
     pub entropy: u64,
     /// The metrics, and the clock.
     pub metrics: Arc<Metrics>,
@@ -87,7 +88,7 @@ pub(super) struct Front {
     pub read_buffer: RefCell<Box<[u8]>>,
     stage: Cell<Stage>,
     connections: Cell<usize>,
-    /// When a connection last began to wait for a request.
+    /// The last time at which a connection began to wait for a request.
     rested: Cell<Micros>,
     /// Listening sockets on which connections are accepted.
     pub listening: Cell<usize>,
@@ -99,9 +100,9 @@ pub(super) struct Front {
     pub places: Rc<Places>,
     /// The memory of requests.
     pub budget: Rc<Budget>,
-    /// The responses that are kept.
+    /// The stored responses of the Responses API.
     pub responses: RefCell<Responses>,
-    /// To the lane that sends spans to a collector, if there is one.
+    /// The ring to the lane that sends spans to a collector, if there is one.
     pub spans: RefCell<Option<Producer<Span>>>,
     entropy: Cell<u64>,
     /// Whether the engine's task must look at the engine.
@@ -109,7 +110,7 @@ pub(super) struct Front {
     pub engine_waker: RefCell<Option<Waker>>,
 }
 
-/// The stages of a server's life.
+/// The stages of the server: open, draining, closing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     /// It accepts requests.
@@ -175,8 +176,8 @@ impl Front {
         !Arc::ptr_eq(&self.control.keys(), &self.keys.borrow())
     }
 
-    /// Takes over keys that have changed. What belonged to removed keys is gone before any request
-    /// of a new one is let in.
+    /// Takes over changed keys. The data of removed keys is dropped before a request with a new key
+    /// is accepted.
     pub fn take_keys(&self) {
         if !self.has_new_keys() {
             return;
@@ -190,13 +191,13 @@ impl Front {
         self.kick();
     }
 
-    /// Whether a client with a key may see what all do: there never was more than one tenant, or the
-    /// operator says that the keys share.
+    /// Whether each key may see what all keys do: there never was more than one tenant, or the
+    /// operator has set `--share-cache`.
     pub fn shows_all(&self) -> bool {
         self.config.share_cache || self.keys.borrow().tenants() == 1
     }
 
-    /// The error for requests that cannot be served now, if there is one.
+    /// The error for all requests while the model loads, or while the server drains.
     pub fn unavailable(&self) -> Option<ApiError> {
         if self.is_draining() && !self.config.hands_over {
             return Some(ApiError::unavailable("the server is about to end", 5));
@@ -213,7 +214,7 @@ impl Front {
         }
     }
 
-    /// Whether [`Front::kick`] was called since the last time.
+    /// Whether [`Front::kick`] was called since the last call.
     pub fn take_kick(&self) -> bool {
         self.kicked.take()
     }
@@ -233,7 +234,7 @@ impl Front {
         self.stage.get() != Stage::Open
     }
 
-    /// Whether connections must end at once.
+    /// Whether all connections must end at once.
     pub fn is_closing(&self) -> bool {
         self.stage.get() == Stage::Closing
     }
@@ -277,7 +278,7 @@ impl Front {
         self.connections.get()
     }
 
-    /// A connection begins to wait for a request.
+    /// Notes that a connection begins to wait for a request.
     pub fn rests(&self, now: Micros) {
         self.rested.set(now);
     }

@@ -1,4 +1,4 @@
-//! Values that undo something when they are dropped, however a request ends.
+//! Guards: their drop undoes something, however a request ends.
 
 use std::rc::Rc;
 
@@ -22,8 +22,8 @@ impl Drop for ExchangeGuard {
     }
 }
 
-/// Ends the request's sequences when the connection is done with it, for whatever reason. No text
-/// is generated for a client that has disconnected.
+/// Ends the request's sequences when the connection stops serving it, for any reason. So no text is
+/// generated for a client that has disconnected.
 pub(super) struct CancelGuard {
     pub front: Rc<Front>,
     pub exchange: SharedExchange,

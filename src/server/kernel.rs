@@ -30,18 +30,19 @@ pub fn allow_many_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Whether the descriptors after this one, which is new, are to be kept for other lanes and for
-/// health checks. New descriptors have the lowest free number.
+/// Whether file descriptors run short: only those reserved for other lanes and health checks are
+/// left. `new` is the newest one. The kernel gives the lowest free number, so its number shows how
+/// many are open.
 pub(super) fn are_descriptors_short(new: &impl AsRawFd) -> bool {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
     let reserved = (DESCRIPTORS_RESERVED as u64).min(limit / 4);
     new.as_raw_fd() as u64 >= limit - reserved // descriptors are not negative
 }
 
-/// What the kernel says of a thread of this process.
+/// The state and processor time of a thread of this process. `None` if it has ended.
 pub(super) fn look_at(thread: i32) -> Option<ThreadView> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name before it may have spaces and parentheses. See proc_pid_stat(5).
+    // The thread's name comes first, and may have spaces and parentheses. See proc_pid_stat(5).
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     let cpu = Duration::from_millis(1000 * ticks / clock_ticks_per_second());
@@ -54,14 +55,14 @@ pub(super) fn is_readable(socket: BorrowedFd<'_>) -> bool {
     poll(&mut look, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
-/// What the kernel knows of the client of a connection.
+/// The state of a connection's client, as far as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Client {
     /// Nothing has changed.
     IsThere,
-    /// It has closed its half of the connection, or all of it.
+    /// It has closed its half of the connection, or the whole connection.
     SendsNoMore,
-    /// It has closed all of the connection: it takes no bytes.
+    /// It has closed the whole connection, and takes no bytes.
     IsGone,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn look_at_client(stream: &impl AsRawFd) -> Client {
     let socket = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
     let mut look = [PollFd::new(&socket, PollFlags::RDHUP)];
     if poll(&mut look, Some(&Timespec::default())).is_err() {
-        return Client::IsThere; // as far as is known
+        return Client::IsThere; // nothing else is known
     }
     let seen = look[0].revents();
     if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
@@ -160,7 +161,7 @@ mod tests {
                 id.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
                 std::thread::park();
             });
-            let look = || look_at(id.load(Ordering::Relaxed)); // of no thread, until it has begun
+            let look = || look_at(id.load(Ordering::Relaxed)); // `None` until the thread has begun
             while look().is_none_or(|thread| thread.is_runnable) {
                 std::thread::yield_now();
             }
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(look_at(0), None);
     }
 
-    /// A client that closes all of its connection rejects what is written to it.
+    /// A client that closes the whole connection rejects bytes.
     #[test]
     fn a_client_that_left_and_one_that_closed_its_half_differ() {
         use std::io::Write;

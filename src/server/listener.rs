@@ -1,5 +1,5 @@
-//! The listening sockets: TCP addresses and Unix sockets. They are bound before the model loads,
-//! and share their addresses with no other process.
+//! The listening sockets: TCP addresses and Unix sockets. They are bound before the model loads. No
+//! other process can bind the same address.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -115,13 +115,13 @@ pub fn bind(hosts: &[String], mut port: u16) -> Result<Vec<Listener>, String> {
     Ok(listeners)
 }
 
-/// glommio's own `bind` shares the port (`SO_REUSEPORT`), so a second server could start and take
-/// half of the connections. This one does not share it.
+/// Binds a TCP address without `SO_REUSEPORT`. glommio's own `bind` sets it, so that a second
+/// server could start on the same port and take half of the connections.
 fn bind_tcp(host: &str, port: u16, beside_others: bool) -> Result<Listener, String> {
     let unknown = || format!("--host {host} is not an address of this machine");
     let resolved =
         (host, port).to_socket_addrs().map_err(|error| format!("{}: {error}", unknown()))?;
-    // A name such as localhost may have several addresses. Clients mostly try IPv4.
+    // A name such as localhost may have several addresses. Most clients use IPv4.
     let mut addresses: Vec<SocketAddr> = resolved.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let address = *addresses.first().ok_or_else(unknown)?;
@@ -129,7 +129,7 @@ fn bind_tcp(host: &str, port: u16, beside_others: bool) -> Result<Listener, Stri
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?; // do not wait for old connections to time out
         if address.is_ipv6() && beside_others {
-            socket.set_only_v6(true)?; // the others may be the same addresses of IPv4
+            socket.set_only_v6(true)?; // another --host may be the same address of IPv4
         }
         listen(socket, &address.into())
     };
@@ -150,7 +150,7 @@ fn bind_tcp(host: &str, port: u16, beside_others: bool) -> Result<Listener, Stri
     Ok(Listener { socket, address, is_inherited: false })
 }
 
-/// Binds a Unix socket. Its file takes the place of one that a server has left behind.
+/// Binds a Unix socket. Replaces a socket file on which no server listens any more.
 fn bind_unix(path: &Path) -> Result<Listener, String> {
     let shown = path.display();
     let unusable = |error: io::Error| format!("cannot listen on {shown}: {error}");
@@ -158,8 +158,8 @@ fn bind_unix(path: &Path) -> Result<Listener, String> {
         if !metadata.file_type().is_socket() {
             return Err(format!("--host {shown} is a file and no socket; choose another path"));
         }
-        // Only a socket that nobody listens on refuses. One whose queue is full, or that belongs to
-        // another user, is in use.
+        // The kernel refuses a connection only if no process listens. Other errors (a full queue,
+        // another user's socket) mean that the socket is in use.
         let refused = knock(&SockAddr::unix(path).map_err(unusable)?)
             .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
         if !refused {
@@ -176,7 +176,7 @@ fn bind_unix(path: &Path) -> Result<Listener, String> {
     Ok(Listener { socket, address: Address::Unix(path.to_owned()), is_inherited: false })
 }
 
-/// Connects to a listening socket without waiting for it, and leaves at once.
+/// Connects to a listening socket without waiting, and closes the connection at once.
 fn knock(address: &SockAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -186,7 +186,7 @@ fn knock(address: &SockAddr) -> io::Result<()> {
 fn listen(socket: Socket, address: &SockAddr) -> io::Result<OwnedFd> {
     socket.bind(address)?;
     socket.listen(LISTEN_BACKLOG)?;
-    Ok(std::net::TcpListener::from(socket).into()) // by way of a type that both libraries know
+    Ok(std::net::TcpListener::from(socket).into()) // through a type that both libraries know
 }
 
 /// The tasks that accept connections.
@@ -219,21 +219,23 @@ impl Accepting {
 
     /// Stops to accept, because a drain has begun.
     ///
-    /// The sockets close, unless the next server takes them over. Then a task that waits must not
-    /// be cancelled, for the kernel could just have given it a connection. A connection of our own
-    /// ends its wait, and it accepts no other one.
+    /// The sockets close, unless the next server takes them over. In that case a waiting task must
+    /// not be cancelled, because the kernel may just have given it a connection. Instead, a
+    /// connection of our own ends its wait, and it accepts no further one.
     pub fn stop(&mut self, front: &Front) {
         let addresses = std::mem::take(&mut self.addresses);
         if !front.config.hands_over {
             return self.tasks.clear();
         }
         for address in &addresses {
-            let _ = knock(address); // it is under way, or clients wait, who do the same
+            // If this fails, connections of clients are waiting. They end the task's wait, too.
+            let _ = knock(address);
         }
     }
 }
 
-/// A listening socket in use: it counts, and the file of a Unix socket is removed with it.
+/// A listening socket in use. It is counted while it lives. Dropping it removes the file of a Unix
+/// socket.
 struct Listening {
     front: Rc<Front>,
     _file: Option<SocketFile>,
@@ -263,8 +265,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Accepts connections until a drain begins. `peer` is the address that stands for all clients of a
-/// Unix socket.
+/// Accepts connections until a drain begins. For a Unix socket, `peer` is the address that stands
+/// for all of its clients.
 async fn accept(
     listening: Listening,
     listener: TcpListener,
@@ -298,7 +300,7 @@ fn admit(front: &Rc<Front>, stream: TcpStream, peer: Option<IpAddr>) {
     let is_short = kernel::are_descriptors_short(&stream);
     match front.places.take(peer, timer.clone(), is_short, front.clock.now()) {
         Some(place) => {
-            let _ = stream.set_nodelay(true); // only latency suffers without it
+            let _ = stream.set_nodelay(true); // without it, only latency suffers
             front.opened();
             glommio::spawn_local(connection::serve(front.clone(), stream, place, timer)).detach();
         }

@@ -1,7 +1,7 @@
 //! The front lane: a glommio executor that owns every socket.
 //!
-//! One task accepts, one task for each connection reads and writes, one task runs the engine, and
-//! one looks for passed timeouts while there are connections. They share the state in `front`.
+//! One task for each listening socket accepts connections, one task for each connection reads and
+//! writes, one task runs the engine, and one checks timeouts. They share the state in `front`.
 //!
 //! **Invariant:** nothing here blocks, and no turn of the engine's task is longer than about 1 ms.
 
@@ -48,19 +48,19 @@ use service::Service;
 pub use service::{ServiceParts, Workers};
 use wake::{look_up, remember};
 
-/// Interval at which a polling task on a core of its own yields. Only then glommio submits socket
-/// operations to the kernel. Each time costs a dozen small allocations in glommio.
+/// Interval at which the polling engine task lets glommio check the sockets. glommio submits socket
+/// operations to the kernel only then. Each check costs a dozen small allocations in glommio.
 const LOOK_UP_EVERY: Duration = Duration::from_micros(50);
 
-/// What connects the front lane to clients and to other lanes.
+/// The front lane's links to clients and to other lanes.
 pub struct FrontLinks {
     /// The sockets that it listens on.
     pub listeners: Vec<Listener>,
-    /// The other lanes' bell.
+    /// The socket that becomes readable when another lane rings the front lane's bell.
     pub bell_socket: StdUnixStream,
     /// Receives the loaded model.
     pub ready: rtrb::Consumer<ServiceParts>,
-    /// To the lane that sends spans, if there is one.
+    /// The ring to the lane that sends spans, if there is one.
     pub spans: Option<rtrb::Producer<Span>>,
 }
 
@@ -68,8 +68,8 @@ pub struct FrontLinks {
 pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) {
     let FrontLinks { listeners, bell_socket, ready, spans } = links;
     let front = Front::new(config, control, spans);
-    // glommio makes only its TcpStream from an existing socket. For reads, any stream socket will
-    // do.
+    // glommio can wrap an existing socket only in a TcpStream. Its reads work for any stream
+    // socket.
     let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
     let (mut listeners, mut accepting) = (listeners, Accepting::default());
     glommio::spawn_local(sweep(front.clone())).detach();
@@ -77,7 +77,8 @@ pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) 
     let mut turns = Turns { front: front.clone(), ready, polling };
     loop {
         turns.take();
-        // Clients that the service manager's sockets have queued wait for the model.
+        // On sockets of the service manager, clients wait in the kernel's queue until the model is
+        // loaded.
         if !front.config.hands_over || front.service.borrow().is_some() {
             listeners.drain(..).for_each(|listener| accepting.start(&front, listener));
         }
@@ -95,7 +96,7 @@ pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) 
 /// Closes open connections, and releases the other lanes, which then end.
 async fn end(front: &Front) {
     front.close();
-    front.control.abort.give_up_all(); // nobody waits for a step that still runs
+    front.control.abort.give_up_all(); // no request needs the step that still runs
     let began = front.clock.now();
     while front.connections() > 0 && front.clock.now().seconds_since(began) < 0.5 {
         sleep(Duration::from_millis(1)).await;
@@ -149,8 +150,9 @@ impl Turns {
     async fn wait(&mut self, socket: &mut TcpStream) {
         let front = &self.front;
         if front.config.polls {
-            // On a core of its own, the lane polls while the decode lane works, unless other programs
-            // want the core. It lets other tasks run and checks the sockets.
+            // On a core of its own, the lane polls while the decode lane works, unless other
+            // programs need the core. Between polls it lets other tasks run, and checks the
+            // sockets.
             let mut looked_up = front.clock.now();
             while front.is_busy() && self.polling.is_fine(front.clock.now()) {
                 if self.has_news() || self.plan_is_due_in() == Some(Duration::ZERO) {
@@ -200,8 +202,8 @@ impl Turns {
     }
 }
 
-/// Looks for passed timeouts while there are connections, for the end of a drain, and for faults.
-/// Otherwise it wakes up once a second.
+/// Checks timeouts, the end of a drain, and faults, every [`SWEEP_INTERVAL`]. Without connections
+/// and without a drain, it wakes up once a second.
 ///
 /// # Panics
 /// If the books of connections are wrong, or if a lane is stuck.
@@ -233,8 +235,8 @@ async fn sweep(front: Rc<Front>) {
     }
 }
 
-/// Looks whether every request is refused. Such a server says that it is not healthy, and does not
-/// feed its watchdog, so that a supervisor starts it again.
+/// Returns whether every request is refused for want of a place. Such a server reports that it is
+/// not healthy, and does not feed its watchdog, so that a supervisor restarts it.
 fn watch_places(places: &Places, counters: &FrontMetrics) -> bool {
     let is_stuck = places.is_stuck();
     match (is_stuck, counters.state()) {
@@ -265,8 +267,8 @@ fn watch_step(front: &Front, given_up: &Cell<Option<(u64, Micros)>>) {
     if elapsed < limit {
         return;
     }
-    // The time counts from the first look that found the step too long, because this whole process
-    // may have been stopped.
+    // The time for the abort counts from the first check that found the step too long, not from the
+    // step's start: the whole process may have been stopped meanwhile.
     match given_up.get() {
         Some((given_up, at)) if given_up == step => assert!(
             now.since(at) < limit.as_micros() as u64, // limits are at most a day

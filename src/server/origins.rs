@@ -1,13 +1,13 @@
-//! Which web pages may use the server, and by which names.
+//! The web pages that may use the server, and the host names to which it answers.
 //!
-//! A browser sends requests on behalf of whatever page is open, also to servers that only listen on
-//! this machine. It names the page in `Origin`. Only pages of this machine and of desktop programs
-//! are let in, and those that the operator names.
+//! A browser sends requests on behalf of any open page, even to servers that listen only on this
+//! machine. It names the page in `Origin`. Only pages of this machine, of this server, of desktop
+//! programs and those that the operator names are let in.
 //!
 //! A page could also make its own name point to this machine (DNS rebinding). So a server without
-//! keys answers only to addresses, to `localhost`, and to names that the operator gives. Names without
-//! a dot and names such as `server.local` are not safe: any machine of the network may answer for them
-//! (mDNS, LLMNR).
+//! keys answers only to addresses, to `localhost`, and to names that the operator gives. Names
+//! without a dot and names such as `server.local` are not safe: any machine of the network may
+//! answer for them (mDNS, LLMNR).
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ pub(super) struct Origins {
     hosts: Vec<String>,
 }
 
-/// Schemes of pages that are part of a program on the user's machine, as Ollama lets them in.
+/// Schemes of pages that are part of a program on the user's machine. Ollama lets them in, too.
 const PROGRAMS: [&str; 4] = ["app://", "file://", "tauri://", "vscode-webview://"];
 
 impl Origins {

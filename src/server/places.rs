@@ -5,10 +5,10 @@
 //! idle: before the whole head has come, while a request is refused, and while it is answered on a
 //! public path.
 //!
-//! No network may have more than three quarters of the places: the oldest of its own idle
-//! connections then gives way. If nothing is idle, a few connections more are let in for public
-//! paths, so that health checks are always answered. A connection that is idle for less than
-//! [`IDLE_GRACE`] does not give way: its request may be on its way.
+//! A network may have at most three quarters of the places. Beyond that, the oldest of its own idle
+//! connections gives way. If no connection is idle, up to [`SPARE_CONNECTIONS_MAX`] more are let in
+//! for public paths, so that health checks are answered. A connection that is idle for less than
+//! [`IDLE_GRACE`] does not give way: its request may be under way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -41,8 +41,8 @@ struct State {
     idle: VecDeque<(Weak<Place>, Idle)>,
     /// The number of times that a connection became idle.
     turns: u64,
-    /// The first and the last request that was refused for want of a place, since a connection got
-    /// one or had a request.
+    /// The times of the first and the last request that was refused for want of a place. `None`
+    /// once a connection gets a place or has a request.
     refused: Option<(Micros, Micros)>,
 }
 
@@ -83,9 +83,9 @@ impl Places {
         Rc::new(Self { max, state: RefCell::default() })
     }
 
-    /// A place for a new connection from this address, which `timer` wakes. `None` if the spare
-    /// places are taken, too. `is_short` says that open files run short: an idle connection must
-    /// then close for the new one.
+    /// A place for a new connection from this address. `timer` wakes the connection if it must
+    /// leave. `None` if the spare places are taken, too. `is_short` says that file descriptors run
+    /// short: an idle connection must then close for the new one.
     pub fn take(
         self: &Rc<Self>,
         address: IpAddr,
@@ -120,20 +120,20 @@ impl Places {
         }))
     }
 
-    /// The oldest idle connection gives way. Returns false if none is idle.
+    /// Tells the oldest idle connection to leave. Returns false if none is idle.
     pub fn dismiss_one(&self, now: Micros) -> bool {
         self.state.borrow_mut().dismiss(now, |_| true)
     }
 
-    /// Takes note that a request was refused for want of a place.
+    /// Notes that a request was refused for want of a place.
     pub fn refused(&self, now: Micros) {
         let mut state = self.state.borrow_mut();
         let first = state.refused.map_or(now, |(first, _)| first);
         state.refused = Some((first, now));
     }
 
-    /// Whether every request has been refused for [`REFUSING_TIME_MAX`] though none runs. Clients
-    /// cannot cause this, because idle connections give way: only a fault can.
+    /// Whether no request runs, and every request has been refused for [`REFUSING_TIME_MAX`]. Idle
+    /// connections give way, so clients cannot cause this: only a bug can.
     pub fn is_stuck(&self) -> bool {
         let state = self.state.borrow();
         let refuses = |(first, last): (Micros, Micros)| last >= first + REFUSING_TIME_MAX;
@@ -165,6 +165,7 @@ impl Places {
 
 impl State {
     /// Tells the oldest idle connection for which `is_meant` holds to leave, and frees its place.
+    /// Returns false if there is none.
     fn dismiss(&mut self, now: Micros, is_meant: impl Fn(&Place) -> bool) -> bool {
         let current = |entry: &(Weak<Place>, Idle)| {
             entry.0.upgrade().filter(|place| place.used.get() == Use::Idle(entry.1))
@@ -216,8 +217,9 @@ fn one_less(count: &mut usize, what: &str) {
 }
 
 impl Place {
-    /// The connection waits for a request. One that has had no request with a valid key since it
-    /// last began to wait keeps its turn: requests on public paths hold no place.
+    /// Notes that the connection waits for a request. If it has had no request with a valid key
+    /// since it last began to wait, it counts as idle since then: requests on public paths do not
+    /// renew the time.
     ///
     /// # Panics
     /// If it must leave.
@@ -233,10 +235,10 @@ impl Place {
         let idle = Idle { turn: state.turns, since: now };
         self.used.set(Use::Idle(idle));
         if self.is_spare {
-            return; // it has none of the places that could run short
+            return; // it has none of the `max` places, so it need not give way
         }
         state.idle.push_back((Rc::downgrade(self), idle));
-        // Each request leaves a stale entry.
+        // Each request leaves a stale entry, so remove these from time to time.
         if state.idle.len() > 2 * state.open + 64 {
             state.idle.retain(|(place, idle)| {
                 place.upgrade().is_some_and(|place| place.used.get() == Use::Idle(*idle))
@@ -244,7 +246,7 @@ impl Place {
         }
     }
 
-    /// The connection has a request with a valid key. Returns false if it must leave.
+    /// Notes that the connection has a request with a valid key. Returns false if it must leave.
     #[must_use]
     pub fn work(&self) -> bool {
         match self.used.get() {
@@ -260,7 +262,7 @@ impl Place {
         true
     }
 
-    /// Whether its place was given away. It stays so.
+    /// Whether its place was given to another connection. Once true, it stays true.
     pub fn must_leave(&self) -> bool {
         self.used.get() == Use::Leaving
     }
@@ -292,7 +294,7 @@ mod tests {
     }
 
     const BEGIN: Micros = Micros(0);
-    /// Whoever is idle since the beginning may give way.
+    /// A time at which connections that were idle from the start may give way.
     const LATER: Micros = Micros(10_000_000);
 
     fn take(places: &Rc<Places>, last: u8) -> Option<Rc<Place>> {
@@ -369,7 +371,7 @@ mod tests {
         assert!(places.state.borrow().idle.len() < 100);
     }
 
-    /// A client could hold a place with health checks, and without a key.
+    /// Otherwise a client without a key could hold a place with health checks.
     #[test]
     fn requests_on_public_paths_hold_no_place() {
         let places = Places::new(1);
@@ -392,7 +394,7 @@ mod tests {
         assert_eq!(places.state.borrow().open, 1, "its place was freed once");
     }
 
-    /// It did, and was then told to leave a second time.
+    /// It once did, and was then told to leave a second time.
     #[test]
     #[should_panic(expected = "a connection that must leave waits for a request")]
     fn a_connection_that_must_leave_does_not_wait_for_a_request() {
@@ -436,8 +438,8 @@ mod tests {
         assert!(!new.is_spare && !places.is_stuck(), "somebody gets a place");
     }
 
-    /// Random connections come, work, idle and go, against plain sums. Those that were told to leave
-    /// have bytes waiting at times, and take note of it later.
+    /// Random connections come, work, idle and go, and the books are compared with plain sums.
+    /// Connections that were told to leave sometimes have input waiting, and notice it later.
     #[test]
     fn the_books_agree_with_the_connections_at_every_time() {
         const MAX: usize = 8;

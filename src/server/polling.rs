@@ -1,35 +1,36 @@
-//! Whether the front lane polls, or sleeps between events.
+//! Decides whether the front lane polls, or sleeps between events.
 //!
-//! A lane that polls on a core of its own sees an event sooner. Where another program wants the core, it
-//! would only take the other's time, and lose its own.
+//! A lane that polls on a core of its own sees an event sooner. If another program needs the core,
+//! polling would take that program's time, and the kernel would later take the core from the lane.
 
 use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::pressure::Queued;
 
-/// Says whether the lane should poll.
+/// The state of the decision.
 #[derive(Debug)]
 pub(super) struct Polling {
     queued: Queued,
     looked: Micros,
-    /// It rests until this time.
+    /// The lane does not poll until this time.
     rests_until: Micros,
 }
 
-/// Time between two looks, and the part of it in a queue above which the lane rests.
+/// Time between two measurements, and the part of it in the kernel's run queue above which the lane
+/// stops polling.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const QUEUED_PART: f64 = 0.1;
-/// How long it rests.
+/// The time for which it then does not poll.
 const REST: Duration = Duration::from_secs(1);
 
 impl Polling {
-    /// Of the calling thread.
+    /// For the calling thread.
     pub fn new(now: Micros) -> Self {
         Self { queued: Queued::of_this_thread(), looked: now, rests_until: now }
     }
 
-    /// Whether the calling thread should poll. It asks often.
+    /// Whether the calling thread should poll. To be called between polls.
     pub fn is_fine(&mut self, now: Micros) -> bool {
         if now.since(self.looked) >= LOOK_EVERY.as_micros() as u64 {
             let queued = self.queued.since_last();

@@ -1,5 +1,5 @@
-//! The responses of OpenAI's Responses API that are kept: for each key some bytes, in which the
-//! oldest one makes room for a new one.
+//! The stored responses of OpenAI's Responses API. Each key has a number of bytes; beyond it, a new
+//! response replaces the key's oldest ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::api::responses::stored::Stored;
 use crate::types::KeyId;
 
-/// Responses that are kept, of all keys together. A new one may push out all of a key's, on the front
-/// lane.
+/// Most stored responses of all keys together. The bound is low because a new response may replace
+/// all of its key's, on the front lane.
 const RESPONSES_MAX: usize = 1024;
 
 /// The responses of all keys.
@@ -21,9 +21,9 @@ pub struct Responses {
 struct OfKey {
     bytes_max: usize,
     bytes: usize,
-    /// Most responses. Forgetting all of them takes well under a millisecond.
+    /// Most responses of the key. Dropping all of them takes well under a millisecond.
     count_max: usize,
-    /// The first generation of the place's keys that was not removed.
+    /// The generation of the first key at this place that was not removed.
     generation: u32,
     /// By id, with the bytes of each.
     stored: HashMap<String, (usize, Arc<Stored>)>,
@@ -43,7 +43,7 @@ impl Responses {
         Self { keys: weights.iter().map(of_key).collect() }
     }
 
-    /// Keeps a response, unless it has more bytes than its key may.
+    /// Stores a response, unless it alone has more bytes than its key may store.
     pub fn keep(&mut self, key: KeyId, response: Box<Stored>) {
         let of_key = &mut self.keys[key.index()];
         if key.generation < of_key.generation {
@@ -74,7 +74,7 @@ impl Responses {
         found.map(|(_, response)| response)
     }
 
-    /// A key was removed: drops all that it had, and what its requests still bring.
+    /// Drops all responses of a removed key, and later those of its requests that still run.
     pub fn forget(&mut self, key: KeyId) {
         let of_key = &mut self.keys[key.index()];
         let generation = key.generation.saturating_add(1);
@@ -82,7 +82,7 @@ impl Responses {
         *of_key = OfKey { bytes_max, count_max, generation, ..OfKey::default() };
     }
 
-    /// Forgets a response. Returns whether it was there.
+    /// Deletes a response. Returns whether it was there.
     pub fn delete(&mut self, key: KeyId, id: &str) -> bool {
         let of_key = &mut self.keys[key.index()];
         key.generation >= of_key.generation && of_key.forget(id)
@@ -136,7 +136,7 @@ mod tests {
         let (old, new) = (KeyId::at(0), KeyId { place: 0, generation: 2 });
         responses.keep(old, response(0, 9_000));
         responses.forget(old);
-        responses.keep(old, response(1, 9_000)); // of a request that still ran
+        responses.keep(old, response(1, 9_000)); // by a request that still ran
         assert!(responses.get(new, "resp_0").is_none() && responses.get(new, "resp_1").is_none());
         responses.keep(new, response(2, 9_000));
         assert!(responses.get(old, "resp_2").is_none() && !responses.delete(old, "resp_2"));

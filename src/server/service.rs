@@ -23,7 +23,7 @@ use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::Capacity;
 use crate::types::KeyId;
 
-/// The message that the model is loaded, with all parts that the front lane needs to serve it.
+/// The loaded model, with all parts that the front lane needs to serve it.
 pub struct ServiceParts {
     /// The model.
     pub model: Arc<ServedModel>,
@@ -39,13 +39,13 @@ pub struct ServiceParts {
 
 /// The links to the worker lanes.
 pub struct Workers {
-    /// To the prepare lane of what is short.
+    /// To the prepare lane for short texts.
     pub short: WorkerLink,
-    /// To the prepare lane of long texts.
+    /// To the prepare lane for long texts.
     pub long: WorkerLink,
-    /// To the prepare lane that compiles what is cheap.
+    /// To the prepare lane that compiles cheap constraints.
     pub compile: WorkerLink,
-    /// To the prepare lane that tries and compiles the rest.
+    /// To the prepare lane that tries and compiles all other constraints.
     pub trial: WorkerLink,
     /// To the embed lane, if there is one.
     pub embed: Option<WorkerLink>,
@@ -63,7 +63,7 @@ pub(super) struct Service {
     pub model: Arc<ServedModel>,
     pub engine: Engine,
     workers: Workers,
-    /// Places at the worker lanes, all together.
+    /// The keys' places at all worker lanes together.
     places: Quota,
     waiting: Vec<Waiting>,
     last_ticket: u64,
@@ -77,7 +77,7 @@ struct Waiting {
     abandoned: Arc<AtomicBool>,
 }
 
-/// The place where a connection finds a lane's answer.
+/// The cell in which a connection finds a lane's answer.
 pub(super) type WorkSlot = Rc<RefCell<WorkState>>;
 
 #[derive(Default)]
@@ -128,11 +128,12 @@ impl Service {
         }
     }
 
-    /// Sends a task to a prepare lane, or texts to the embed lane. After the deadline the lane does not
-    /// begin it.
+    /// Sends a task to a prepare lane, or texts to the embed lane. After the deadline the lane does
+    /// not begin it.
     ///
     /// # Errors
-    /// 429 if the key has as many tasks there as it may. Long garbage is freed on a lane, too.
+    /// 429 if the key has as many tasks at the lanes as it may. The refused request is freed on a
+    /// lane.
     pub fn send_task(
         &mut self,
         task: Task,
@@ -172,7 +173,8 @@ impl Service {
         Ok(slot)
     }
 
-    /// Frees a request that nobody wants on a lane: its memory may be in a million pieces.
+    /// Frees an unwanted request on a lane: its memory may be a million allocations, too many for
+    /// the front lane.
     pub fn discard(&mut self, request: Box<Request>, key: KeyId) {
         let work = Work {
             ticket: 0,
@@ -188,7 +190,7 @@ impl Service {
         }
     }
 
-    /// Abandons a task whose client does not wait any longer. Does nothing if it is done.
+    /// Abandons a task whose client no longer waits. Does nothing if the task is done.
     pub fn abandon(&mut self, slot: &WorkSlot) {
         let index = self.waiting.iter().position(|waiting| Rc::ptr_eq(&waiting.slot, slot));
         if let Some(index) = index {
@@ -197,7 +199,8 @@ impl Service {
         }
     }
 
-    /// Keys were removed: ends their requests that have not begun. See [`Engine::forget_keys`].
+    /// Ends the requests of removed keys that are being prepared, and forgets the keys in the
+    /// engine. See [`Engine::forget_keys`].
     pub fn forget_keys(&mut self, keys: &[KeyId], has_own_cache: bool, now: Micros) {
         for gone in self.waiting.extract_if(.., |waiting| keys.contains(&waiting.key)) {
             gone.abandoned.store(true, Ordering::Relaxed);
@@ -206,8 +209,8 @@ impl Service {
         self.engine.forget_keys(keys, has_own_cache, now);
     }
 
-    /// Gives up tasks that have run for too long: their clients get an error, and the lane stops when
-    /// it next looks. `passed` is the time since the last call.
+    /// Gives up tasks that have run for too long: their clients get an error, and the lane stops at
+    /// its next check. `passed` is the time since the last call.
     ///
     /// # Panics
     /// If a lane does not stop; see [`WorkerLink::watch`].

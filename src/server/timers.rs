@@ -1,5 +1,5 @@
-//! A timer for each connection. One task looks at all of them, so setting a timeout is only a
-//! store, and an idle server sets none.
+//! A timer for each connection. One task checks all of them, so setting a timeout is only a store,
+//! and an idle server needs no timer of the kernel.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -42,7 +42,7 @@ impl Timer {
         remember(&mut self.waker.borrow_mut(), cx);
     }
 
-    /// Wakes the task also at the next look at all timers.
+    /// Also wakes the task at the next check of all timers.
     pub fn wake_at_sweep(&self) {
         self.at_sweep.set(true);
     }
@@ -69,7 +69,7 @@ impl Timers {
         timer
     }
 
-    /// Wakes every task whose time has passed, and those that want it at each look.
+    /// Wakes every task whose time has passed, and those that called [`Timer::wake_at_sweep`].
     pub fn expire(&self, now: Micros) {
         self.for_each(|timer| {
             if timer.at_sweep.take() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use glommio::timer::Timer;
 
-/// Time for which a task of the front lane yields, so that the lane looks at its sockets and its
-/// links. It is as good as none.
+/// Time for which a task sleeps so that the lane checks its sockets and its links. As short as
+/// possible.
 const LOOK_UP: Duration = Duration::from_micros(1);
 
 /// Lets the other tasks run, and the lane check its sockets and links. glommio does the latter only

@@ -1,4 +1,5 @@
-//! Ends a text at a line: editors that fill in code ask for that.
+//! Ends a text at a line, by its indentation or after a time. Editors ask for this in infill
+//! requests.
 
 use std::time::Duration;
 
@@ -9,15 +10,15 @@ use crate::types::LineLimits;
 #[derive(Debug)]
 pub struct Lines {
     limits: LineLimits,
-    /// The spaces and tabs at the start of the line, while it has nothing else. `None` in the first
-    /// line.
+    /// The number of spaces and tabs at the start of the line, while it has nothing else. `None` in
+    /// the first line.
     indent: Option<u32>,
     /// The time of the first token.
     began: Option<Micros>,
 }
 
 impl Lines {
-    /// The lines of a text without any yet.
+    /// The state of an empty text.
     pub fn new(limits: LineLimits) -> Self {
         Self { limits, indent: None, began: None }
     }
@@ -44,7 +45,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// The text that is left of these pieces.
+    /// The text that these pieces give, up to its end.
     fn left(indent: u32, pieces: &[&str]) -> String {
         let mut lines = Lines::new(LineLimits { indent, time: None });
         let mut text = String::new();

@@ -1,6 +1,6 @@
 //! Finds stop strings, and the longest end of a text that may become one.
 
-/// The stop strings of one request. None is empty.
+/// The stop strings of one request. No string is empty.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
@@ -14,7 +14,7 @@ impl StopStrings {
         Self { stops }
     }
 
-    /// Whether there are none.
+    /// Whether there are no stop strings.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where spans go.
+//! The address of the collector of spans.
 
 /// A collector's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads the values of `--otlp-endpoint` and `--otlp-headers`. A URL of a collector gets the
-    /// path of traces, as OpenTelemetry's own variables do.
+    /// Reads the values of `--otlp-endpoint` and `--otlp-headers`. Appends the path of traces to a
+    /// collector's URL, as OpenTelemetry does for its environment variables.
     ///
     /// # Errors
     /// A sentence for the user.

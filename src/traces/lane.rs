@@ -20,10 +20,10 @@ const SPANS_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest answer of a collector.
 const SPANS_ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// Time between two lines in the log about a collector that takes no spans.
+/// Least time between two lines in the log about a collector that takes no spans.
 const SPANS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The collector, as the lane talks to it.
+/// The lane's client of the collector.
 pub struct Collector {
     agent: Agent,
     endpoint: Endpoint,
@@ -33,7 +33,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector that is asked when the first span comes.
+    /// A client that connects when the first spans are sent.
     pub fn new(endpoint: Endpoint, metrics: Arc<Metrics>) -> Self {
         let config = Agent::config_builder().timeout_global(Some(SPANS_TIMEOUT)).max_redirects(0);
         let user_agent = concat!("corelane/", env!("CARGO_PKG_VERSION"));
@@ -61,7 +61,8 @@ impl Collector {
         taken > 0
     }
 
-    /// A collector may be gone for hours.
+    /// Logs a failure, at most once in [`SPANS_LOG_INTERVAL`], because a collector may be gone for
+    /// hours.
     fn report(&mut self, error: &ureq::Error) {
         if self.logged.is_none_or(|at| at.elapsed() >= SPANS_LOG_INTERVAL) {
             let url = &self.endpoint.url;
@@ -74,7 +75,7 @@ impl Collector {
 /// The number of spans, of those sent, that the collector has taken.
 fn accepted(mut response: Response<Body>, sent: u64) -> Result<u64, ureq::Error> {
     let status = response.status();
-    // Read to its end, so that the connection is used again.
+    // Read to its end, so that the connection can be reused.
     let body = response.body_mut().with_config().limit(SPANS_ANSWER_BYTES_MAX).read_to_vec()?;
     if !status.is_success() {
         return Err(ureq::Error::StatusCode(status.as_u16())); // a redirection, which is not followed
@@ -82,8 +83,8 @@ fn accepted(mut response: Response<Body>, sent: u64) -> Result<u64, ureq::Error>
     Ok(sent - otlp::rejected(&body).min(sent))
 }
 
-/// Sends the spans that come. Once the front lane has ended, sends the last ones while the collector
-/// takes them and [`SPANS_END_TIMEOUT`] has not passed.
+/// Sends the spans that arrive. After the front lane has ended, sends the remaining ones, until the
+/// collector does not take them or [`SPANS_END_TIMEOUT`] has passed.
 pub fn run(mut spans: Consumer<Span>, mut collector: Collector) {
     let mut batch = Vec::with_capacity(SPANS_BATCH_MAX);
     let mut ended = None;

@@ -1,5 +1,5 @@
-//! Spans as OTLP in JSON, with the names of OpenTelemetry's conventions for HTTP and for generative
-//! models. Names that these do not have are vLLM's.
+//! Writes spans as OTLP in JSON. The names are those of OpenTelemetry's conventions for HTTP and
+//! for generative models, or else vLLM's.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub fn body(spans: &[Span], model: &str, now: Micros, now_since_1970: Duration) 
     }]})
 }
 
-/// The spans that a collector says it has not taken. An answer that is no JSON rejects none.
+/// The number of spans that a collector has rejected. 0 if its answer is not JSON.
 pub fn rejected(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let count = &answer["partialSuccess"]["rejectedSpans"];
@@ -53,7 +53,7 @@ fn one(span: &Span, model: &str, time: &impl Fn(Micros) -> String) -> Value {
     if let Some(parent) = span.parent {
         written["parentSpanId"] = json!(format!("{parent:016x}"));
     }
-    // A client's fault is no error of the server's span, as the conventions for HTTP say.
+    // A client's error (4xx) is not an error of the server's span, by the conventions for HTTP.
     if let Outcome::Failed(500..) = span.outcome {
         written["status"] = json!({"code": STATUS_ERROR});
     }
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A stream's head says 200 before the stream can fail.
+    /// The head of a stream says 200, even if the stream fails later.
     #[test]
     fn a_stream_that_fails_has_its_status_and_its_error() {
         let span = Span { status: Some(200), outcome: Outcome::Failed(500), ..Span::default() };

@@ -1,4 +1,4 @@
-//! What is known of a request that has ended.
+//! The facts of a request that has ended.
 
 use crate::clock::Micros;
 use crate::http::trace_context::TraceContext;
@@ -11,7 +11,7 @@ pub struct Span {
     pub context: TraceContext,
     /// The client's span, if it sent one.
     pub parent: Option<u64>,
-    /// The path, as the table of routes has it.
+    /// The path, as it stands in the table of routes.
     pub route: &'static str,
     /// The operation, in the words of OpenTelemetry's conventions: `chat` or `text_completion`.
     pub operation: &'static str,
@@ -21,7 +21,7 @@ pub struct Span {
     pub response_id: String,
     /// When the request's head was complete.
     pub received: Micros,
-    /// When it was admitted to the queue, got a slot, and had its first token.
+    /// The times at which it was admitted to the queue, got a slot, and had its first token.
     pub admitted: Option<Micros>,
     /// See `admitted`.
     pub started: Option<Micros>,
@@ -31,17 +31,17 @@ pub struct Span {
     pub status: Option<u16>,
     /// When its last byte was written, or its client left.
     pub ended: Micros,
-    /// The limit of tokens of its first sequence, if it got so far.
+    /// The limit of tokens of its first sequence, if the request was prepared.
     pub max_tokens: Option<u32>,
     /// The temperature of its first sequence.
     pub temperature: Option<f32>,
     /// Tokens of the prompts.
     pub prompt_tokens: u64,
-    /// Those found in the KV cache.
+    /// Prompt tokens found in the KV cache.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub completion_tokens: u64,
-    /// Those that came late.
+    /// Generated tokens that came late, by cause.
     pub late: LateCount,
     /// Why each choice ended.
     pub finish_reasons: Vec<&'static str>,

@@ -14,8 +14,8 @@ pub struct Chain {
     pub samplers: heapless::Vec<SamplerKind, SAMPLERS_MAX>,
     /// The least number of tokens that `top_p`, `min_p`, `typical_p` and XTC keep.
     pub min_keep: u32,
-    /// Keep the tokens whose information is nearest to the expected one, until their probabilities
-    /// pass this. 1 keeps all.
+    /// Keep the tokens whose information is nearest to the entropy, until the sum of their
+    /// probabilities passes this. 1 keeps all.
     pub typical_p: f32,
     /// Keep logits at most this many standard deviations below the largest. 0 and less keep all.
     pub top_n_sigma: f32,
@@ -24,9 +24,9 @@ pub struct Chain {
     /// XTC drops all tokens of at least this probability except the least probable of them. Above
     /// 0.5 there can be no two such tokens, so XTC is off.
     pub xtc_threshold: f32,
-    /// The range by which the temperature moves with the entropy. 0 is off.
+    /// The temperature moves with the entropy by up to this much up and down. 0 is off.
     pub dynatemp_range: f32,
-    /// The exponent of the entropy's part of its largest value.
+    /// The exponent of the normalised entropy (0 to 1).
     pub dynatemp_exponent: f32,
     /// Don't Repeat Yourself.
     pub dry: DryOptions,
@@ -98,7 +98,7 @@ pub enum SamplerKind {
     Xtc,
     /// `temperature`, dynamic or not.
     Temperature,
-    /// Ends a filled gap where the model is not sure how it goes on.
+    /// Ends an infilled text where the model is not sure how it goes on.
     Infill,
 }
 
@@ -122,7 +122,7 @@ impl SamplerKind {
     }
 }
 
-/// Mirostat (Basu et al., 2021): samples a text of a given surprise.
+/// Mirostat (Basu et al., 2021): samples a text with a given mean surprise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mirostat {
     /// 1 or 2.
@@ -192,7 +192,7 @@ impl Spellings {
         &self.bytes[start..self.offsets[token] as usize]
     }
 
-    /// Each place of a byte in a token: the token, and its bytes from there to its end.
+    /// For each occurrence of a byte in a token: the token, and its bytes from there to its end.
     pub fn ends_from(&self, byte: u8) -> impl Iterator<Item = (TokenId, &[u8])> {
         let mut token = 0;
         memchr::memchr_iter(byte, &self.bytes).map(move |at| {

@@ -1,4 +1,4 @@
-//! The compute threads of a step, and what they take for some steps on this machine.
+//! The compute threads of a step, and the times of some steps on this machine.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct Threads {
     /// Their number.
     pub count: u16,
-    /// Whether one thread leads and the others help when they have a core. Otherwise all wait for
-    /// each other.
+    /// Whether one thread leads, and the others help while they have a core. Otherwise all threads
+    /// share each operation, and wait for each other.
     pub led: bool,
 }
 
@@ -24,9 +24,9 @@ impl fmt::Display for Threads {
 pub struct TimedStep {
     /// Its compute threads.
     pub threads: Threads,
-    /// Rows: one of each of some texts, or all of one prompt.
+    /// Rows: one row each of several texts, or all rows of one prompt.
     pub rows: usize,
-    /// Whether they are a prompt's.
+    /// Whether the rows are those of one prompt.
     pub is_prompt: bool,
     /// The median time of some such steps.
     pub took: Duration,
@@ -35,15 +35,15 @@ pub struct TimedStep {
 /// The machine, measured at the start with the served model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// The threads to choose from: the most first, and those that lead last.
+    /// The candidates: the most threads first, those with a leader last.
     pub candidates: Vec<Threads>,
-    /// The steps that ran, those of one kind one after another. If steps are long, some candidates ran
-    /// none.
+    /// The steps that ran, grouped by kind. If steps are long, some candidates ran none.
     pub steps: Vec<TimedStep>,
 }
 
 impl Calibration {
-    /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is first.
+    /// The kinds of steps that ran. The steps of a kind differ in their threads; the fastest is
+    /// first.
     pub fn kinds(&self) -> Vec<Vec<TimedStep>> {
         let is_alike =
             |a: &TimedStep, b: &TimedStep| (a.rows, a.is_prompt) == (b.rows, b.is_prompt);

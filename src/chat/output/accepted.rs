@@ -1,4 +1,4 @@
-//! Tests each grammar directly with llguidance: which texts it accepts, and which not.
+//! Tests with llguidance which texts each grammar accepts and which it rejects.
 
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ fn several_calls_need_leave() {
         for choice in [Choice::Auto, Choice::Required] {
             let lark = vocabulary.grammar(&choice, true);
             assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{syntax:?}\n{lark}");
-            // Some models write a line break before they end. It must not oblige them to call again.
+            // Some models write a line break before they end. It must not force another call.
             let spaced = [format!("{text}\n"), format!("{}\n", written(syntax, &[GRAZ]))];
             for text in spaced.iter().filter(|_| !syntax.row().end.is_empty()) {
                 let judged = vocabulary.judge(&lark, text);

@@ -82,7 +82,7 @@ impl Blocks {
         }
     }
 
-    /// The part that `held` becomes if no more text follows.
+    /// The part that the held-back text `held` becomes if no more text follows.
     pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
         let held = if matches!(self.state, State::Tail) { held.trim() } else { held };
         let part = match self.state {
@@ -147,7 +147,7 @@ impl Blocks {
                 self.state = State::Start { keep_space: false };
                 Some(at + marker.len())
             }
-            // Keep the white space with the marker: both may turn out to be content.
+            // Hold the white space back with the marker, because both may turn out to be content.
             Some(_) => {
                 self.state = State::Head;
                 Some(shown)
@@ -207,7 +207,7 @@ impl Blocks {
                 out(Part::ToolCallArguments { index, delta: &text[range] });
                 self.state = State::After;
             }
-            // Clients parse the arguments, and an empty text is not valid JSON.
+            // Clients parse the arguments as JSON, and an empty text is not valid JSON.
             Arguments::Absent => {
                 out(Part::ToolCallArguments { index, delta: "{}" });
                 self.state = State::After;
@@ -257,7 +257,7 @@ impl Blocks {
         let taken = match call::tail(window(text)) {
             Ok(end) => end,
             Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
-            // The object ends wrongly, but its call is complete.
+            // The object's end is malformed, but its call is complete.
             Err(_) => 0,
         };
         self.state = State::After;

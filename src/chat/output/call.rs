@@ -14,7 +14,7 @@ const CALL_ID: &str = "[CALL_ID]";
 pub(super) struct Call {
     pub name: String,
     pub arguments: Arguments,
-    /// Whether it is the first of a JSON array.
+    /// Whether it is the first call of a JSON array.
     pub in_list: bool,
     /// The number of bytes read.
     pub end: usize,
@@ -29,7 +29,7 @@ pub(super) enum Arguments {
     Alone,
     /// They came before the name. The call has been read to the end of its object.
     Before(Range<usize>),
-    /// The call has none, and has been read to the end of its object.
+    /// The call has no arguments, and has been read to the end of its object.
     Absent,
 }
 

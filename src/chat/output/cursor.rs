@@ -10,12 +10,11 @@ use super::marker::{Start, leading_space, start};
 pub(super) enum Unread {
     /// The text ends before the item is known.
     More,
-    /// The item is not there, whatever follows.
+    /// The item is not there, and no further text can change that.
     Not,
 }
 
-/// A position in a text. An item read from a text is also read from every longer text with the same
-/// start.
+/// A position in a text. An item that was read does not change when text is appended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     text: &'a str,

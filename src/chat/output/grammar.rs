@@ -6,11 +6,11 @@
 //!
 //! If calls are only permitted, the text is free until a call starts: at a marker or, in a syntax
 //! without markers, at text that starts like a call. From there on the text must be a whole call,
-//! and the answer ends after it. If the request gives the text a form, an answer is either that
-//! form or calls.
+//! and the answer ends after it. If the request has a JSON schema for the answer, an answer either
+//! obeys it or consists of calls.
 //!
 //! A grammar accepts only the special tokens that it names. This one names the tokens of reasoning
-//! and of answers, of the model's own template alone.
+//! and of answers of the model's own template, and no others.
 
 use std::fmt::Write;
 
@@ -55,8 +55,8 @@ pub struct GrammarOptions<'a> {
 }
 
 impl ToolSyntax {
-    /// A grammar for answers to a request with `tools`. `None` if `choice` leaves no tool: there
-    /// are none, or none has the name.
+    /// A grammar for answers to a request with `tools`. `None` if `choice` leaves no tool: `tools`
+    /// is empty, or no tool has the chosen name.
     pub fn grammar(
         self,
         tools: &[ToolSpec],
@@ -100,7 +100,7 @@ impl Grammar<'_> {
         writeln!(self.rules, "{name}: {body}").expect("a String takes all");
     }
 
-    /// Adds the rule `more`: one call or several, from after the text before the first name.
+    /// Adds the rule `more`: one call or several, from the first call's name on.
     fn calls(&mut self, tools: &[&ToolSpec], parallel: bool) {
         for (i, tool) in tools.iter().enumerate() {
             let head = self.text(&format!("{}{}", tool.name, self.row.infix));
@@ -113,7 +113,7 @@ impl Grammar<'_> {
         let parallel = parallel && !between.is_empty();
         let last = self.end_of_calls(parallel);
         let body = match between.strip_prefix(end).filter(|_| parallel && !end.is_empty()) {
-            // The white space behind a call decides nothing: another one may follow, or none.
+            // White space after a call does not decide whether another call follows.
             Some(next) => format!("call {last} ( {} call {last} )*", self.text(next.trim_start())),
             None if parallel => format!("call ( {} call )* {last}", self.text(between)),
             None => format!("call {last}"),
@@ -121,15 +121,15 @@ impl Grammar<'_> {
         self.rule("more", &body);
     }
 
-    /// The text behind the last call. Some models write a line break there before they end. Where
-    /// it may also begin another call, they would have to make one, and then another.
+    /// The text behind the last call. Some models write a line break there before they end. It is
+    /// allowed, because otherwise the line break could only be the start of another call.
     fn end_of_calls(&mut self, may_go_on: bool) -> String {
         let mut parts = self.parts(self.row.end);
         match parts.pop() {
             None => {}
             Some(last) if !may_go_on => parts.push(last),
             Some(token) if token.starts_with('<') => parts.extend([token, "SPACE?".into()]),
-            // One lexeme, like the longer text before another call.
+            // One lexeme, as the longer text before another call is.
             Some(text) => {
                 self.rule("LAST", &format!("{text} /[ \\n]{{0,4}}/"));
                 parts.push("LAST".into());
@@ -184,7 +184,8 @@ impl Grammar<'_> {
         let channel = self.text("<|channel|>");
         let message = self.text("<|message|>");
         let next = self.text("<|start|>assistant");
-        // Comments are text of the answer. An answer with a form has none.
+        // Comments (channel `commentary`) are text of the answer. An answer with a schema has no
+        // comments.
         let comments = is_free && form.is_none();
         let names = if comments { "( \"analysis\" | \"commentary\" )" } else { "\"analysis\"" };
         self.rule("before", &format!("{channel} {names} {message} ( {body} ) {next}"));
@@ -261,7 +262,7 @@ fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Makes a schema of arguments one of an object.
+/// Makes sure that a schema of arguments is the schema of an object.
 fn schema_of_object(parameters: &Value) -> Value {
     match without_annotations(parameters) {
         Value::Object(schema) if schema.contains_key("type") || schema.contains_key("$ref") => {

@@ -2,10 +2,10 @@
 
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
-/// White space that belongs to a marker beside it.
+/// White space that belongs to a marker next to it.
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// The start of a text.
+/// The result of comparing the start of a text with markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// It is this marker.

@@ -15,9 +15,9 @@
 //! one), the names of harmony's channels, and the fields of a call's object other than its name and
 //! arguments. It keeps everything else:
 //!
-//! - Text that looks like a call but is none becomes content, with its marker. Such text is not
-//!   JSON, has no name, is longer than `TOOL_HEAD_BYTES_MAX` before its arguments, or is cut off
-//!   there.
+//! - Text that looks like a call but is not one becomes content, with its marker. Such text is not
+//!   JSON, has no name, has more than `TOOL_HEAD_BYTES_MAX` bytes before its arguments, or ends
+//!   before them.
 //! - Arguments start when the name is known and the next character can start a JSON value.
 //!   From there on they are passed on as written and end where brackets and quotes balance.
 //!   Arguments that never balance extend to the end of the text. The client checks that they

@@ -1,4 +1,4 @@
-//! Properties that hold for every text of every family, however it is cut.
+//! Properties that hold for every text of every family, cut into pieces of any size.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -64,7 +64,7 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
     fragments
 }
 
-/// A text of the picked fragments, and the words in it.
+/// The text of the picked fragments, and the words in it.
 fn text_of(tools: Option<ToolSyntax>, picks: &[Index]) -> (String, Vec<String>) {
     let fragments = fragments(tools);
     let (mut text, mut words) = (String::new(), Vec::new());

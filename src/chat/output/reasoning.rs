@@ -1,8 +1,8 @@
 //! The markers around a model's reasoning.
 //!
-//! Only the markers of the model's own template count. Those of another family are text, and a
-//! grammar must not offer them: a model that never learnt them would reason in plain text until its
-//! tokens run out.
+//! Only the markers of the model's own template count. Those of another family are text. A grammar
+//! must not offer them: a model that was not trained with them would reason in plain text until it
+//! reaches its limit of tokens.
 
 /// A family's markers around reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ impl ReasoningSyntax {
     /// All families, the rarer markers first.
     pub const ALL: [Self; 3] = [Self::Cohere, Self::Mistral, Self::Think];
 
-    /// Finds a chat template's family by the markers in its source. Some templates have only the
-    /// closing one, to leave earlier reasoning out of the prompt.
+    /// Finds a chat template's family by the markers in its source. Some templates contain only the
+    /// closing marker, with which they remove earlier reasoning from the prompt.
     pub fn of_template(source: &str) -> Option<Self> {
         let has =
             |syntax: &Self| source.contains(syntax.opener()) || source.contains(syntax.closer());
@@ -45,8 +45,8 @@ impl ReasoningSyntax {
         }
     }
 
-    /// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's, open
-    /// one for the model.
+    /// Whether a prompt ends inside a block of reasoning. Some templates, such as DeepSeek-R1's,
+    /// open one for the model.
     pub fn is_open(self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(self.opener())
     }

@@ -4,7 +4,7 @@ use super::syntax::ToolSyntax;
 use super::{Parser, ParserOptions, Part};
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
-/// A part of a message, put together from its pieces.
+/// A part of a message, joined from its pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whole {
     Content(String),

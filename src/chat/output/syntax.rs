@@ -69,7 +69,7 @@ impl ToolSyntax {
         families.into_iter().find(|(is_it, _)| *is_it).map(|(_, syntax)| syntax)
     }
 
-    /// Whether a call may be written like any other JSON object.
+    /// Whether a call may be a JSON object without a marker.
     pub fn is_bare(self) -> bool {
         self.row().bare
     }
@@ -91,7 +91,8 @@ impl ToolSyntax {
     }
 }
 
-/// A row of the table. The parser accepts more than the grammar writes, for models deviate.
+/// A row of the table. The parser accepts more forms than the grammar, because models deviate from
+/// their own form.
 #[derive(Debug)]
 pub(super) struct Syntax {
     /// The markers that start calls. Calls are written with the first one.
@@ -118,7 +119,7 @@ pub(super) struct Syntax {
     pub end: &'static str,
 }
 
-/// The start of every row. It is also the syntax for a message without tools.
+/// The defaults of every row. Also the syntax of a message without tools.
 pub(super) static NONE: Syntax = NO_SYNTAX;
 const NO_SYNTAX: Syntax = Syntax {
     open: &[],

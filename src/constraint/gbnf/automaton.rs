@@ -42,7 +42,7 @@ fn first_byte(c: char) -> u8 {
     utf8[0]
 }
 
-/// The rest of [`GBNF_WORK_MAX`].
+/// The steps left of [`GBNF_WORK_MAX`].
 pub(super) struct Work(usize);
 
 impl Work {

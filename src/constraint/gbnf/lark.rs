@@ -1,7 +1,7 @@
 //! Writes a grammar of words in Lark.
 //!
 //! Each compound expression becomes a rule of its own: `T1` for the lexer, `n1` for the parser.
-//! Nothing is nested, for llguidance bounds nesting.
+//! Nothing is nested, because llguidance limits nesting.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -46,7 +46,7 @@ fn times(least: u32, most: Option<u32>) -> String {
     }
 }
 
-/// The empty text needs a spelling where an item is required.
+/// Writes the empty text as `""`, where an item is required.
 fn or_empty(text: String) -> String {
     if text.is_empty() { "\"\"".into() } else { text }
 }

@@ -26,11 +26,11 @@ use llguidance::toktrie::TokTrie;
 use self::grammar::{Expr, Grammar};
 use crate::constraint::error::ConstraintError;
 
-/// Deepest nesting of a GBNF grammar with the rules that it names in their places. llguidance calls
-/// itself for each level, and a mask takes longer with each.
+/// Deepest nesting of a GBNF grammar after its rules are inserted in place of their names.
+/// llguidance recurses once for each level, and each makes masks slower.
 const GBNF_WHOLE_DEPTH_MAX: usize = 256;
 
-/// Translates a grammar. `tokens` has the tokens that it may name (`<think>`, `<[42]>`).
+/// Translates a grammar. It may name tokens of `tokens` (`<think>`, `<[42]>`).
 pub(super) fn to_lark(source: &str, tokens: &TokTrie) -> Result<String, ConstraintError> {
     let grammar = parse::parse(source, tokens)?;
     check_depth(&grammar)?;
@@ -39,7 +39,7 @@ pub(super) fn to_lark(source: &str, tokens: &TokTrie) -> Result<String, Constrai
     Ok(lark::write(&grammar, &worded))
 }
 
-/// Refuses a grammar that is nested too deep with the rules in the places of their names.
+/// Refuses a grammar that is nested deeper than [`GBNF_WHOLE_DEPTH_MAX`].
 fn check_depth(grammar: &Grammar) -> Result<(), ConstraintError> {
     let mut heights = vec![None; grammar.rules.len()];
     match height(&Expr::Rule(grammar.root), grammar, &mut heights, GBNF_WHOLE_DEPTH_MAX) {
@@ -51,7 +51,8 @@ fn check_depth(grammar: &Grammar) -> Result<(), ConstraintError> {
     }
 }
 
-/// The levels of an expression, unless they are more than `most`. A rule within itself counts once.
+/// The number of levels of an expression; `None` if there are more than `most`. A recursive rule
+/// counts once.
 fn height(
     expr: &Expr,
     grammar: &Grammar,

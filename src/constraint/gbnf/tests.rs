@@ -8,7 +8,7 @@ use super::grammar::{Expr, Grammar};
 use super::parse;
 use crate::limits::{GBNF_DEPTH_MAX, GBNF_REPEAT_MAX, GBNF_RULES_MAX, GBNF_WORK_MAX};
 
-/// Asserts that the grammar allows each text of `good`, and none of `bad`.
+/// Asserts that the grammar allows each text of `allowed`, and none of `forbidden`.
 #[track_caller]
 fn check(grammar: &str, allowed: &[&str], forbidden: &[&str]) {
     let compiled = compiler().compile(&Constraint::Gbnf(grammar.into())).unwrap();
@@ -74,7 +74,7 @@ fn json_in_gbnf() {
     );
 }
 
-/// A word that runs on: `num` would take the line end that `root` needs.
+/// A word that runs on: `num` would consume the line end that `root` requires.
 #[test]
 fn white_space_before_a_line_end_does_not_swallow_it() {
     let arithmetic = r#"

@@ -1,9 +1,9 @@
-//! Chooses the words of a grammar: the parts that the lexer reads as one.
+//! Chooses the words of a grammar: the parts that the lexer reads as one lexeme.
 //!
-//! The lexer takes the longest of the words that may come next. That is correct only if no word,
-//! where the lexer looks for it, can continue with text that may follow another word or itself. So
-//! this starts with the largest parts without recursion and splits those that run on, until none
-//! does. A single character never runs on.
+//! The lexer takes the longest of the words that may come next. That is correct only if no such
+//! word can continue with text that may also follow another word or itself: it would run on. So
+//! this starts with the largest parts without recursion, and splits those that can run on, until
+//! none can. A single character never runs on.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -174,8 +174,8 @@ impl<'a> Wording<'a> {
         Node::Any(nodes)
     }
 
-    /// In `(word | other)*`, a word may follow itself and run on. `word* (other word*)*` means the
-    /// same without that.
+    /// In `(word | other)*`, a word may follow itself and run on. `word* (other word*)*` has the
+    /// same texts, and no word follows itself.
     fn repetition(&mut self, inner: &Expr, least: u32, most: Option<u32>) -> Node {
         if let (Expr::Any(options), 0 | 1, None) = (inner, least, most) {
             let (words, others) = self.split(options);
@@ -199,7 +199,8 @@ impl<'a> Wording<'a> {
     }
 }
 
-/// The order of words: which may follow which, and which the lexer looks for together.
+/// The order of words: which words may follow each other, and which ones the lexer looks for at the
+/// same time.
 struct Neighbours<'a> {
     worded: &'a Worded,
     automata: Vec<Automaton>,

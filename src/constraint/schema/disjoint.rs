@@ -1,10 +1,11 @@
-//! Decides whether one value can match two schemas, in the cases that are easy to see.
+//! Decides whether one value can match two schemas, in simple cases. In all others, assumes that it
+//! can.
 
 use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-/// References followed in a row to decide whether two subschemas exclude each other.
+/// Most references that are followed in a row to decide whether two subschemas exclude each other.
 const SCHEMA_REFERENCES_IN_A_ROW_MAX: usize = 16;
 
 /// Finds two of the schemas, by index, that may share a value. `work` is the number of comparisons
@@ -57,7 +58,7 @@ fn have_different_tags(a: &Map<String, Value>, b: &Map<String, Value>, work: &Ce
     })
 }
 
-/// All values of a schema, if it lists them.
+/// All values of a schema, if it lists them in `const` or `enum`.
 fn values_of(map: &Map<String, Value>) -> Option<Vec<&Value>> {
     match (map.get("const"), map.get("enum")) {
         (Some(value), _) => Some(vec![value]),
@@ -76,7 +77,7 @@ fn have_nothing_in_common(
     work.set(left);
     let equal = |x: &Value, y: &Value| match (x.as_f64(), y.as_f64()) {
         (Some(x), Some(y)) => x == y,
-        // Nested numbers may be equal in different spellings.
+        // Nested numbers may be equal in different spellings, so arrays and objects count as equal.
         _ => x == y || x.is_array() || x.is_object(),
     };
     !a.iter().any(|x| b.iter().any(|y| equal(x, y)))

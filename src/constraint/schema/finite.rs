@@ -1,7 +1,7 @@
 //! Decides whether a recursive schema has any finite value.
 //!
-//! A list with an optional tail has one. A list with a required tail has none: a model would have
-//! to go on until its tokens run out.
+//! A list with an optional tail has one. A list with a required tail has none: a model would
+//! generate until it reaches its limit of tokens.
 
 use std::collections::HashSet;
 
@@ -88,7 +88,7 @@ fn object_is_finite(map: &Map<String, Value>, at: &str, has: &dyn Fn(String) -> 
             let name = name.replace('~', "~0").replace('/', "~1");
             return has(format!("{at}/properties/{name}"));
         }
-        // A pattern may also cover the property; then this check is too strict.
+        // If a pattern covers the property, this check is stricter than needed.
         !map.contains_key("additionalProperties") || has(format!("{at}/additionalProperties"))
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! llguidance ignores keywords that the schema's draft lacks, follows some keywords of its own, and
 //! gives no place in its errors. So this module first visits every schema that can be reached from
-//! the root, and refuses unknown keywords with their name and place. It passes the schema on with
-//! its meaning unchanged, after three edits: formats that a calendar or clock restricts become
+//! the root. It refuses unknown keywords, and names them and their place. It passes the schema on
+//! with its meaning unchanged, after three edits: formats that a calendar or clock restricts become
 //! patterns, bounds that no output can reach are removed, and the layout is added.
 //!
 //! A schema may refer to its own parts (`#/...`), but not to another document.
@@ -68,9 +68,10 @@ fn apply(edit: Edit, schema: &mut Value) {
 /// Adds llguidance's options for the layout of JSON.
 ///
 /// Between two JSON tokens there may be one space, one line break with an indentation, or nothing.
-/// Small models write JSON in these ways; with more freedom they get lost in endless white space.
-/// Printable characters are not written as `\uXXXX`: two spellings of one key would count as two
-/// keys. The walk has already ensured that a value matches at most one alternative of a `oneOf`.
+/// Small models write JSON in these ways. If more were allowed, some would write endless white
+/// space. Printable characters are not written as `\uXXXX`: two spellings of one key would count as
+/// two keys. The walk has already ensured that a value matches at most one alternative of a
+/// `oneOf`.
 fn laid_out(mut schema: Value) -> Value {
     let options = json!({
         "whitespace_pattern": format!(r" |\n[ \t]{{0,{JSON_INDENT_MAX}}}"),

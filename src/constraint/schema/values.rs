@@ -8,7 +8,7 @@ use crate::limits::{SCHEMA_COUNT_MAX, SCHEMA_PROPERTIES_MAX, SCHEMA_VALUES_MAX};
 /// The names of types.
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
-/// Above this, a double cannot hold every integer.
+/// Above this number, a double cannot represent every integer.
 const NUMBER_MAX: f64 = (1u64 << 53) as f64;
 
 /// The largest `multipleOf`, in units of its last digit; llguidance computes in 32 bits.
@@ -65,7 +65,7 @@ pub(super) fn check_literal(at: &str, keyword: &str, value: &Value) -> Result<()
     }
 }
 
-/// Whether it can be written without `\uXXXX`, which the layout does not use.
+/// Whether a character can be written in JSON without `\uXXXX`, which the layout does not allow.
 fn can_be_written(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t' | '\u{8}' | '\u{c}') || !c.is_ascii_control()
 }
@@ -123,7 +123,7 @@ pub(super) fn check_number(at: &str, keyword: &str, value: &Value) -> Result<f64
 
 pub(super) fn check_multiple(at: &str, value: &Value) -> Result<(), ConstraintError> {
     let number = check_number(at, "multipleOf", value)?;
-    // As written: as a double, 0.01 is not exactly a hundredth.
+    // Counts decimals in the number's text, because 0.01 as a double is not exactly a hundredth.
     let text = number.to_string();
     let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let units = number * 10f64.powi(decimals as i32);

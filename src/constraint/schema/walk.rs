@@ -18,7 +18,8 @@ use crate::limits::{
 /// Patterns in one `patternProperties`. Each is compared with every other.
 const SCHEMA_PATTERN_PROPERTIES_MAX: usize = 16;
 
-/// A change to the schema, with the JSON pointer of a subschema. No edit moves another's place.
+/// A change to the schema, with the JSON pointer of a subschema. An edit does not change the
+/// pointer of another one.
 pub(super) enum Edit {
     /// Remove a keyword that restricts nothing and that llguidance does not know.
     Remove(String, &'static str),
@@ -107,7 +108,7 @@ impl<'a> Walk<'a> {
             | "discriminator" => Ok(()),
             "$id" if at.is_empty() => Ok(()),
             "$schema" if at.is_empty() => self.draft(value),
-            // Visited where a reference names them.
+            // Definitions are visited when a reference names them.
             "$defs" | "definitions" => values::object(at, keyword, value).map(|_| ()),
             "$ref" => self.reference(at, value, depth),
             "type" => values::check_types(at, value),
@@ -229,8 +230,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A grammar cannot express "exactly one of". "Any of" means the same if no value matches two
-    /// of the schemas.
+    /// Checks `oneOf`. A grammar cannot express "exactly one of", but "any of" is equivalent if no
+    /// value matches two of the schemas.
     fn alternatives(&self, at: &str, value: &Value) -> Result<(), ConstraintError> {
         let options = value.as_array().map_or(&[][..], Vec::as_slice);
         match disjoint::overlap(self.root, options, &self.work) {
@@ -291,8 +292,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Tuples have an old spelling (`items` as a list, `additionalItems`) and a new one (`prefixItems`,
-/// `items`). llguidance ignores one if the other is there.
+/// Refuses a mixture of the old keywords for tuples (`items` as a list, `additionalItems`) and the
+/// new ones (`prefixItems`, `items`). llguidance would ignore one of them.
 fn check_tuple(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
     let old = map.get("items").is_some_and(Value::is_array);
     if map.contains_key("additionalItems") && !old {
@@ -308,8 +309,8 @@ fn check_tuple(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError
     Ok(())
 }
 
-/// A key without a named property may occur twice, but counts once. So only named properties can
-/// satisfy the minimum.
+/// Checks `minProperties`. A key that is not a named property may be generated twice, but counts
+/// once. So only named properties can satisfy the minimum.
 fn check_min_properties(at: &str, map: &Map<String, Value>) -> Result<(), ConstraintError> {
     let least = map.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
     let required = map.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;

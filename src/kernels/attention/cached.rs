@@ -115,7 +115,8 @@ pub const fn row_bytes<C: Cached>(numbers: usize) -> usize {
     numbers / C::BLOCK_NUMBERS * C::BLOCK_BYTES
 }
 
-/// A query as it is multiplied with keys of type [`Q8_0`], in the room of as many floats:
+/// A query in the form that is multiplied with keys of type [`Q8_0`], stored in place of its
+/// floats:
 ///
 /// ```text
 /// codes    [numbers] i8, in blocks of 32, from -127 to 127
@@ -183,7 +184,7 @@ impl QuantisedQuery {
 /// overflow.
 const LARGEST_MIN: f32 = 1e-36;
 
-/// Numbers of a head, at most.
+/// Most numbers of a head.
 pub const HEAD_NUMBERS_MAX: usize = 256;
 
 /// Numbers of a head are a multiple of this: the largest vector.

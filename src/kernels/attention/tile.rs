@@ -79,8 +79,8 @@ pub struct Scratch {
 pub struct Rows {
     /// A row for each cell. The last one is repeated up to the end.
     pub rows: [*const u8; BLOCK_CELLS],
-    /// The rows to prefetch meanwhile. They are prefetched a few lines at a time, for a core stalls
-    /// when it has requested more lines than it has buffers.
+    /// The rows to prefetch meanwhile, a few lines at a time: a core stalls when it has requested
+    /// more lines than it has buffers.
     pub ahead: [*const u8; BLOCK_CELLS],
     /// Bytes of a row in the cache.
     bytes: usize,
@@ -90,7 +90,8 @@ pub struct Rows {
 
 impl Rows {
     #[inline(always)]
-    /// The rows of these cells. `first` is the row of cell 0, and rows are `stride` bytes apart.
+    /// The rows of these cells. `first` is the row of cell 0. Rows of neighbouring cells are
+    /// `stride` bytes apart.
     pub fn of<C: Cached>(cells: &[u32], first: *const u8, stride: usize, numbers: usize) -> Self {
         let last = cells.len() - 1;
         let mut rows = [first; BLOCK_CELLS];
@@ -100,7 +101,7 @@ impl Rows {
         Self { rows, ahead: rows, bytes: row_bytes::<C>(numbers), prefetched: 0 }
     }
 
-    /// Prefetches the rows of these cells.
+    /// Sets the rows to prefetch: those of these cells.
     #[inline(always)]
     pub fn ahead(&mut self, cells: &[u32], first: *const u8, stride: usize) {
         for (ahead, cell) in self.ahead.iter_mut().zip(cells) {

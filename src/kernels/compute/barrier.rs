@@ -19,8 +19,8 @@ pub(super) struct Barrier {
 struct Arrived(AtomicU32);
 
 impl Barrier {
-    /// Waits until `threads` threads are here. What each of them had written before is then visible
-    /// to all.
+    /// Waits until `threads` threads are here: polls for `patience`, then sleeps. All writes before
+    /// the barrier are then visible to all of them.
     pub fn wait(&self, threads: u32, patience: Duration) {
         // No thread passes before this one has arrived, so the number cannot change in between.
         let passed = self.passed.number();

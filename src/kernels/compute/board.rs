@@ -1,35 +1,38 @@
-//! A board with the pieces of one task at a time. Its leader and any helpers take them.
+//! A board with one task at a time, split into pieces. One thread leads; it and any helpers take
+//! pieces.
 //!
-//! The leader does not wait for a helper that another program has pushed off its core. When it has run
-//! out of pieces and a helper still holds one, it computes that piece, too. A helper therefore computes
-//! a piece aside, and writes the result only once it holds the right to. The leader waits for a helper
-//! only while that copies its result, which takes a small part of the time that the piece took.
+//! The leader does not wait for a helper that has lost its core to another program. When no pieces
+//! are left and a helper still holds one, the leader computes that piece, too. A helper therefore
+//! computes a piece into memory of its own, and writes the result only after it has claimed the
+//! right to. The leader waits for a helper only while the helper copies its result, which is short
+//! compared with the computation.
 //!
 //! ```text
 //! piece of epoch e:   earlier epoch --(leader or helper, compare and swap)--> e, being written
 //!                                   --(the same thread)--------------------> e, done
 //! ```
 //!
-//! A task lies in a slot of the board. A helper that has lost its core may go on to read the slot long
-//! after the task was done, so it names the slot first, and the leader leaves a named slot alone.
-//! (These are hazard pointers: Maged Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
-//! Objects", 2004.)
+//! A task lies in a slot of the board. A helper that has lost its core may still read the slot long
+//! after the task was done. So it announces the slot that it reads, and the leader does not reuse
+//! an announced slot. (These are hazard pointers: Maged Michael, "Hazard Pointers: Safe Memory
+//! Reclamation for Lock-Free Objects", 2004.)
 //!
-//! **Invariant:** the epoch of a piece never falls, and after a task has ended, all of its pieces have
-//! its epoch or a later one. So a late helper never writes.
+//! **Invariant:** the epoch of a piece never falls, and after a task has ended, all of its pieces
+//! have its epoch or a later one. So a late helper never writes.
 
 use std::time::Duration;
 
 pub use super::sync::PIECES_MAX;
 use super::sync::{AtomicU64, Ordering, Stopwatch, UnsafeCell, fence, give_way, relax};
 
-/// Slots of tasks. With this many late helpers, the leader computes alone until one is back.
+/// Slots for tasks. While late helpers read all slots but the current one, the leader computes
+/// alone.
 pub const SLOTS: usize = 4;
 
 /// The least time for which the leader leaves a piece to a helper.
 const PATIENCE: Duration = Duration::from_micros(10);
 
-/// Parts of a claim: the epoch, the task's slot, and the next piece that nobody has taken.
+/// Bits of the parts of a claim, below the epoch: the task's slot, and the next free piece.
 const NEXT_BITS: u32 = 16;
 const SLOT_BITS: u32 = 4;
 const _: () = assert!(PIECES_MAX < 1 << NEXT_BITS && SLOTS <= 1 << SLOT_BITS);
@@ -39,7 +42,7 @@ const _: () = assert!(PIECES_MAX < 1 << NEXT_BITS && SLOTS <= 1 << SLOT_BITS);
 /// # Safety
 /// [`Task::compute`] writes nothing but the piece's part of the result.
 pub unsafe trait Task: Copy {
-    /// Memory for the result of a piece that is computed aside.
+    /// A helper's own memory, for the result of a piece.
     type Aside: Default;
 
     /// The number of pieces: 1 to [`PIECES_MAX`].
@@ -48,16 +51,16 @@ pub unsafe trait Task: Copy {
     /// Computes a piece and writes its result.
     ///
     /// # Safety
-    /// No other thread does it meanwhile, and the task has not ended.
+    /// No other thread writes this piece meanwhile, and the task has not ended.
     unsafe fn compute(&self, piece: usize);
 
-    /// Computes a piece aside.
+    /// Computes a piece into `aside`.
     ///
     /// # Safety
     /// The task's inputs are alive. The task itself may have ended.
     unsafe fn compute_aside(&self, piece: usize, aside: &mut Self::Aside);
 
-    /// Writes a result that was computed aside.
+    /// Copies a piece's result from `aside` to its place.
     ///
     /// # Safety
     /// As for [`Task::compute`].
@@ -67,10 +70,11 @@ pub unsafe trait Task: Copy {
 /// See the module's description.
 pub struct Board<T> {
     claim: Line<AtomicU64>,
-    /// Twice the epoch in which a piece was taken for writing, and 1 more once it is done.
+    /// For each piece, twice the last epoch in which it was claimed for writing, plus 1 once it is
+    /// done.
     pieces: Box<[AtomicU64]>, // [PIECES_MAX]
     slots: [UnsafeCell<Option<T>>; SLOTS],
-    /// For each helper, the slot that it reads and 1, or 0.
+    /// For each helper, the slot that it reads plus 1, or 0 for none.
     reads: Box<[Line<AtomicU64>]>,
 }
 
@@ -79,7 +83,7 @@ pub struct Board<T> {
 #[repr(align(128))] // processors fetch two lines of 64 bytes at once
 struct Line<T>(T);
 
-// SAFETY: a slot is written only while no helper names it or finds it in the claim, see `post`.
+// SAFETY: a slot is written only while no helper announces it or finds it in the claim, see `post`.
 unsafe impl<T: Send + Sync> Sync for Board<T> {}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,7 +108,7 @@ impl Claim {
 }
 
 impl<T: Task> Board<T> {
-    /// An empty board for some helpers.
+    /// An empty board for `helpers` helpers.
     pub fn new(helpers: usize) -> Self {
         // Epoch 0 has a task of no pieces.
         Self {
@@ -120,8 +124,9 @@ impl<T: Task> Board<T> {
     /// Only the leader calls this.
     pub fn free_slot(&self) -> Option<usize> {
         let current = Claim::of(self.claim.0.load(Ordering::Relaxed)).slot;
-        // A helper names a slot, and then looks whether the claim still has it. The leader has changed
-        // the claim, and then looks for names. Both have a fence in between, so one sees the other.
+        // A helper announces a slot, and then checks that the claim still has it. The leader has
+        // changed the claim, and then looks for announcements. Both have a fence in between, so at
+        // least one sees the other.
         fence(Ordering::SeqCst);
         let is_read = |slot: &usize| {
             self.reads.iter().any(|read| read.0.load(Ordering::Acquire) == *slot as u64 + 1)
@@ -132,19 +137,20 @@ impl<T: Task> Board<T> {
     /// Puts a task on the board, in a free slot. Helpers may take pieces from now on.
     ///
     /// # Safety
-    /// Only the leader calls this, with a slot of [`Board::free_slot`] since the last task, and all
-    /// pieces of the last task are done. What [`Task::compute_aside`] reads lives until the slot is
-    /// free again, and the rest until [`Board::finish`] returns.
+    /// Only the leader calls this. All pieces of the last task are done, and [`Board::free_slot`]
+    /// has returned `slot` since. The memory that [`Task::compute_aside`] reads lives until the
+    /// slot is free again. The memory that the task's other functions use lives until
+    /// [`Board::finish`] returns.
     pub unsafe fn post(&self, slot: usize, task: T) {
         assert!((1..=PIECES_MAX).contains(&task.pieces()), "{} pieces", task.pieces());
-        // SAFETY: no helper reads it: none names it, and the claim has another one.
+        // SAFETY: no helper reads it: none announces it, and the claim has another slot.
         self.slots[slot].with_mut(|slot| unsafe { *slot = Some(task) });
         let epoch = Claim::of(self.claim.0.load(Ordering::Relaxed)).epoch + 1;
         self.claim.0.store(Claim { epoch, slot, next: 0 }.word(), Ordering::Release);
     }
 
-    /// Computes pieces of the task on the board, the leader's own first, and then those that a helper
-    /// has held for longer than a piece takes. All are done afterwards.
+    /// Computes pieces of the task on the board: first those that are free, then those that a
+    /// helper has held for longer than a piece takes. Returns when all pieces are done.
     ///
     /// # Safety
     /// Only the leader calls this, after [`Board::post`].
@@ -160,7 +166,7 @@ impl<T: Task> Board<T> {
             own += 1;
         }
         let ran_out = watch.elapsed();
-        // About the time of a piece. A helper that has its core is done then.
+        // About the time of one piece. A helper that kept its core is done by then.
         let patience = ran_out / own.max(1) + PATIENCE;
         for (index, piece) in self.pieces[..task.pieces()].iter().enumerate() {
             loop {
@@ -169,14 +175,15 @@ impl<T: Task> Board<T> {
                     break;
                 }
                 if state == taken {
-                    give_way(); // a helper writes
+                    give_way(); // a helper is writing its result
                 } else if watch.elapsed() < ran_out + patience {
                     relax();
                 } else if piece
                     .compare_exchange(state, taken, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
                 {
-                    // SAFETY: its helper will find that it may not write.
+                    // SAFETY: the claim succeeded, so its helper cannot claim it, and will not
+                    // write.
                     unsafe { task.compute(index) };
                     piece.store(done, Ordering::Release);
                     break;
@@ -185,19 +192,19 @@ impl<T: Task> Board<T> {
         }
     }
 
-    /// Waits until no helper reads a task any more.
+    /// Waits until no helper reads a task.
     ///
     /// Only the leader calls this, when the last task is done.
     pub fn settle(&self) {
         for read in &self.reads {
-            // A helper that names a slot later takes no piece, and so reads no input.
+            // A helper that announces a slot later finds no free piece, and so reads no input.
             while read.0.load(Ordering::Acquire) != 0 {
                 give_way();
             }
         }
     }
 
-    /// Takes a piece that nobody has taken, if the board still has the task of this epoch.
+    /// Takes a free piece, if there is one and the board still has the task of this epoch.
     fn take(&self, epoch: u64, pieces: usize) -> Option<usize> {
         let mut word = self.claim.0.load(Ordering::Relaxed);
         loop {
@@ -218,7 +225,7 @@ impl<T: Task> Board<T> {
         }
     }
 
-    /// Helps with the task on the board, until nobody has to take a piece of it.
+    /// Helps with the task on the board until it has no free pieces.
     ///
     /// # Safety
     /// Each helper has its own number, below the number given to [`Board::new`].
@@ -236,12 +243,12 @@ impl<T: Task> Board<T> {
                 break claim;
             }
         };
-        // SAFETY: the leader leaves the slot alone while it is named, and has filled it before the
-        // claim, which was the same after it was named.
+        // SAFETY: the leader does not write the slot while it is announced. It filled the slot
+        // before it set the claim, and the claim was unchanged after the announcement.
         let task = self.slots[claim.slot].with(|slot| unsafe { *slot }).expect("it was posted");
         let (taken, done) = (claim.epoch << 1, claim.epoch << 1 | 1);
         while let Some(index) = self.take(claim.epoch, task.pieces()) {
-            // SAFETY: the inputs live while the slot is named.
+            // SAFETY: the inputs live while the slot is announced.
             unsafe { task.compute_aside(index, aside) };
             let piece = &self.pieces[index];
             let state = piece.load(Ordering::Relaxed);
@@ -251,7 +258,7 @@ impl<T: Task> Board<T> {
                     .compare_exchange(state, taken, Ordering::Acquire, Ordering::Relaxed)
                     .is_err()
             {
-                break; // the leader has computed it, or does; the task has ended, or ends
+                break; // the leader computes this piece or has done so, so no free piece is left
             }
             // SAFETY: the leader waits for this piece, so the task has not ended.
             unsafe { task.write(index, aside) };
@@ -317,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Each piece is computed once, also while helpers have lost their cores. With more of those than
+    /// Each piece is written once, also while helpers have lost their cores. If these hold all
     /// slots, the leader is told to compute alone.
     #[test]
     fn helpers_that_stop_are_not_waited_for_and_write_nothing_later() {

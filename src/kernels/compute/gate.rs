@@ -1,11 +1,11 @@
 //! A number that threads wait for: they poll for a while, and then sleep.
 //!
-//! A thread that polls keeps its core from a thread that could run there, at times from the very
-//! one that it waits for. A thread that sleeps needs some microseconds to wake up. So a wait polls
-//! for about as long as a wake-up takes, and then sleeps.
+//! A thread that polls occupies a core that another thread could use, sometimes the very thread
+//! that it waits for. A thread that sleeps needs some microseconds to wake up. So a wait polls for
+//! about as long as a wake-up takes, and then sleeps.
 //!
-//! The sleeper announces itself, and then compares the number once more (the kernel does, in
-//! `futex`). The thread that sets the number looks for sleepers after that. Both sides have a
+//! The sleeper announces itself, and then compares the number once more (in the kernel, by
+//! `futex`). The setter sets the number, and then looks for sleepers. Both sides have a
 //! sequentially consistent fence in between, so at least one of them sees the other.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// The number. What the thread that set it had written before is visible.
+    /// The number. All writes of the thread that set it, up to then, are visible.
     pub fn number(&self) -> u32 {
         self.number.load(Ordering::Acquire)
     }

@@ -1,12 +1,12 @@
 //! The functions of GCC's OpenMP library that ggml calls, on our pool.
 //!
-//! ggml's own threads poll at every barrier and between two steps, whatever else wants their core.
-//! Built with OpenMP, ggml leaves threads and barriers to a library. This file is that library: the
-//! functions below have the names and arguments of GCC's interface (libgomp's `libgomp_g.h`), so
-//! libgomp itself is not needed.
+//! ggml's own threads poll at every barrier and between two steps, even if other programs need
+//! their cores. Built with OpenMP, ggml leaves threads and barriers to a library. This file is that
+//! library: the functions below have the names and arguments of GCC's interface (libgomp's
+//! `libgomp_g.h`), so libgomp itself is not needed.
 //!
-//! A thread without a pool computes alone. ggml's quantising code splits loops among the threads of a
-//! team; it runs on threads without one, so each loop is one piece.
+//! A thread without a pool computes alone. ggml's quantising code splits loops among the threads of
+//! a team. It runs only on threads without a pool, so each loop is one piece.
 
 // The names are GCC's.
 #![allow(non_snake_case)]
@@ -86,7 +86,7 @@ pub extern "C" fn GOMP_loop_nonmonotonic_dynamic_next(
 #[unsafe(no_mangle)]
 pub extern "C" fn GOMP_loop_end() {}
 
-/// The start of an addition that no other thread may see the middle of. There is no other thread.
+/// The start of an atomic addition. There is only one thread, so there is nothing to lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn GOMP_atomic_start() {
     assert_eq!(pool::place().1, 1, "no two threads add to one number");

@@ -28,21 +28,21 @@ const _: () = assert!(THREADS_MAX < 1 << THREADS_BITS);
 /// A job of no threads ends the pool.
 const NO_THREADS: u32 = 0;
 
-/// The number of threads of a job that says: help with the board.
+/// This number of threads marks the job "help with the board".
 const HELP: u32 = (1 << THREADS_BITS) - 1;
 const _: () = assert!((THREADS_MAX as u32) < HELP);
 
 /// Work that threads share without waiting for each other, such as a [`Board`](super::Board).
 pub trait Helped: Send + Sync {
-    /// Helps until there is nothing to do. Each helper has its own number, from 0.
+    /// Helps until there is nothing to do. Each helper calls it with a number of its own, from 0.
     fn help(&self, helper: usize);
 }
 
-/// Wake-ups that are timed at the start. The second shortest counts, for other programs make most of them
-/// longer on a busy machine.
+/// Number of wake-ups timed at the start. The second shortest counts, because on a busy machine
+/// most of them are longer.
 const WAKE_UPS: usize = 9;
 
-/// The time after which a thread that does not poll is asleep.
+/// The time after which a thread that does not poll is surely asleep.
 const FALL_ASLEEP: Duration = Duration::from_micros(100);
 
 /// Bounds on the time that threads poll at a barrier.
@@ -75,14 +75,14 @@ pub struct Pool {
 
 struct Worker {
     thread: JoinHandle<()>,
-    /// The kernel's number of the thread; 0 before it runs.
+    /// The kernel's thread id; 0 before the thread runs.
     id: Arc<AtomicI32>,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// The number of the job, and its threads in the lowest bits: one word, so that a thread that
-    /// comes late does not take the one without the other.
+    /// The number of the job, with its number of threads in the lowest [`THREADS_BITS`] bits. They
+    /// are one word, so that a late thread never reads one of them from another job.
     job: Gate,
     work: AtomicPtr<Work>,
     barrier: Barrier,
@@ -112,9 +112,10 @@ pub(super) struct Work {
 }
 
 impl Pool {
-    /// Starts the threads: `threads` with the owner, which is the calling thread. With `cores`, one
-    /// for each, every thread stays on its own, the owner on the last. Between two jobs threads poll
-    /// for `for_job` before they sleep; at a barrier, for as long as a wake-up takes.
+    /// Starts a pool of `threads` threads, including the owner, which is the calling thread.
+    /// `cores` has one core for each thread, and pins it there; the owner gets the last core.
+    /// Between two jobs threads poll for `for_job` before they sleep; at a barrier, for as long as
+    /// a wake-up takes.
     ///
     /// # Errors
     /// If the system refuses a thread or a core.
@@ -122,7 +123,7 @@ impl Pool {
         assert!((1..=THREADS_MAX).contains(&threads), "{threads} threads");
         let count = threads as u32; // at most THREADS_MAX
         let shared = Arc::new(Shared { threads: count, ..Shared::default() });
-        // As the owner's: a profile of a lane shows all of its threads.
+        // The owner's name, so that a profile of a lane shows all of its threads.
         let name = std::thread::current().name().unwrap_or("compute").to_owned();
         let mut workers = Vec::new();
         for index in 1..threads {
@@ -132,7 +133,7 @@ impl Pool {
             let set_id = id.clone();
             let thread = builder.stack_size(COMPUTE_STACK_BYTES).spawn(move || {
                 set_id.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
-                // On another core it would only be slower.
+                // If pinning fails, the thread is only slower.
                 let _ = core.map(|core| pin_this_thread(&[core]));
                 work(&shared, index as u32); // below THREADS_MAX
             });
@@ -152,8 +153,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The time that a sleeping thread takes to wake up. To poll for as long as that costs at most
-    /// twice what is possible: a longer wait is one wake-up late, and a shorter one takes no sleep.
+    /// Measures the time that a sleeping thread takes to wake up. A wait that polls this long
+    /// before it sleeps costs at most twice the optimum (as in the ski rental problem).
     fn wake_up_time(&self) -> Duration {
         let threads = self.threads() as u32; // at most THREADS_MAX
         if threads == 1 {
@@ -161,7 +162,7 @@ impl Pool {
         }
         let nothing = Work { run: nothing, data: ptr::null_mut() };
         let mut times = [(); WAKE_UPS].map(|()| {
-            std::thread::sleep(FALL_ASLEEP); // nobody polls yet
+            std::thread::sleep(FALL_ASLEEP); // the threads are asleep by then: none polls yet
             let began = Instant::now();
             // SAFETY: the function ignores its argument.
             self.lend(|| unsafe { run(nothing, threads) });
@@ -181,8 +182,8 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Lets the owner, which calls this, and a worker change cores. The first worker is 0. Returns whether
-    /// they did: not where the kernel chooses, or refuses.
+    /// Swaps the cores of the owner, which calls this, and a worker. The first worker is 0. Returns
+    /// false if nothing changed: the kernel chooses the cores, refuses, or there is no such worker.
     pub fn change_places(&self, worker: usize) -> bool {
         let mut cores = self.cores.borrow_mut();
         let (Some(owner), Some(other)) = (cores.len().checked_sub(1), self.workers.get(worker))
@@ -190,7 +191,8 @@ impl Pool {
             return false;
         };
         let id = Pid::from_raw(other.id.load(Ordering::Relaxed));
-        // A core may have left the set of this process since. Two threads on one would be slower.
+        // A core may have left the process's set of cores since. Two threads on one core would be
+        // slower.
         if id.is_none() || pin(id, &[cores[owner]]).is_err() {
             return false;
         }
@@ -198,17 +200,19 @@ impl Pool {
         if changed {
             cores.swap(worker, owner);
         } else {
-            let _ = pin(id, &[cores[worker]]); // where it was a moment ago
+            let _ = pin(id, &[cores[worker]]); // back to its former core
         }
         changed
     }
 
-    /// Sets the work with which the threads help. Later calls change nothing.
+    /// Sets the shared work of [`Pool::call_helpers_of_this_thread`]. Only the first call has an
+    /// effect.
     pub fn set_helped(&self, helped: Arc<dyn Helped>) {
         self.shared.helped.get_or_init(|| helped);
     }
 
-    /// Lets all threads but the owner help, in the pool that is lent to the calling thread.
+    /// Calls all threads but the owner, in the pool that is lent to the calling thread, to help
+    /// with the shared work. Does nothing if no pool is lent to this thread.
     pub fn call_helpers_of_this_thread() {
         // SAFETY: `lend` and `work` set it to a pool that lives as long as their calls.
         let Some(shared) = (unsafe { MEMBER.get().shared.as_ref() }) else { return };
@@ -241,7 +245,7 @@ unsafe extern "C" fn nothing(_data: *mut c_void) {}
 /// Runs jobs until the pool ends.
 fn work(shared: &Shared, index: u32) {
     let mut last = NO_THREADS;
-    // A thread that the last job left out leaves its core to others at once.
+    // A thread without a part in the last job sleeps at once, so that its core is free for others.
     let mut has_part = true;
     loop {
         shared.job.wait(last, if has_part { shared.for_job() } else { Duration::ZERO });
@@ -257,8 +261,8 @@ fn work(shared: &Shared, index: u32) {
             continue;
         }
         if has_part {
-            // SAFETY: the owner set it before the job's word. It waits at the barrier below for this
-            // thread, so it has set no other, and the work's data is alive.
+            // SAFETY: the owner set it before the job's word. It waits at the barrier below for
+            // this thread, so it has set no other, and the work's data is alive.
             let job = unsafe { *shared.work.load(Ordering::Relaxed) };
             MEMBER.set(Member { shared, index, threads });
             // SAFETY: as above.
@@ -268,8 +272,8 @@ fn work(shared: &Shared, index: u32) {
     }
 }
 
-/// Runs a job on `threads` threads of the pool that the calling thread owns, which has as many. On
-/// another thread it runs there alone.
+/// Runs a job on `threads` threads of the pool that is lent to the calling thread. The pool must
+/// have as many. Without a pool, or inside a job, it runs on the calling thread alone.
 ///
 /// # Safety
 /// The function may be called with this argument, by several threads at once.

@@ -1,5 +1,5 @@
-//! The parts that the gate and the barrier synchronise with. `tests/loom` has a version of this
-//! file that tries all interleavings.
+//! The primitives with which the gate, the barrier and the board synchronise. `tests/loom` replaces
+//! this file by a version that tries all interleavings.
 
 pub(super) use std::hint::spin_loop as relax;
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
-/// Polls between two looks at the clock. A poll takes 20 to 70 ns.
+/// Polls between two readings of the clock. A poll takes 20 to 70 ns.
 pub(super) const POLLS: u32 = 32;
 
 /// Most pieces of a task on a board.
@@ -27,7 +27,7 @@ impl Stopwatch {
     }
 }
 
-/// A cell whose users say whether they write.
+/// A cell whose accesses are marked as reads or writes, so that loom can check them.
 pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
@@ -44,7 +44,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Sleeps until another thread wakes this one, if the number is still `number`. It may return early.
+/// Sleeps until another thread wakes this one, if the number is still `number`. It may return
+/// early.
 pub(super) fn sleep_while(word: &AtomicU32, number: u32) {
     let _ = futex::wait(word, futex::Flags::PRIVATE, number, None);
 }

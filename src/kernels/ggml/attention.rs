@@ -1,8 +1,8 @@
 //! Connects our attention to ggml's: the functions that `ggml.cpp` calls.
 //!
 //! Before ggml computes a graph, it asks each operation for the size of its work memory, on the
-//! thread that then leads the computation. A step starts there: the operation gets a pointer to a
-//! [`Step`], which all layers with the same mask share. The first layer reads the mask for all of
+//! thread that will lead the computation. At that point the operation gets a pointer to a [`Step`],
+//! which all layers with the same mask share. The first of these layers reads the mask for all of
 //! them.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -59,7 +59,7 @@ thread_local! {
 /// ggml's. Called before each use of a context.
 pub fn use_attention(set: Option<InstructionSet>) {
     OURS.set(set);
-    // This thread computes no graph now, and masks may have moved.
+    // This thread computes no graph now, and the next graph's masks may lie elsewhere.
     STEPS.with_borrow_mut(|steps| steps.iter_mut().for_each(|step| step.mask = ptr::null()));
 }
 

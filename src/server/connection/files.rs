@@ -6,15 +6,15 @@ use crate::http::head::Method;
 use crate::http::response::{self, HeadOptions};
 use crate::page::File;
 
-/// Header lines that keep the page to itself: it runs no script but its own, and fetches nothing
-/// from elsewhere, even if the text of an answer tries to.
+/// Header lines that restrict the page: it runs only its own scripts and fetches nothing from other
+/// servers, even if the text of an answer contains HTML that tries to.
 const PROTECTION: &str = "content-security-policy: default-src 'none'; script-src 'self'; \
     style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'\r\n\
     x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n";
 
 impl Connection {
-    /// Answers with a file. It needs no key and no model.
+    /// Answers with a file. The request needs no key and no loaded model.
     pub(super) async fn answer_file(
         &mut self,
         incoming: &Incoming,
@@ -47,7 +47,8 @@ impl Connection {
         response::push_head(&mut self.output, status, &options, body.len());
         self.flush().await?;
         if status == 200 && head.method == Method::Get {
-            // From static memory: a copy for each connection could take much, and needs no key.
+            // Sent from static memory. Copies for many connections, which need no key, could take
+            // much memory.
             self.send(body).await?;
         }
         Ok(keep_alive)

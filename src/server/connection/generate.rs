@@ -27,7 +27,7 @@ use crate::server::wake::remember;
 use crate::types::{CacheScope, KeyId};
 
 impl Connection {
-    /// The facts about a request that its body does not have.
+    /// Collects the facts about a request that its body does not have.
     pub(super) fn envelope(
         &self,
         incoming: &Incoming,
@@ -38,11 +38,12 @@ impl Connection {
         Envelope {
             route,
             number: self.front.random(),
-            // As in llama-server 32 bits, which a client in JavaScript can read and send again.
+            // 32 bits, as in llama-server, so that a client in JavaScript can read the seed exactly
+            // and send it again.
             seed: config.seed.unwrap_or_else(|| self.front.random() >> 32),
             key,
             cache: CacheScope { key: if config.share_cache { KeyId::at(0) } else { key }, salt: 0 },
-            // Without keys, nobody may overtake the others.
+            // Without keys, no request may overtake others.
             priority_min: keys.get(key).map_or(0, |key| key.priority_min),
             timeout: config.request_timeout,
             received: incoming.received,
@@ -64,7 +65,7 @@ impl Connection {
                 self.work(Task::Body(envelope, body), lane, envelope.key, deadline).await?
             }
         };
-        // What turns out to take long goes on to the lane for it.
+        // A request that turns out to take long goes on to a worker lane.
         loop {
             prepared = match prepared {
                 Ok(Prepared::Request(transfer)) => {
@@ -88,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// Counts the memory of a request that goes on to a lane. If it continues a response, it gets the
-    /// conversation of that.
+    /// Counts the memory of a request that goes on to a lane, and chooses the lane. If the request
+    /// continues a stored response, it gets that response's conversation.
     fn transfer(
         &self,
         transfer: Transfer,
@@ -100,7 +101,7 @@ impl Connection {
         let found = match lane {
             Some(lane) => Ok(lane),
             None => self.continue_previous(&mut request, key).map(|conversation| {
-                // As the messages that the lane makes of it.
+                // The lane turns the conversation into messages, which need as much memory again.
                 bytes += 2 * conversation;
                 Lane::for_texts(text_bytes + conversation)
             }),
@@ -116,7 +117,8 @@ impl Connection {
         }
     }
 
-    /// Gives a request the conversation of the response that it continues. Returns the bytes of that.
+    /// Gives a request the conversation of the response that it continues. Returns the bytes of
+    /// that conversation.
     fn continue_previous(&self, request: &mut Request, key: KeyId) -> Result<usize, ApiError> {
         let id = request.previous().unwrap_or_default();
         match self.front.responses.borrow().get(key, id) {
@@ -128,14 +130,15 @@ impl Connection {
         }
     }
 
-    /// Keeps the response of a request that has ended, if it is to be kept.
+    /// Stores the response of a request that has ended, if the request asks for that.
     fn keep_response(&self, exchange: &SharedExchange, key: KeyId) {
         if let Some(response) = exchange.borrow_mut().stored.take() {
             self.front.responses.borrow_mut().keep(key, response);
         }
     }
 
-    /// Prepares a short body, or as much of it as takes little time.
+    /// Prepares a short body as far as that takes little time. If work is left, returns it for a
+    /// lane.
     fn prepare_here(&self, envelope: &Envelope, body: Vec<u8>) -> Result<Prepared, ApiError> {
         let service = self.front.service.borrow();
         let Some(service) = &*service else {
@@ -186,8 +189,8 @@ impl Connection {
         .await
     }
 
-    /// Reads while a request is in progress: the client may disconnect, close its half, or send its
-    /// next request early. Ready when the client has disconnected.
+    /// Reads while a request is in progress: the client may disconnect, close its half of the
+    /// connection, or send its next request early. Ready when the client has disconnected.
     fn listen(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if self.front.is_closing() {
             return Poll::Ready(Gone);
@@ -204,17 +207,17 @@ impl Connection {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        // More bytes stay in the kernel's buffer, or there are none. Reading would not tell whether
-        // the client is still there.
+        // The input buffer is full, or the client has closed its half. A read would not tell
+        // whether the client is still there.
         self.timer.wake_at_sweep();
         self.look_for_client(cx)
     }
 
-    /// Looks whether a client that is not read from is still there. Ready when it is not.
+    /// Checks whether a client that is not read from is still there. Ready when it is not.
     ///
-    /// A client that has closed its half waits for the answer, and one that has closed all of the
-    /// connection looks the same. Only the second one rejects bytes. So the first bytes of the
-    /// answer are written at once: they are the same in all answers.
+    /// A client that has closed its half waits for the answer. A client that has closed the whole
+    /// connection looks the same, but rejects bytes. So the first bytes of the answer, which are
+    /// the same in all answers, are written at once.
     fn look_for_client(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         match kernel::look_at_client(&self.stream) {
             Client::IsGone => return Poll::Ready(Gone),
@@ -312,7 +315,7 @@ impl Connection {
             self.timer.set_deadline(every.map(|every| self.front.clock.now() + every));
             let event = self.wait_for(exchange).await?;
             let outcome = exchange.borrow_mut().outcome.take();
-            // Kept before the client hears of the end, and may ask for it.
+            // Stored before the client learns of the end, because it may then ask for the response.
             self.keep_response(exchange, envelope.key);
             if let (false, Some(Err(error))) = (head_sent, &outcome) {
                 return self.answer_error(incoming, error).await;
@@ -371,8 +374,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the exchange has something to send, or has been silent for too long. Also reads:
-    /// the client may disconnect, or send its next request early.
+    /// Waits until the exchange has something to send, or has been silent for the ping interval.
+    /// Also reads, as [`Connection::listen`] does.
     async fn wait_for(&mut self, exchange: &SharedExchange) -> Result<Progress, Gone> {
         future::poll_fn(|cx| {
             let mut exchange = exchange.borrow_mut();
@@ -394,7 +397,7 @@ impl Connection {
         let now = self.front.clock.now();
         let first_token = exchange.first_token.unwrap_or(now);
         let timings = exchange.timings(now);
-        // Divided here, so that no float noise follows the microseconds.
+        // Milliseconds, by one division of whole microseconds, so that rounding adds no digits.
         let ms = |us: u64| us as f64 / 1e3;
         let outcome = match (gone, exchange.failed.is_some()) {
             (true, _) => "client left",

@@ -37,16 +37,16 @@ use crate::types::KeyId;
 /// Bytes of capacity that each buffer of an idle connection keeps.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024;
 
-/// A read that brings fewer bytes of a head or a body is short.
+/// A read of a head or a body that brings fewer bytes than this is short.
 const DRIP_BYTES: usize = 512;
 
-/// Short reads of one head or body before the connection pauses between them.
+/// Short reads of one head or body before the connection pauses after each further one.
 const DRIPS_MAX: u32 = 16;
 
 /// The pause between two short reads.
 const DRIP_PAUSE: Duration = Duration::from_millis(10);
 
-/// A connection without a request is closed after this.
+/// A connection without a request is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Serves a connection until either side closes it.
@@ -74,7 +74,8 @@ struct Connection {
     timer: Rc<Timer>,
     /// Bytes read and not yet used.
     input: Vec<u8>,
-    /// The client sends nothing more. It has closed its half of the connection, or all of it.
+    /// The client sends nothing more: it has closed its half of the connection, or the whole
+    /// connection.
     is_half_closed: bool,
     /// Bytes to write.
     output: Vec<u8>,
@@ -92,23 +93,23 @@ struct Gone;
 /// The bytes that a connection waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
-    /// Those of a request's head. A drain ends this wait. Where another server takes over, it does
-    /// not: the request is served, and its response says that the connection closes.
+    /// Those of a request's head. A drain ends this wait, unless another server takes over the
+    /// sockets. Then the request is still served, and its response says that the connection closes.
     Request,
     /// Those of a request's body.
     Body,
     /// Those after our last response, which are dropped. Bytes that have arrived are read even if
-    /// the connection must leave, so that it need not be reset.
+    /// the connection must leave: closing with unread bytes would reset the connection.
     End,
 }
 
 /// The result of waiting for bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Read {
-    /// They came while other tasks could run.
+    /// Bytes came after a wait, in which other tasks could run.
     Some,
-    /// They were there. A client that sends faster than it is read must not delay other connections:
-    /// the caller looks up before it reads again.
+    /// Bytes were there already. The caller calls [`look_up`] before it reads again, so that a
+    /// client that sends fast does not delay other connections.
     AtOnce,
     End,
     TimedOut,
@@ -123,7 +124,7 @@ struct Incoming {
     received: Micros,
 }
 
-/// The parts of a request that its error needs. Of a head that cannot be read there are none.
+/// The parts of a request that an error response needs. They are empty if the head cannot be read.
 struct Asked<'a> {
     path: &'a str,
     request_id: &'a str,
@@ -140,7 +141,7 @@ impl Incoming {
 /// Why a request was refused.
 enum Refused {
     Gone,
-    /// Answer, then close: the bytes after it cannot be trusted to be a request.
+    /// Answer, then close: the bytes behind the faulty ones may not be the start of a request.
     Fatal(ApiError),
 }
 
@@ -177,8 +178,9 @@ impl Connection {
                 let _guard = ExchangeGuard::new(&self.front);
                 self.answer(&incoming).await?
             };
-            // A client that sends many requests early waits between them, so that other clients do
-            // not: glommio reads and writes without a pause while the socket is ready.
+            // Other tasks run between two requests of a connection. Otherwise a client that sends
+            // many requests early would delay all others, because glommio does not yield while the
+            // socket is ready.
             look_up().await;
             let drains = self.front.is_draining() && !self.front.config.hands_over;
             let ends = drains || self.place.must_leave();
@@ -219,7 +221,7 @@ impl Connection {
                 Ok(None) => {}
                 Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
             }
-            // Every connection may have the few lines of a usual head.
+            // The first [`HOLD_BYTES_STEP`] bytes are not counted: they are enough for most heads.
             let more = self.input.len().saturating_sub(HOLD_BYTES_STEP);
             hold.resize(more).map_err(Refused::Fatal)?;
             let before = self.input.len();
@@ -261,7 +263,7 @@ impl Connection {
             Ok(checked) => checked,
             Err(error) => return self.answer_unread(incoming, &error).await,
         };
-        // Until here, it may have to give way.
+        // Up to here, the connection counts as idle and can lose its place.
         if !route.is_public && !self.place.work() {
             let message = "another connection got this one's place, because it was idle";
             return self.refuse_unread(incoming, &ApiError::unavailable(message, 1)).await;
@@ -308,8 +310,8 @@ impl Connection {
         }
     }
 
-    /// Refuses web pages that may not use the server, and names that they could have made point to
-    /// it.
+    /// Refuses requests of web pages that are not allowed. Without keys, also refuses host names
+    /// that a web page could have made point to this server (DNS rebinding).
     fn check_sender(&self, incoming: &Incoming) -> Result<(), ApiError> {
         let Incoming { head, origin, .. } = incoming;
         if let (Some(sender), None) = (&head.origin, origin) {
@@ -333,7 +335,7 @@ impl Connection {
         }
     }
 
-    /// Checks everything that the head tells.
+    /// Checks everything that the head shows: route, key, place, method and content type.
     fn check(&self, head: &Head) -> Result<(&'static Route, KeyId), ApiError> {
         let route = route::find(head.method, &head.path)?;
         let key = if route.is_public { KeyId::at(0) } else { self.check_key(head)? };
@@ -347,7 +349,7 @@ impl Connection {
         if self.place.is_spare && !route.is_public {
             self.front.places.refused(self.front.clock.now());
             let max = self.front.config.connections;
-            let message = format!("{max} connections are open, as many as may be");
+            let message = format!("{max} connections are open, which is the limit");
             return Err(ApiError::unavailable(message, 1));
         }
         if head.method != Method::Post {
@@ -356,11 +358,12 @@ impl Connection {
         }
         if head.method == Method::Post {
             match head.content_type.as_deref() {
-                // A browser asks before it sends this type, and no other.
+                // For this type, a browser sends a preflight request first; for simpler types it
+                // does not.
                 given if head.origin.is_some() && given != Some("application/json") => {
                     return Err(ApiError::not_json(given.unwrap_or_default()));
                 }
-                // Many scripts send none, or curl's default.
+                // Many scripts send no type, or curl's default.
                 None | Some("application/json" | "application/x-www-form-urlencoded" | "") => {}
                 Some(other) if other.ends_with("+json") => {}
                 Some(other) => return Err(ApiError::not_json(other)),
@@ -391,7 +394,7 @@ impl Connection {
         if is_known { Ok(()) } else { Err(ApiError::key_removed()) }
     }
 
-    /// Reads a request's body into the memory of its key.
+    /// Reads a request's body. Its bytes count as memory of `key`.
     async fn read_body(
         &mut self,
         head: &Head,
@@ -429,7 +432,8 @@ impl Connection {
         }
     }
 
-    /// Waits for more input. A connection that must leave does not read the input that is there.
+    /// Waits for more input. A connection that must leave does not read input that is there, except
+    /// at its end.
     async fn read(&mut self, wait: Wait) -> Result<Read, Gone> {
         let Self { front, stream, place, timer, input, .. } = self;
         let until_drain = wait == Wait::Request && !front.config.hands_over;
@@ -463,8 +467,9 @@ impl Connection {
     }
 }
 
-/// Counts the short reads of one head or body. After some of them, a connection pauses after each, so
-/// that the next read has more. Otherwise every byte of a client could cost the front lane a turn.
+/// Counts the short reads of one head or body. After [`DRIPS_MAX`] of them, the connection pauses
+/// after each, so that the next read brings more bytes. Otherwise each byte of a client could cost
+/// the front lane a turn.
 #[derive(Default)]
 struct Drips(u32);
 
@@ -477,7 +482,7 @@ impl Drips {
     }
 }
 
-/// Refuses a body where there may be none.
+/// Refuses a request with a body if its path takes none.
 fn takes_no_body(head: &Head, method: &str) -> Result<(), ApiError> {
     if head.framing == Framing::Length(0) {
         return Ok(());

@@ -48,7 +48,7 @@ impl Connection {
         }
     }
 
-    /// Answers a request about a response that is kept. `hold` is for the answer's memory.
+    /// Answers a request about a stored response. `hold` counts the answer's memory.
     pub(super) async fn on_stored(
         &mut self,
         incoming: &Incoming,
@@ -62,8 +62,8 @@ impl Connection {
         let Some(response) = response else {
             return self.answer_error(incoming, &stored::not_found(&id)).await;
         };
-        // The response may be forgotten while a slow client reads its answer. Only the counted bytes
-        // may stay in memory until then, so the response itself is dropped before.
+        // The response may be deleted while a slow client reads the answer. Only counted bytes may
+        // stay in memory that long, so the response itself is dropped first.
         let answer = match action {
             OnStored::Show => {
                 let body = response.body.clone();
@@ -92,7 +92,8 @@ impl Connection {
         }
     }
 
-    /// Answers with a page of the input of a response that is kept. A lane writes a long one.
+    /// Answers with a page of a stored response's input. A page of more than [`PAGE_BYTES_MAX`]
+    /// bytes is written by a lane.
     async fn items(
         &mut self,
         incoming: &Incoming,
@@ -110,7 +111,7 @@ impl Connection {
             return self.answer_head(incoming, bytes).await;
         }
         let is_long = bytes > PAGE_BYTES_MAX;
-        // Until a lane has written it, the response may not be freed.
+        // The response stays in memory until the lane has written the page, so count it, too.
         let held = hold.resize(if is_long { bytes + response.bytes() } else { bytes });
         if let Err(error) = held {
             return self.answer_error(incoming, &error).await;
@@ -137,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// A page of Ollama's about the model.
+    /// A page of Ollama's API about the model.
     fn ollama(&self, push: fn(&mut Vec<u8>, &Model<'_>)) -> Vec<u8> {
         let mut body = Vec::with_capacity(1024);
         if let Some(service) = &*self.front.service.borrow() {
@@ -146,7 +147,7 @@ impl Connection {
         body
     }
 
-    /// The model, if the path has one of its names.
+    /// The page about the model. 404 if the path has none of its names.
     fn model(&self, path: &str) -> Result<Vec<u8>, ApiError> {
         let asked = percent_decode_str(parameter_of(path).unwrap_or_default());
         let asked = asked.decode_utf8_lossy();
@@ -159,7 +160,8 @@ impl Connection {
         Ok(model::object(&facts, unix_seconds()).to_string().into())
     }
 
-    /// A page for SGLang's gateway. The load is the key's own where others may not see all.
+    /// A page for SGLang's gateway. The load is that of all keys, or only the key's own if it may
+    /// not see the others.
     fn sglang(&self, page: Page, key: KeyId) -> Vec<u8> {
         let service = self.front.service.borrow();
         let Some(service) = &*service else { return Vec::new() };
@@ -182,7 +184,7 @@ impl Connection {
         answer.to_string().into()
     }
 
-    /// The metrics, if this port shows them, and to this key.
+    /// The metrics. An error if this port does not show them, or not to this key.
     fn metrics(&self) -> Result<Vec<u8>, ApiError> {
         let config = &self.front.config;
         if config.metrics_page.is_some() {
@@ -198,7 +200,7 @@ impl Connection {
         }
     }
 
-    /// The lanes at work, if this key may see them.
+    /// The page about the lanes. An error if this key may not see it.
     fn lanes(&self, query: &str, key: KeyId) -> Result<Vec<u8>, ApiError> {
         self.check_shows_all("the steps show when each of them is used")?;
         let since = lanes::read_since(query)?;
@@ -210,7 +212,8 @@ impl Connection {
             .expect("there are no maps, and writing to memory cannot fail"))
     }
 
-    /// Refuses a page about all keys where one may not see what others do.
+    /// Refuses a page that would show one key what others do. `why` ends the message's first
+    /// sentence.
     fn check_shows_all(&self, why: &str) -> Result<(), ApiError> {
         if self.front.shows_all() {
             return Ok(());
@@ -222,9 +225,9 @@ impl Connection {
         )))
     }
 
-    /// Whether the server is ready, in the detail that `level` in the query asks for. The path needs
-    /// no key, but only a key of its own makes the numbers of tokens exact: they would tell how long
-    /// the prompts of others are.
+    /// The server's health, in the detail that `level` in the query asks for. The path needs no
+    /// key. Without a key that may see all, the number of tokens is rounded, because it would show
+    /// how long the prompts of others are.
     fn health(&self, head: &Head) -> Result<Vec<u8>, ApiError> {
         let given = head.query.split('&').find_map(|pair| pair.strip_prefix("level="));
         let level = match given {
@@ -237,7 +240,8 @@ impl Connection {
             }
         };
         let mut body = Vec::with_capacity(512);
-        // Before the service is borrowed: it takes new keys, which the service hears of.
+        // Must come before the service is borrowed: it takes over new keys, which borrows the
+        // service.
         let is_exact = self.shows_key(head) && self.front.shows_all();
         if let Some(service) = &*self.front.service.borrow() {
             let front = self.front.counters();
@@ -259,7 +263,7 @@ impl Connection {
         Ok(body)
     }
 
-    /// Whether a request has a key, on a path that needs none.
+    /// Whether a request on a path that needs no key has a valid one.
     fn shows_key(&self, head: &Head) -> bool {
         self.front.take_keys();
         let keys = self.front.keys.borrow();
@@ -293,9 +297,9 @@ impl Connection {
         body
     }
 
-    /// The state of each slot; of slots of other keys only whether they are busy. With
-    /// `fail_on_no_slot` in the query, having no free slot is an error, which load balancers for
-    /// llama-server rely on.
+    /// The state of each slot. For slots of other keys, only whether they are busy. With
+    /// `fail_on_no_slot=1` in the query, having no free slot is an error (503), which load
+    /// balancers for llama-server rely on.
     fn slots(&self, query: &str, key: KeyId) -> Result<Vec<u8>, ApiError> {
         let given = query.split('&').find_map(|pair| pair.strip_prefix("fail_on_no_slot="));
         let wants_one = match given {

@@ -14,10 +14,10 @@ use crate::http::response::{self, HeadOptions};
 use crate::limits::{LINGER_BYTES_MAX, SPARE_TIMEOUT, WRITE_TIMEOUT};
 use crate::server::wake::look_up;
 
-/// Bytes of an answer that is copied behind its head, and of a body that is skipped.
+/// The longest answer that is copied behind its head, and the longest unread body that is skipped.
 const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// And at least this many bytes a second after it.
+/// The bytes a second that a client must take, after [`WRITE_TIMEOUT`].
 const WRITE_BYTES_PER_S_MIN: usize = 16 * 1024;
 
 /// A connection that was refused in the middle of a request is read for at most this long, so that
@@ -106,7 +106,8 @@ impl Connection {
         self.refuse_unread(incoming, error).await
     }
 
-    /// Answers. The connection must then close: the rest of the request is yet to arrive.
+    /// Answers with an error. The connection must then close, because the rest of the request has
+    /// not arrived.
     pub(super) async fn refuse_unread(
         &mut self,
         incoming: &Incoming,
@@ -126,7 +127,7 @@ impl Connection {
         Ok(keep_alive)
     }
 
-    /// Answers. The connection must then close.
+    /// Answers with an error. The connection must then close.
     pub(super) async fn refuse(
         &mut self,
         asked: &Asked<'_>,
@@ -189,7 +190,7 @@ impl Connection {
         keeps
     }
 
-    /// Writes all output, except what was written ahead of it.
+    /// Writes all output, except the first bytes that were written ahead of it.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
         let mut output = std::mem::take(&mut self.output);
         let ahead = std::mem::take(&mut self.ahead);
@@ -209,7 +210,7 @@ impl Connection {
         let Self { front, stream, place, timer, .. } = self;
         let time = |written| if place.is_spare { SPARE_TIMEOUT } else { write_time(written) };
         let mut written = 0;
-        // The time in which the client has to take the bytes so far.
+        // The start of the time in which the client has to take the bytes.
         let mut began = None;
         future::poll_fn(|cx| {
             while written < bytes.len() {
@@ -262,7 +263,7 @@ impl Connection {
     }
 }
 
-/// The time in which a client has to take this many bytes, and some of the next ones.
+/// The time in which a client has to take this many bytes, and at least one more.
 fn write_time(bytes: usize) -> Duration {
     WRITE_TIMEOUT + Duration::from_secs((bytes / WRITE_BYTES_PER_S_MIN) as u64)
 }
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(short("/health"), "/health");
     }
 
-    /// One byte each 29 s used to be enough.
+    /// A client that took one byte each 29 s once kept its connection.
     #[test]
     fn a_reader_has_a_least_rate() {
         assert_eq!(write_time(1), WRITE_TIMEOUT);

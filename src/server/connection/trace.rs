@@ -7,7 +7,7 @@ use crate::engine::job::Job;
 use crate::http::trace_context::TraceContext;
 use crate::traces::{Outcome, Span};
 
-/// The facts of a job that its exchange does not keep.
+/// Options of a job for its span, which its exchange does not keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpanOptions {
     max_tokens: Option<u32>,
@@ -68,7 +68,8 @@ impl Connection {
         });
     }
 
-    /// Sends a span, if there is a collector and the client's trace is recorded.
+    /// Sends a span, if there is a collector and the client does not say that its trace is not
+    /// sampled.
     fn trace(&self, incoming: &Incoming, route: &Route, fill: impl FnOnce(&mut Span)) {
         let mut spans = self.front.spans.borrow_mut();
         let (Some(spans), Action::Generate { operation, .. }) = (&mut *spans, route.action) else {
