@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::placement::Placement;
 use crate::traces::Endpoint;
-use crate::types::{CacheLayout, FlashAttention, Guessing, Pooling, Speculation};
+use crate::types::{CacheLayout, FlashAttention, Guessing, ItlTarget, Pooling, Speculation};
 
 /// Most addresses to listen on.
 const HOSTS_MAX: usize = 16;
@@ -53,10 +53,8 @@ pub struct ServeConfig {
     pub batch_rows: usize,
     /// Most rows that llama.cpp computes at once.
     pub ubatch_rows: usize,
-    /// Longest time between two tokens of a running stream while prompts are computed. `None` is
-    /// twice the time of a step without prompts, and at least 60 ms
-    /// ([`ITL_UNNOTICED`](crate::scheduler::tuning::ITL_UNNOTICED)).
-    pub itl_target: Option<Duration>,
+    /// Longest time between two tokens of a running stream while prompts are computed.
+    pub itl_target: ItlTarget,
     /// Most sequences that wait for a slot.
     pub queue_requests: usize,
     /// Most prompt tokens that wait for a slot.
@@ -141,7 +139,7 @@ impl Default for ServeConfig {
             parallel: 8,
             batch_rows: 2048,
             ubatch_rows: 256,
-            itl_target: None,
+            itl_target: ItlTarget::Chosen,
             queue_requests: QUEUE_SEQUENCES,
             queue_tokens: QUEUE_TOKENS,
             request_timeout: None,

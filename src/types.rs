@@ -445,6 +445,20 @@ pub struct ModelInfo {
     pub kernels: KernelsInfo,
 }
 
+/// The longest time between two tokens of a stream while prompts are computed
+/// (`--itl-target-ms`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ItlTarget {
+    /// Twice the time of a step without prompts, and at least 60 ms
+    /// ([`ITL_UNNOTICED`](crate::scheduler::tuning::ITL_UNNOTICED)).
+    #[default]
+    Chosen,
+    /// This time.
+    Within(Duration),
+    /// No bound: a step takes as many prompt rows as it has.
+    Unbounded,
+}
+
 /// The kernels for products with a model's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelsInfo {

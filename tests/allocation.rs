@@ -28,6 +28,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, GuessSource};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
+use corelane::types::ItlTarget;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
 use corelane::types::{Guessing, Sampling};
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     let capacity = Capacity {
         slots: SEQUENCES,
         step_rows: 64,
-        itl_target: None,
+        itl_target: ItlTarget::Chosen,
         context_tokens: 16 * 1024,
         sequence_tokens: 2048,
         queue_sequences: 8,
@@ -204,7 +205,7 @@ fn allocations_in_8000_tokens(path: &str, body: &[u8]) -> u64 {
     let capacity = Capacity {
         slots: STREAMS,
         step_rows: 64,
-        itl_target: None,
+        itl_target: ItlTarget::Chosen,
         context_tokens: 64 * 1024,
         sequence_tokens: 2048,
         queue_sequences: 8,

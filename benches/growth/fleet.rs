@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::ring::message::{Batch, Sample};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
-use corelane::types::{KeyId, Logits, Sampling, TokenId};
+use corelane::types::{ItlTarget, KeyId, Logits, Sampling, TokenId};
 
 use crate::step_us;
 
@@ -186,7 +186,7 @@ impl Server {
         let capacity = Capacity {
             slots: SLOTS,
             step_rows: STEP_ROWS,
-            itl_target: None,
+            itl_target: ItlTarget::Chosen,
             context_tokens: SLOTS as u32 * SEQUENCE_TOKENS,
             sequence_tokens: SEQUENCE_TOKENS,
             queue_sequences: QUEUE_SEQUENCES,

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_ROWS_MAX};
 use corelane::ring::message::{Batch, Sample};
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
-use corelane::types::{Logits, Sampling};
+use corelane::types::{ItlTarget, Logits, Sampling};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 
 /// Tokens of a sequence before the next one takes its slot. So many that the cost of the change
@@ -26,7 +26,7 @@ impl Steady {
         let capacity = Capacity {
             slots: sequences,
             step_rows: STEP_ROWS_MAX,
-            itl_target: None,
+            itl_target: ItlTarget::Chosen,
             context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
             sequence_tokens: 2 * MAX_TOKENS,
             queue_sequences: QUEUE_SEQUENCES,
@@ -101,7 +101,7 @@ fn start(c: &mut Criterion) {
         let capacity = Capacity {
             slots: sequences,
             step_rows: STEP_ROWS_MAX,
-            itl_target: None,
+            itl_target: ItlTarget::Chosen,
             context_tokens: CONTEXT_TOKENS_MAX as u32, // 2^26
             sequence_tokens: 2 * SHARED as u32,
             queue_sequences: QUEUE_SEQUENCES,

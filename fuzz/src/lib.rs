@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corelane::api::route::{self, Action};
+use corelane::api::route;
 use corelane::clock::cpu_time;
 use corelane::config::ServeConfig;
 use corelane::constraint::{Compiled, Compiler, Constraint, Matcher};
@@ -122,9 +122,7 @@ pub fn serve(connections: usize) -> SocketAddr {
 /// Prepares a request and checks what comes of it. Paths that take no body are left out.
 pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Compiler) {
     let Ok(route) = route::find(Method::Post, path) else { return };
-    if let Action::Stored(_) = route.action {
-        return; // it takes no body
-    }
+    let Some(read) = route.action.read_body() else { return };
     let envelope = Envelope {
         route,
         number: 1,
@@ -139,32 +137,32 @@ pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Comp
     let now = time::OffsetDateTime::UNIX_EPOCH;
     let finish = |mut request| loop {
         if Lane::of(&request) == Lane::Trial && body.len() > UNTRIED_BYTES_MAX {
-            return Ok(Prepared::Answer(b"{}".to_vec()));
+            return Ok(Step::Done(Prepared::Answer(b"{}".to_vec())));
         }
         let compiler = Some(&mut *compiler);
         match prepare::advance(request, &envelope, model, compiler, 64, &|| true, now)? {
-            Step::Done(prepared) => return Ok(prepared),
             Step::More(rest) => request = rest,
+            done => return Ok(done),
         }
     };
-    match prepare::read(route, body.to_vec()).and_then(finish) {
-        Ok(Prepared::Job(job)) => {
+    match read(&mut body.to_vec()).and_then(finish) {
+        Ok(Step::Done(Prepared::Job(job))) => {
             assert!(!job.sequences.is_empty());
             for sequence in &job.sequences {
                 let tokens = sequence.prompt.len() as u64 + u64::from(sequence.max_tokens);
                 assert!(tokens <= u64::from(model.sequence_tokens), "{tokens} tokens");
             }
         }
-        Ok(Prepared::Texts(texts)) => {
+        Ok(Step::Embed(texts)) => {
             let vector = vec![f32::NAN; VECTOR_NUMBERS];
             let mut answer = Vec::new();
             (texts.answer)(vec![vector; texts.texts.len()], &mut answer);
             serde_json::from_slice::<serde_json::Value>(&answer).expect("an answer is JSON");
         }
-        Ok(Prepared::Answer(answer)) => {
+        Ok(Step::Done(Prepared::Answer(answer))) => {
             serde_json::from_slice::<serde_json::Value>(&answer).expect("an answer is JSON");
         }
-        Ok(_) => (),
+        Ok(Step::More(_)) => unreachable!("it is prepared to its end"),
         Err(error) => {
             assert!((400..500).contains(&error.status), "{}: {}", error.status, error.message);
             let mut answer = Vec::new();

@@ -16,9 +16,18 @@ pub enum Prompt {
     /// Token ids, used as they are.
     Tokens(Vec<TokenId>),
     /// Texts and token ids, joined in this order.
-    Parts(Vec<Prompt>),
+    Parts(Vec<Part>),
     /// A conversation that a template has rendered, with marks around the clients' texts.
     Chat(String),
+}
+
+/// A part of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Text to tokenise.
+    Text(String),
+    /// Token ids, used as they are.
+    Tokens(Vec<TokenId>),
 }
 
 impl Prompt {
@@ -28,7 +37,11 @@ impl Prompt {
             Prompt::Text(text) | Prompt::Chat(text) => text.len(),
             Prompt::Tokens(ids) => size_of_val(ids.as_slice()),
             Prompt::Parts(parts) => {
-                parts.iter().map(|part| size_of::<Prompt>() + part.bytes()).sum()
+                let bytes = |part: &Part| match part {
+                    Part::Text(text) => text.len(),
+                    Part::Tokens(ids) => size_of_val(ids.as_slice()),
+                };
+                parts.iter().map(|part| size_of::<Part>() + bytes(part)).sum()
             }
         }
     }
@@ -37,7 +50,7 @@ impl Prompt {
     fn texts(&self) -> usize {
         match self {
             Prompt::Parts(parts) => {
-                parts.iter().filter(|part| matches!(part, Prompt::Text(_))).count()
+                parts.iter().filter(|part| matches!(part, Part::Text(_))).count()
             }
             _ => 0,
         }
@@ -140,8 +153,8 @@ fn read_parts(
         match (element.as_i32(), element.as_str()) {
             (Some(token), _) => tokens.push(token),
             (None, Some(text)) => {
-                parts.extend(non_empty(&mut tokens).map(Prompt::Tokens));
-                parts.push(Prompt::Text(text.to_owned()));
+                parts.extend(non_empty(&mut tokens).map(Part::Tokens));
+                parts.push(Part::Text(text.to_owned()));
             }
             (None, None) => {
                 return Err(wrong(name, "an array of token ids and of strings", &element));
@@ -151,8 +164,8 @@ fn read_parts(
     if parts.is_empty() {
         return non_empty(&mut tokens).map(Prompt::Tokens).ok_or_else(|| empty(name));
     }
-    parts.extend(non_empty(&mut tokens).map(Prompt::Tokens));
-    if parts.iter().all(|part| matches!(part, Prompt::Text(_))) {
+    parts.extend(non_empty(&mut tokens).map(Part::Tokens));
+    if parts.iter().all(|part| matches!(part, Part::Text(_))) {
         let message = format!("an array within {name} has strings alone; it must have token ids");
         return Err(ApiError::field(name, message));
     }

@@ -51,6 +51,16 @@ pub enum Action {
     Stored(OnStored),
 }
 
+impl Action {
+    /// Reads a body; `None` if the action takes none.
+    pub fn read_body(&self) -> Option<ReadBody> {
+        match self {
+            Action::Answer(read) | Action::Generate { read, .. } => Some(*read),
+            Action::Show(_) | Action::Stored(_) => None,
+        }
+    }
+}
+
 /// What can be done with a response that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStored {

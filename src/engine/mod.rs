@@ -14,6 +14,7 @@
 pub mod budget;
 mod busy;
 pub mod exchange;
+mod gathering;
 mod history;
 pub mod job;
 mod late;
@@ -43,11 +44,12 @@ use crate::types::{Calibration, KeyId, LineLimits, SlotId};
 use budget::Hold;
 use busy::BusyLog;
 use exchange::{Exchange, SharedExchange};
+use gathering::Gathering;
 use history::{History, Step, Tick};
 use job::Job;
 use late::Late;
 use pace::Pace;
-use pipeline::{Pipeline, gather_time};
+use pipeline::Pipeline;
 use stream::{Context, Generated, Stream};
 use times::Times;
 
@@ -86,19 +88,6 @@ pub struct Engine {
 
 /// Events of a step of which every token is a guess or a sample.
 const EVENTS_MAX: usize = SLOTS_MAX + SAMPLES_MAX;
-
-/// Requests often arrive together: clients whose requests ended in the same step send their next
-/// ones at once. A step for the first of them alone would delay the others by a whole step, so an
-/// idle engine waits a moment to gather them.
-#[derive(Debug, Default)]
-struct Gathering {
-    /// Sequences that are expected to come.
-    expected: usize,
-    /// The end of the wait.
-    until: Micros,
-    /// It waits for masks of sequences that are here.
-    for_masks: bool,
-}
 
 impl Engine {
     /// An idle engine, with links to the decode lane and to the mask lane. Allocates all batches.
@@ -156,10 +145,7 @@ impl Engine {
         let constraint = |first: &NewSequence| first.advanced.as_ref()?.constraint.clone();
         let constraint = sequences.first().and_then(constraint);
         let constraint_bytes = constraint.map_or(0, |constraint| constraint.bytes());
-        if self.gathering.for_masks {
-            self.gathering = Gathering::default();
-        }
-        let is_first = self.scheduler.is_idle() && !self.is_busy() && now >= self.gathering.until;
+        let was_idle = self.scheduler.is_idle() && !self.is_busy();
         let exchange = Exchange::new(id, reply, arrived, prompt_tokens, hold, now);
         let exchange = Rc::new(RefCell::new(exchange));
         let stops = StopStrings::new(stops);
@@ -183,12 +169,8 @@ impl Engine {
             });
         });
         admitted.map_err(|refusal| self.explain(refusal))?;
-        if is_first {
-            let expected = self.scheduler.free_slots();
-            let until = self.gathered_at(now);
-            self.gathering = Gathering { expected, until, for_masks: false };
-        }
-        self.gathering.expected = self.gathering.expected.saturating_sub(arrived);
+        let idle_slots = was_idle.then(|| self.scheduler.free_slots());
+        self.gathering.arrived(arrived, idle_slots, self.scheduler.shortest_step(), now);
         self.next_deadline = self.next_deadline.into_iter().chain(job.deadline).min();
         self.nothing_to_plan = false;
         self.publish();
@@ -267,11 +249,10 @@ impl Engine {
     /// The next time at which [`Engine::pump`] must be called even if nothing happens: to plan a
     /// step, or to end a stream at its deadline.
     pub fn wake_at(&self) -> Option<Micros> {
-        let gathered = (self.gathering.expected > 0).then_some(self.gathering.until);
         let plan = match (self.nothing_to_plan, self.is_busy()) {
             (true, _) => None,
             (false, true) => self.pipeline.wake_at(),
-            (false, false) => gathered,
+            (false, false) => self.gathering.until(),
         };
         [plan, self.next_deadline].into_iter().flatten().min()
     }
@@ -343,7 +324,7 @@ impl Engine {
         self.push_progress(batch, now);
         let mut events = std::mem::take(&mut self.events);
         self.scheduler.complete(batch, |event| events.push(event));
-        self.gathering = Gathering { expected: 0, until: self.gathered_at(now), for_masks: false };
+        self.gathering.stepped(self.scheduler.shortest_step(), now);
         for event in events.drain(..) {
             match event {
                 Event::Guessed { id, made, kept } => {
@@ -393,14 +374,9 @@ impl Engine {
             });
         }
         self.wake_connections();
-        // A step for the first of them alone would delay the others by a whole step.
-        let expected = self.scheduler.masks_asked();
-        if self.gathering.for_masks {
-            self.gathering.expected = expected;
-        } else if expected > 0 && !self.is_busy() && self.scheduler.waits_for_masks() {
-            let until = now + self.scheduler.shortest_step().unwrap_or_default();
-            self.gathering = Gathering { expected, until, for_masks: true };
-        }
+        let waits = !self.is_busy() && self.scheduler.waits_for_masks();
+        let asked = self.scheduler.masks_asked();
+        self.gathering.masks(asked, waits, self.scheduler.shortest_step(), now);
     }
 
     /// Ends the streams whose deadline has passed.
@@ -440,7 +416,7 @@ impl Engine {
             self.scheduler.cancel(id); // after a stop string, which only this lane can see
             self.streams[id.index()] = None;
             self.pace.finished(now);
-            self.gathering.expected += 1;
+            self.gathering.ended();
         }
         let failed = match &exchange.borrow().outcome {
             Some(Err(error)) => Some(error.status),
@@ -470,15 +446,9 @@ impl Engine {
         }
     }
 
-    /// The end of the wait for requests that arrive together.
-    fn gathered_at(&self, now: Micros) -> Micros {
-        now + gather_time(self.scheduler.shortest_step())
-    }
-
     /// True while an idle engine waits for more requests.
     fn is_gathering(&self, now: Micros) -> bool {
-        let Gathering { expected, until, .. } = self.gathering;
-        expected > 0 && now < until && !self.is_busy()
+        !self.is_busy() && self.gathering.until().is_some_and(|until| now < until)
     }
 
     fn count_plan(&mut self, batch: &Batch, now: Micros) {

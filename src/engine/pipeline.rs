@@ -16,9 +16,6 @@ use crate::limits::STEPS_IN_FLIGHT;
 /// covers the delay of a timer and of a wake-up, with room to spare.
 const PLAN_MARGIN: Duration = Duration::from_millis(2);
 
-/// Longest time that an idle engine waits for more requests, so that they run together.
-const GATHER_MAX: Duration = Duration::from_millis(5);
-
 /// The steps in flight.
 #[derive(Debug, Default)]
 pub struct Pipeline {
@@ -73,11 +70,6 @@ impl Pipeline {
     }
 }
 
-/// How long an idle engine waits for requests that arrive together: a fiftieth of a step.
-pub fn gather_time(step: Option<Duration>) -> Duration {
-    step.map_or(Duration::ZERO, |step| (step / 50).min(GATHER_MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,12 +110,5 @@ mod tests {
         pipeline.received(Micros(41_000));
         assert_eq!(pipeline.running(), Some((2, Micros(41_000))));
         assert_eq!(pipeline.wake_at(), Some(Micros(71_000)));
-    }
-
-    #[test]
-    fn an_idle_engine_waits_a_fiftieth_of_a_step_and_no_more_than_its_bound() {
-        assert_eq!(gather_time(None), Duration::ZERO);
-        assert_eq!(gather_time(Some(50 * MS)), MS);
-        assert_eq!(gather_time(Some(10_000 * MS)), GATHER_MAX);
     }
 }

@@ -8,7 +8,7 @@ use crate::hub::{self, Model, Wanted};
 use crate::kernels::Choice;
 use crate::model::load::Source;
 use crate::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
-use crate::types::{CacheLayout, CacheType, FlashAttention};
+use crate::types::{CacheLayout, CacheType, FlashAttention, ItlTarget};
 use clap::Args;
 
 use super::hub::{HubArgs, shown};
@@ -140,8 +140,10 @@ impl EngineArgs {
             program: Some("/proc/self/exe".into()),
             batch_rows: self.batch_size,
             ubatch_rows: self.ubatch_size.min(self.batch_size),
-            itl_target: (self.itl_target_ms > 0)
-                .then(|| Duration::from_millis(self.itl_target_ms.into())),
+            itl_target: match self.itl_target_ms {
+                0 => ItlTarget::Chosen,
+                ms => ItlTarget::Within(Duration::from_millis(ms.into())),
+            },
             step_timeout: Duration::from_secs(self.step_timeout_s.into()),
             placement,
             fixed_threads: self.threads.is_some(),

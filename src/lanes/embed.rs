@@ -13,8 +13,8 @@ use crate::limits::EMBEDDING_TOKENS_MAX;
 use crate::metrics::Metrics;
 use crate::model::StepError;
 use crate::model::embed::Embedder;
-use crate::prepare::lane::{Outcome, Task, Wanted};
-use crate::prepare::{Prepared, Texts};
+use crate::prepare::lane::{Outcome, Wanted};
+use crate::prepare::{Prepared, Step, Texts};
 
 /// The time that a call of the model for embeddings shall take. Texts of other keys wait for it.
 const EMBEDDING_CALL_TIME: Duration = Duration::from_millis(50);
@@ -40,8 +40,7 @@ impl EmbedLane {
 
     /// Computes vectors of a task with one call of the model. Writes the answer once it has all of
     /// them.
-    pub fn compute(&mut self, task: Task, wanted: &Wanted<'_>) -> Outcome {
-        let Task::Embed(mut texts) = task else { unreachable!("this is for the prepare lanes") };
+    pub fn compute(&mut self, mut texts: Box<Texts>, wanted: &Wanted<'_>) -> Outcome<Box<Texts>> {
         if !texts.texts.is_empty() {
             match self.call(&mut texts, wanted) {
                 Ok(()) => self.gave_way = false,
@@ -58,11 +57,11 @@ impl EmbedLane {
             }
         }
         if texts.vectors.len() < texts.texts.len() {
-            return Outcome::More(Task::Embed(texts));
+            return Outcome::More(texts);
         }
         let mut answer = Vec::new();
         (texts.answer)(texts.vectors, &mut answer);
-        Outcome::Done(Ok(Prepared::Answer(answer)))
+        Outcome::Done(Ok(Step::Done(Prepared::Answer(answer))))
     }
 
     /// Adds vectors of the next texts. A call with all threads is given up when a stream starts.

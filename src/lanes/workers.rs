@@ -18,8 +18,8 @@ use crate::model::embed::Embedder;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::{BEHIND_STREAMS, BESIDE_STREAMS, yield_to_others};
-use crate::prepare::lane::{self, SharedTables, Worker, WorkerLink};
-use crate::prepare::{Embeds, Lane, ServedModel};
+use crate::prepare::lane::{self, PrepareTask, SharedTables, Worker, WorkerLink};
+use crate::prepare::{Embeds, Lane, ServedModel, Texts};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
 use crate::types::Pooling;
@@ -93,11 +93,11 @@ impl Starter<'_> {
         })
     }
 
-    fn link(&self) -> (WorkerLink, Worker) {
+    fn link<T>(&self) -> (WorkerLink<T>, Worker<T>) {
         lane::link(self.bell.clone(), &self.config.weights(), self.metrics.clock)
     }
 
-    fn start_short(&mut self) -> Result<WorkerLink, String> {
+    fn start_short(&mut self) -> Result<WorkerLink<PrepareTask>, String> {
         let (link, worker) = self.link();
         let (model, metrics) = (self.model.clone(), self.metrics.clone());
         let run = move || {
@@ -112,7 +112,7 @@ impl Starter<'_> {
         Ok(link)
     }
 
-    fn start_long(&mut self) -> Result<WorkerLink, String> {
+    fn start_long(&mut self) -> Result<WorkerLink<PrepareTask>, String> {
         let (link, worker) = self.link();
         let (model, metrics) = (self.model.clone(), self.metrics.clone());
         let run = move || {
@@ -138,7 +138,7 @@ impl Starter<'_> {
         here: Lane,
         tables: SharedTables,
         own: fn(&Metrics) -> &WorkerMetrics,
-    ) -> Result<WorkerLink, String> {
+    ) -> Result<WorkerLink<PrepareTask>, String> {
         let (link, worker) = self.link();
         let (model, metrics) = (self.model.clone(), self.metrics.clone());
         let program = self.config.program.clone();
@@ -157,7 +157,7 @@ impl Starter<'_> {
         Ok(link)
     }
 
-    fn start_embed(&mut self, make: MakeEmbedder) -> Result<WorkerLink, String> {
+    fn start_embed(&mut self, make: MakeEmbedder) -> Result<WorkerLink<Box<Texts>>, String> {
         let (link, worker) = self.link();
         let metrics = self.metrics.clone();
         // The compute threads, which `make` starts, inherit the priority.
@@ -167,7 +167,7 @@ impl Starter<'_> {
         };
         let run = move |embedder: Embedder| {
             let mut lane = EmbedLane::new(embedder, metrics);
-            worker.run(|task, wanted| lane.compute(task, wanted));
+            worker.run(|texts, wanted| lane.compute(texts, wanted));
         };
         self.started.push(start_pinned("embed", pins(&self.config.placement), make, run)?);
         Ok(link)

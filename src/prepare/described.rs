@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::read;
 use crate::api::json::ASKED;
 use crate::api::{OPENAPI, route};
 use crate::http::head::Method;
@@ -112,7 +111,8 @@ fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take();
     let route = route::find(Method::Post, path).unwrap();
     for body in bodies {
-        if let Err(error) = read(route, body.to_string().into_bytes()) {
+        let read = route.action.read_body().expect("it has a body");
+        if let Err(error) = read(&mut body.to_string().into_bytes()) {
             panic!("{path}: {error:?}: {body}");
         }
     }

@@ -9,7 +9,7 @@
 use super::model::ServedModel;
 use super::prompt::{check_prompt_text, check_text, tokenize, tokens_in};
 use crate::api::error::ApiError;
-use crate::api::prompts::Prompt;
+use crate::api::prompts::{Part, Prompt};
 use crate::api::request::{Excerpt, Gap, Infill, Length};
 use crate::model::vocab::FillIn;
 use crate::types::TokenId;
@@ -64,14 +64,13 @@ fn of_suffix(
     check_prompt_text(suffix, "suffix", model)?;
     let suffix = tokenize(vocab, "suffix", suffix, false, false)?;
     let (prefix, begun) = split_at_line(prefix);
-    let first = match &prefix {
-        Prompt::Parts(parts) => parts.first(),
-        one => Some(one),
+    let begins_with_tokens = match &prefix {
+        Prompt::Parts(parts) => matches!(parts.first(), Some(Part::Tokens(_))),
+        one => matches!(one, Prompt::Tokens(_)),
     };
-    let begin = match first {
-        Some(Prompt::Tokens(_)) => Vec::new(), // tokens are used as they are
-        _ => tokenize(vocab, "prompt", "", true, false)?,
-    };
+    // Tokens are used as they are.
+    let begin =
+        if begins_with_tokens { vec![] } else { tokenize(vocab, "prompt", "", true, false)? };
     let prefix = tokens_in("prompt", &prefix, false, model)?;
     let begun = tokens_in("prompt", &begun, false, model)?;
     Ok(join(begin, marks, prefix, suffix, begun, model.spm_infill))
@@ -98,7 +97,9 @@ fn of_infill(
     length: Length,
     model: &ServedModel,
 ) -> Result<(Vec<TokenId>, bool), ApiError> {
-    let Prompt::Text(prefix) = prefix else { unreachable!("input_prefix is a text") };
+    let Prompt::Text(prefix) = prefix else {
+        return Err(ApiError::field("input_prefix", "input_prefix must be a text"));
+    };
     let text = |param, text: &str| {
         check_text(param, text)?;
         tokenize(&model.vocab, param, text, false, false)

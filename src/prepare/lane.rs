@@ -19,6 +19,7 @@ use super::{Envelope, Lane, Prepared, ServedModel, Step, Texts, Transfer};
 use crate::api::asked::Request;
 use crate::api::error::ApiError;
 use crate::api::responses::stored::{Page, Stored};
+use crate::api::route::ReadBody;
 use crate::clock::{Clock, Micros, cpu_time};
 use crate::constraint::{Compiler, Tables};
 use crate::fair::Line;
@@ -31,36 +32,45 @@ use crate::types::KeyId;
 /// process ends.
 const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A task for one of these lanes.
-pub enum Task {
-    /// For a prepare lane: a body.
-    Body(Envelope, Vec<u8>),
-    /// For a prepare lane: a request that was read.
-    Request(Envelope, Box<Request>),
-    /// For the short lane: a page of the items of a response that is kept.
-    Page(Arc<Stored>, Page),
-    /// For any lane: a request that nobody wants. Freeing its memory takes long.
-    Waste(Box<Request>),
-    /// For the embed lane: texts to embed.
-    Embed(Box<Texts>),
+/// A task for a worker lane.
+pub trait Task {
+    /// The expected cost, to compare tasks of one lane.
+    fn size(&self) -> usize;
 }
 
-impl Task {
-    /// The expected cost, to compare tasks of one lane.
+/// A task for the embed lane: texts to embed.
+impl Task for Box<Texts> {
+    fn size(&self) -> usize {
+        self.tokens_left()
+    }
+}
+
+/// A task for a prepare lane.
+pub enum PrepareTask {
+    /// A body, and the function that reads it.
+    Body(Envelope, ReadBody, Vec<u8>),
+    /// A request that was read.
+    Request(Envelope, Box<Request>),
+    /// A page of the items of a response that is kept.
+    Page(Arc<Stored>, Page),
+    /// A request that nobody wants. Freeing its memory takes long.
+    Waste(Box<Request>),
+}
+
+impl Task for PrepareTask {
     fn size(&self) -> usize {
         match self {
-            Task::Body(_, body) => body.len(),
+            Self::Body(_, _, body) => body.len(),
             // What has to be compiled is the shorter the sooner it is done.
-            Task::Request(_, request) => request.text_bytes(),
-            Task::Page(stored, page) => stored.page_bytes(page),
-            Task::Waste(_) => 0,
-            Task::Embed(texts) => texts.tokens_left(),
+            Self::Request(_, request) => request.text_bytes(),
+            Self::Page(stored, page) => stored.page_bytes(page),
+            Self::Waste(_) => 0,
         }
     }
 }
 
 /// A task on its way to a lane, or its answer on the way back.
-pub struct Work {
+pub struct Work<T> {
     /// The front lane's number for the task, from 1.
     pub ticket: u64,
     /// The key of the request.
@@ -68,25 +78,28 @@ pub struct Work {
     /// The time after which nobody wants the answer.
     pub deadline: Option<Micros>,
     /// The task. `None` once it is done.
-    pub task: Option<Task>,
+    pub task: Option<T>,
     /// Set by the front lane when it does not wait any longer.
     pub abandoned: Arc<AtomicBool>,
     /// The answer. `None` if the task was abandoned.
-    pub result: Option<Result<Prepared, ApiError>>,
+    pub result: Option<Answer>,
 }
 
-impl Work {
+/// The answer of a worker lane. What is left of a request goes on to another lane.
+pub type Answer = Result<Step<Transfer>, ApiError>;
+
+impl<T: Task> Work<T> {
     fn size(&self) -> usize {
         self.task.as_ref().map_or(0, Task::size)
     }
 }
 
 /// The result of a piece of a task.
-pub enum Outcome {
+pub enum Outcome<T> {
     /// The answer.
-    Done(Result<Prepared, ApiError>),
-    /// One piece is done; this is the rest.
-    More(Task),
+    Done(Answer),
+    /// One piece is done; this is the rest, for the same lane.
+    More(T),
 }
 
 /// The running task of a lane, for the front lane's watchdog.
@@ -130,9 +143,9 @@ impl Pulse {
 }
 
 /// The front lane's end of a link to a worker lane.
-pub struct WorkerLink {
+pub struct WorkerLink<T> {
     /// Tasks go down, and come back with their answers.
-    pub link: FrontLink<Work>,
+    pub link: FrontLink<Work<T>>,
     pulse: Arc<Pulse>,
     /// The ticket of the task that was given up, and the time at which it was.
     given_up: Option<(u64, Micros)>,
@@ -140,7 +153,7 @@ pub struct WorkerLink {
     rested: Duration,
 }
 
-impl WorkerLink {
+impl<T> WorkerLink<T> {
     /// Looks whether the lane's task has run for longer than `WORK_TIMEOUT`. Returns its ticket,
     /// once, if it must be given up. `passed` is the time since the last look; `look_at` asks the
     /// kernel for a thread. Time does not count while the lane is runnable and others have the
@@ -195,25 +208,29 @@ impl WorkerLink {
 }
 
 /// The lane's end.
-pub struct Worker {
-    link: LaneLink<Work>,
+pub struct Worker<T> {
+    link: LaneLink<Work<T>>,
     pulse: Arc<Pulse>,
-    line: Line<Box<Work>, WORK_MAX>,
+    line: Line<Box<Work<T>>, WORK_MAX>,
     clock: Clock,
 }
 
 /// A link between the front lane and a worker lane. `front_bell` wakes the front lane; `weights`
 /// are those of the keys.
-pub fn link(front_bell: Arc<SocketBell>, weights: &[f64], clock: Clock) -> (WorkerLink, Worker) {
+pub fn link<T>(
+    front_bell: Arc<SocketBell>,
+    weights: &[f64],
+    clock: Clock,
+) -> (WorkerLink<T>, Worker<T>) {
     let (front, link) = ring::link(WORK_MAX, front_bell, Duration::ZERO);
     let pulse = Arc::new(Pulse::default());
     let worker = Worker { link, pulse: pulse.clone(), line: Line::new(weights), clock };
     (WorkerLink { link: front, pulse, given_up: None, rested: Duration::ZERO }, worker)
 }
 
-impl Worker {
+impl<T: Task> Worker<T> {
     /// Does tasks until the front lane closes the link. `do_task` does a task or a piece of it.
-    pub fn run(mut self, mut do_task: impl FnMut(Task, &Wanted<'_>) -> Outcome) {
+    pub fn run(mut self, mut do_task: impl FnMut(T, &Wanted<'_>) -> Outcome<T>) {
         self.pulse.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         loop {
             let first = if self.line.is_empty() { self.link.receive() } else { None };
@@ -237,15 +254,15 @@ impl Worker {
     /// one.
     fn run_piece(
         &mut self,
-        work: &mut Work,
-        do_task: &mut impl FnMut(Task, &Wanted<'_>) -> Outcome,
-    ) -> Option<Task> {
+        work: &mut Work<T>,
+        do_task: &mut impl FnMut(T, &Wanted<'_>) -> Outcome<T>,
+    ) -> Option<T> {
         let task = work.task.take().expect("it has not been done");
         let began = self.clock.now();
         self.pulse.begin(work.ticket, began);
         let wanted = Wanted {
             abandoned: &work.abandoned,
-            link: &self.link,
+            is_closed: &|| self.link.is_closed(),
             deadline: Cell::new(work.deadline),
             clock: self.clock,
         };
@@ -268,7 +285,7 @@ impl Worker {
 /// Tells whether somebody still waits for a task.
 pub struct Wanted<'a> {
     abandoned: &'a AtomicBool,
-    link: &'a LaneLink<Work>,
+    is_closed: &'a dyn Fn() -> bool,
     deadline: Cell<Option<Micros>>,
     clock: Clock,
 }
@@ -281,7 +298,7 @@ impl Wanted<'_> {
     }
 
     fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed) || self.link.is_closed()
+        self.abandoned.load(Ordering::Relaxed) || (self.is_closed)()
     }
 
     /// The request turned out to have a deadline of its own.
@@ -309,29 +326,30 @@ pub fn compiler(
 
 /// Does a piece of a task of a prepare lane.
 pub fn prepare(
-    task: Task,
+    task: PrepareTask,
     here: Lane,
     model: &ServedModel,
     compiler: Option<&mut LaneCompiler>,
     wanted: &Wanted<'_>,
     now: OffsetDateTime,
-) -> Outcome {
+) -> Outcome<PrepareTask> {
     let (envelope, request) = match task {
-        Task::Body(envelope, body) => match super::read(envelope.route, body) {
+        PrepareTask::Body(envelope, read, mut body) => match read(&mut body) {
             Ok(request) => (envelope, request),
             Err(error) => return Outcome::Done(Err(error)),
         },
-        Task::Request(envelope, request) => (envelope, *request),
-        Task::Page(stored, page) => {
+        PrepareTask::Request(envelope, request) => (envelope, *request),
+        PrepareTask::Page(stored, page) => {
             let mut answer = Vec::with_capacity(stored.page_bytes(&page));
             stored.push_page(&mut answer, &page);
-            return Outcome::Done(Ok(Prepared::Answer(answer)));
+            return Outcome::Done(Ok(Step::Done(Prepared::Answer(answer))));
         }
-        Task::Waste(_) => return Outcome::Done(Ok(Prepared::Answer(Vec::new()))),
-        Task::Embed(_) => unreachable!("this is for the embed lane"),
+        PrepareTask::Waste(_) => {
+            return Outcome::Done(Ok(Step::Done(Prepared::Answer(Vec::new()))));
+        }
     };
     if request.previous().is_some() {
-        return Outcome::Done(Ok(Prepared::Request(Transfer::new(request))));
+        return Outcome::Done(Ok(Step::More(Transfer::new(request))));
     }
     wanted.ends(envelope.deadline(request.timeout()));
     let compiler = match compiler {
@@ -344,14 +362,17 @@ pub fn prepare(
     };
     let is_wanted = || wanted.is_wanted();
     match super::advance(request, &envelope, model, compiler, PIECE_BYTES, &is_wanted, now) {
-        Ok(Step::Done(prepared)) => Outcome::Done(Ok(prepared)),
+        Ok(Step::Done(prepared)) => Outcome::Done(Ok(Step::Done(prepared))),
+        Ok(Step::Embed(texts)) => Outcome::Done(Ok(Step::Embed(texts))),
         Ok(Step::More(request)) => match (here, Lane::of(&request)) {
             // It came here because it is long, and the rest stays.
-            (Lane::Long, Lane::Short) => Outcome::More(Task::Request(envelope, Box::new(request))),
-            (here, next) if here == next => {
-                Outcome::More(Task::Request(envelope, Box::new(request)))
+            (Lane::Long, Lane::Short) => {
+                Outcome::More(PrepareTask::Request(envelope, Box::new(request)))
             }
-            _ => Outcome::Done(Ok(Prepared::Request(Transfer::new(request)))),
+            (here, next) if here == next => {
+                Outcome::More(PrepareTask::Request(envelope, Box::new(request)))
+            }
+            _ => Outcome::Done(Ok(Step::More(Transfer::new(request)))),
         },
         Err(error) => Outcome::Done(Err(error)),
     }
@@ -375,21 +396,20 @@ mod tests {
                 ticket: index as u64 + 1,
                 key: KeyId::at(*key),
                 deadline: None,
-                task: Some(Task::Embed(Box::new(texts))),
+                task: Some(Box::new(texts)),
                 abandoned: Arc::default(),
                 result: None,
             };
             assert!(front.link.send(Box::new(work)).is_ok());
         }
         let lane = std::thread::spawn(move || {
-            worker.run(|task, _| {
-                let Task::Embed(mut texts) = task else { unreachable!() };
+            worker.run(|mut texts: Box<Texts>, _| {
                 std::thread::sleep(Duration::from_millis(1));
                 texts.vectors.push(Vec::new());
                 if texts.tokens_left() > 0 {
-                    return Outcome::More(Task::Embed(texts));
+                    return Outcome::More(texts);
                 }
-                Outcome::Done(Ok(Prepared::Texts(texts)))
+                Outcome::Done(Ok(Step::Embed(texts)))
             });
         });
         let mut done = Vec::new();
@@ -431,7 +451,7 @@ mod tests {
                 ticket,
                 key: KeyId::at(0),
                 deadline: (ticket == 1).then_some(Micros(0)),
-                task: Some(Task::Embed(Box::new(texts))),
+                task: Some(Box::new(texts)),
                 abandoned: Arc::new(AtomicBool::new(ticket == 2)),
                 result: None,
             };
@@ -455,7 +475,7 @@ mod tests {
     }
 
     /// A link whose lane began a task at 0, and never looks at anything again.
-    fn stuck() -> WorkerLink {
+    fn stuck() -> WorkerLink<PrepareTask> {
         let (bell, _socket) = SocketBell::new().unwrap();
         let (front, worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
         worker.pulse.begin(7, Micros(0));
@@ -495,7 +515,8 @@ mod tests {
     #[should_panic(expected = "none was prepared")]
     fn a_lane_that_begins_nothing_ends_the_process() {
         let (bell, _socket) = SocketBell::new().unwrap();
-        let (mut front, _worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
+        let (mut front, _worker) =
+            link::<PrepareTask>(Arc::new(bell), &[1.0], Metrics::default().clock);
         let second = Duration::from_secs(1);
         for _ in 0..1000 {
             assert_eq!(front.watch(Micros(0), second, |_| None), None, "it has nothing to do");

@@ -1,7 +1,7 @@
 //! Prepares requests: a body becomes a [`Job`] for the engine, texts for the embed lane, or the
 //! whole answer.
 //!
-//! [`read`] parses the JSON. [`advance`] does the rest, one piece at a time: it renders and tokenises
+//! The route reads the JSON. [`advance`] does the rest, one piece at a time: it renders and tokenises
 //! the prompts, checks that they fit and compiles constraints. What takes microseconds runs on the
 //! front lane itself, everything else on the worker lanes ([`lane`]).
 //!
@@ -26,7 +26,6 @@ use crate::api::cllm;
 use crate::api::error::ApiError;
 use crate::api::llama::tokens;
 use crate::api::ollama::models as ollama;
-use crate::api::route::{Action, Route};
 use crate::constraint::Compiler;
 use crate::engine::job::Job;
 use crate::limits::TEXT_BYTES_MAX;
@@ -40,28 +39,18 @@ pub use transfer::{Lane, Transfer};
 pub enum Prepared {
     /// A job for the engine.
     Job(Box<Job>),
-    /// Texts for the embed lane.
-    Texts(Box<Texts>),
-    /// A request that goes on elsewhere.
-    Request(Transfer),
     /// The whole answer, in bytes.
     Answer(Vec<u8>),
 }
 
-/// The result of a piece of a request's preparation.
-pub enum Step {
+/// The result of a piece of a request's preparation. `R` is what is left of a request.
+pub enum Step<R> {
     /// The request is prepared.
     Done(Prepared),
+    /// The embed lane is next.
+    Embed(Box<Texts>),
     /// There is more to do, for [`Lane::of`] the request.
-    More(Request),
-}
-
-/// Reads a body.
-pub fn read(route: &Route, mut body: Vec<u8>) -> Result<Request, ApiError> {
-    match route.action {
-        Action::Answer(read) | Action::Generate { read, .. } => read(&mut body),
-        Action::Show(_) | Action::Stored(_) => unreachable!("this has no body"),
-    }
+    More(R),
 }
 
 /// Prepares a piece of a request that was read. `now` is for templates that show the date. `compiler`
@@ -75,7 +64,7 @@ pub fn advance(
     piece_bytes: usize,
     is_wanted: &dyn Fn() -> bool,
     now: OffsetDateTime,
-) -> Result<Step, ApiError> {
+) -> Result<Step<Request>, ApiError> {
     let vocab = &model.vocab;
     let mut answer = Vec::new();
     let mut done = 0;
@@ -117,7 +106,7 @@ pub fn advance(
                 done += texts::embed_next(&mut request, model)?;
             }
             let texts = texts::to_embed(*request, model)?;
-            return Ok(Step::Done(Prepared::Texts(texts)));
+            return Ok(Step::Embed(texts));
         }
         Request::Rank(mut request) => {
             while request.ready.len() < request.documents.len() {
@@ -128,7 +117,7 @@ pub fn advance(
                 done += texts::rank_next(&mut request, model)?;
             }
             let texts = texts::to_rank(*request, envelope, model);
-            return Ok(Step::Done(Prepared::Texts(texts)));
+            return Ok(Step::Embed(texts));
         }
         Request::Encode(text) => {
             check_text("text", &text)?;
@@ -187,7 +176,7 @@ mod tests {
     use super::*;
     use crate::api::prompts::Prompt;
     use crate::api::reply::Summary;
-    use crate::api::route;
+    use crate::api::route::{self, Route};
     use crate::chat::prompt::ChatModel;
     use crate::clock::Micros;
     use crate::http::head::Method;
@@ -214,6 +203,10 @@ mod tests {
         }
     }
 
+    fn read(route: &Route, body: &str) -> Result<Request, ApiError> {
+        route.action.read_body().unwrap()(&mut body.as_bytes().to_vec())
+    }
+
     fn prepare(
         path: &str,
         body: &str,
@@ -231,7 +224,7 @@ mod tests {
             received: Micros(0),
             created: 0,
         };
-        let mut request = read(envelope.route, body.as_bytes().to_vec())?;
+        let mut request = read(envelope.route, body)?;
         let now = OffsetDateTime::UNIX_EPOCH;
         // All lanes in one, as the one that compiles comes last.
         let mut own = Compiler::new(&model.vocab).unwrap();
@@ -240,8 +233,8 @@ mod tests {
             let compiler = Some(&mut *compiler);
             match advance(request, &envelope, model, compiler, 1, &|| true, now)? {
                 Step::Done(Prepared::Job(job)) => return Ok(job),
-                Step::Done(_) => panic!("not a request for text"),
                 Step::More(rest) => request = rest,
+                _ => panic!("not a request for text"),
             }
         }
     }
@@ -300,7 +293,7 @@ mod tests {
             assert!(error.message.contains(message), "{}", error.message);
         }
         let embeddings = route::find(Method::Post, "/v1/embeddings").unwrap();
-        let error = read(embeddings, br#"{"input":["a",98]}"#.to_vec()).err().unwrap();
+        let error = read(embeddings, r#"{"input":["a",98]}"#).err().unwrap();
         assert!(error.message.contains("not of both"), "{}", error.message);
     }
 
@@ -358,7 +351,7 @@ mod tests {
         let info = ModelInfo { n_embd_out: 1000, ..ModelInfo::default() };
         let embeds = Embeds::new(Pooling::Mean, 10);
         let model = ServedModel { embeds: Some(embeds), info, ..served() };
-        let body = br#"{"input":["a","b"]}"#.to_vec();
+        let body = r#"{"input":["a","b"]}"#;
         let route = route::find(Method::Post, "/v1/embeddings").unwrap();
         let Request::Embed(request) = read(route, body).unwrap() else {
             panic!("not a request for embeddings")

@@ -2,7 +2,7 @@
 
 use super::model::ServedModel;
 use crate::api::error::ApiError;
-use crate::api::prompts::Prompt;
+use crate::api::prompts::{Part, Prompt};
 use crate::api::request::Length;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::model::vocab::Vocab;
@@ -10,13 +10,20 @@ use crate::types::TokenId;
 
 /// The text of a prompt.
 pub fn text_of(prompt: &Prompt, model: &ServedModel) -> String {
+    let spelled = |ids: &[TokenId]| {
+        let bytes = ids.iter().flat_map(|id| model.vocab.bytes_of(*id)).copied();
+        String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+    };
     match prompt {
         Prompt::Text(text) => text.clone(),
-        Prompt::Tokens(ids) => {
-            let bytes = ids.iter().flat_map(|id| model.vocab.bytes_of(*id)).copied();
-            String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+        Prompt::Tokens(ids) => spelled(ids),
+        Prompt::Parts(parts) => {
+            let text = |part: &Part| match part {
+                Part::Text(text) => text.clone(),
+                Part::Tokens(ids) => spelled(ids),
+            };
+            parts.iter().map(text).collect()
         }
-        Prompt::Parts(parts) => parts.iter().map(|part| text_of(part, model)).collect(),
         Prompt::Chat(text) => model.vocab.unguarded(text).into_owned(),
     }
 }
@@ -131,27 +138,28 @@ pub fn tokens_in(
     model: &ServedModel,
 ) -> Result<Vec<TokenId>, ApiError> {
     let vocab = &model.vocab;
-    let parts = match prompt {
-        Prompt::Parts(parts) => parts.as_slice(),
-        one => std::slice::from_ref(one),
+    let text_ids = |text: &str, around: bool| {
+        check_prompt_text(text, param, model)?;
+        tokenize(vocab, param, text, around, true)
     };
-    let mut ids = Vec::new();
-    for (index, part) in parts.iter().enumerate() {
-        match part {
-            Prompt::Text(text) => {
-                check_prompt_text(text, param, model)?;
-                let around = index == 0 && is_whole;
-                ids.extend(tokenize(vocab, param, text, around, true)?);
+    match prompt {
+        Prompt::Text(text) => text_ids(text, is_whole),
+        Prompt::Tokens(tokens) => check_known(param, tokens, model).map(|()| tokens.clone()),
+        Prompt::Chat(text) => tokenize_chat(vocab, text),
+        Prompt::Parts(parts) => {
+            let mut ids = Vec::new();
+            for (index, part) in parts.iter().enumerate() {
+                match part {
+                    Part::Text(text) => ids.extend(text_ids(text, index == 0 && is_whole)?),
+                    Part::Tokens(tokens) => {
+                        check_known(param, tokens, model)?;
+                        ids.extend_from_slice(tokens);
+                    }
+                }
             }
-            Prompt::Tokens(tokens) => {
-                check_known(param, tokens, model)?;
-                ids.extend_from_slice(tokens);
-            }
-            Prompt::Chat(text) => ids.extend(tokenize_chat(vocab, text)?),
-            Prompt::Parts(_) => unreachable!("parts have no parts"),
+            Ok(ids)
         }
     }
-    Ok(ids)
 }
 
 /// The number of tokens to generate after a prompt of `prompt_tokens`. A number from the request

@@ -1,9 +1,6 @@
 //! The scheduler's capacity, and the refusals of requests beyond it.
 
-use std::time::Duration;
-
-#[cfg(doc)]
-use super::tuning::ITL_UNNOTICED;
+use crate::types::ItlTarget;
 
 /// The scheduler's capacity.
 #[derive(Clone, Debug)]
@@ -12,9 +9,8 @@ pub struct Capacity {
     pub slots: usize,
     /// Rows of one step.
     pub step_rows: usize,
-    /// The longest time of a step that has prompt rows beside decode rows. `None` is twice the time
-    /// of the decode rows alone, and at least [`ITL_UNNOTICED`]. `Duration::MAX` sets no bound.
-    pub itl_target: Option<Duration>,
+    /// The longest time of a step that has prompt rows beside decode rows.
+    pub itl_target: ItlTarget,
     /// KV cells of all slots together.
     pub context_tokens: u32,
     /// Tokens of one sequence, prompt and generated.

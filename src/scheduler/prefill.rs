@@ -18,7 +18,7 @@ use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP, PROMPT_CREDIT_STEPS}
 use super::{constrained, times};
 use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX};
 use crate::ring::message::Batch;
-use crate::types::{KeyId, SequenceId};
+use crate::types::{ItlTarget, KeyId, SequenceId};
 
 /// A prompt that is not computed yet.
 struct Prompt {
@@ -141,7 +141,7 @@ fn rows_wanted(books: &Books, id: SequenceId) -> usize {
 fn prefill_rows(books: &Books, batch: &Batch, depth: usize) -> usize {
     let most = rows_left(books, batch);
     let decode = planned_rows(books, batch);
-    if decode.count == 0 || books.capacity.itl_target == Some(Duration::MAX) {
+    if decode.count == 0 || books.capacity.itl_target == ItlTarget::Unbounded {
         return most;
     }
     let bound = bound_left(books, batch);
@@ -162,7 +162,7 @@ fn scored_rows(books: &Books, batch: &Batch, depth: usize) -> usize {
     }
     let most = SCORED_ROWS_MAX.min(rows_left(books, batch));
     let decode = planned_rows(books, batch);
-    if decode.count == 0 || books.capacity.itl_target == Some(Duration::MAX) {
+    if decode.count == 0 || books.capacity.itl_target == ItlTarget::Unbounded {
         return most;
     }
     let bound = bound_left(books, batch);

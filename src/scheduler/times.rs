@@ -6,7 +6,7 @@ use super::books::Books;
 use super::cost::Rows;
 use super::tuning::ITL_UNNOTICED;
 use crate::ring::message::{Batch, Row};
-use crate::types::Logits;
+use crate::types::{ItlTarget, Logits};
 
 /// How a completed step affects the time between tokens.
 pub struct Lateness {
@@ -20,9 +20,18 @@ pub struct Lateness {
 
 /// The longest time of a step with these decode rows and with prompt rows, if it is known:
 /// `--itl-target-ms`, or else twice the time of the decode rows alone, and at least
-/// [`ITL_UNNOTICED`].
+/// [`ITL_UNNOTICED`]. `None` also if the target sets no bound.
 pub(super) fn bound(books: &Books, decode: Rows) -> Option<Duration> {
-    books.capacity.itl_target.or_else(|| Some((2 * books.cost.decode(decode)?).max(ITL_UNNOTICED)))
+    bound_by(books.capacity.itl_target, books.cost.decode(decode))
+}
+
+/// The bound by this target, where the decode rows alone take this time.
+fn bound_by(target: ItlTarget, alone: Option<Duration>) -> Option<Duration> {
+    match target {
+        ItlTarget::Chosen => alone.map(|time| (2 * time).max(ITL_UNNOTICED)),
+        ItlTarget::Within(time) => Some(time),
+        ItlTarget::Unbounded => None,
+    }
 }
 
 /// The expected time of a step with the rows of `batch`, once it is known.
@@ -49,13 +58,10 @@ pub(super) fn lateness(books: &Books, batch: &Batch) -> Lateness {
     let of_texts = if decode.count == 0 { Some(Duration::ZERO) } else { books.cost.decode(decode) };
     let all = books.cost.step(decode, prefill).filter(|all| !all.is_zero());
     let share = |(texts, all): (Duration, Duration)| texts.div_duration_f64(all).min(1.0);
-    let bound = books
-        .capacity
-        .itl_target
-        .or_else(|| Some((2 * books.cost.decode_alone(decode)?).max(ITL_UNNOTICED)));
+    let bound = bound_by(books.capacity.itl_target, books.cost.decode_alone(decode));
     Lateness {
         prompt_part: 1.0 - of_texts.zip(all).map_or(1.0, share),
-        late_after: bound.filter(|bound| decode.count > 0 && *bound < Duration::MAX),
+        late_after: bound.filter(|_| decode.count > 0),
     }
 }
 

@@ -16,8 +16,8 @@ use crate::engine::Engine;
 use crate::fair::Quota;
 use crate::limits::WORK_MAX;
 use crate::metrics::Metrics;
-use crate::prepare::lane::{Task, Work, WorkerLink};
-use crate::prepare::{Lane, Prepared, ServedModel};
+use crate::prepare::lane::{Answer, PrepareTask, Work, WorkerLink};
+use crate::prepare::{Lane, ServedModel, Step, Texts};
 use crate::ring::FrontLink;
 use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::Capacity;
@@ -40,21 +40,45 @@ pub struct ServiceParts {
 /// The links to the worker lanes.
 pub struct Workers {
     /// To the prepare lane for short texts.
-    pub short: WorkerLink,
+    pub short: WorkerLink<PrepareTask>,
     /// To the prepare lane for long texts.
-    pub long: WorkerLink,
+    pub long: WorkerLink<PrepareTask>,
     /// To the prepare lane that compiles cheap constraints.
-    pub compile: WorkerLink,
+    pub compile: WorkerLink<PrepareTask>,
     /// To the prepare lane that tries and compiles all other constraints.
-    pub trial: WorkerLink,
+    pub trial: WorkerLink<PrepareTask>,
     /// To the embed lane, if there is one.
-    pub embed: Option<WorkerLink>,
+    pub embed: Option<WorkerLink<Box<Texts>>>,
 }
 
 impl Workers {
-    fn all(&mut self) -> impl Iterator<Item = &mut WorkerLink> {
-        let Self { short, long, compile, trial, embed } = self;
-        [short, long, compile, trial].into_iter().chain(embed)
+    fn prepare_lanes(&mut self) -> [&mut WorkerLink<PrepareTask>; 4] {
+        let Self { short, long, compile, trial, embed: _ } = self;
+        [short, long, compile, trial]
+    }
+
+    /// Whether a lane has sent something back.
+    fn is_ready(&mut self) -> bool {
+        self.prepare_lanes().iter().any(|lane| lane.link.is_ready())
+            || self.embed.as_ref().is_some_and(|lane| lane.link.is_ready())
+    }
+
+    /// Takes the next answer that came back: the ticket, the key, and the answer unless the task was
+    /// abandoned.
+    fn receive(&mut self) -> Option<(u64, KeyId, Option<Answer>)> {
+        let prepared = self.prepare_lanes().into_iter().find_map(|lane| lane.link.receive());
+        if let Some(work) = prepared {
+            return Some((work.ticket, work.key, work.result));
+        }
+        let work = self.embed.as_mut()?.link.receive()?;
+        Some((work.ticket, work.key, work.result))
+    }
+
+    /// The tickets of the tasks that must be given up; see [`WorkerLink::watch`].
+    fn watch(&mut self, now: Micros, passed: Duration) -> impl Iterator<Item = u64> {
+        let prepare = self.prepare_lanes().map(|lane| lane.watch(now, passed, kernel::look_at));
+        let embed = self.embed.as_mut().and_then(|lane| lane.watch(now, passed, kernel::look_at));
+        prepare.into_iter().chain([embed]).flatten()
     }
 }
 
@@ -82,12 +106,12 @@ pub(super) type WorkSlot = Rc<RefCell<WorkState>>;
 
 #[derive(Default)]
 pub(super) struct WorkState {
-    pub result: Option<Result<Prepared, ApiError>>,
+    pub result: Option<Answer>,
     pub waker: Option<Waker>,
 }
 
 impl WorkState {
-    fn answer(&mut self, result: Result<Prepared, ApiError>) {
+    fn answer(&mut self, result: Answer) {
         self.result = Some(result);
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -106,21 +130,20 @@ impl Service {
 
     /// Whether a lane has sent something back.
     pub fn has_news(&mut self) -> bool {
-        self.engine.is_ready() || self.workers.all().any(|worker| worker.link.is_ready())
+        self.engine.is_ready() || self.workers.is_ready()
     }
 
     /// Passes the answers of the worker lanes to their connections.
     pub fn receive_work(&mut self) {
         let Self { workers, places, waiting, .. } = self;
         let mut unwanted = Vec::new();
-        let receive = || workers.all().find_map(|worker| worker.link.receive());
-        for work in std::iter::from_fn(receive) {
-            places.give(work.key, 1);
-            let Some(result) = work.result else { continue }; // it was abandoned
-            if let Some(index) = waiting.iter().position(|one| one.ticket == work.ticket) {
+        while let Some((ticket, key, result)) = workers.receive() {
+            places.give(key, 1);
+            let Some(result) = result else { continue }; // it was abandoned
+            if let Some(index) = waiting.iter().position(|one| one.ticket == ticket) {
                 waiting.swap_remove(index).slot.borrow_mut().answer(result);
-            } else if let Ok(Prepared::Request(transfer)) = result {
-                unwanted.push((transfer.request, work.key));
+            } else if let Ok(Step::More(transfer)) = result {
+                unwanted.push((transfer.request, key));
             }
         }
         for (request, key) in unwanted {
@@ -128,49 +151,79 @@ impl Service {
         }
     }
 
-    /// Sends a task to a prepare lane, or texts to the embed lane. After the deadline the lane does
-    /// not begin it.
+    /// Sends a task to a prepare lane. After the deadline the lane does not begin it.
     ///
     /// # Errors
     /// 429 if the key has as many tasks at the lanes as it may. The refused request is freed on a
     /// lane.
     pub fn send_task(
         &mut self,
-        task: Task,
+        task: PrepareTask,
         lane: Lane,
         key: KeyId,
         deadline: Option<Micros>,
     ) -> Result<WorkSlot, ApiError> {
-        if !self.places.has_room(key, 1) {
-            let (held, limit) = (self.places.held_by(key), self.places.most(key));
-            let message = format!(
-                "{held} requests of this key are being prepared; at most {limit} may while other \
-                 keys leave room; try again soon"
-            );
-            if let Task::Request(_, request) = task {
+        if let Err(error) = self.check_room(key) {
+            if let PrepareTask::Request(_, request) = task {
                 self.discard(request, key);
             }
-            return Err(ApiError::busy(message, 1));
+            return Err(error);
         }
+        let (work, slot) = self.work(task, key, deadline);
+        let Workers { short, long, compile, trial, embed: _ } = &mut self.workers;
+        let worker = match lane {
+            Lane::Short => short,
+            Lane::Long => long,
+            Lane::Compile => compile,
+            Lane::Trial => trial,
+        };
+        assert!(worker.link.send(work).is_ok(), "a link has as many places");
+        Ok(slot)
+    }
+
+    /// Sends texts to the embed lane. After the deadline the lane does not begin them.
+    ///
+    /// # Errors
+    /// 429 if the key has as many tasks at the lanes as it may.
+    pub fn send_texts(
+        &mut self,
+        texts: Box<Texts>,
+        key: KeyId,
+        deadline: Option<Micros>,
+    ) -> Result<WorkSlot, ApiError> {
+        self.check_room(key)?;
+        let (work, slot) = self.work(texts, key, deadline);
+        let embed = self.workers.embed.as_mut().expect("texts are prepared only for it");
+        assert!(embed.link.send(work).is_ok(), "a link has as many places");
+        Ok(slot)
+    }
+
+    fn check_room(&self, key: KeyId) -> Result<(), ApiError> {
+        if self.places.has_room(key, 1) {
+            return Ok(());
+        }
+        let (held, limit) = (self.places.held_by(key), self.places.most(key));
+        let message = format!(
+            "{held} requests of this key are being prepared; at most {limit} may while other keys \
+             leave room; try again soon"
+        );
+        Err(ApiError::busy(message, 1))
+    }
+
+    /// A task that takes a place of its key, and the slot for its answer.
+    fn work<T>(
+        &mut self,
+        task: T,
+        key: KeyId,
+        deadline: Option<Micros>,
+    ) -> (Box<Work<T>>, WorkSlot) {
+        self.places.take(key, 1);
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let abandoned = Arc::new(AtomicBool::new(false));
-        let Workers { short, long, compile, trial, embed } = &mut self.workers;
-        let worker = match (&task, lane) {
-            (Task::Embed(_), _) => embed.as_mut().expect("texts are prepared only for it"),
-            (_, Lane::Short) => short,
-            (_, Lane::Long) => long,
-            (_, Lane::Compile) => compile,
-            (_, Lane::Trial) => trial,
-        };
-        let abandoned_there = abandoned.clone();
-        let task = Some(task);
-        let work = Work { ticket, key, deadline, task, abandoned: abandoned_there, result: None };
-        assert!(worker.link.send(Box::new(work)).is_ok(), "a link has as many places");
-        self.places.take(key, 1);
-        let slot = WorkSlot::default();
-        self.waiting.push(Waiting { ticket, key, slot: slot.clone(), abandoned });
-        Ok(slot)
+        let (slot, abandoned_here) = (WorkSlot::default(), abandoned.clone());
+        self.waiting.push(Waiting { ticket, key, slot: slot.clone(), abandoned: abandoned_here });
+        (Box::new(Work { ticket, key, deadline, task: Some(task), abandoned, result: None }), slot)
     }
 
     /// Frees an unwanted request on a lane: its memory may be a million allocations, too many for
@@ -180,7 +233,7 @@ impl Service {
             ticket: 0,
             key,
             deadline: None,
-            task: Some(Task::Waste(request)),
+            task: Some(PrepareTask::Waste(request)),
             abandoned: Arc::default(),
             result: None,
         };
@@ -216,8 +269,7 @@ impl Service {
     /// If a lane does not stop; see [`WorkerLink::watch`].
     pub fn watch_work(&mut self, now: Micros, passed: Duration) {
         let Self { workers, waiting, .. } = self;
-        for ticket in workers.all().filter_map(|worker| worker.watch(now, passed, kernel::look_at))
-        {
+        for ticket in workers.watch(now, passed) {
             let Some(index) = waiting.iter().position(|one| one.ticket == ticket) else { continue };
             let waiting = waiting.swap_remove(index);
             waiting.abandoned.store(true, Ordering::Relaxed);

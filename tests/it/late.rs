@@ -5,6 +5,7 @@ use std::time::Duration;
 use corelane::config::ServeConfig;
 use corelane::metrics::Cause;
 use corelane::model::fake::FakeOptions;
+use corelane::types::ItlTarget;
 use serde_json::Value;
 
 use crate::support::metrics::Page;
@@ -13,7 +14,7 @@ use crate::support::{Client, TestServer, config, eventually, post_bytes};
 /// Each step takes five times as long as a token may.
 fn slow_server() -> TestServer {
     let config = ServeConfig {
-        itl_target: Some(Duration::from_millis(1)),
+        itl_target: ItlTarget::Within(Duration::from_millis(1)),
         ops_addr: Some("127.0.0.1:0".into()),
         ..config()
     };
@@ -63,7 +64,7 @@ fn late_tokens_are_the_same_in_the_answer_the_metrics_and_the_history() {
 #[test]
 fn a_reader_that_does_not_read_is_a_cause() {
     let step = Duration::from_millis(1);
-    let config = ServeConfig { itl_target: Some(step), ..config() };
+    let config = ServeConfig { itl_target: ItlTarget::Within(step), ..config() };
     let server = TestServer::fake_with(config, FakeOptions { step, ..FakeOptions::default() });
     let mut client = server.connect();
     client.buffer_little();

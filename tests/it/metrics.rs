@@ -15,13 +15,13 @@ use corelane::prepare::ServedModel;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler, SequenceId};
-use corelane::types::Sampling;
+use corelane::types::{ItlTarget, Sampling};
 
 fn capacity() -> Capacity {
     Capacity {
         slots: 2,
         step_rows: 32,
-        itl_target: None,
+        itl_target: ItlTarget::Chosen,
         context_tokens: 200,
         sequence_tokens: 100,
         queue_sequences: 4,

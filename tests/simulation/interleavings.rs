@@ -13,7 +13,7 @@ use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Start};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
-use corelane::types::{CacheScope, Guessing, KeyId, Owner, Sampling, SlotId, TokenId};
+use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, Sampling, SlotId, TokenId};
 
 use crate::drafter::drafter;
 use crate::support::Random;
@@ -88,9 +88,10 @@ impl Simulation {
         let capacity = Capacity {
             slots,
             step_rows: slots + random.within(0, 40),
-            itl_target: random
-                .one_in(2)
-                .then(|| Duration::from_micros(random.within(1, 400) as u64)),
+            itl_target: match random.one_in(2) {
+                true => ItlTarget::Within(Duration::from_micros(random.within(1, 400) as u64)),
+                false => ItlTarget::Chosen,
+            },
             context_tokens: sequence_tokens * random.within(1, 6) as u32,
             sequence_tokens,
             queue_sequences: random.within(0, 30),

@@ -6,7 +6,7 @@ use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::Batch;
 use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
-use corelane::types::{Sampling, TokenId};
+use corelane::types::{ItlTarget, Sampling, TokenId};
 
 /// A fake model that never ends a text, for steps of at most 32 rows.
 fn fake(slots: usize, sequence_tokens: usize) -> FakeModel {
@@ -19,7 +19,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
     let capacity = Capacity {
         slots: 4,
         step_rows: 32,
-        itl_target: None,
+        itl_target: ItlTarget::Chosen,
         context_tokens: 1000,
         sequence_tokens: 500,
         queue_sequences: 10,

@@ -43,7 +43,7 @@ use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, SequenceId};
 use corelane::server::places::{Place, Places};
 use corelane::server::responses::Responses;
-use corelane::types::{CacheScope, Guessing, KeyId, Owner, SlotId, TokenId};
+use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, SlotId, TokenId};
 
 use crate::drafter::drafter;
 use crate::reference::Reference;
@@ -185,7 +185,8 @@ impl World {
         let mut random = Random::new(seed);
         let slots = random.within(1, 8);
         let sequence_tokens = random.within(24, 120) as u32;
-        let targets = [None, Some(Duration::from_micros(random.within(100, 30_000) as u64))];
+        let target = Duration::from_micros(random.within(100, 30_000) as u64);
+        let targets = [ItlTarget::Chosen, ItlTarget::Within(target)];
         let capacity = Capacity {
             slots,
             step_rows: slots + random.within(0, 60),
@@ -368,8 +369,8 @@ impl World {
         let (world, model) = (&*self, &self.model);
         let mut prepare = || -> Result<Box<Job>, u16> {
             let now = time::OffsetDateTime::UNIX_EPOCH;
-            let mut request =
-                prepare::read(envelope.route, ask.body.clone()).map_err(|error| error.status)?;
+            let read = envelope.route.action.read_body().unwrap();
+            let mut request = read(&mut ask.body.clone()).map_err(|error| error.status)?;
             if !world.continue_kept(tenant, &mut request) {
                 return Err(400);
             }
@@ -377,8 +378,8 @@ impl World {
                 let compiler = compiler.as_mut();
                 match prepare::advance(request, &envelope, model, compiler, 1, &|| true, now) {
                     Ok(Step::Done(Prepared::Job(job))) => return Ok(job),
-                    Ok(Step::Done(_)) => panic!("a request for text"),
                     Ok(Step::More(rest)) => request = rest,
+                    Ok(_) => panic!("a request for text"),
                     Err(error) => return Err(error.status),
                 }
             }

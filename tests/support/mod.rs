@@ -417,7 +417,8 @@ pub fn job(path: &str, body: &[u8], model: &ServedModel, received: Micros) -> Jo
         received,
         created: 0,
     };
-    let request = prepare::read(envelope.route, body.to_vec()).unwrap();
+    let read = envelope.route.action.read_body().unwrap();
+    let request = read(&mut body.to_vec()).unwrap();
     let now = time::OffsetDateTime::UNIX_EPOCH;
     match prepare::advance(request, &envelope, model, None, usize::MAX, &|| true, now) {
         Ok(Step::Done(Prepared::Job(job))) => *job,

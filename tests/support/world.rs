@@ -13,13 +13,13 @@ use corelane::model::vocab::Vocab;
 use corelane::ring::message::{Batch, MaskTask};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, Event, NewSequence, Phase, Scheduler, SequenceId, SlotView};
-use corelane::types::{KeyId, Sampling, TokenId};
+use corelane::types::{ItlTarget, KeyId, Sampling, TokenId};
 
 pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
     Capacity {
         slots,
         step_rows: 512,
-        itl_target: None,
+        itl_target: ItlTarget::Chosen,
         context_tokens: slots as u32 * sequence_tokens,
         sequence_tokens,
         queue_sequences: 1000,

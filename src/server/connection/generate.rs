@@ -11,7 +11,7 @@ use crate::api::asked::Request;
 use crate::api::error::{ApiError, Dialect};
 use crate::api::reply::Ping;
 use crate::api::responses::stored::not_found;
-use crate::api::route::{Route, pattern};
+use crate::api::route::{ReadBody, Route, pattern};
 use crate::clock::{Micros, unix_seconds, utc_now};
 use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
@@ -19,10 +19,11 @@ use crate::engine::job::Job;
 use crate::http::response;
 use crate::limits::{PIECE_INLINE_BYTES, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
 use crate::metrics::Cause;
-use crate::prepare::lane::Task;
+use crate::prepare::lane::{Answer, PrepareTask};
 use crate::prepare::{self, Envelope, Lane, Prepared, Step, Transfer};
 use crate::server::guards::{AbandonGuard, CancelGuard};
 use crate::server::kernel::{self, Client};
+use crate::server::service::{Service, WorkSlot};
 use crate::server::wake::remember;
 use crate::types::{CacheScope, KeyId};
 
@@ -55,36 +56,41 @@ impl Connection {
     pub(super) async fn prepare(
         &mut self,
         envelope: Envelope,
+        read: ReadBody,
         body: Vec<u8>,
         hold: &mut Hold,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
-        let mut prepared = match body.len() {
-            0..=PREPARE_INLINE_BYTES_MAX => self.prepare_here(&envelope, body),
+        let key = envelope.key;
+        let mut step = match body.len() {
+            0..=PREPARE_INLINE_BYTES_MAX => self.prepare_here(&envelope, read, body),
             bytes => {
                 let (lane, deadline) = (Lane::for_texts(bytes), envelope.deadline(None));
-                self.work(Task::Body(envelope, body), lane, envelope.key, deadline).await?
+                let task = PrepareTask::Body(envelope, read, body);
+                self.work(deadline, |service| service.send_task(task, lane, key, deadline)).await?
             }
         };
         // A request that turns out to take long goes on to a worker lane.
         loop {
-            prepared = match prepared {
-                Ok(Prepared::Request(transfer)) => {
-                    let (request, lane) = match self.transfer(transfer, envelope.key, hold) {
+            step = match step {
+                Ok(Step::Done(prepared)) => return Ok(Ok(prepared)),
+                Ok(Step::More(transfer)) => {
+                    let (request, lane) = match self.transfer(transfer, key, hold) {
                         Ok(transferred) => transferred,
                         Err(error) => return Ok(Err(error)),
                     };
                     let deadline = envelope.deadline(request.timeout());
-                    self.work(Task::Request(envelope, request), lane, envelope.key, deadline)
+                    let task = PrepareTask::Request(envelope, request);
+                    self.work(deadline, |service| service.send_task(task, lane, key, deadline))
                         .await?
                 }
-                Ok(Prepared::Texts(texts)) => {
+                Ok(Step::Embed(texts)) => {
                     if let Err(error) = hold.resize(hold.bytes() + texts.bytes) {
                         return Ok(Err(error));
                     }
                     let deadline = envelope.deadline(texts.timeout);
-                    self.work(Task::Embed(texts), Lane::Long, envelope.key, deadline).await?
+                    self.work(deadline, |service| service.send_texts(texts, key, deadline)).await?
                 }
-                done => return Ok(done),
+                Err(error) => return Ok(Err(error)),
             };
         }
     }
@@ -139,34 +145,33 @@ impl Connection {
 
     /// Prepares a short body as far as that takes little time. If work is left, returns it for a
     /// lane.
-    fn prepare_here(&self, envelope: &Envelope, body: Vec<u8>) -> Result<Prepared, ApiError> {
+    fn prepare_here(&self, envelope: &Envelope, read: ReadBody, mut body: Vec<u8>) -> Answer {
         let service = self.front.service.borrow();
         let Some(service) = &*service else {
             return Err(ApiError::unavailable("the model is being loaded", 2));
         };
-        let request = prepare::read(envelope.route, body)?;
+        let request = read(&mut body)?;
         if request.previous().is_some() {
-            return Ok(Prepared::Request(Transfer::new(request)));
+            return Ok(Step::More(Transfer::new(request)));
         }
         let (model, now) = (&service.model, utc_now());
         let step =
             prepare::advance(request, envelope, model, None, PIECE_INLINE_BYTES, &|| true, now);
         Ok(match step? {
-            Step::Done(prepared) => prepared,
-            Step::More(request) => Prepared::Request(Transfer::new(request)),
+            Step::Done(prepared) => Step::Done(prepared),
+            Step::Embed(texts) => Step::Embed(texts),
+            Step::More(request) => Step::More(Transfer::new(request)),
         })
     }
 
-    /// Sends a task to a lane and waits for its answer, until the deadline.
+    /// Sends a task to a lane with `send` and waits for its answer, until the deadline.
     pub(super) async fn work(
         &mut self,
-        task: Task,
-        lane: Lane,
-        key: KeyId,
         deadline: Option<Micros>,
-    ) -> Result<Result<Prepared, ApiError>, Gone> {
+        send: impl FnOnce(&mut Service) -> Result<WorkSlot, ApiError>,
+    ) -> Result<Answer, Gone> {
         let sent = match &mut *self.front.service.borrow_mut() {
-            Some(service) => service.send_task(task, lane, key, deadline),
+            Some(service) => send(service),
             None => Err(ApiError::unavailable("the model is being loaded", 2)),
         };
         let slot = match sent {

@@ -280,27 +280,27 @@ impl Connection {
         {
             return self.answer_error(incoming, &error).await;
         }
-        if let Action::Show(page) = route.action {
-            // Public pages are short, or in static memory.
-            let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
-            let body = self.page(page, head, key);
-            return match body.and_then(|body| hold.resize(bytes(&body)).map(|()| body)) {
-                Ok(body) => self.answer_with(incoming, page.content_type(), &body).await,
-                Err(error) => self.answer_error(incoming, &error).await,
-            };
-        }
-        if let Action::Stored(action) = route.action {
-            return self.on_stored(incoming, action, key, &mut hold).await;
-        }
+        let read = match route.action {
+            Action::Show(page) => {
+                // Public pages are short, or in static memory.
+                let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
+                let body = self.page(page, head, key);
+                return match body.and_then(|body| hold.resize(bytes(&body)).map(|()| body)) {
+                    Ok(body) => self.answer_with(incoming, page.content_type(), &body).await,
+                    Err(error) => self.answer_error(incoming, &error).await,
+                };
+            }
+            Action::Stored(action) => {
+                return self.on_stored(incoming, action, key, &mut hold).await;
+            }
+            Action::Answer(read) | Action::Generate { read, .. } => read,
+        };
         let envelope = self.envelope(incoming, route, key);
-        match self.prepare(envelope, body, &mut hold).await? {
+        match self.prepare(envelope, read, body, &mut hold).await? {
             Ok(Prepared::Answer(answer)) => match hold.resize(answer.len()) {
                 Ok(()) => self.answer_json(incoming, &answer).await,
                 Err(error) => self.answer_error(incoming, &error).await,
             },
-            Ok(Prepared::Texts(_) | Prepared::Request(_)) => {
-                unreachable!("the worker lanes answer those")
-            }
             Ok(Prepared::Job(job)) => self.generate(incoming, &envelope, *job, hold).await,
             Err(error) => {
                 let answered = self.answer_error(incoming, &error).await;

@@ -16,8 +16,8 @@ use crate::clock::{Micros, unix_seconds};
 use crate::engine::budget::Hold;
 use crate::http::head::{Head, Method};
 use crate::limits::PAGE_BYTES_MAX;
-use crate::prepare::lane::Task;
-use crate::prepare::{Lane, Prepared};
+use crate::prepare::lane::PrepareTask;
+use crate::prepare::{Lane, Prepared, Step};
 use crate::types::{KeyId, Threads};
 
 impl Connection {
@@ -118,9 +118,11 @@ impl Connection {
         }
         let mut body = Vec::new();
         if is_long {
-            let answered = self.work(Task::Page(response, page), Lane::Long, key, None).await?;
-            match answered.and_then(|answer| hold.resize(bytes).map(|()| answer)) {
-                Ok(Prepared::Answer(answer)) => body = answer,
+            let task = PrepareTask::Page(response, page);
+            let answer =
+                self.work(None, |service| service.send_task(task, Lane::Long, key, None)).await?;
+            match answer.and_then(|step| hold.resize(bytes).map(|()| step)) {
+                Ok(Step::Done(Prepared::Answer(answer))) => body = answer,
                 Ok(_) => unreachable!("a page is an answer"),
                 Err(error) => return self.answer_error(incoming, &error).await,
             }

@@ -4,7 +4,7 @@
 //! on it, and opens its own connections.
 //!
 //! ```no_run
-//! use corelane_bench::load::{Load, run};
+//! use corelane_bench::generator::load::{Load, run};
 //!
 //! let load = Load {
 //!     address: "127.0.0.1:8080".into(),

@@ -78,7 +78,8 @@ impl Interface {
                 let mut body = BodyReader::new(head.framing);
                 body.feed(&wire[length..]).map_err(|error| error.to_string())?;
                 let route = route::find(head.method, &head.path).map_err(|error| error.message)?;
-                let request = prepare::read(route, body.into_body());
+                let read = route.action.read_body().ok_or("the route takes no body")?;
+                let request = read(&mut body.into_body());
                 prepared(request.map_err(|error| error.message)?, route, index, model, received)
             }
         }

@@ -77,7 +77,7 @@ impl Ladder {
         if let Some(rung) = self.rungs.iter().find(|rung| **rung >= RUNGS.len()) {
             return Err(format!("--rung {rung}: the rungs are 0 to {}", RUNGS.len() - 1));
         }
-        if self.config.itl_target.is_some() {
+        if self.config.itl_target != corelane::types::ItlTarget::Chosen {
             return Err("--itl-target-ms: prompts take whole steps on the ladder, so that every \
                         rung makes the same steps; leave it out"
                 .into());

@@ -28,7 +28,7 @@ use corelane::ring::{self, bell::SocketBell};
 use corelane::scheduler::Scheduler;
 use corelane::text::TextStream;
 use corelane::text::stop::StopStrings;
-use corelane::types::{Calibration, TokenId};
+use corelane::types::{Calibration, ItlTarget, TokenId};
 
 /// Expected bytes of text per token. A text that needs more grows.
 const TOKEN_BYTES: usize = 8;
@@ -64,7 +64,7 @@ impl Stage {
             context_tokens: Some(context_tokens),
             // A prompt's share of a step would otherwise depend on measured step times. Every rung
             // must make the same steps.
-            itl_target: Some(Duration::MAX),
+            itl_target: ItlTarget::Unbounded,
             fixed_threads: true, // the inner rungs measure none
             cache_prompt: false,
             drain: Duration::ZERO,

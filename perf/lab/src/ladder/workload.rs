@@ -181,7 +181,7 @@ pub(super) mod tests {
             capacity: Capacity {
                 slots: concurrency,
                 step_rows: 64,
-                itl_target: None,
+                itl_target: corelane::types::ItlTarget::Chosen,
                 context_tokens: 1024,
                 sequence_tokens: 256,
                 queue_sequences: 16,
