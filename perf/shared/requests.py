@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 import urllib.parse
 import urllib.request
@@ -43,6 +44,16 @@ def fetch(url: str, key: str | None = None, timeout: float = 60) -> str:
 def head(path: str, method: str, length: int, key: str | None) -> bytes:
     bearer = f"Authorization: Bearer {key}\r\n" if key else ""
     return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{bearer}Content-Length: {length}\r\n\r\n".encode()
+
+
+def send_raw(url: str, path: str, body: bytes, key: str | None, timeout: float = 60) -> socket.socket:
+    """Sends a request on a socket with a small buffer, and reads nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(timeout)
+    sock.connect(address(url))
+    sock.sendall(head(path, "POST", len(body), key) + body)
+    return sock
 
 
 class Poster:

@@ -13,12 +13,15 @@ def rung_0(model: str | None, workload: tuple[int, int, int], flags: list[str]) 
     command = [str(CORELANE), "bench", "ladder", *([f"--model={model}"] if model else []), "--rung=0", "--rounds=1"]
     command += [f"--concurrency={concurrency}", f"--requests={concurrency}"]
     command += [f"--prompt-tokens={prompt}", f"--gen-tokens={generated}"]
-    # A flag given twice is an error, so a setting's flag replaces the row's.
-    command += {flag.partition("=")[0]: flag for flag in flags}.values()
-    one = saved(command, "--json")["rounds"][0][0]
+    one = saved([*command, *merged(flags)], "--json")["rounds"][0][0]
     every = concurrency * (prompt + generated) / one["wall_s"]
     rates = {"all": every, "prefill": one["prefill_tokens_per_s"], "decode": one["decode_tokens_per_s"]}
     return rates | {"decode_rows_mean": one["decode_rows_mean"]}
+
+
+def merged(flags: list[str]) -> list[str]:
+    """A flag given twice is an error, so the last one replaces the others."""
+    return list({flag.partition("=")[0]: flag for flag in flags}.values())
 
 
 def shown_workload(workload: tuple[int, int, int]) -> str:

@@ -19,7 +19,7 @@ import threading
 import time
 
 from shared.report import add, add_server, row, table
-from shared.requests import address, begin, connect, head, post
+from shared.requests import address, begin, connect, head, post, send_raw
 from shared.server import MIB, Server
 from shared.statistics import p99
 from shared.turns import Beside
@@ -273,14 +273,7 @@ def never_read(body: dict, count: int):
 
     def attack(url: str) -> None:
         data = json.dumps(body).encode()
-        held = []
-        for _ in range(count):
-            sock = socket.socket()
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sock.settimeout(2)
-            sock.connect(address(url))
-            sock.sendall(head("/v1/completions", "POST", len(data), "mallory") + data)
-            held.append(sock)
+        held = [send_raw(url, "/v1/completions", data, "mallory", timeout=2) for _ in range(count)]
         for sock in held:
             with contextlib.suppress(OSError, ValueError):
                 ANSWERS[int(sock.recv(12)[9:])] += 1  # its status, and no more

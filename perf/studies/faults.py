@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 
+from shared.cgroup import Group
 from shared.report import add_server, row, table
 from shared.requests import HEALTH, JSON, address, connect, fetch
 from shared.server import MIB, Server, free_port
@@ -97,6 +98,18 @@ class Case:
         for request in sent:
             request.start()
         self.requests += sent
+        return sent
+
+    def send_and_begin(self, server, count: int, **options) -> list["Request"]:
+        """Sends requests, and waits for the first token of the first one."""
+        sent = self.send(server, count, **options)
+        sent[0].begun.wait(10)
+        return sent
+
+    def send_more_than_slots(self, server) -> list["Request"]:
+        """Sends streams, of which four wait for a slot."""
+        sent = self.send_and_begin(server, 12, tokens=400, stream=True)
+        wait_until(lambda: server.waiting() == 4, 5, "the requests did not arrive")
         return sent
 
     def settle(self, seconds: float = 30) -> None:
@@ -324,8 +337,7 @@ def wait_for_end(thread: int, since: float, seconds: float) -> float | None:
 def decode_stalls(case: Case) -> None:
     """The decode lane stops for less than --step-timeout-s."""
     with case.serving("--step-timeout-s=5") as server:
-        sent = case.send(server, 16)
-        sent[0].begun.wait(10)
+        sent = case.send_and_begin(server, 16)
         with stopped(server.threads("decode")[0]):
             time.sleep(2)
         case.expect_all(sent, "finished")
@@ -335,8 +347,7 @@ def decode_stalls(case: Case) -> None:
 def decode_late(case: Case) -> None:
     """The decode lane stops for longer than --step-timeout-s, and goes on before the process ends."""
     with case.serving("--step-timeout-s=2") as server:
-        sent = case.send(server, 16)
-        sent[0].begun.wait(10)
+        sent = case.send_and_begin(server, 16)
         with stopped(server.threads("decode")[0]):
             time.sleep(3)
         case.expect_all(sent, "finished")
@@ -352,8 +363,7 @@ def decode_stuck(index: int):
             threads = server.threads("decode")
             if index >= len(threads):
                 raise NotRun("the model computes on one thread here")
-            sent = case.send(server, 16)
-            sent[0].begun.wait(10)
+            sent = case.send_and_begin(server, 16)
             with stopped(threads[index]) as since:
                 aborted = wait_for_end(threads[index], since, 10)
             aborts(case, server, aborted, 3.9, 6, "of the model has run for")
@@ -513,44 +523,15 @@ def no_descriptors_suddenly(case: Case) -> None:
         case.say(f"16 requests waited; that took {1e3 * used:.0f} ms of CPU time in 2 s")
 
 
-class MemoryGroup:
-    """A control group with a limit on memory, of version 2 or 1."""
-
-    def __enter__(self) -> "MemoryGroup":
-        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            self.is_v1 = "memory" in controllers.split(",")
-            if not self.is_v1 and controllers:
-                continue
-            root = pathlib.Path("/sys/fs/cgroup") / ("memory" if self.is_v1 else "")
-            own = root / path.lstrip("/")
-            for parent in [own, *own.parents][: len(own.parts) - len(root.parts) + 1]:
-                self.folder = parent / f"corelane-faults-{os.getpid()}"
-                with contextlib.suppress(OSError):
-                    self.folder.mkdir()
-                    if (self.folder / self.file("memory.max")).exists():
-                        if (self.folder / "memory.swap.max").exists():
-                            (self.folder / "memory.swap.max").write_text("0")  # else it would be slow, and not end
-                        return self
-                    self.folder.rmdir()
-        raise NotRun("no control group with a limit on memory can be made here")
-
-    def __exit__(self, *_) -> None:
-        self.folder.rmdir()
-
-    def file(self, name: str) -> str:
-        v1 = {"memory.max": "memory.limit_in_bytes", "memory.peak": "memory.max_usage_in_bytes"}
-        return v1[name] if self.is_v1 else name
-
-    def limit(self, mib: int) -> None:
-        (self.folder / self.file("memory.max")).write_text(str(mib * MIB))
-
-    def peak_mib(self) -> float:
-        return int((self.folder / self.file("memory.peak")).read_text()) / MIB
-
-    def join(self) -> str:
-        """The shell command that puts the shell into the group."""
-        return f"echo $$ > {shlex.quote(str(self.folder / 'cgroup.procs'))}"
+@contextlib.contextmanager
+def memory_group(mib: int):
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(Group("memory"))
+        except OSError as error:
+            raise NotRun(str(error)) from error
+        group.limit_mib(mib)
+        yield group
 
 
 def hold_memory(case: Case, server) -> list[Request]:
@@ -565,24 +546,20 @@ def hold_memory(case: Case, server) -> list[Request]:
 
 def memory_known(case: Case) -> None:
     """The server starts in a control group of 192 MiB. It must refuse what does not fit, and live."""
-    with MemoryGroup() as group:
-        group.limit(192)
-        with case.serving(before=group.join()) as server:
-            sent = hold_memory(case, server)
-            case.expect(server.lives(), "the process ended")
-            case.expect_all(sent, "finished", "429", BROKEN)  # the answer is lost if the client still sends
-            case.expect("429" in [request.outcome for request in sent], "nothing was refused")
-            case.say(f"it lived; the group had {group.peak_mib():.0f} MiB at most")
+    with memory_group(192) as group, case.serving(before=group.join()) as server:
+        sent = hold_memory(case, server)
+        case.expect(server.lives(), "the process ended")
+        case.expect_all(sent, "finished", "429", BROKEN)  # the answer is lost if the client still sends
+        case.expect("429" in [request.outcome for request in sent], "nothing was refused")
+        case.say(f"it lived; the group had {group.peak_mib():.0f} MiB at most")
 
 
 def memory_lowered(case: Case) -> None:
     """The limit is lowered below what the server counts on. It is killed, starts again in the group, and then lives."""
     try:
-        with MemoryGroup() as group:
-            group.limit(4096)
-            with case.serving(before=group.join()) as server:
-                group.limit(128)
-                memory_out(case, server, "the limit of its control group fell from 4096 to 128 MiB")
+        with memory_group(4096) as group, case.serving(before=group.join()) as server:
+            group.limit_mib(128)
+            memory_out(case, server, "the limit of its control group fell from 4096 to 128 MiB")
     except NotRun as reason:
         with case.serving() as server:
             size = int(server.resident_mib("VmSize") * MIB)
@@ -669,8 +646,7 @@ def clock_set_back():
 def killed(case: Case) -> None:
     """SIGKILL under 64 streams: the clients see a broken connection, and the next server listens on the same port."""
     with case.serving() as server:
-        sent = case.send(server, 64, tokens=400, stream=True)
-        sent[0].begun.wait(10)
+        sent = case.send_and_begin(server, 64, tokens=400, stream=True)
         wait_until(lambda: server.waiting() > 40, 10, "the streams did not begin")
         server.process.kill()
         began = time.monotonic()
@@ -778,9 +754,7 @@ def term_busy(prompt: str, state: str, *flags: str):
 def term_late(case: Case) -> None:
     """The requests do not end within --drain-seconds: they are cut off."""
     with case.serving("--drain-seconds=1") as server:
-        sent = case.send(server, 12, tokens=400, stream=True)
-        sent[0].begun.wait(10)
-        wait_until(lambda: server.waiting() == 4, 5, "the requests did not arrive")
+        sent = case.send_more_than_slots(server)
         with stopped(server.threads("decode")[0]):
             began = time.monotonic()
             server.process.terminate()
@@ -792,9 +766,7 @@ def term_late(case: Case) -> None:
 def term_twice(case: Case) -> None:
     """A second SIGTERM ends the process at once, even if a step is stuck."""
     with case.serving() as server:
-        sent = case.send(server, 12, tokens=400, stream=True)
-        sent[0].begun.wait(10)
-        wait_until(lambda: server.waiting() == 4, 5, "the requests did not arrive")
+        sent = case.send_more_than_slots(server)
         lane = server.threads("decode")[0]
         with stopped(lane):
             server.process.terminate()

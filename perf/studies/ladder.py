@@ -3,12 +3,13 @@
 Runs `corelane bench ladder` with the flags of one load. `large`: the large model, all rungs. `ends`: the first and the
 last rung in short rounds, which drift less within a round. `one`: one request at a time. `separate` and
 `separate-builtin`: how long is the bubble if no lane shares a core? `builtin-32` and `builtin-64`: what does corelane
-cost beside a step of the built-in model? Further flags go to the command, behind `--`.
+cost beside a step of the built-in model? Further flags of the command stand behind `--`, as --flag=value.
 """
 
 import pathlib
 
 from shared.report import add_server
+from shared.rung import merged
 from shared.server import CORELANE, saved
 
 APART = ["--front-core=0", "--decode-cores=1", "--rung=0,4,9"]
@@ -27,10 +28,10 @@ def arguments(parser) -> None:
     parser.add_argument("--load", choices=LOADS, default="large")
     add_server(parser, model="large", binary=False)
     parser.add_argument("--svg", type=pathlib.Path, help="draw the rungs")
-    parser.add_argument("further", nargs="*", metavar="FLAG", help="further flags of the command, behind `--`")
+    parser.add_argument("further", nargs="*", metavar="FLAG", help="further flags of the command")
 
 
 def run(args) -> dict:
     is_large, flags = LOADS[args.load]
-    flags = [*([f"--model={args.model}"] if is_large else []), *flags, *([f"--svg={args.svg}"] if args.svg else []), *args.further]
-    return saved([str(CORELANE), "bench", "ladder", *flags], "--json", show=True)
+    flags = [*([f"--model={args.model}"] if is_large else []), *flags, *([f"--svg={args.svg}"] if args.svg else [])]
+    return saved([str(CORELANE), "bench", "ladder", *merged([*flags, *args.further])], "--json", show=True)

@@ -24,6 +24,7 @@ import sys
 import time
 import typing
 
+from shared.cgroup import Group
 from shared.report import add, add_flags, row, table
 from shared.server import CORELANE, Server, loaded, measure, model_file, server_of
 from shared.statistics import shown, spread
@@ -35,7 +36,6 @@ MEMORY = [sys.executable, "-c", "a, b = bytearray(1 << 27), bytearray(1 << 27)\n
 # Short, so that little of its time is lost to the count when it is killed.
 COMPILER = ["sh", "-c", "while :; do echo '#include <map>' | g++ -std=c++17 -O2 -x c++ -c -o /dev/null -; done"]
 CORES = len(os.sched_getaffinity(0))
-PERIOD_US = 100_000
 
 # Name, commands, nice, quota in cores.
 ROWS = [
@@ -77,28 +77,6 @@ def used_by_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-class Group:
-    """A control group with a quota of cores, of version 1 or 2, whichever has the processor's controller."""
-
-    def __init__(self, cores: float):
-        v1, v2 = pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup")
-        self.folder = (v1 if v1.is_dir() else v2) / f"corelane-study-{os.getpid()}"
-        self.quota = int(cores * PERIOD_US)
-
-    def __enter__(self) -> list[str]:
-        """The start of a command that runs in the group."""
-        self.folder.mkdir()
-        if (self.folder / "cpu.max").exists():
-            (self.folder / "cpu.max").write_text(f"{self.quota} {PERIOD_US}")
-        else:
-            (self.folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (self.folder / "cpu.cfs_quota_us").write_text(str(self.quota))
-        return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.folder / "cgroup.procs")]
-
-    def __exit__(self, *_) -> None:
-        self.folder.rmdir()
-
-
 def load(streams: int, answers: int, tokens: int) -> list[str]:
     """Some answers for each of the streams."""
     return [
@@ -126,9 +104,11 @@ def pair(server: Server, line: tuple, new: typing.Callable[..., Server], work: l
     _, commands, nice, quota = line
     alone = measure(server.url, *work)
     if quota:
-        with Group(quota) as prefix, new(prefix=prefix) as server:
-            measure(server.url, *work)  # a warm-up
-            beside, used, seconds = measured(server, work)
+        with Group("cpu") as group:
+            group.limit_cores(quota)
+            with new(prefix=["sh", "-c", f'{group.join()} && exec "$@"', "sh"]) as server:
+                measure(server.url, *work)  # a warm-up
+                beside, used, seconds = measured(server, work)
         left = quota / CORES
     elif commands is None:
         with another():

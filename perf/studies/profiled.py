@@ -2,7 +2,7 @@
 
 Eight streams run all the time. Windows without and with a flamegraph of all lanes follow each other; one has the
 recording, the drawing, and a rest. Each is compared with the mean of its two neighbours, so that a machine which gets
-slower or faster over time does not count.
+slower or faster over time does not count. --windows: at least 6.
 """
 
 import re

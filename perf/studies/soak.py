@@ -30,7 +30,7 @@ import threading
 import time
 
 from shared.report import add_server, needed, row, table
-from shared.requests import HEALTH, address, connect, fetch, head, post
+from shared.requests import HEALTH, address, connect, fetch, head, post, send_raw
 from shared.server import ROOT, Server
 from shared.statistics import p99
 from shared.turns import Beside
@@ -456,7 +456,7 @@ def leave(load: Load, number: int) -> None:
     n = next(ROUNDS)
     body = {"prompt": f"Story {n}. " + "Once upon a time. " * (n % 100), "max_tokens": 200, "n": 1 + n % 4}
     body |= {"stream": n % 2 == 0, "ignore_eos": True}
-    with begin(load, "/v1/completions", json.dumps(body).encode(), "dave") as sock:
+    with send_raw(load.url, "/v1/completions", json.dumps(body).encode(), "dave") as sock:
         time.sleep(n % 50 / 200)
         if n % 3 == 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -504,8 +504,8 @@ def dawdle(load: Load, _: int) -> None:
         sock.sendall(part if n < 50 else head("/tokenize", "POST", 100_000, "erin") + bytes(50_000))
     pieces = json.dumps({"content": "Once upon a time " * 20_000, "with_pieces": True}).encode()
     stream = {"prompt": "Once", "max_tokens": 400, "stream": True, "logprobs": 5, "ignore_eos": True}
-    slow = [begin(load, "/tokenize", pieces, "erin") for _ in range(5)]
-    slow += [begin(load, "/v1/completions", json.dumps(stream).encode(), "erin") for _ in range(10)]
+    slow = [send_raw(load.url, "/tokenize", pieces, "erin") for _ in range(5)]
+    slow += [send_raw(load.url, "/v1/completions", json.dumps(stream).encode(), "erin") for _ in range(10)]
     for sock in slow:
         sock.setblocking(False)
     for _ in range(80):
@@ -520,16 +520,6 @@ def dawdle(load: Load, _: int) -> None:
         answer = sock.recv(65536)
         load.expect("a request that does not end", int(answer.split(b" ", 2)[1]), {408}, answer)
         sock.close()
-
-
-def begin(load: Load, path: str, body: bytes, key: str) -> socket.socket:
-    """Sends a request on a socket with a small buffer."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.settimeout(60)
-    sock.connect(address(load.url))
-    sock.sendall(head(path, "POST", len(body), key) + body)
-    return sock
 
 
 def hold(load: Load, _: int) -> None:
