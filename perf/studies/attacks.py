@@ -227,11 +227,6 @@ def masks(url: str) -> None:
     together(4, lambda _: attack_post(url, "/completion", body))
 
 
-def head(path: str, method: str, length: int, key: str | None) -> bytes:
-    bearer = f"Authorization: Bearer {key}\r\n" if key else ""
-    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{bearer}Content-Length: {length}\r\n\r\n".encode()
-
-
 def bodies(path: str, method: str, key: str | None):
     """64 bodies of which the last byte never comes."""
 
