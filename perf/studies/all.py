@@ -92,12 +92,12 @@ def run(args) -> None:
         if name not in wanted or None in flags:
             print(f"== {name}: {'left out' if name not in wanted else 'not taken, its flag is not set'}", flush=True)
             continue
-        part(study, name, flags, out)
+        part(study, name, flags, out, args.name)
     summary.run(argparse.Namespace(folder=out))
     print(out / "summary.md")
 
 
-def part(study: str, name: str, flags: list[str], out: pathlib.Path) -> None:
+def part(study: str, name: str, flags: list[str], out: pathlib.Path, machine: str) -> None:
     """Runs a study in its own session, so that a signal also ends the processes that it started."""
     command = ["perf/study", study, *flags, "--save", str((out / name).relative_to(ROOT))]
     print(f"== {name}: {' '.join(command)}", flush=True)
@@ -110,7 +110,8 @@ def part(study: str, name: str, flags: list[str], out: pathlib.Path) -> None:
         raise
     if status:
         left = ",".join(NAMES[NAMES.index(name) :])
-        sys.exit(f"{name} ended with status {status}: see {out / name}.failed. To go on: perf/study all --only {left}")
+        more = f"To go on: perf/study all --name {machine} --only {left}"
+        sys.exit(f"{name} ended with status {status}: see {out / name}.failed. {more}")
 
 
 def describe(out: pathlib.Path, models: list, is_changed: int) -> None:
