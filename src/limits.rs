@@ -256,7 +256,7 @@ pub const GBNF_REPEAT_MAX: u32 = 1 << 16;
 /// Steps of the search for the words of a GBNF grammar. A step takes some nanoseconds.
 pub const GBNF_WORK_MAX: usize = 2_000_000;
 
-/// Default of the most open client connections. perf/idle.py measures the memory of an idle one.
+/// Default of the most open client connections. `perf/study idle` measures the memory of an idle one.
 pub const CONNECTIONS: usize = 16 * 1024;
 /// The largest number of connections that the user may set.
 pub const CONNECTIONS_MAX: usize = 1 << 20;

@@ -107,7 +107,7 @@ fn recorded() -> Vec<Arrival> {
 
 /// The time of a step in microseconds, fitted to a Xeon with two cores and a model with the shape
 /// of Qwen3-0.6B in Q4_K_M: 52.6 and 225.7 tokens/s with one and eight streams, and 528 tokens/s
-/// for prompts (`perf/runs/2026-11-25-intel-xeon-a3bad4d/portable.txt`). Rows far into a text take
+/// for prompts (`perf/runs/intel-xeon/against/2026-11-25-a3bad4d-portable.txt`). Rows far into a text take
 /// longer, which is left out.
 fn step_us(decode_rows: u32, prefill_rows: u32) -> u32 {
     16_700 + 2_340 * decode_rows + 1_830 * prefill_rows

@@ -107,7 +107,7 @@ impl LlamaDecoder {
             params.n_outputs_max = (config.slots + more).min(config.step_rows);
             // With one cache per sequence, llama.cpp splits a step where its sequences' ids have a
             // gap or their row counts differ. With one cache for all, each row searches the cells
-            // of all sequences, which costs more (perf/cache.py measures it).
+            // of all sequences, which costs more (`perf/study cache` measures it).
             params.kv_unified = config.cache.unified;
         })?;
         // SAFETY: both pointers were checked; the pool is freed after the context.

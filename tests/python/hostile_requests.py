@@ -1,6 +1,6 @@
 """Malicious requests, and a client that sends them whatever the server does.
 
-`test_hostile.py` checks that each is refused. `perf/hostile.py` measures what they cost
+`test_hostile.py` checks that each is refused. `perf/study hostile` measures what they cost
 other clients.
 """
 

@@ -15,6 +15,6 @@ def test_it_is_refused(server, client, name, path, body):
     message = error if path.startswith("/api/") else error["message"]
     assert 400 <= status < 500, text
     assert 0 < len(message) < 2000
-    # How fast it is, and what it does to others, is a matter of perf/hostile.py.
+    # How fast it is, and what it does to others, is a matter of perf/study hostile.
     assert seconds < 5
     assert client.completions.create(model=MODEL, prompt="Once", max_tokens=2).choices[0].text

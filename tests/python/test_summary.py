@@ -1,4 +1,4 @@
-"""perf/summary.py on a folder whose right answers can be worked out by hand."""
+"""perf/study summary on a folder whose right answers can be worked out by hand."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-SUMMARY = pathlib.Path(__file__).parents[2] / "perf" / "summary.py"
+STUDY = pathlib.Path(__file__).parents[2] / "perf" / "study"
 LADDER = {"model": "m", "requests": 1, "concurrency": 1, "prompt_tokens": 1, "gen_tokens": 1}
 LADDER |= {"front_core": 0, "decode_cores": [0, 1]}
 RUNG_10 = "1. Rung 10 at least 0.99 of rung 0, by accounting"
@@ -22,7 +22,7 @@ def rows(folder, **files):
     """What stands behind each target, and behind each load and key of `versus`."""
     for name, saved in files.items():
         (folder / f"{name.replace('_', '-')}.json").write_text(json.dumps(saved))
-    subprocess.run([sys.executable, "-B", SUMMARY, folder], check=True)
+    subprocess.run([sys.executable, STUDY, "summary", folder], check=True)
     lines = [line[2:-2].split(" | ") for line in (folder / "summary.md").read_text().splitlines()]
     found = {cells[0]: cells[1:] for cells in lines if len(cells) == 3}
     return found | {tuple(cells[:2]): cells[2:] for cells in lines if len(cells) == 6}
