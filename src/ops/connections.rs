@@ -7,8 +7,7 @@
 //! request.
 
 use std::cell::RefCell;
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::BorrowedFd;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Thread;
@@ -19,6 +18,7 @@ use socket2::SockRef;
 
 use super::service::Service;
 use super::shared::{Connection, Shared};
+use super::workarounds::second_handle;
 use crate::limits::{OPS_CONNECTIONS_MAX, OPS_PAGE_BYTES, OPS_WATCH_INTERVAL};
 use crate::metrics::Metrics;
 
@@ -58,38 +58,25 @@ impl HttpServiceFactory for ServiceFactory {
 
     fn new_service(&self, descriptor: usize) -> Service {
         let full = self.shared.open.fetch_add(1, Ordering::Relaxed) >= OPS_CONNECTIONS_MAX;
-        // SAFETY: `may_minihttp` passes the descriptor of the connection that it has just accepted.
-        // It holds the connection open during this call.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor as i32) }; // it was an i32
-        Service::new(self.shared.clone(), self.watch(descriptor, full))
+        let stream = second_handle(descriptor, self.shared.address.port());
+        let connection = stream.and_then(|stream| self.watch(stream, full));
+        Service::new(self.shared.clone(), connection)
     }
 }
 
 impl ServiceFactory {
-    /// Starts to watch a new connection. If that fails, closes it and returns `None`.
-    fn watch(&self, descriptor: BorrowedFd<'_>, full: bool) -> Option<Arc<Connection>> {
-        let socket = SockRef::from(&descriptor);
-        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
-        // That the number is a descriptor is not documented, but only visible in the library's
-        // source. If that changes, this check prevents access to another file.
-        if address?.port() != self.shared.address.port() {
-            return None;
-        }
-        let connection = if full { None } else { self.hand_over(descriptor) };
-        if connection.is_none() {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-        connection
-    }
-
-    fn hand_over(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<Connection>> {
-        let stream = TcpStream::from(descriptor.try_clone_to_owned().ok()?);
+    /// Starts to watch a new connection. If that fails, or if too many are open, closes it and
+    /// returns `None`.
+    fn watch(&self, stream: TcpStream, full: bool) -> Option<Arc<Connection>> {
         let _ = stream.set_nodelay(true); // a page may need several writes
         // Room for a whole page: after the last request, `may_minihttp` drops unsent bytes.
         let _ = SockRef::from(&stream).set_send_buffer_size(OPS_PAGE_BYTES);
         let active = AtomicU64::new(self.shared.now().0);
         let connection = Arc::new(Connection { stream, active, ended: AtomicBool::new(false) });
-        self.opened.borrow_mut().push(connection.clone()).ok()?;
+        if full || self.opened.borrow_mut().push(connection.clone()).is_err() {
+            connection.end();
+            return None;
+        }
         self.watcher.unpark();
         Some(connection)
     }

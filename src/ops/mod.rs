@@ -26,21 +26,21 @@ mod connections;
 mod exposition;
 mod flamegraph;
 mod page;
-mod runtime;
 mod service;
 mod shared;
+mod workarounds;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use may::coroutine::JoinHandle;
 use may_minihttp::HttpServiceFactory;
 
 use crate::metrics::Metrics;
 use connections::Watch;
+pub use workarounds::is_on_a_connection;
 
 /// The content of `/metrics`, in the text format of OpenMetrics.
 pub fn page_of(metrics: &Arc<Metrics>) -> String {
@@ -64,10 +64,6 @@ impl Bound {
 
 /// Reserves the address `addr`, `HOST:PORT`.
 ///
-/// `may_minihttp` makes its own listener with `SO_REUSEPORT`, and does not report its port. So this
-/// binds a first listener without `SO_REUSEPORT`, which fails if the port is in use, and sets the
-/// option afterwards, so that `may_minihttp` can share the port.
-///
 /// # Errors
 /// A sentence for the user.
 pub fn bind(addr: &str) -> Result<Bound, String> {
@@ -78,7 +74,7 @@ pub fn bind(addr: &str) -> Result<Bound, String> {
     addresses.sort_by_key(SocketAddr::is_ipv6); // IPv4 first, as for --host
     let unknown = || format!("--ops-addr {addr} is not an address of this machine");
     let address = *addresses.first().ok_or_else(unknown)?;
-    let bound = bind_socket(address).and_then(|listener| {
+    let bound = workarounds::listen_first(address).and_then(|listener| {
         let address = listener.local_addr()?;
         Ok(Bound { address, listener })
     });
@@ -90,16 +86,6 @@ pub fn bind(addr: &str) -> Result<Bound, String> {
         ErrorKind::AddrNotAvailable => unknown(),
         _ => format!("cannot listen on {addr} (--ops-addr): {error}"),
     })
-}
-
-fn bind_socket(address: SocketAddr) -> std::io::Result<TcpListener> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?; // do not wait for old connections to time out
-    socket.bind(&address.into())?;
-    socket.listen(1)?;
-    socket.set_reuse_port(true)?; // from now on, `may_minihttp` may share the port
-    Ok(socket.into())
 }
 
 /// The running lane.
@@ -114,7 +100,7 @@ pub struct OpsLane {
 /// # Errors
 /// A sentence for the user.
 pub fn start(bound: Bound, metrics: Arc<Metrics>, profiling: bool) -> Result<OpsLane, String> {
-    runtime::start();
+    workarounds::start_runtime();
     let (services, watch) = connections::watched(bound.address, metrics, profiling);
     let failed = |error| format!("cannot listen on {} (--ops-addr): {error}", bound.address);
     let accepting = services.start(bound.address).map_err(failed)?;
@@ -126,38 +112,14 @@ impl OpsLane {
     /// Watches the connections until `stop` is set and this thread is unparked.
     pub fn run(mut self, stop: &AtomicBool) {
         self.watch.run(stop);
-        // SAFETY: a cancelled coroutine unwinds at its next wait. This one waits in `accept`, and
-        // holds a listener and the factory of services. Both may be dropped at any time.
-        unsafe { self.accepting.coroutine().cancel() };
-        // Give up after a second: a leaked coroutine is better than a shutdown that hangs.
-        for _ in 0..1000 {
-            if self.accepting.is_done() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        workarounds::cancel(&self.accepting);
         self.watch.end();
     }
-}
-
-/// Whether this thread is on a coroutine of the ops lane. A panic there ends one connection and
-/// must not end the process.
-pub fn is_on_a_connection() -> bool {
-    may::coroutine::is_coroutine()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_coroutine_knows_that_it_is_one() {
-        runtime::start();
-        assert!(!is_on_a_connection());
-        // SAFETY: the coroutine uses no thread-local storage of corelane.
-        let coroutine = unsafe { may::coroutine::spawn(is_on_a_connection) };
-        assert!(coroutine.join().unwrap());
-    }
 
     #[test]
     fn an_address_is_taken_once_and_said_in_a_sentence() {

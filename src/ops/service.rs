@@ -1,12 +1,12 @@
 //! One connection of the ops lane: answers its requests, and decides when to close it.
 
 use std::io;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use may_minihttp::{HttpService, Request, Response};
 
 use super::shared::{Connection, Shared, TEXT};
+use super::workarounds::end_connection;
 use super::{exposition, flamegraph};
 use crate::limits::OPS_REQUESTS_MAX;
 use crate::metrics::State;
@@ -66,9 +66,7 @@ impl Service {
 impl HttpService for Service {
     fn call(&mut self, request: Request, response: &mut Response) -> io::Result<()> {
         let Some(connection) = &self.connection else {
-            // Ends this coroutine and its connection. Not a panic: it has no message, and the panic
-            // hook does not run.
-            resume_unwind(Box::new("too many connections"));
+            end_connection("too many connections");
         };
         self.shared.touch(connection);
         self.requests += 1;

@@ -1,10 +1,10 @@
 //! A connection of the ops lane, and the state that all of them share.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use super::workarounds::bytes_received;
 use crate::clock::Micros;
 use crate::limits::OPS_IDLE_TIMEOUT;
 use crate::metrics::Metrics;
@@ -58,7 +58,7 @@ impl Connection {
         // lowest priority on a busy processor.
         let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);
         (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // a few seconds
-            || received(&self.stream) > OPS_RECEIVED_BYTES_MAX
+            || bytes_received(&self.stream) > OPS_RECEIVED_BYTES_MAX
     }
 
     /// Lets the client be silent until this time, and for [`OPS_IDLE_TIMEOUT`] after it.
@@ -75,42 +75,5 @@ impl Connection {
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
-/// Bytes that a connection's client has sent; 0 if the kernel does not report it.
-fn received(stream: &TcpStream) -> u64 {
-    // SAFETY: all bytes zero is a valid value. The call writes at most `size`
-    // bytes into it, for a descriptor that is open.
-    unsafe {
-        let mut info: libc::tcp_info = std::mem::zeroed();
-        let mut size = size_of_val(&info) as libc::socklen_t; // some hundred
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut size,
-        );
-        info.tcpi_bytes_received
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
-    use super::*;
-
-    #[test]
-    fn the_kernel_counts_what_a_client_sent() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        assert_eq!(received(&server), 0);
-        client.write_all(&[b'x'; 70_000]).unwrap();
-        server.read_exact(&mut [0; 70_000]).unwrap();
-        assert_eq!(received(&server), 70_000);
     }
 }

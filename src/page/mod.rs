@@ -29,10 +29,10 @@ impl File {
 }
 
 const SOURCES: [(&str, &str, &[u8]); 4] = [
-    ("/", "text/html; charset=utf-8", include_bytes!("page/index.html")),
-    ("/ui/app.js", "text/javascript; charset=utf-8", include_bytes!("page/app.js")),
-    ("/ui/app.css", "text/css; charset=utf-8", include_bytes!("page/app.css")),
-    ("/ui/icon.svg", "image/svg+xml", include_bytes!("page/icon.svg")),
+    ("/", "text/html; charset=utf-8", include_bytes!("index.html")),
+    ("/ui/app.js", "text/javascript; charset=utf-8", include_bytes!("app.js")),
+    ("/ui/app.css", "text/css; charset=utf-8", include_bytes!("app.css")),
+    ("/ui/icon.svg", "image/svg+xml", include_bytes!("icon.svg")),
 ];
 
 /// The paths of the files.

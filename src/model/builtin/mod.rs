@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// The GGUF file.
-pub const GGUF: &[u8] = include_bytes!("builtin/builtin.gguf");
+pub const GGUF: &[u8] = include_bytes!("builtin.gguf");
 
 /// The file in memory, under a path that llama.cpp can open.
 pub struct Image {
