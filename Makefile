@@ -1,5 +1,5 @@
 # make run    build and serve the built-in model
-# make check  formatting, lints, unit tests and the simulation
+# make check  formatting, lints, unit tests, the rules of the sources, and the simulation
 # make test   all checks and all tests
 # Both install what is missing first.
 
@@ -20,7 +20,7 @@ build: setup
 
 # What a change should pass before its commit, in a few minutes.
 check: fmt clippy
-	$(CARGO) test --release --lib --test simulation
+	$(CARGO) test --release --lib --test rules --test simulation
 
 test: fmt clippy doc unit e2e loom fuzz
 

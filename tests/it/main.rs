@@ -1,5 +1,7 @@
 //! The integration tests, a file for each behaviour. `tests/README.md` says where to look.
 
+#[path = "../support/pages.rs"]
+mod pages;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -24,7 +26,6 @@ mod infill;
 mod isolation;
 mod kernels;
 mod late;
-mod layering;
 mod llama;
 mod masks;
 mod metrics;
