@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::kernels::Choice;
+use crate::kernels::KernelChoice;
 use crate::keys::ApiKey;
 use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONTEXT_TOKENS_MAX, GUESSES_MAX, KEYS_MAX, PING_INTERVAL,
@@ -107,7 +107,7 @@ pub struct ServeConfig {
     /// Otherwise the scheduler chooses the number by measurement.
     pub fixed_threads: bool,
     /// The kernels for products with the weights.
-    pub kernels: Choice,
+    pub kernels: KernelChoice,
     /// The layout of the KV cache.
     pub cache: CacheLayout,
     /// How long idle compute threads poll for work: 0 (not at all) to 100, in steps of 40 us.
@@ -164,7 +164,7 @@ impl Default for ServeConfig {
             drain: Duration::from_secs(30),
             placement: Placement { front_core: 0, decode_cores: vec![0], pinned: true },
             fixed_threads: false,
-            kernels: Choice::Auto,
+            kernels: KernelChoice::Auto,
             cache: CacheLayout::default(),
             poll: 50,
             clock: Clock::start(),

@@ -18,7 +18,7 @@ use corelane::flags;
 use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::memory;
-use corelane::metrics::{Metrics, State};
+use corelane::metrics::{Metrics, ServerState};
 use corelane::model::load::Source;
 use corelane::placement::format_list;
 use corelane::prepare::ServedModel;
@@ -206,7 +206,7 @@ fn handle_signals(
 /// Reads the keys again.
 fn reload(control: &Control, metrics: &Metrics, args: &cli::ServeArgs) {
     // While the model loads, the service manager waits for the first word.
-    let is_ready = metrics.front.state() == State::Ready;
+    let is_ready = metrics.front.state() == ServerState::Ready;
     if is_ready {
         systemd::tell_reloading();
     }

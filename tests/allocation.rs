@@ -12,7 +12,7 @@ use corelane::config::ServeConfig;
 use corelane::decode::draft::DraftModel;
 use corelane::decode::{self, DecodeLane};
 use corelane::engine::Engine;
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::limits::{
     BODY_BYTES_MAX, HEAD_BYTES_MAX, MESSAGES_MAX, PREPARE_INLINE_BYTES_MAX, RING_CAPACITY,
 };
@@ -41,8 +41,8 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 #[test]
 fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
     const SEQUENCES: usize = 8;
-    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
-    let draft = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
+    let draft = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
     let capacity = Capacity {
         slots: SEQUENCES,
         step_rows: 64,

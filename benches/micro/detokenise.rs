@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
 use corelane::text::stop::StopStrings;
@@ -35,8 +35,9 @@ fn whole(vocab: &Vocab, tokens: &[TokenId], stream: &mut TextStream, shown: &mut
 }
 
 fn detokenise(c: &mut Criterion) {
-    let vocab =
-        load(&Source::BuiltIn, Choice::Auto, |_| true).expect("the built-in model loads").vocab;
+    let vocab = load(&Source::BuiltIn, KernelChoice::Auto, |_| true)
+        .expect("the built-in model loads")
+        .vocab;
     let mut group = c.benchmark_group("tokens to text");
     for (name, text) in [("ASCII", ASCII), ("cut characters", CUT)] {
         let tokens = vocab.tokenize(&text.repeat(8), false, false).unwrap();

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::model::load::{Source, load};
 
 corelane_fuzz::target!(|bytes: &[u8]| {
@@ -14,7 +14,7 @@ corelane_fuzz::target!(|bytes: &[u8]| {
     std::fs::remove_file(&name).expect("it was just made");
     file.write_all(bytes).expect("there is memory");
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    if let Err(error) = load(&Source::File(path.into()), Choice::Llama, |_| true) {
+    if let Err(error) = load(&Source::File(path.into()), KernelChoice::Llama, |_| true) {
         assert!(!error.to_string().is_empty());
     }
 });

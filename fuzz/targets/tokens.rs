@@ -4,12 +4,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
 
 static VOCAB: LazyLock<Arc<Vocab>> = LazyLock::new(|| {
-    let loaded = load(&Source::BuiltIn, Choice::Llama, |_| true);
+    let loaded = load(&Source::BuiltIn, KernelChoice::Llama, |_| true);
     loaded.expect("the built-in model loads").vocab
 });
 

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use super::generic;
-use super::output::grammar::{Choice, GrammarOptions, ToolSpec};
+use super::output::grammar::{CallRule, GrammarOptions, ToolSpec};
 use super::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
@@ -158,12 +158,12 @@ impl ChatModel {
         let grammar = tools.and_then(|syntax| {
             let specs: Vec<ToolSpec> = conversation.tools.iter().map(spec).collect();
             let choice = match &conversation.tool_choice {
-                ToolChoice::Required => Choice::Required,
-                ToolChoice::Named(name) => Choice::Named(name.clone()),
-                ToolChoice::Auto | ToolChoice::None => Choice::Auto,
+                ToolChoice::Required => CallRule::Required,
+                ToolChoice::Named(name) => CallRule::Named(name.clone()),
+                ToolChoice::Auto | ToolChoice::None => CallRule::Auto,
             };
             let parallel = conversation.parallel_tool_calls;
-            let may_reason = !matches!(choice, Choice::Named(_)) || reasoning_is_open;
+            let may_reason = !matches!(choice, CallRule::Named(_)) || reasoning_is_open;
             let reasoning = self.reasoning.filter(|_| may_reason);
             let form = conversation.form.as_ref();
             let token = tokens.of_text;

@@ -8,7 +8,7 @@ use corelane::hub;
 use corelane::placement::{Topology, cpu_quota};
 
 use super::serve::ServeArgs;
-use crate::doctor::{self, Finding, Kernel, State};
+use crate::doctor::{self, Finding, Kernel, Severity};
 use corelane::flags::{EngineArgs, first_of};
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), String> {
         findings.iter().map(shown).collect()
     };
     let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
-    match findings.iter().filter(|finding| finding.state == State::Bad).count() {
+    match findings.iter().filter(|finding| finding.state == Severity::Bad).count() {
         0 => Ok(()),
         bad => Err(format!("{bad} of {} findings are bad", findings.len())),
     }
@@ -73,7 +73,7 @@ fn model(engine: &EngineArgs, config: &ServeConfig, rate: Option<f64>) -> Result
     Ok(match hub::cached(&engine.hub.hub()?, &wanted) {
         Ok(model) => doctor::model(&first_of(model), config, rate),
         Err(error) => Finding::good("model", wanted.name.to_string())
-            .but(State::Bad, error.to_string())
+            .but(Severity::Bad, error.to_string())
             .command(format!("corelane model pull {}", wanted.name)),
     })
 }
@@ -81,9 +81,9 @@ fn model(engine: &EngineArgs, config: &ServeConfig, rate: Option<f64>) -> Result
 /// A finding as a person reads it.
 fn shown(finding: &Finding) -> String {
     let mark = match finding.state {
-        State::Good => "good",
-        State::Advice => "hint",
-        State::Bad => "BAD ",
+        Severity::Good => "good",
+        Severity::Advice => "hint",
+        Severity::Bad => "BAD ",
     };
     let mut text = format!("{mark}  {:<20} {}\n", finding.name, finding.found);
     for (word, line) in [("", &finding.advice), ("$ ", &finding.command)] {

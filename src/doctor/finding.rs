@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum Severity {
     /// Nothing to do.
     Good,
     /// The server runs, and could run better.
@@ -18,7 +18,7 @@ pub enum State {
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub name: &'static str,
-    pub state: State,
+    pub state: Severity,
     /// The state that was found.
     pub found: String,
     /// The recommended change, and its reason.
@@ -31,10 +31,10 @@ pub struct Finding {
 
 impl Finding {
     pub fn good(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, state: State::Good, found: found.into(), advice: None, command: None }
+        Self { name, state: Severity::Good, found: found.into(), advice: None, command: None }
     }
 
-    pub fn but(self, state: State, advice: impl Into<String>) -> Self {
+    pub fn but(self, state: Severity, advice: impl Into<String>) -> Self {
         Self { state, advice: Some(advice.into()), ..self }
     }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use corelane::config::ServeConfig;
-use corelane::kernels::{Choice, InstructionSet};
+use corelane::kernels::{InstructionSet, KernelChoice};
 use corelane::memory::{self, gib};
 use corelane::model::load::{self, Source};
 use corelane::ops;
@@ -23,7 +23,7 @@ use corelane::server::kernel;
 use corelane::server::listener::{self, is_unix};
 use rustix::process::{Resource, getrlimit};
 
-pub use finding::{Finding, State};
+pub use finding::{Finding, Severity};
 pub use neighbours::neighbours;
 
 /// Connections that a server should be able to hold.
@@ -102,7 +102,7 @@ impl Kernel {
             let advice = "one server on all nodes reads half of its weights from the other node's \
                           memory; start one on each node";
             return finding
-                .but(State::Advice, advice)
+                .but(Severity::Advice, advice)
                 .command("systemctl enable --now corelane@0 corelane@1");
         }
         finding
@@ -128,7 +128,7 @@ impl Kernel {
         let list = format_list(&cores[1..]);
         finding
             .but(
-                State::Advice,
+                Severity::Advice,
                 "other programs and interrupts may run on the lanes' cores; for the steadiest \
                  tokens keep them away on the kernel's command line, and start the server with \
                  CPUAffinity=",
@@ -153,7 +153,7 @@ impl Kernel {
         }
         let advice = "cores slow down while a request waits for the next one, and take \
                       milliseconds to speed up again";
-        Some(finding.but(State::Advice, advice).command("cpupower frequency-set -g performance"))
+        Some(finding.but(Severity::Advice, advice).command("cpupower frequency-set -g performance"))
     }
 
     fn turbo(&self) -> Option<Finding> {
@@ -167,7 +167,7 @@ impl Kernel {
             return Some(Finding::good("turbo", "on"));
         }
         let finding = Finding::good("turbo", "off").but(
-            State::Advice,
+            Severity::Advice,
             "products of large batches are slower without it; keep it off only where times must \
              not vary with the temperature",
         );
@@ -180,7 +180,7 @@ impl Kernel {
         let finding = Finding::good("open files", format!("at most {files}"));
         findings.push(if files < FILES_WANTED {
             finding
-                .but(State::Advice, "each connection is a file")
+                .but(Severity::Advice, "each connection is a file")
                 .command("ulimit -Hn 65536, or LimitNOFILE=65536 in the unit")
         } else {
             finding
@@ -199,7 +199,7 @@ impl Kernel {
         match kernel::check() {
             Ok(()) => finding,
             Err(error) => {
-                Finding { found: format!("Linux {release}"), ..finding }.but(State::Bad, error)
+                Finding { found: format!("Linux {release}"), ..finding }.but(Severity::Bad, error)
             }
         }
     }
@@ -214,21 +214,27 @@ fn quota_finding(topology: &Topology, quota: Option<f64>) -> Finding {
     }
     let advice = "the control group stops the server in the middle of steps when its time is used \
                   up; give it whole cores instead of a share of all";
-    finding.but(State::Bad, advice).command("AllowedCPUs= in place of CPUQuota=, or --cpuset-cpus")
+    finding
+        .but(Severity::Bad, advice)
+        .command("AllowedCPUs= in place of CPUQuota=, or --cpuset-cpus")
 }
 
 /// The kernels that would run, and the machine's limits. Also returns the bytes of memory that it
 /// reads in a second, if that was measured.
-pub fn speed(topology: &Topology, choice: Choice, measure: bool) -> (Vec<Finding>, Option<f64>) {
+pub fn speed(
+    topology: &Topology,
+    choice: KernelChoice,
+    measure: bool,
+) -> (Vec<Finding>, Option<f64>) {
     let llama = Finding::good("kernels", "llama.cpp's");
     let set = match choice {
-        Choice::Auto => InstructionSet::best(),
+        KernelChoice::Auto => InstructionSet::best(),
         choice => choice.instruction_set(),
     };
     let Some(set) = set else {
         let finding = match choice {
-            Choice::Auto if cfg!(target_arch = "x86_64") => llama.but(
-                State::Advice,
+            KernelChoice::Auto if cfg!(target_arch = "x86_64") => llama.but(
+                Severity::Advice,
                 "this processor has none of AVX2, AVX-VNNI and AVX-512 VNNI, for which there are \
                  faster kernels",
             ),
@@ -274,7 +280,7 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
                 Source::File(path) => path.display().to_string(),
                 Source::BuiltIn => "the built-in model".into(),
             };
-            return Finding::good("model", name).but(State::Bad, error.to_string());
+            return Finding::good("model", name).but(Severity::Bad, error.to_string());
         }
     };
     let available = memory::available_bytes();
@@ -304,7 +310,7 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
             let cache = gib(u64::from(tokens) * info.kv_bytes_per_token);
             Finding::good("model", found(format!(", {cache:.2} GiB of KV cache ({tokens} tokens)")))
         }
-        Err(error) => Finding::good("model", found(String::new())).but(State::Bad, error),
+        Err(error) => Finding::good("model", found(String::new())).but(Severity::Bad, error),
     }
 }
 
@@ -316,7 +322,7 @@ pub fn ports(config: &ServeConfig) -> Vec<Finding> {
             Finding::good("address", format!("{address} is that of a running corelane"))
         }
         Err(error) => Finding::good("address", address)
-            .but(State::Bad, error)
+            .but(Severity::Bad, error)
             .command("ss -ltnp shows who listens; --port and --ops-addr choose another"),
     };
     let hosts = config.hosts.iter().filter(|host| !is_unix(host)).map(|host| {
@@ -346,7 +352,7 @@ fn is_corelane(address: &str) -> bool {
 pub fn worst() -> Vec<Finding> {
     let Ok(topology) = Topology::read() else { return Vec::new() };
     let mut findings = Kernel::default().examine(&topology, cpu_quota());
-    findings.retain(|finding| finding.state == State::Bad);
+    findings.retain(|finding| finding.state == Severity::Bad);
     findings
 }
 
@@ -399,16 +405,19 @@ mod tests {
         let findings = kernel.examine(&topology(8), Some(1.5));
         let cores = finding(&findings, "cores");
         assert!(cores.found.contains("Test 9000") && cores.found.contains("of 2"), "{cores:?}");
-        assert_eq!(cores.state, State::Advice, "two nodes");
+        assert_eq!(cores.state, Severity::Advice, "two nodes");
         let governor = finding(&findings, "frequency governor");
-        assert_eq!((&*governor.found, governor.state), ("performance, powersave", State::Advice));
+        assert_eq!(
+            (&*governor.found, governor.state),
+            ("performance, powersave", Severity::Advice)
+        );
         let isolated = finding(&findings, "isolated cores").command.as_deref();
         assert_eq!(isolated, Some("isolcpus=managed_irq,domain,1-7 nohz_full=1-7"));
         let turbo = finding(&findings, "turbo").command.as_deref();
         assert_eq!(turbo, Some("echo 1 > /sys/devices/system/cpu/cpufreq/boost"));
         assert_eq!(finding(&findings, "huge pages").found, "madvise");
         let time = finding(&findings, "processor time");
-        assert_eq!((&*time.found, time.state), ("1.5 of 8 cores", State::Bad));
+        assert_eq!((&*time.found, time.state), ("1.5 of 8 cores", Severity::Bad));
         fs::remove_dir_all(kernel.root).unwrap();
     }
 
@@ -416,7 +425,7 @@ mod tests {
     fn a_machine_that_tells_little_is_not_blamed() {
         let findings = machine("bare", &[]).examine(&topology(2), None);
         let of_machine = |finding: &&Finding| !matches!(finding.name, "io_uring" | "open files");
-        assert!(findings.iter().filter(of_machine).all(|finding| finding.state == State::Good));
+        assert!(findings.iter().filter(of_machine).all(|finding| finding.state == Severity::Good));
     }
 
     #[test]
@@ -424,19 +433,19 @@ mod tests {
         let config =
             ServeConfig { context_tokens: Some(64 << 20), parallel: 8, ..ServeConfig::default() };
         let found = model(&Source::BuiltIn, &config, Some(1e9));
-        assert_eq!(found.state, State::Bad);
+        assert_eq!(found.state, Severity::Bad);
         assert!(found.advice.unwrap().contains("--ctx-size 67108864 needs"));
         let fits = model(&Source::BuiltIn, &ServeConfig::default(), Some(1e9));
-        assert_eq!(fits.state, State::Good, "{fits:?}");
+        assert_eq!(fits.state, Severity::Good, "{fits:?}");
         assert!(
             fits.found.contains("8192 tokens") && fits.found.contains("at most 360"),
             "{fits:?}"
         );
         let missing = model(&Source::File("/nonexistent".into()), &config, None);
-        assert_eq!(missing.state, State::Bad);
+        assert_eq!(missing.state, Severity::Bad);
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let config = ServeConfig { port: taken.local_addr().unwrap().port(), ..config };
-        assert_eq!(ports(&config)[0].state, State::Bad);
+        assert_eq!(ports(&config)[0].state, Severity::Bad);
     }
 
     /// `corelane doctor` on a machine where the service runs.
@@ -450,7 +459,7 @@ mod tests {
         let port = server.address().port();
         let ops_addr = server.ops_address().map(|address| address.to_string());
         let found = ports(&ServeConfig { port, ops_addr, ..config });
-        assert!(found.iter().all(|finding| finding.state == State::Good), "{found:?}");
+        assert!(found.iter().all(|finding| finding.state == Severity::Good), "{found:?}");
         assert_eq!(found.len(), 2);
         server.control().drain();
         server.join().unwrap();

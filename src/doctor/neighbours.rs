@@ -9,7 +9,7 @@ use corelane::placement::Topology;
 use corelane::pressure;
 use rustix::param::clock_ticks_per_second;
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, Severity};
 
 /// How long the neighbours are measured. The kernel counts in units of 10 ms.
 const NEIGHBOURS_TIME: Duration = Duration::from_millis(500);
@@ -65,7 +65,7 @@ fn neighbours_finding(all: usize, used: f64, stolen: f64, busiest: &[(f64, &str)
         return finding;
     }
     finding.but(
-        State::Advice,
+        Severity::Advice,
         "they slow the server about in proportion to the cores that they use; give it cores of its \
          own, or the other programs a lower priority",
     )
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn neighbours_are_named_and_few_are_no_fault() {
         let quiet = neighbours_finding(2, 0.1, 0.0, &[(0.1, "sshd")]);
-        assert_eq!(quiet.state, State::Good);
+        assert_eq!(quiet.state, Severity::Good);
         assert_eq!(quiet.found, "other programs use 0.1 of 2 processors (sshd 0.1)");
         let busy = neighbours_finding(2, 1.0, 0.5, &[(1.0, "cc1plus")]);
-        assert_eq!(busy.state, State::Advice);
+        assert_eq!(busy.state, Severity::Advice);
         assert!(
             busy.found.ends_with("other virtual machines on this hardware use 0.5"),
             "{busy:?}"

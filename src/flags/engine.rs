@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::ServeConfig;
 use crate::hub::{self, Model, Wanted};
-use crate::kernels::Choice;
+use crate::kernels::KernelChoice;
 use crate::model::load::Source;
 use crate::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
 use crate::types::{CacheLayout, CacheType, FlashAttention, ItlTarget};
@@ -27,7 +27,7 @@ pub struct EngineArgs {
     /// of this processor, and llama.cpp's for weight types without one), llama (always
     /// llama.cpp's), or corelane's for one instruction set: avx512-vnni, avx-vnni, avx2
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Model")]
-    kernels: Choice,
+    kernels: KernelChoice,
 
     /// Most tokens in one step; never more than the larger of --ubatch-size and twice --parallel
     #[arg(

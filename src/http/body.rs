@@ -13,12 +13,12 @@ const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// Collects one body.
 #[derive(Debug)]
 pub struct BodyReader {
-    state: State,
+    state: Next,
     body: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Next {
     /// The missing bytes of a body with known length.
     Length(usize),
     /// A chunk-size line is next.
@@ -36,16 +36,16 @@ impl BodyReader {
     /// A reader for a body with this framing.
     pub fn new(framing: Framing) -> Self {
         let state = match framing {
-            Framing::Length(0) => State::Done,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::ChunkSize,
+            Framing::Length(0) => Next::Done,
+            Framing::Length(length) => Next::Length(length),
+            Framing::Chunked => Next::ChunkSize,
         };
         Self { state, body: Vec::new() }
     }
 
     /// Whether the body is complete.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == Next::Done
     }
 
     /// Bytes of the body so far.
@@ -60,7 +60,7 @@ impl BodyReader {
 
     /// The body.
     pub fn into_body(self) -> Vec<u8> {
-        assert_eq!(self.state, State::Done);
+        assert_eq!(self.state, Next::Done);
         self.body
     }
 
@@ -75,30 +75,30 @@ impl BodyReader {
         loop {
             let rest = &input[at..];
             match self.state {
-                State::Done => return Ok(at),
-                State::Length(missing) | State::ChunkData(missing) => {
+                Next::Done => return Ok(at),
+                Next::Length(missing) | Next::ChunkData(missing) => {
                     let take = missing.min(rest.len());
                     self.body.extend_from_slice(&rest[..take]);
                     at += take;
                     self.state = match (self.state, missing - take) {
-                        (State::Length(_), 0) => State::Done,
-                        (State::Length(_), missing) => State::Length(missing),
-                        (_, 0) => State::ChunkEnd,
-                        (_, missing) => State::ChunkData(missing),
+                        (Next::Length(_), 0) => Next::Done,
+                        (Next::Length(_), missing) => Next::Length(missing),
+                        (_, 0) => Next::ChunkEnd,
+                        (_, missing) => Next::ChunkData(missing),
                     };
                     if take < missing {
                         return Ok(at);
                     }
                 }
-                State::ChunkEnd => match rest {
+                Next::ChunkEnd => match rest {
                     [b'\r', b'\n', ..] => {
                         at += 2;
-                        self.state = State::ChunkSize;
+                        self.state = Next::ChunkSize;
                     }
                     [] | [b'\r'] => return Ok(at),
                     _ => return Err(HttpError::malformed("a chunk is longer than its size says")),
                 },
-                State::ChunkSize => {
+                Next::ChunkSize => {
                     let Some(line) = take_line(rest, CHUNK_LINE_BYTES_MAX, "chunk-size line")?
                     else {
                         return Ok(at);
@@ -108,9 +108,9 @@ impl BodyReader {
                     if size > BODY_BYTES_MAX - self.body.len() {
                         return Err(HttpError::BodyTooLarge);
                     }
-                    self.state = if size == 0 { State::Trailer(0) } else { State::ChunkData(size) };
+                    self.state = if size == 0 { Next::Trailer(0) } else { Next::ChunkData(size) };
                 }
-                State::Trailer(dropped) => {
+                Next::Trailer(dropped) => {
                     let Some(line) = take_line(rest, TRAILER_BYTES_MAX, "trailer")? else {
                         return Ok(at);
                     };
@@ -119,8 +119,7 @@ impl BodyReader {
                     if dropped > TRAILER_BYTES_MAX {
                         return Err(HttpError::HeadTooLarge);
                     }
-                    self.state =
-                        if line.is_empty() { State::Done } else { State::Trailer(dropped) };
+                    self.state = if line.is_empty() { Next::Done } else { Next::Trailer(dropped) };
                 }
             }
         }

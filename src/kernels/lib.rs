@@ -61,7 +61,7 @@ pub use kernel::InstructionSet;
 
 /// The choice of kernels for products with the weights (`--kernels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum KernelChoice {
     /// Our kernels for the best instruction set of the processor; llama.cpp's if it has none of
     /// them.
     #[default]
@@ -72,7 +72,7 @@ pub enum Choice {
     Ours(InstructionSet),
 }
 
-impl FromStr for Choice {
+impl FromStr for KernelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -89,7 +89,7 @@ impl FromStr for Choice {
     }
 }
 
-impl Choice {
+impl KernelChoice {
     /// The instruction set on this processor; `None` leaves everything to llama.cpp.
     pub fn instruction_set(self) -> Option<InstructionSet> {
         match self {

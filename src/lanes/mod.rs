@@ -43,7 +43,7 @@ use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
     SEQUENCE_TOKENS_MAX,
 };
-use crate::metrics::{Metrics, State};
+use crate::metrics::{Metrics, ServerState};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::placement::{BESIDE_STREAMS, yield_to_others};
@@ -256,7 +256,7 @@ impl Server {
         self.control.bell.ring();
         // Return only when requests are served, so that the caller's first request is not answered
         // 503.
-        while self.metrics.front.state() == State::Loading && !self.front.is_finished() {
+        while self.metrics.front.state() == ServerState::Loading && !self.front.is_finished() {
             std::thread::sleep(Duration::from_micros(200));
         }
         Ok(model)

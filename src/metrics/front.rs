@@ -113,7 +113,7 @@ impl Finished {
 
 /// Whether the server accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ServerState {
     /// Not yet: the model is loading.
     Loading,
     /// It accepts requests.
@@ -164,17 +164,17 @@ impl FrontMetrics {
     }
 
     /// Whether the server accepts requests.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ServerState {
         match self.state.get() {
-            0 => State::Loading,
-            1 => State::Ready,
-            2 => State::Draining,
-            _ => State::Stuck,
+            0 => ServerState::Loading,
+            1 => ServerState::Ready,
+            2 => ServerState::Draining,
+            _ => ServerState::Stuck,
         }
     }
 
     /// Sets whether the server accepts requests. For the front lane only.
-    pub fn set_state(&self, state: State) {
+    pub fn set_state(&self, state: ServerState) {
         self.state.set(state as u64);
     }
 }
@@ -186,8 +186,10 @@ mod tests {
     #[test]
     fn the_state_is_read_as_it_was_written() {
         let front = FrontMetrics::new([]);
-        assert_eq!(front.state(), State::Loading);
-        for state in [State::Ready, State::Draining, State::Stuck, State::Loading] {
+        assert_eq!(front.state(), ServerState::Loading);
+        for state in
+            [ServerState::Ready, ServerState::Draining, ServerState::Stuck, ServerState::Loading]
+        {
             front.set_state(state);
             assert_eq!(front.state(), state);
         }

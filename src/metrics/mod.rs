@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 pub use decode::{DecodeMetrics, ROW_CLASSES, RowClass};
-pub use front::{Finished, FrontMetrics, State};
+pub use front::{Finished, FrontMetrics, ServerState};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use http::{REASONS, Responses, reason};
 pub use late::{CAUSES, Cause, LateCount, LateTokens};

@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 use llama_cpp_sys_2 as sys;
 
 use super::{attentions, products};
-use crate::kernels::{Choice, InstructionSet, ggml};
+use crate::kernels::{InstructionSet, KernelChoice, ggml};
 
 /// Returns the instruction set of our kernels if `choice` asks for them and they compute correctly.
 /// The first call in a process compares small products with llama.cpp's. If one is wrong, this is
 /// logged, and llama.cpp's kernels are used from then on.
-pub(super) fn kernels(choice: Choice) -> Option<InstructionSet> {
+pub(super) fn kernels(choice: KernelChoice) -> Option<InstructionSet> {
     static WORKS: OnceLock<bool> = OnceLock::new();
     let wanted = choice.instruction_set()?;
     let set = ggml::choose(wanted);

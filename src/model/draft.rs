@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::load::{LoadError, Loaded, Source, load};
 use super::vocab::Vocab;
-use crate::kernels::Choice;
+use crate::kernels::KernelChoice;
 use crate::types::TokenId;
 
 /// Tokens by which a draft model's vocabulary may be larger or smaller. Models of one family may
@@ -55,7 +55,7 @@ pub enum DraftError {
 /// See [`DraftError`]; each is one sentence for a user.
 pub fn load_draft(
     path: &Path,
-    kernels: Choice,
+    kernels: KernelChoice,
     served: &Loaded,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, DraftError> {

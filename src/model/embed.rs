@@ -212,14 +212,14 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::kernels::Choice;
+    use crate::kernels::KernelChoice;
     use crate::model::load::{Source, load};
     use crate::types::CacheLayout;
 
     /// A call asks between two operations whether its result is still wanted.
     #[test]
     fn a_call_ends_in_the_middle_when_nobody_waits() {
-        let loaded = load(&Source::BuiltIn, Choice::Llama, |_| true).expect("it is built in");
+        let loaded = load(&Source::BuiltIn, KernelChoice::Llama, |_| true).expect("it is built in");
         let config = ContextConfig {
             context_tokens: 64,
             slots: 1,

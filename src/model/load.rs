@@ -18,7 +18,7 @@ use super::llama::raw;
 use super::shards::{self, others};
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
-use crate::kernels::{Choice, InstructionSet, ggml};
+use crate::kernels::{InstructionSet, KernelChoice, ggml};
 use crate::memory::{available_bytes, gib};
 use crate::types::{KernelsInfo, ModelInfo, Pooling};
 
@@ -106,7 +106,7 @@ pub enum LoadError {
 /// See [`LoadError`]; each is one sentence for a user.
 pub fn load(
     source: &Source,
-    kernels: Choice,
+    kernels: KernelChoice,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, LoadError> {
     let backend = library::start();

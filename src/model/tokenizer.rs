@@ -223,12 +223,12 @@ mod tests {
 
     use super::super::builtin;
     use super::*;
-    use crate::kernels::Choice;
+    use crate::kernels::KernelChoice;
     use crate::model::load::{Source, load};
     use crate::random::SplitMix64;
 
     fn builtin() -> LlamaTokenizer {
-        let loaded = load(&Source::BuiltIn, Choice::Llama, |_| true).expect("it is built in");
+        let loaded = load(&Source::BuiltIn, KernelChoice::Llama, |_| true).expect("it is built in");
         LlamaTokenizer::new(loaded.model)
     }
 
@@ -292,7 +292,7 @@ mod tests {
         let path =
             std::env::temp_dir().join(format!("corelane-{expression}-{}.gguf", std::process::id()));
         std::fs::write(&path, &model).unwrap();
-        let loaded = load(&Source::File(path.clone()), Choice::Llama, |_| true);
+        let loaded = load(&Source::File(path.clone()), KernelChoice::Llama, |_| true);
         std::fs::remove_file(&path).unwrap();
         LlamaTokenizer::new(loaded.unwrap().model)
     }

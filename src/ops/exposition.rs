@@ -15,7 +15,9 @@ use prometheus_client::registry::Registry;
 
 use super::page::{Label, MICROS, ONE, Page};
 use crate::limits::GUESSES_MAX;
-use crate::metrics::{Cause, Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, State, reason};
+use crate::metrics::{
+    Cause, Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, ServerState, reason,
+};
 use crate::pressure;
 
 /// Writes the page.
@@ -292,7 +294,7 @@ impl Page<'_> {
     }
 
     fn server(&mut self, metrics: &Metrics) -> fmt::Result {
-        let ready = metrics.front.state() == State::Ready;
+        let ready = metrics.front.state() == ServerState::Ready;
         self.gauge(
             "corelane_build_info",
             "Always 1. Labels: the version and, once a model is loaded, its kernels.",

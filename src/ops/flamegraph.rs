@@ -8,7 +8,7 @@ use std::time::Duration;
 use may_minihttp::Response;
 
 use super::shared::{Connection, Shared, TEXT};
-use crate::profile::{self, Form, Plan};
+use crate::profile::{self, Form, ProfileRequest};
 
 /// Time that a client has to read a profile, in addition to `OPS_IDLE_TIMEOUT`.
 const PROFILE_READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ fn profile(
         let message = "profiles are off; start the server with --profiling";
         return Err((403, "Forbidden", message.into()));
     }
-    let plan = Plan::read(query).map_err(|message| (400, "Bad Request", message))?;
+    let plan = ProfileRequest::read(query).map_err(|message| (400, "Bad Request", message))?;
     if shared.is_profiling.swap(true, Ordering::Relaxed) {
         let message = "another profile is being taken, and there is one at a time; try again later";
         return Err((429, "Too Many Requests", message.into()));
@@ -68,7 +68,11 @@ fn profile(
 }
 
 /// Runs a profile on a thread of its own: in this coroutine it would block all others.
-fn wait_for(plan: Plan, shared: &Shared, connection: &Connection) -> Result<String, String> {
+fn wait_for(
+    plan: ProfileRequest,
+    shared: &Shared,
+    connection: &Connection,
+) -> Result<String, String> {
     let failed = |error: io::Error| format!("cannot start a thread for the profile: {error}");
     let thread = thread::Builder::new().name(profile::THREAD.into());
     let thread = thread.spawn(move || plan.run()).map_err(failed)?;

@@ -9,7 +9,7 @@ use super::shared::{Connection, Shared, TEXT};
 use super::workarounds::end_connection;
 use super::{exposition, flamegraph};
 use crate::limits::OPS_REQUESTS_MAX;
-use crate::metrics::State;
+use crate::metrics::ServerState;
 
 /// Bytes of a path that the ops lane reads.
 const OPS_PATH_BYTES_MAX: usize = 1024;
@@ -170,19 +170,19 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
         }
     };
     match asked.page {
-        Page::Health if shared.metrics.front.state() == State::Stuck => {
+        Page::Health if shared.metrics.front.state() == ServerState::Stuck => {
             text(503, "Service Unavailable", "every request is refused, and none runs\n");
         }
         Page::Health => text(200, "OK", "ok\n"),
         Page::Ready => match shared.metrics.front.state() {
-            State::Ready => text(200, "OK", "ready\n"),
-            State::Loading => {
+            ServerState::Ready => text(200, "OK", "ready\n"),
+            ServerState::Loading => {
                 text(503, "Service Unavailable", "not ready: the model is being loaded\n");
             }
-            State::Draining => {
+            ServerState::Draining => {
                 text(503, "Service Unavailable", "not ready: the server is about to end\n");
             }
-            State::Stuck => {
+            ServerState::Stuck => {
                 text(503, "Service Unavailable", "not ready: every request is refused\n");
             }
         },

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use inferno::flamegraph::{self, Options};
 
-pub use plan::{Form, LANES, Lane, Plan};
+pub use plan::{Form, LANES, Lane, ProfileRequest};
 use record::Recording;
 use symbols::Symbols;
 
 use crate::limits::PROFILE_FOLDED_BYTES_MAX;
 
-impl Plan {
+impl ProfileRequest {
     /// Records for the plan's time, and then draws the result.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ mod tests {
         while !runs.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
-        let plan = Plan { lane: Lane::Masks, seconds: 1, hz: 997, form: Form::Folded };
+        let plan = ProfileRequest { lane: Lane::Masks, seconds: 1, hz: 997, form: Form::Folded };
         let folded = plan.run();
         busy.join().unwrap();
         let folded = match folded {

@@ -4,7 +4,7 @@ use crate::limits::{PROFILE_HZ, PROFILE_HZ_MAX, PROFILE_SECONDS_MAX};
 
 /// A profile to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct ProfileRequest {
     /// The lane.
     pub lane: Lane,
     /// The time of the recording, in seconds.
@@ -63,7 +63,7 @@ impl Lane {
     }
 }
 
-impl Plan {
+impl ProfileRequest {
     /// Reads the query of a request: `lane=decode&seconds=10&hz=99&format=svg`. Each has a default.
     ///
     /// # Errors
@@ -119,10 +119,16 @@ mod tests {
 
     #[test]
     fn a_query_has_defaults_and_bounds() {
-        let plan = Plan::read("").unwrap();
-        assert_eq!(plan, Plan { lane: Lane::Decode, seconds: 10, hz: 99, form: Form::Svg });
-        let plan = Plan::read("lane=front&seconds=3&hz=999&format=folded").unwrap();
-        assert_eq!(plan, Plan { lane: Lane::Front, seconds: 3, hz: 999, form: Form::Folded });
+        let plan = ProfileRequest::read("").unwrap();
+        assert_eq!(
+            plan,
+            ProfileRequest { lane: Lane::Decode, seconds: 10, hz: 99, form: Form::Svg }
+        );
+        let plan = ProfileRequest::read("lane=front&seconds=3&hz=999&format=folded").unwrap();
+        assert_eq!(
+            plan,
+            ProfileRequest { lane: Lane::Front, seconds: 3, hz: 999, form: Form::Folded }
+        );
         for (wrong, message) in [
             ("lane=x", "lane is one of front, decode, prepare, masks, ops, all, not \"x\""),
             ("seconds=0", "seconds is 1 to 60, not \"0\""),
@@ -131,7 +137,7 @@ mod tests {
             ("hz=1000", "hz is 1 to 999, not \"1000\""),
             ("time=10", "there are lane, seconds, hz and format, and no \"time\""),
         ] {
-            assert_eq!(Plan::read(wrong).unwrap_err(), message);
+            assert_eq!(ProfileRequest::read(wrong).unwrap_err(), message);
         }
     }
 

@@ -10,7 +10,7 @@ use super::cells::Cells;
 use super::cost::StepCost;
 use super::luck::Luck;
 use super::masks::Masks;
-use super::sequence::{Sequences, State};
+use super::sequence::{Sequences, Stage};
 use super::shares::{Recent, Shares};
 use super::slots::{Kept, Slots};
 use super::tally::Tally;
@@ -117,7 +117,7 @@ impl Books {
     /// prompt.
     pub fn decodes(&self, id: SequenceId) -> bool {
         let sequence = self.sequences.get(id);
-        matches!(sequence.state, State::Running(_)) && sequence.rows_left() == 1
+        matches!(sequence.state, Stage::Running(_)) && sequence.rows_left() == 1
     }
 
     /// Plans the next row of a sequence.
@@ -170,16 +170,16 @@ impl Books {
     /// for later sequences.
     pub fn release(&mut self, id: SequenceId) {
         let sequence = self.sequences.get(id);
-        if !matches!(sequence.state, State::Waiting) {
+        if !matches!(sequence.state, Stage::Waiting) {
             self.note_slots(sequence.asked.key);
         }
         let mut sequence = self.sequences.remove(id);
         match sequence.state {
-            State::Waiting => {
+            Stage::Waiting => {
                 self.waiting.retain(|waiting| *waiting != id);
                 self.shares.leave(sequence.asked.key, sequence.tokens.len());
             }
-            State::Running(owner) | State::Following { owner, .. } => {
+            Stage::Running(owner) | Stage::Following { owner, .. } => {
                 let (cells, is_constrained) = (sequence.planned, sequence.is_constrained());
                 sequence.tokens.truncate(cells);
                 // Prefixes of a key that was removed are of no use.

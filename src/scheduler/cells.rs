@@ -17,7 +17,7 @@ pub(super) struct Cells {
     free: Vec<u32>, // capacity context_tokens
     /// Cells that running sequences use.
     held: usize,
-    slots: heapless::Vec<Slot, SLOTS_MAX>,
+    slots: heapless::Vec<SlotCells, SLOTS_MAX>,
 }
 
 /// The number of slots that use a cell.
@@ -28,7 +28,7 @@ struct Users {
 }
 
 #[derive(Default)]
-struct Slot {
+struct SlotCells {
     /// The slot's cells, in the order of its tokens.
     cells: Vec<u32>,
     /// A sequence holds the slot.
@@ -43,7 +43,7 @@ impl Cells {
             users: vec![Users::default(); count as usize],
             free: (0..count).rev().collect(),
             held: 0,
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| SlotCells::default()).collect(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::books::Books;
 use super::event::{Event, Finish};
-use super::sequence::State;
+use super::sequence::Stage;
 use super::tuning::{GUESSES_MADE_RATE, STEP_RETRIES_MAX};
 use super::{constrained, guesses, times};
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
@@ -149,7 +149,7 @@ fn fail(
         books.tally.retries += 1;
     }
     let owner = books.slots.renew(failed.owner);
-    sequence.state = State::Running(owner);
+    sequence.state = Stage::Running(owner);
     if failed.is_late {
         constrained::leave_decode_lane(books, id);
     } else {

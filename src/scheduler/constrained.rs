@@ -22,7 +22,7 @@ use std::time::Duration;
 use super::books::Books;
 use super::cost::Rows;
 use super::masks::MaskSource;
-use super::sequence::State;
+use super::sequence::Stage;
 use super::times;
 use super::tuning::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
 #[cfg(doc)]
@@ -38,7 +38,7 @@ pub(super) fn next_task(books: &mut Books) -> Option<Box<MaskTask>> {
             let wants = |id: &&SequenceId| {
                 let sequence = books.sequences.get(**id);
                 matches!(sequence.masks, MaskSource::Unasked(_))
-                    && matches!(sequence.state, State::Running(_))
+                    && matches!(sequence.state, Stage::Running(_))
                     && sequence.in_flight == 0 // its last token is known
                     && sequence.asked.max_tokens > 0
             };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::books::Books;
 use super::cost::Rows;
-use super::sequence::State;
+use super::sequence::Stage;
 use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP, PROMPT_CREDIT_STEPS};
 use super::{constrained, times};
 use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX};
@@ -78,7 +78,7 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
 fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
     let prompt = |id: &SequenceId| {
         let sequence = books.sequences.get(*id);
-        let is_prompt = matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 1;
+        let is_prompt = matches!(sequence.state, Stage::Running(_)) && sequence.rows_left() > 1;
         let key = sequence.asked.key;
         is_prompt.then(|| Prompt {
             id: *id,
@@ -128,7 +128,7 @@ fn bound_credit(books: &mut Books, prompts: &[Prompt]) {
 fn rows_wanted(books: &Books, id: SequenceId) -> usize {
     let sequence = books.sequences.get(id);
     let follower = |other: &SequenceId| match books.sequences.get(*other).state {
-        State::Following { leader, tokens, .. } if leader == id => Some(tokens),
+        Stage::Following { leader, tokens, .. } if leader == id => Some(tokens),
         _ => None,
     };
     let nearest = books.held.iter().filter_map(follower).min();

@@ -3,7 +3,7 @@
 use super::books::Books;
 use super::masks::MaskSource;
 use super::reuse::Prefix;
-use super::sequence::{Sequence, State};
+use super::sequence::{Sequence, Stage};
 use crate::ring::message::Batch;
 use crate::types::SequenceId;
 
@@ -38,7 +38,7 @@ pub(super) fn last_of(books: &Books, is_meant: impl Fn(&Sequence) -> bool) -> Op
 pub(super) fn preempt(books: &mut Books, batch: &mut Batch, id: SequenceId) {
     let sequence = books.sequences.get_mut(id);
     let owner = sequence.owner();
-    sequence.state = State::Waiting;
+    sequence.state = Stage::Waiting;
     sequence.planned = 0;
     sequence.in_flight = 0;
     sequence.guessed = 0;
@@ -62,7 +62,7 @@ pub(super) fn preempt(books: &mut Books, batch: &mut Batch, id: SequenceId) {
 /// them.
 pub(super) fn end_a_standstill(books: &mut Books, batch: &mut Batch) {
     let is_stuck = |sequence: &Sequence| {
-        matches!(sequence.state, State::Running(_)) && sequence.rows_left() > 0
+        matches!(sequence.state, Stage::Running(_)) && sequence.rows_left() > 0
     };
     // A prefix that was used in this step becomes evictable in the next one. Never preempt a
     // sequence that started in this step.
@@ -82,7 +82,7 @@ pub(super) fn cells_coming(books: &Books, id: SequenceId) -> usize {
     let sequence = books.sequences.get(id);
     let promised = sequence.cells_promised();
     match sequence.state {
-        State::Following { tokens, .. } if !books.cells.are_own() => promised - tokens,
+        Stage::Following { tokens, .. } if !books.cells.are_own() => promised - tokens,
         _ => promised.saturating_sub(sequence.planned),
     }
 }

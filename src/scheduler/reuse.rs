@@ -2,7 +2,7 @@
 
 use super::books::Books;
 use super::cost::Rows;
-use super::sequence::State;
+use super::sequence::Stage;
 use super::times;
 use super::tuning::{CELLS_COPIED_PER_TOKEN, FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
 use crate::ring::message::Batch;
@@ -23,7 +23,7 @@ pub(super) struct Prefix {
 pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
     for index in 0..books.held.len() {
         let id = books.held[index];
-        let State::Following { owner, leader, tokens } = books.sequences.get(id).state else {
+        let Stage::Following { owner, leader, tokens } = books.sequences.get(id).state else {
             continue;
         };
         let (slot, found) = match running_slot(books, leader) {
@@ -32,7 +32,7 @@ pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
             None => {
                 let prefix = find_prefix(books, id);
                 if let Some((leader, tokens)) = prefix.coming {
-                    let state = State::Following { owner, leader, tokens };
+                    let state = Stage::Following { owner, leader, tokens };
                     books.sequences.get_mut(id).state = state;
                     continue;
                 }
@@ -54,9 +54,9 @@ fn running_slot(books: &Books, id: SequenceId) -> Option<(SlotId, usize)> {
     }
     let sequence = books.sequences.get(id);
     match sequence.state {
-        State::Running(owner) => Some((owner.slot, sequence.planned)),
-        State::Following { owner, .. } => Some((owner.slot, 0)),
-        State::Waiting => None,
+        Stage::Running(owner) => Some((owner.slot, sequence.planned)),
+        Stage::Following { owner, .. } => Some((owner.slot, 0)),
+        Stage::Waiting => None,
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn start_running(
     let sequence = books.sequences.get_mut(id);
     // Reserved now, so that no token allocates.
     sequence.tokens.reserve_exact(sequence.asked.max_tokens as usize - sequence.generated());
-    sequence.state = State::Running(owner);
+    sequence.state = Stage::Running(owner);
     sequence.planned = tokens;
     sequence.cached = tokens.min(sequence.prompt_tokens);
     books.tally.cached_tokens += tokens as u64;
@@ -153,7 +153,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
             continue;
         }
         let shared = common(wanted, &ahead.tokens);
-        if let State::Running(owner) = ahead.state {
+        if let Stage::Running(owner) = ahead.state {
             let ready = shared.min(ahead.planned);
             if ready >= copy_least && ready > most {
                 most = ready;
@@ -161,7 +161,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
             }
         }
         // Two sequences that follow each other would never start.
-        let follows = matches!(ahead.state, State::Following { leader, .. } if leader == id);
+        let follows = matches!(ahead.state, Stage::Following { leader, .. } if leader == id);
         if is_before && !follows && shared >= copy_least && shared > coming {
             coming = shared;
             prefix.coming = Some((*other, shared));

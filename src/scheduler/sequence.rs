@@ -65,7 +65,7 @@ pub(super) struct Sequence {
     pub asked: NewSequence,
     /// Mirostat's `mu` after the last token that came back.
     pub mu: f32,
-    pub state: State,
+    pub state: Stage,
     /// The number of its admission: a lower one is older.
     pub admitted: u64,
     /// Rows planned so far, or found in the KV cache, without guesses of steps in flight. This is
@@ -99,7 +99,7 @@ pub(super) struct Sequence {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Stage {
     /// In the queue.
     Waiting,
     /// Holds a slot, and waits until `leader` has computed the first `tokens` tokens, which both
@@ -212,8 +212,8 @@ impl Sequence {
 
     pub fn owner(&self) -> Owner {
         match self.state {
-            State::Running(owner) | State::Following { owner, .. } => owner,
-            State::Waiting => panic!("a waiting sequence holds no slot"),
+            Stage::Running(owner) | Stage::Following { owner, .. } => owner,
+            Stage::Waiting => panic!("a waiting sequence holds no slot"),
         }
     }
 }
@@ -248,7 +248,7 @@ impl Sequences {
             tokens,
             mu: asked.advanced.as_ref().map_or(0.0, |advanced| advanced.first_mu()),
             asked,
-            state: State::Waiting,
+            state: Stage::Waiting,
             admitted: self.admitted,
             planned: 0,
             in_flight: 0,

@@ -8,7 +8,7 @@
 
 use super::books::Books;
 use super::reuse::Prefix;
-use super::sequence::State;
+use super::sequence::Stage;
 use super::shares::Overtaken;
 use super::{claims, constrained, queue, reuse};
 use crate::ring::message::Batch;
@@ -21,7 +21,7 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
             continue;
         }
         let sequence = books.sequences.get(id);
-        if let State::Running(owner) = sequence.state {
+        if let Stage::Running(owner) = sequence.state {
             sequence.push_start(batch, owner.slot, sequence.planned);
         }
     }
@@ -72,7 +72,7 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     let free = claims::free_slot(books, key).expect("there is a free slot");
     if let Some((leader, tokens)) = prefix.coming {
         let owner = take_slot(books, free, id, 0);
-        books.sequences.get_mut(id).state = State::Following { owner, leader, tokens };
+        books.sequences.get_mut(id).state = Stage::Following { owner, leader, tokens };
         // This clears the slot: tokens left in it would occupy cells that the books do not count.
         books.sequences.get(id).push_start(batch, free, 0);
         return true;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::masks::{MaskSource, Masks};
-use super::sequence::State;
+use super::sequence::Stage;
 use super::tally::{Phase, SlotView, Tally};
 use super::times::Lateness;
 use super::{Scheduler, constrained, times};
@@ -20,7 +20,7 @@ impl Scheduler {
             };
             let sequence = self.books.sequences.get(id);
             let state = match sequence.state {
-                State::Following { .. } => Phase::Following,
+                Stage::Following { .. } => Phase::Following,
                 _ if sequence.planned < sequence.prompt_tokens => Phase::Prefill,
                 _ => Phase::Decode,
             };
@@ -49,14 +49,14 @@ impl Scheduler {
             owners.push(owner);
             assert!(sequence.planned <= sequence.tokens_max());
             assert!(sequence.tokens.len() <= sequence.tokens_max());
-            if let State::Following { leader, .. } = sequence.state {
+            if let Stage::Following { leader, .. } = sequence.state {
                 let place = |id: SequenceId| self.books.held.iter().position(|held| *held == id);
                 assert!(place(leader) < place(*id), "a sequence waits for one that came later");
                 assert_eq!(sequence.planned, 0, "a follower has no rows");
             }
         }
         let waiting = self.books.waiting.iter().map(|id| self.books.sequences.get(*id));
-        assert!(waiting.clone().all(|sequence| sequence.state == State::Waiting));
+        assert!(waiting.clone().all(|sequence| sequence.state == Stage::Waiting));
         let tokens = waiting.map(|s| s.tokens.len()).sum::<usize>();
         assert_eq!(self.books.shares.sequences.held(), self.books.waiting.len());
         assert_eq!(self.books.shares.tokens.held(), tokens);

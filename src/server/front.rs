@@ -19,7 +19,7 @@ use crate::clock::{Clock, Micros};
 use crate::engine::budget::Budget;
 use crate::keys::Keys;
 use crate::limits::{READ_BYTES, RESPONSES_SHARE};
-use crate::metrics::{FrontMetrics, Metrics, State};
+use crate::metrics::{FrontMetrics, Metrics, ServerState};
 use crate::page::File;
 use crate::random::SplitMix64;
 use crate::systemd::Watchdog;
@@ -167,7 +167,7 @@ impl Front {
             &self.config.weights,
         )));
         if !self.is_draining() {
-            self.counters().set_state(State::Ready);
+            self.counters().set_state(ServerState::Ready);
         }
     }
 
@@ -246,7 +246,7 @@ impl Front {
         }
         tracing::info!("draining: no new requests");
         self.stage.set(Stage::Draining(now));
-        self.counters().set_state(State::Draining);
+        self.counters().set_state(ServerState::Draining);
         self.timers.wake_all(); // idle connections close
     }
 

@@ -36,7 +36,7 @@ use crate::clock::Micros;
 use crate::constraint::stop_long_work;
 use crate::limits::{REFUSING_TIME_MAX, SWEEP_INTERVAL};
 use crate::memory::{allocated_bytes_on_this_thread, allocations_on_this_thread};
-use crate::metrics::{FrontMetrics, State};
+use crate::metrics::{FrontMetrics, ServerState};
 use crate::traces::Span;
 pub use control::Control;
 use front::Front;
@@ -46,7 +46,7 @@ use places::Places;
 use polling::Polling;
 use service::Service;
 pub use service::{ServiceParts, Workers};
-use wake::{look_up, remember};
+use wake::{poll_sockets, remember};
 
 /// Interval at which the polling engine task lets glommio check the sockets. glommio submits socket
 /// operations to the kernel only then. Each check costs a dozen small allocations in glommio.
@@ -74,7 +74,7 @@ pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) 
     let (mut listeners, mut accepting) = (listeners, Accepting::default());
     glommio::spawn_local(sweep(front.clone())).detach();
     let polling = Polling::new(front.clock.now());
-    let mut turns = Turns { front: front.clone(), ready, polling };
+    let mut turns = EngineTask { front: front.clone(), ready, polling };
     loop {
         turns.take();
         // On sockets of the service manager, clients wait in the kernel's queue until the model is
@@ -112,14 +112,14 @@ fn count_allocations(front: &Front) {
 }
 
 /// The task that runs the engine.
-struct Turns {
+struct EngineTask {
     front: Rc<Front>,
     /// Receives the loaded model.
     ready: rtrb::Consumer<ServiceParts>,
     polling: Polling,
 }
 
-impl Turns {
+impl EngineTask {
     /// Does everything that can be done now without waiting.
     fn take(&mut self) {
         let front = &self.front;
@@ -146,7 +146,7 @@ impl Turns {
         count_allocations(front);
     }
 
-    /// Waits until [`Turns::take`] has work.
+    /// Waits until [`EngineTask::take`] has work.
     async fn wait(&mut self, socket: &mut TcpStream) {
         let front = &self.front;
         if front.config.polls {
@@ -162,7 +162,7 @@ impl Turns {
                 if now.since(looked_up) < LOOK_UP_EVERY.as_micros() as u64 {
                     glommio::executor().yield_task_queue_now().await;
                 } else {
-                    look_up().await;
+                    poll_sockets().await;
                     looked_up = now;
                 }
             }
@@ -240,14 +240,14 @@ async fn sweep(front: Rc<Front>) {
 fn watch_places(places: &Places, counters: &FrontMetrics) -> bool {
     let is_stuck = places.is_stuck();
     match (is_stuck, counters.state()) {
-        (true, State::Ready) => {
-            counters.set_state(State::Stuck);
+        (true, ServerState::Ready) => {
+            counters.set_state(ServerState::Stuck);
             tracing::error!(
                 "no request runs, and for {REFUSING_TIME_MAX:.0?} every request has been refused \
                  for want of a place"
             );
         }
-        (false, State::Stuck) => counters.set_state(State::Ready),
+        (false, ServerState::Stuck) => counters.set_state(ServerState::Ready),
         _ => {}
     }
     is_stuck
@@ -292,7 +292,7 @@ mod tests {
     fn a_server_that_refuses_everything_is_not_healthy() {
         let (places, metrics) = (Places::new(1), Metrics::new(Clock::start(), []));
         let counters = &metrics.front;
-        counters.set_state(State::Ready);
+        counters.set_state(ServerState::Ready);
         let busy = places.take([127, 0, 0, 1].into(), Default::default(), false, Micros(0));
         let busy = busy.expect("there is a place");
         assert!(busy.work());
@@ -305,9 +305,9 @@ mod tests {
             places.refused(now);
             assert_eq!(watch_places(&places, counters), is_stuck);
         }
-        assert_eq!(counters.state(), State::Stuck);
+        assert_eq!(counters.state(), ServerState::Stuck);
         let _new = places.take([127, 0, 0, 1].into(), Default::default(), false, Micros(0));
         assert!(!watch_places(&places, counters));
-        assert_eq!(counters.state(), State::Ready);
+        assert_eq!(counters.state(), ServerState::Ready);
     }
 }

@@ -22,11 +22,11 @@ use crate::limits::{IDLE_GRACE, REFUSING_TIME_MAX, SPARE_CONNECTIONS_MAX};
 /// All places.
 pub struct Places {
     max: usize,
-    state: RefCell<State>,
+    state: RefCell<Occupancy>,
 }
 
 #[derive(Default)]
-struct State {
+struct Occupancy {
     /// Connections with a place, without those that were told to leave.
     open: usize,
     /// Connections that were let in for public paths only.
@@ -145,7 +145,7 @@ impl Places {
     /// # Panics
     /// If they differ.
     pub fn check(&self, connections: usize) {
-        let State { open, spare, leaving, working, by_network, .. } = &*self.state.borrow();
+        let Occupancy { open, spare, leaving, working, by_network, .. } = &*self.state.borrow();
         assert_eq!(
             open + spare + leaving,
             connections,
@@ -163,7 +163,7 @@ impl Places {
     }
 }
 
-impl State {
+impl Occupancy {
     /// Tells the oldest idle connection for which `is_meant` holds to leave, and frees its place.
     /// Returns false if there is none.
     fn dismiss(&mut self, now: Micros, is_meant: impl Fn(&Place) -> bool) -> bool {

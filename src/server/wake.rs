@@ -11,7 +11,7 @@ const LOOK_UP: Duration = Duration::from_micros(1);
 
 /// Lets the other tasks run, and the lane check its sockets and links. glommio does the latter only
 /// when no task can run.
-pub(super) async fn look_up() {
+pub(super) async fn poll_sockets() {
     Timer::new(LOOK_UP).await;
 }
 

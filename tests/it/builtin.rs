@@ -8,7 +8,7 @@ use crate::support::{Client, TestServer, config, logits_if, post_bytes};
 use corelane::config::ServeConfig;
 use corelane::decode::advanced::Asked;
 use corelane::decode::sampler::{History, Sampler};
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Source, load};
 use corelane::model::{Backend, DecodeRow};
@@ -60,21 +60,24 @@ fn leads_over(backend: &mut LlamaDecoder, text: &Text, end_tokens: &[TokenId]) -
 
 #[test]
 fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop() {
-    compare_greedy_texts(Choice::Auto, CacheLayout::default());
+    compare_greedy_texts(KernelChoice::Auto, CacheLayout::default());
 }
 
 #[test]
 fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop_with_caches_of_their_own() {
-    compare_greedy_texts(Choice::Auto, CacheLayout { unified: false, ..CacheLayout::default() });
+    compare_greedy_texts(
+        KernelChoice::Auto,
+        CacheLayout { unified: false, ..CacheLayout::default() },
+    );
 }
 
 #[test]
 fn thirty_two_concurrent_greedy_texts_equal_those_of_a_plain_loop_with_llama_kernels() {
-    compare_greedy_texts(Choice::Llama, CacheLayout::default());
+    compare_greedy_texts(KernelChoice::Llama, CacheLayout::default());
 }
 
 /// corelane's kernels compute a row independently of its neighbours, so no token may differ.
-fn compare_greedy_texts(kernels: Choice, cache: CacheLayout) {
+fn compare_greedy_texts(kernels: KernelChoice, cache: CacheLayout) {
     let tie = if kernels.instruction_set().is_some() { 0.0 } else { LLAMA_TIE };
     const MAX_TOKENS: usize = 80;
     let prompts: Vec<String> = (0..32)
@@ -281,7 +284,7 @@ fn the_same_seed_gives_the_same_text_beside_others_and_alone() {
 
 #[test]
 fn log_probabilities_are_the_models_own() {
-    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
     let context = ContextConfig {
         context_tokens: 256,
         slots: 1,
@@ -342,7 +345,7 @@ fn log_probabilities_are_the_models_own() {
 
 #[test]
 fn any_text_survives_the_vocabulary() {
-    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
     let vocab = &loaded.vocab;
     for text in ["plain", " two  spaces\n\n\ttab", "é漢字🦀\u{0}\u{7f}", "12345 67", "don't I'LL"]
     {

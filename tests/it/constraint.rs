@@ -4,7 +4,7 @@
 use crate::support::Random;
 use crate::support::schemas::Schemas;
 use corelane::constraint::{Compiler, Constraint, Matcher};
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::model::load::{Source, load};
 use corelane::model::vocab::Vocab;
 use corelane::types::TokenId;
@@ -29,8 +29,9 @@ enum Walk {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let vocab =
-            load(&Source::BuiltIn, Choice::Auto, |_| true).expect("the built-in model loads").vocab;
+        let vocab = load(&Source::BuiltIn, KernelChoice::Auto, |_| true)
+            .expect("the built-in model loads")
+            .vocab;
         let compiler = Compiler::new(&vocab).unwrap();
         let logits = vec![0.0; vocab.n_tokens()];
         Self { vocab, compiler, random: Random::new(seed), logits }

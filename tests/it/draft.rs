@@ -8,7 +8,7 @@ use crate::support::{TestServer, config, context};
 use corelane::config::ServeConfig;
 use corelane::decode::DecodeLane;
 use corelane::decode::draft::DraftModel;
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::lanes::Server;
 use corelane::model::llama::LlamaDecoder;
 use corelane::model::load::{Source, load};
@@ -50,7 +50,7 @@ fn a_model_with_another_vocabulary_is_refused() {
     let quant = Quant::named("q8_0").unwrap();
     let request = Request { shape, quant, seed: 0, out: larger.clone(), force: true, threads: 2 };
     synth(&request, |_| ()).unwrap();
-    let builtin_tokens = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap().info.n_vocab;
+    let builtin_tokens = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap().info.n_vocab;
     let sizes =
         format!("its vocabulary has 9001 tokens and that of the served model {builtin_tokens}");
     assert!(refusal(larger).contains(&sizes));
@@ -115,8 +115,8 @@ fn a_server_with_a_draft_model_says_the_same() {
 fn texts(drafts: bool) -> (Vec<Vec<TokenId>>, u64) {
     const SLOTS: usize = 4;
     const TOKENS: usize = 50;
-    let served = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
-    let draft = load(&Source::File(builtin()), Choice::Auto, |_| true).unwrap();
+    let served = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
+    let draft = load(&Source::File(builtin()), KernelChoice::Auto, |_| true).unwrap();
     let prompts = ["One day the", "Once upon a time there was a girl", "The sun", "My name is"];
     let prompts = prompts.map(|prompt| served.vocab.tokenize(prompt, true, true).unwrap());
     let context = context(&served, SLOTS as u32, 1024, 128);

@@ -10,7 +10,7 @@ use crate::support::{TestServer, config, context};
 use corelane::config::ServeConfig;
 use corelane::decode::DecodeLane;
 use corelane::decode::draft::{Draft, Drafter};
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::limits::{DRAFT_TEXTS_MAX, GUESSED_ROWS_MAX};
 use corelane::model::fake::FakeOptions;
 use corelane::model::llama::LlamaDecoder;
@@ -166,7 +166,7 @@ fn probabilities(logits: &[f32]) -> Vec<f64> {
 fn the_tokens_behind_guesses_have_the_models_distribution() {
     const SLOTS: usize = 16;
     const DRAWS: usize = 50_000;
-    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
     let context = context(&loaded, SLOTS as u32, 1024, 128);
     let prompt = loaded.vocab.tokenize("One day the", true, true).unwrap();
     let draw = move || {

@@ -7,7 +7,7 @@ use crate::support::{Random, logits_if};
 use corelane::kernels::kernel::Kernel;
 use corelane::kernels::matmul::{Product, Strips, work_bytes};
 use corelane::kernels::team::Team;
-use corelane::kernels::{Choice, InstructionSet};
+use corelane::kernels::{InstructionSet, KernelChoice};
 use corelane::model::ggml::{Pool, dequantise, quantise};
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Loaded, Source, load};
@@ -423,7 +423,7 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
     for quant in ["q4_0", "q8_0", "q4_k_m", "q5_k_m", "q6_k", "f16"] {
         let path = folder.join(format!("{quant}.gguf"));
         synthesise(&path, quant);
-        let [ours, theirs] = [Choice::Auto, Choice::Llama]
+        let [ours, theirs] = [KernelChoice::Auto, KernelChoice::Llama]
             .map(|kernels| load(&Source::File(path.clone()), kernels, |_| true).unwrap());
         let info = (ours.info.kernels, theirs.info.kernels);
         println!("{quant}: {info:?}");
@@ -473,11 +473,11 @@ fn the_built_in_model_says_the_same_with_both() {
         "Mia had a red kite. She loved it very much. ",
     ];
     for prompt in prompts {
-        let [ours, theirs] = [Choice::Auto, Choice::Llama].map(|kernels| {
+        let [ours, theirs] = [KernelChoice::Auto, KernelChoice::Llama].map(|kernels| {
             let loaded = load(&Source::BuiltIn, kernels, |_| true).unwrap();
             let packed = loaded.info.kernels.matrices > 0;
             let has_kernel = InstructionSet::best().unwrap().kernel(8).is_some();
-            assert_eq!(packed, kernels == Choice::Auto && has_kernel, "all weights are Q8_0");
+            assert_eq!(packed, kernels == KernelChoice::Auto && has_kernel, "all weights are Q8_0");
             let tokens = loaded.vocab.tokenize(prompt, true, true).unwrap();
             logits(&loaded, &tokens, false)[0].clone()
         });
@@ -491,11 +491,11 @@ fn the_built_in_model_says_the_same_with_both() {
 
 #[test]
 fn kernels_have_names_and_others_are_refused_with_them() {
-    let choice = |text: &str| text.parse::<Choice>();
-    assert_eq!(choice("auto"), Ok(Choice::Auto));
-    assert_eq!(choice("llama"), Ok(Choice::Llama));
+    let choice = |text: &str| text.parse::<KernelChoice>();
+    assert_eq!(choice("auto"), Ok(KernelChoice::Auto));
+    assert_eq!(choice("llama"), Ok(KernelChoice::Llama));
     for set in sets() {
-        assert_eq!(choice(set.name()), Ok(Choice::Ours(set)));
+        assert_eq!(choice(set.name()), Ok(KernelChoice::Ours(set)));
     }
     assert!(choice("fast").unwrap_err().contains("auto, llama, avx512-vnni"));
 }

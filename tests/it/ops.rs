@@ -13,7 +13,7 @@ use corelane::lanes::Server;
 use corelane::limits::{
     OPS_CONNECTIONS_MAX, OPS_IDLE_TIMEOUT, OPS_PAGE_BYTES, OPS_REQUESTS_MAX, OPS_WATCH_INTERVAL,
 };
-use corelane::metrics::State;
+use corelane::metrics::ServerState;
 use corelane::model::fake::{END, FakeOptions, continuation};
 use corelane::types::TokenId;
 
@@ -294,7 +294,7 @@ fn ready_follows_the_server() {
     let (control, metrics) = (server.control(), server.metrics());
     let ended = std::thread::spawn(move || server.join());
     control.drain();
-    eventually("it drains", || metrics.front.state() == State::Draining);
+    eventually("it drains", || metrics.front.state() == ServerState::Draining);
     let draining = client.get("/ready");
     assert_eq!((draining.status, draining.body.contains("about to end")), (503, true));
     assert_eq!(client.get("/health").status, 200);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::{TestServer, config, context, post_bytes};
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::limits::SCORED_ROWS_MAX;
 use corelane::model::fake::FakeOptions;
 use corelane::model::llama::LlamaDecoder;
@@ -33,7 +33,7 @@ fn ask(server: &TestServer, more: Value) -> Value {
 
 /// The log-probability of each token but the first, by a plain loop over the model.
 fn direct(tokens: Vec<TokenId>) -> Vec<f64> {
-    let loaded = load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap();
+    let loaded = load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap();
     let context = context(&loaded, 1, 256, 256);
     let compute = move || {
         let mut backend = LlamaDecoder::new(loaded.model, &context).unwrap();

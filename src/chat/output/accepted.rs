@@ -8,7 +8,7 @@ use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
 use super::samples::written;
-use super::{Choice, GrammarOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
+use super::{CallRule, GrammarOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 
 /// A vocabulary of all bytes, some of a family's markers and an end token.
 struct Vocabulary {
@@ -49,7 +49,7 @@ impl Vocabulary {
     }
 
     /// The grammar for `tools`, of a model that does not reason.
-    fn grammar(&self, choice: &Choice, parallel: bool) -> String {
+    fn grammar(&self, choice: &CallRule, parallel: bool) -> String {
         self.grammar_with(choice, parallel, None, false, None)
     }
 
@@ -57,7 +57,7 @@ impl Vocabulary {
     /// that call no tool.
     fn grammar_with(
         &self,
-        choice: &Choice,
+        choice: &CallRule,
         parallel: bool,
         reasoning: Option<ReasoningSyntax>,
         reasoning_is_open: bool,
@@ -114,8 +114,8 @@ const GRAZ: (&str, &str) = ("weather", r#"{"city": "Graz"}"#);
 #[test]
 fn calls_are_let_through_whole_and_with_their_schema_alone() {
     each(|syntax, vocabulary| {
-        let named = Choice::Named("weather".into());
-        for choice in [Choice::Auto, Choice::Required, named.clone()] {
+        let named = CallRule::Named("weather".into());
+        for choice in [CallRule::Auto, CallRule::Required, named.clone()] {
             let lark = vocabulary.grammar(&choice, false);
             let judge = |text: &str| vocabulary.judge(&lark, text);
             let text = written(syntax, &[GRAZ]);
@@ -139,11 +139,11 @@ fn text_is_free_unless_a_call_is_required() {
             ToolSyntax::Harmony => "<|channel|>final<|message|>Hello, <tool_ca",
             _ => "Hello, <tool_ca",
         };
-        let lark = vocabulary.grammar(&Choice::Auto, true);
+        let lark = vocabulary.grammar(&CallRule::Auto, true);
         assert_eq!(vocabulary.judge(&lark, text), (true, true), "{syntax:?}\n{lark}");
         let begun = format!("{}x", syntax.row().open[0]);
         assert!(!vocabulary.judge(&lark, &begun).0, "{syntax:?}\n{lark}");
-        let lark = vocabulary.grammar(&Choice::Required, true);
+        let lark = vocabulary.grammar(&CallRule::Required, true);
         assert!(!vocabulary.judge(&lark, text).0, "{syntax:?}\n{lark}");
         assert!(!vocabulary.judge(&lark, "").1, "{syntax:?}\n{lark}");
     });
@@ -162,7 +162,7 @@ fn what_is_no_call_may_have_to_have_a_form() {
             _ => text.to_owned(),
         };
         let call = written(syntax, &[GRAZ]);
-        for (choice, is_free) in [(Choice::Auto, true), (Choice::Required, false)] {
+        for (choice, is_free) in [(CallRule::Auto, true), (CallRule::Required, false)] {
             let lark = vocabulary.grammar_with(&choice, true, None, false, Some(&form));
             let judge = |text: &str| vocabulary.judge(&lark, text);
             assert_eq!(judge(&call), (true, true), "{syntax:?} {call}\n{lark}");
@@ -181,7 +181,7 @@ fn several_calls_need_leave() {
             return;
         }
         let text = written(syntax, &[GRAZ, ("now", "{}"), GRAZ]);
-        for choice in [Choice::Auto, Choice::Required] {
+        for choice in [CallRule::Auto, CallRule::Required] {
             let lark = vocabulary.grammar(&choice, true);
             assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{syntax:?}\n{lark}");
             // Some models write a line break before they end. It must not force another call.
@@ -202,14 +202,14 @@ fn a_model_may_think_before_it_calls() {
         let call = written(syntax, &[GRAZ]);
         if syntax == ToolSyntax::Harmony {
             let before = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
-            for choice in [Choice::Auto, Choice::Required] {
+            for choice in [CallRule::Auto, CallRule::Required] {
                 let lark = vocabulary.grammar(&choice, true);
                 let text = format!("{before}{call}");
                 assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{lark}");
             }
             return;
         }
-        for choice in [Choice::Auto, Choice::Required] {
+        for choice in [CallRule::Auto, CallRule::Required] {
             for markers in ReasoningSyntax::ALL {
                 let open = format!("Hm {{ {}\n\n{call}", markers.closer());
                 let lark = vocabulary.grammar_with(&choice, true, Some(markers), true, None);
@@ -226,7 +226,7 @@ fn a_model_may_think_before_it_calls() {
 #[test]
 fn a_call_that_is_required_cannot_be_thought_away_with_markers_of_another_family() {
     each(|syntax, vocabulary| {
-        for choice in [Choice::Required, Choice::Named("weather".into())] {
+        for choice in [CallRule::Required, CallRule::Named("weather".into())] {
             for own in [None].into_iter().chain(ReasoningSyntax::ALL.map(Some)) {
                 let lark = vocabulary.grammar_with(&choice, true, own, false, None);
                 let others = ReasoningSyntax::ALL.into_iter().filter(|other| Some(*other) != own);

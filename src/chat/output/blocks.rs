@@ -16,7 +16,7 @@ pub(super) struct Blocks {
     syntax: &'static Syntax,
     reasoning: bool,
     reasoning_syntax: Option<ReasoningSyntax>,
-    state: State,
+    state: Inside,
     /// Calls started so far.
     calls: usize,
     /// Inside an open array whose elements are calls.
@@ -24,7 +24,7 @@ pub(super) struct Blocks {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Inside {
     /// At the start of the message, or after a block. Only here may reasoning start, or a call
     /// without a marker.
     Start {
@@ -53,8 +53,10 @@ impl Blocks {
     pub fn new(options: ParserOptions) -> Self {
         let open = options.reasoning_syntax.filter(|_| options.reasoning_is_open);
         let state = match open {
-            Some(syntax) => State::Reasoning { closer: syntax.closer(), begun: !options.reasoning },
-            None => State::Start { keep_space: true },
+            Some(syntax) => {
+                Inside::Reasoning { closer: syntax.closer(), begun: !options.reasoning }
+            }
+            None => Inside::Start { keep_space: true },
         };
         Self {
             syntax: options.tools.map_or(&syntax::NONE, |tools| tools.row()),
@@ -70,23 +72,23 @@ impl Blocks {
     /// length of 0 means that the state has changed.
     pub fn step(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
         match self.state {
-            State::Start { keep_space } => self.start(text, keep_space, out),
-            State::Content => self.content(text, out),
-            State::Reasoning { closer, begun } => self.reasoning(text, closer, begun, out),
-            State::Head => self.head(text, out),
-            State::Arguments { scanner, in_object } => {
+            Inside::Start { keep_space } => self.start(text, keep_space, out),
+            Inside::Content => self.content(text, out),
+            Inside::Reasoning { closer, begun } => self.reasoning(text, closer, begun, out),
+            Inside::Head => self.head(text, out),
+            Inside::Arguments { scanner, in_object } => {
                 self.arguments(text, scanner, in_object, out)
             }
-            State::Tail => self.tail(text),
-            State::After => self.after(text),
+            Inside::Tail => self.tail(text),
+            Inside::After => self.after(text),
         }
     }
 
     /// The part that the held-back text `held` becomes if no more text follows.
     pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
-        let held = if matches!(self.state, State::Tail) { held.trim() } else { held };
+        let held = if matches!(self.state, Inside::Tail) { held.trim() } else { held };
         let part = match self.state {
-            State::Reasoning { .. } => self.thought(held),
+            Inside::Reasoning { .. } => self.thought(held),
             _ => Part::Content(held),
         };
         (!held.is_empty()).then_some(part)
@@ -108,7 +110,7 @@ impl Blocks {
             return Some(space);
         }
         if space > MARKER_SPACE_BYTES_MAX {
-            self.state = State::Content;
+            self.state = Inside::Content;
             return Some(0);
         }
         let trimmed = &text[space..];
@@ -123,7 +125,7 @@ impl Blocks {
                         out(Part::Content(&text[..end]));
                     }
                     let (closer, begun) = (syntax.closer(), !self.reasoning);
-                    self.state = State::Reasoning { closer, begun };
+                    self.state = Inside::Reasoning { closer, begun };
                     return Some(end);
                 }
                 Start::Begun => return None,
@@ -131,7 +133,7 @@ impl Blocks {
             }
         }
         let bare = self.syntax.bare && trimmed.starts_with('{');
-        self.state = if bare { State::Head } else { State::Content };
+        self.state = if bare { Inside::Head } else { Inside::Content };
         Some(0)
     }
 
@@ -144,12 +146,12 @@ impl Blocks {
         }
         match marker {
             Some(marker) if noise.contains(&marker) => {
-                self.state = State::Start { keep_space: false };
+                self.state = Inside::Start { keep_space: false };
                 Some(at + marker.len())
             }
             // Hold the white space back with the marker, because both may turn out to be content.
             Some(_) => {
-                self.state = State::Head;
+                self.state = Inside::Head;
                 Some(shown)
             }
             None => (shown > 0).then_some(shown),
@@ -171,7 +173,7 @@ impl Blocks {
             if text.is_empty() {
                 return None;
             }
-            self.state = State::Reasoning { closer, begun: true };
+            self.state = Inside::Reasoning { closer, begun: true };
         }
         let (at, marker) = find(text, [closer].into_iter());
         let shown = if self.reasoning { length_before_space(&text[..at]) } else { at };
@@ -182,7 +184,7 @@ impl Blocks {
             if !self.reasoning {
                 out(Part::Content(marker));
             }
-            self.state = State::Start { keep_space: !self.reasoning };
+            self.state = Inside::Start { keep_space: !self.reasoning };
             return Some(at + marker.len());
         }
         (shown > 0).then_some(shown)
@@ -201,16 +203,16 @@ impl Blocks {
         let in_object = call.arguments == Arguments::InObject;
         match call.arguments {
             Arguments::InObject | Arguments::Alone => {
-                self.state = State::Arguments { scanner: ValueScanner::default(), in_object };
+                self.state = Inside::Arguments { scanner: ValueScanner::default(), in_object };
             }
             Arguments::Before(range) => {
                 out(Part::ToolCallArguments { index, delta: &text[range] });
-                self.state = State::After;
+                self.state = Inside::After;
             }
             // Clients parse the arguments as JSON, and an empty text is not valid JSON.
             Arguments::Absent => {
                 out(Part::ToolCallArguments { index, delta: "{}" });
-                self.state = State::After;
+                self.state = Inside::After;
             }
         }
         Some(call.end)
@@ -226,7 +228,7 @@ impl Blocks {
             _ => text[space..].chars().next().map_or(0, char::len_utf8),
         };
         out(Part::Content(&text[..space + marker]));
-        self.state = State::Content;
+        self.state = Inside::Content;
         space + marker
     }
 
@@ -246,9 +248,9 @@ impl Blocks {
             out(Part::ToolCallArguments { index: self.calls - 1, delta: &text[..taken] });
         }
         self.state = match end {
-            None => State::Arguments { scanner, in_object },
-            Some(_) if in_object => State::Tail,
-            Some(_) => State::After,
+            None => Inside::Arguments { scanner, in_object },
+            Some(_) if in_object => Inside::Tail,
+            Some(_) => Inside::After,
         };
         Some(taken)
     }
@@ -260,7 +262,7 @@ impl Blocks {
             // The object's end is malformed, but its call is complete.
             Err(_) => 0,
         };
-        self.state = State::After;
+        self.state = Inside::After;
         Some(taken)
     }
 
@@ -276,7 +278,7 @@ impl Blocks {
                 return Some(1);
             }
             b'{' => {
-                self.state = State::Head;
+                self.state = Inside::Head;
                 return Some(0);
             }
             _ => {}
@@ -286,7 +288,7 @@ impl Blocks {
             Start::Begun => None,
             Start::Other => {
                 self.in_list = false;
-                self.state = State::Start { keep_space: false };
+                self.state = Inside::Start { keep_space: false };
                 Some(0)
             }
         }

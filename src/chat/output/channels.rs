@@ -26,13 +26,13 @@ pub(super) const MARKERS: &[&[&str]] = &[BEGIN, END, FIELDS];
 #[derive(Debug)]
 pub(super) struct Channels {
     reasoning: bool,
-    state: State,
+    state: Inside,
     /// Calls started so far.
     calls: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Inside {
     /// In a header, or in the rest of a header that the prompt started.
     Header,
     Message(Kind),
@@ -51,7 +51,7 @@ enum Kind {
 
 impl Channels {
     pub fn new(reasoning: bool) -> Self {
-        Self { reasoning, state: State::Header, calls: 0 }
+        Self { reasoning, state: Inside::Header, calls: 0 }
     }
 
     /// Consumes a part of `text` and returns its length, or `None` if more text must come first. A
@@ -59,14 +59,14 @@ impl Channels {
     pub fn step(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
         match self.state {
             _ if text.is_empty() => None,
-            State::Header => self.header(text, out),
-            State::Message(kind) => self.message(text, kind, out),
-            State::Outside => {
+            Inside::Header => self.header(text, out),
+            Inside::Message(kind) => self.message(text, kind, out),
+            Inside::Outside => {
                 let (at, marker) = find(text, BEGIN.iter().copied());
                 if at > 0 {
                     out(Part::Content(&text[..at]));
                 } else if marker.is_some() {
-                    self.state = State::Header;
+                    self.state = Inside::Header;
                 } else {
                     return None;
                 }
@@ -77,7 +77,7 @@ impl Channels {
 
     /// The part that `held` becomes if no more text follows.
     pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
-        let kind = if let State::Message(kind) = self.state { kind } else { Kind::Content };
+        let kind = if let Inside::Message(kind) = self.state { kind } else { Kind::Content };
         (!held.is_empty()).then(|| self.part(held, kind))
     }
 
@@ -94,7 +94,7 @@ impl Channels {
             Ok(header) => header,
             Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
             Err(_) => {
-                self.state = State::Outside;
+                self.state = Inside::Outside;
                 // Consume the marker, so that it is not examined again.
                 let Start::Marker(marker) = start(text, BEGIN.iter().copied()) else {
                     return Some(0);
@@ -116,7 +116,7 @@ impl Channels {
             }
             (None, _) => Kind::Content,
         };
-        self.state = State::Message(kind);
+        self.state = Inside::Message(kind);
         Some(header.end)
     }
 
@@ -127,7 +127,7 @@ impl Channels {
             return Some(at);
         }
         let marker = marker?;
-        self.state = State::Header;
+        self.state = Inside::Header;
         if BEGIN.contains(&marker) {
             return Some(0);
         }

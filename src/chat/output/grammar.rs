@@ -31,7 +31,7 @@ pub struct ToolSpec {
 
 /// The calls that an answer must have: OpenAI's `tool_choice`, except `none`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum CallRule {
     /// Any number, including none.
     Auto,
     /// At least one.
@@ -60,12 +60,12 @@ impl ToolSyntax {
     pub fn grammar(
         self,
         tools: &[ToolSpec],
-        choice: &Choice,
+        choice: &CallRule,
         options: &GrammarOptions<'_>,
     ) -> Option<String> {
         let chosen = |tool: &&ToolSpec| match choice {
-            Choice::Named(name) => tool.name == *name,
-            Choice::Auto | Choice::Required => true,
+            CallRule::Named(name) => tool.name == *name,
+            CallRule::Auto | CallRule::Required => true,
         };
         let tools: Vec<&ToolSpec> = tools.iter().filter(chosen).collect();
         if tools.is_empty() {
@@ -74,9 +74,9 @@ impl ToolSyntax {
         let mut grammar = Grammar { row: self.row(), token: options.token, rules: String::new() };
         grammar.rule("TEXT", "/(.|\\n)*/");
         grammar.rule("SPACE", "/[ \\n]{1,4}/");
-        let parallel = options.parallel && !matches!(choice, Choice::Named(_));
+        let parallel = options.parallel && !matches!(choice, CallRule::Named(_));
         grammar.calls(&tools, parallel);
-        let is_free = *choice == Choice::Auto;
+        let is_free = *choice == CallRule::Auto;
         let form = options.form.map(|schema| format!("%json {}", without_annotations(schema)));
         if self == ToolSyntax::Harmony {
             grammar.messages(is_free, form.as_deref());
@@ -330,7 +330,7 @@ mod tests {
         ]
     }
 
-    fn grammar(syntax: ToolSyntax, choice: Choice, reasoning: bool) -> String {
+    fn grammar(syntax: ToolSyntax, choice: CallRule, reasoning: bool) -> String {
         let token = |text: &str| (text == "<tool_call>" || text == "</think>").then_some(7u32);
         let options = GrammarOptions {
             parallel: true,
@@ -344,12 +344,12 @@ mod tests {
 
     #[test]
     fn markers_that_are_tokens_are_written_as_tokens() {
-        let lark = grammar(ToolSyntax::Hermes, Choice::Required, false);
+        let lark = grammar(ToolSyntax::Hermes, CallRule::Required, false);
         assert!(lark.contains(r#"answer: SPACE? <[7]>  "\n{\"name\": \"" more"#), "{lark}");
         let more = r#"more: call LAST ( <[7]> "\n{\"name\": \"" call LAST )*"#;
         assert!(lark.contains(more), "{lark}");
         assert!(lark.contains(r#"LAST: "}\n</tool_call>" /[ \n]{0,4}/"#), "{lark}");
-        let lark = grammar(ToolSyntax::Hermes, Choice::Auto, true);
+        let lark = grammar(ToolSyntax::Hermes, CallRule::Auto, true);
         assert!(lark.contains("( TEXT | TEXT <[7]> "), "{lark}");
         assert!(lark.contains("thinks[lazy]:  ( \"<think>\" )"), "{lark}");
         assert!(lark.contains("start: ( ( thinks ) ( TEXT <[7]> ) )? answer"), "{lark}");
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn arguments_are_bound_to_the_schema_of_the_tool_called() {
-        let lark = grammar(ToolSyntax::Llama3, Choice::Required, false);
+        let lark = grammar(ToolSyntax::Llama3, CallRule::Required, false);
         let schema = r#"{"type":"object","properties":{"city":{"type":"string"}}}"#;
         let head = r#"call_0: "weather\", \"parameters\": " %json "#;
         assert!(lark.contains(head), "{lark}");
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_named_tool_is_the_only_one_and_is_called_once() {
-        let lark = grammar(ToolSyntax::Hermes, Choice::Named("now".into()), false);
+        let lark = grammar(ToolSyntax::Hermes, CallRule::Named("now".into()), false);
         assert!(!lark.contains("weather") && !lark.contains("call )*"), "{lark}");
         let options = GrammarOptions {
             parallel: true,
@@ -397,8 +397,8 @@ mod tests {
             form: None,
             token: &|_| None,
         };
-        let none = Choice::Named("never".into());
+        let none = CallRule::Named("never".into());
         assert_eq!(ToolSyntax::Hermes.grammar(&tools(), &none, &options), None);
-        assert_eq!(ToolSyntax::Hermes.grammar(&[], &Choice::Auto, &options), None);
+        assert_eq!(ToolSyntax::Hermes.grammar(&[], &CallRule::Auto, &options), None);
     }
 }

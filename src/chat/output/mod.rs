@@ -58,7 +58,7 @@ mod samples;
 
 use blocks::Blocks;
 use channels::Channels;
-pub use grammar::{Choice, GrammarOptions, ToolSpec};
+pub use grammar::{CallRule, GrammarOptions, ToolSpec};
 pub use options::ParserOptions;
 pub use part::Part;
 pub use reasoning::ReasoningSyntax;

@@ -31,8 +31,8 @@ use std::ops::Range;
 use cached::{
     HEAD_NUMBERS_MAX, HEAD_NUMBERS_STEP, HIDDEN, QuantisedQuery, mask_value, query_floats,
 };
-use tile::{BLOCK_CELLS, Block, NO_MAXIMUM, SUM_LANES, Scratch, State};
-use visible::{CHUNKS_MAX, FEW_QUERIES, GROUP_QUERIES_MAX, Group, Mask, Piece, Plan, Shape};
+use tile::{BLOCK_CELLS, Block, NO_MAXIMUM, SUM_LANES, Scratch, SoftmaxState};
+use visible::{CHUNKS_MAX, FEW_QUERIES, GROUP_QUERIES_MAX, Group, Mask, Partition, Piece, Shape};
 
 use super::format::LINE;
 use super::team::Team;
@@ -106,7 +106,7 @@ pub struct Attention<'a> {
     /// The cells that each row sees.
     pub mask: Mask,
     /// The groups and pieces for this mask.
-    pub plan: &'a Plan,
+    pub plan: &'a Partition,
     /// Factor of the products of queries and keys.
     pub scale: f32,
     /// See [`Block::softcap`].
@@ -192,7 +192,7 @@ impl Parts {
 /// A thread's own memory. Its vectors are ordered by KV head, then row, then head of the group.
 struct Memory {
     queries: *mut f32, // [vectors][query_floats]
-    state: State,
+    state: SoftmaxState,
     merged: *mut f32, // [vectors][2 + value_numbers]: maximum, sum, output
     scratch: Scratch,
     bias: *mut f32, // [vectors of a head][BLOCK_CELLS]
@@ -213,7 +213,7 @@ impl Memory {
         };
         Self {
             queries: take(parts.queries),
-            state: State {
+            state: SoftmaxState {
                 maxima: take(parts.maxima),
                 sums: take(parts.sums),
                 outputs: take(parts.outputs),
@@ -359,7 +359,7 @@ impl Attention<'_> {
                         count,
                         bias: if is_plain { std::ptr::null() } else { memory.bias },
                         softcap: self.softcap,
-                        state: State {
+                        state: SoftmaxState {
                             maxima: memory.state.maxima.add(first),
                             sums: memory.state.sums.add(first * SUM_LANES),
                             outputs: memory.state.outputs.add(first * value_numbers),

@@ -7,7 +7,7 @@ use super::cached::{Cached, row_bytes};
 /// Cells of a block.
 pub const BLOCK_CELLS: usize = 32;
 
-/// Floats of [`State::sums`] for a query: one for each lane.
+/// Floats of [`SoftmaxState::sums`] for a query: one for each lane.
 pub const SUM_LANES: usize = 16;
 
 /// Queries computed together in registers.
@@ -46,7 +46,7 @@ pub struct Block<'a> {
     /// The bound of scores, applied by a hyperbolic tangent; 0 for none.
     pub softcap: f32,
     /// The state of the softmax so far.
-    pub state: State,
+    pub state: SoftmaxState,
     /// Memory for this call only.
     pub scratch: Scratch,
 }
@@ -54,7 +54,7 @@ pub struct Block<'a> {
 /// The state of the softmax of some queries. Initially, `maxima` are [`NO_MAXIMUM`], and the others
 /// 0.
 #[derive(Clone, Copy)]
-pub struct State {
+pub struct SoftmaxState {
     /// `[count]`: the largest score.
     pub maxima: *mut f32,
     /// `[count][SUM_LANES]`: partial sums of `exp(score - maximum)`.

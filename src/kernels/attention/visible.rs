@@ -73,7 +73,7 @@ impl Mask {
     }
 }
 
-/// The heads and threads that a [`Plan`] is made for.
+/// The heads and threads that a [`Partition`] is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Heads of the queries.
@@ -150,7 +150,7 @@ pub struct Piece {
 
 /// The groups and pieces for a mask.
 #[derive(Default)]
-pub struct Plan {
+pub struct Partition {
     /// The groups, in the order of streams and rows.
     pub groups: Vec<Group>,
     /// The pieces, largest first.
@@ -175,7 +175,7 @@ struct Found {
     spare: Vec<Range<u32>>,
 }
 
-impl Plan {
+impl Partition {
     /// A plan with room for steps of `rows` rows that see `cells` cells in total. Planning them
     /// does not allocate.
     pub fn with_capacity(rows: usize, cells: usize) -> Self {

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::c_void;
 use std::ptr;
 
-use super::super::attention::visible::{Mask, Plan, Shape};
+use super::super::attention::visible::{Mask, Partition, Shape};
 use super::super::attention::{Attention, AttentionKernel, Sizes, Tensor, slots_max, work_bytes};
 use super::super::format::LINE;
 use super::super::kernel::InstructionSet;
@@ -28,12 +28,12 @@ struct Step {
     kv_heads: usize,
     /// Whether the mask was read in this step.
     is_read: Cell<bool>,
-    plan: UnsafeCell<Plan>,
+    plan: UnsafeCell<Partition>,
 }
 
 impl Step {
     /// An unused step.
-    fn new(plan: Plan) -> Self {
+    fn new(plan: Partition) -> Self {
         Self {
             mask: ptr::null(),
             set: None,
@@ -68,7 +68,7 @@ pub fn use_attention(set: Option<InstructionSet>) {
 pub fn reserve_attention(rows: usize, cells: usize) {
     STEPS.with_borrow_mut(|steps| {
         *steps = (0..MASKS_USUAL)
-            .map(|_| Box::new(Step::new(Plan::with_capacity(rows, cells))))
+            .map(|_| Box::new(Step::new(Partition::with_capacity(rows, cells))))
             .collect();
     });
 }
@@ -192,7 +192,7 @@ pub(super) unsafe extern "C" fn plan(
         let index = match index {
             Some(index) => index,
             None if steps.len() < ATTENTION_MASKS_MAX => {
-                steps.push(Box::new(Step::new(Plan::default())));
+                steps.push(Box::new(Step::new(Partition::default())));
                 steps.len() - 1
             }
             None => return ptr::null(),

@@ -21,7 +21,7 @@ use super::guards::ExchangeGuard;
 use super::origins::name_of;
 use super::places::Place;
 use super::timers::Timer;
-use super::wake::look_up;
+use super::wake::poll_sockets;
 use crate::api::error::ApiError;
 use crate::api::route::{self, Action, Page, Route};
 use crate::clock::Micros;
@@ -108,7 +108,7 @@ enum Wait {
 enum Read {
     /// Bytes came after a wait, in which other tasks could run.
     Some,
-    /// Bytes were there already. The caller calls [`look_up`] before it reads again, so that a
+    /// Bytes were there already. The caller calls [`poll_sockets`] before it reads again, so that a
     /// client that sends fast does not delay other connections.
     AtOnce,
     End,
@@ -181,7 +181,7 @@ impl Connection {
             // Other tasks run between two requests of a connection. Otherwise a client that sends
             // many requests early would delay all others, because glommio does not yield while the
             // socket is ready.
-            look_up().await;
+            poll_sockets().await;
             let drains = self.front.is_draining() && !self.front.config.hands_over;
             let ends = drains || self.place.must_leave();
             if !keep_alive || self.closes.get() || ends {
@@ -217,7 +217,7 @@ impl Connection {
                     self.input.drain(..length);
                     return Ok(Some(head));
                 }
-                Ok(None) if last == Read::AtOnce => look_up().await,
+                Ok(None) if last == Read::AtOnce => poll_sockets().await,
                 Ok(None) => {}
                 Err(error) => return Err(Refused::Fatal(ApiError::http(&error))),
             }
@@ -422,7 +422,7 @@ impl Connection {
             drips.pause_after(self.input.len() - before).await;
             match read {
                 Read::Some => {}
-                Read::AtOnce => look_up().await,
+                Read::AtOnce => poll_sockets().await,
                 Read::End => return Err(Refused::Gone),
                 Read::TimedOut => {
                     let seconds = BODY_TIMEOUT.as_secs();

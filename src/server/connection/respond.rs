@@ -12,7 +12,7 @@ use crate::api::route;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
 use crate::limits::{LINGER_BYTES_MAX, SPARE_TIMEOUT, WRITE_TIMEOUT};
-use crate::server::wake::look_up;
+use crate::server::wake::poll_sockets;
 
 /// The longest answer that is copied behind its head, and the longest unread body that is skipped.
 const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -254,7 +254,7 @@ impl Connection {
             self.input.clear();
             match self.read(Wait::End).await? {
                 Read::Some => {}
-                Read::AtOnce => look_up().await,
+                Read::AtOnce => poll_sockets().await,
                 Read::End | Read::TimedOut => break,
             }
             skipped += self.input.len();

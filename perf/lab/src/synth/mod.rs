@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub use self::quant::{QUANTS, Quant};
 pub use self::shape::{Architecture, SHAPES, Shape};
 pub use self::write::temporary_path;
-use self::write::{Plan, Temporary};
+use self::write::{Layout, Temporary};
 use corelane::model::gguf::Gguf;
 pub use corelane::model::gguf::TensorInfo;
 use corelane::model::{builtin, library};
@@ -132,7 +132,7 @@ pub fn synth(
     shape.check(quant, known.n_tokens()).map_err(SynthError::Impossible)?;
     check_out(out, request.force)?;
     check_space(out, shape, quant)?;
-    let plan = Plan::new(shape, request.seed, header(request, &builtin, &known));
+    let plan = Layout::new(shape, request.seed, header(request, &builtin, &known));
 
     let unwritable = |source| SynthError::Unwritable { path: out.clone(), source };
     let temporary = Temporary::beside(out);

@@ -25,7 +25,7 @@ const _: () = assert!(PIECE_ELEMENTS.is_multiple_of(2), "weights are drawn in pa
 const QUANT_BUFFER_BYTES: usize = 256 * 1024 * 1024;
 
 /// The unquantised file: its header and its pieces.
-pub(super) struct Plan {
+pub(super) struct Layout {
     header: Vec<u8>,
     tensors: Vec<Placed>,
     pieces: Vec<Piece>,
@@ -53,7 +53,7 @@ struct Piece {
     elements: u64,
 }
 
-impl Plan {
+impl Layout {
     /// The plan of a model with this shape; `header` has its metadata.
     pub fn new(shape: &Shape, seed: u64, mut header: Gguf) -> Self {
         let mut tensors = Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn quantise(
     to: &Path,
     quant: &Quant,
     threads: usize,
-    plan: &Plan,
+    plan: &Layout,
     mut progress: impl FnMut(u64) + 'static,
 ) -> Result<(), String> {
     let path = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes());

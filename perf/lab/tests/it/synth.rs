@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{Client, config, logits_if};
 use corelane::config::ServeConfig;
-use corelane::kernels::Choice;
+use corelane::kernels::KernelChoice;
 use corelane::lanes::Server;
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Loaded, Source, load};
@@ -42,7 +42,7 @@ fn make(out: &Path, shape: Shape, quant: &str) -> Made {
 }
 
 fn open(path: &Path) -> Loaded {
-    load(&Source::File(path.to_owned()), Choice::Auto, |_| true).unwrap()
+    load(&Source::File(path.to_owned()), KernelChoice::Auto, |_| true).unwrap()
 }
 
 /// Whether this process has mapped a file.
@@ -168,7 +168,7 @@ fn text_is_tokenised_as_by_the_built_in_model() {
     let made = make(&path, Shape { vocab: 9001, ..tiny() }, "f16");
     assert!(made.tensors.iter().all(|tensor| ["f16", "f32"].contains(&&*tensor.type_name)));
     let (synthetic, builtin) =
-        (open(&path).vocab, load(&Source::BuiltIn, Choice::Auto, |_| true).unwrap().vocab);
+        (open(&path).vocab, load(&Source::BuiltIn, KernelChoice::Auto, |_| true).unwrap().vocab);
     assert_eq!(synthetic.n_tokens(), 9001);
     // llama.cpp counts the tokens for repositories and files to those that end a text.
     let ends: Vec<&[u8]> =
