@@ -13,7 +13,7 @@ use crate::limits::EMBEDDING_TOKENS_MAX;
 use crate::metrics::Metrics;
 use crate::model::StepError;
 use crate::model::embed::Embedder;
-use crate::prepare::lane::{Outcome, Wanted};
+use crate::prepare::worker::{Outcome, Task, Wanted};
 use crate::prepare::{Prepared, Step, Texts};
 
 /// The time that a call of the model for embeddings shall take. Texts of other keys wait for it.
@@ -22,6 +22,13 @@ const EMBEDDING_CALL_TIME: Duration = Duration::from_millis(50);
 /// The least tokens of a call for embeddings, if there are as many. A shorter call takes almost as long, because
 /// it reads all weights, too.
 const EMBEDDING_CALL_TOKENS_MIN: usize = 64;
+
+/// Texts to embed.
+impl Task for Box<Texts> {
+    fn size(&self) -> usize {
+        self.tokens_left()
+    }
+}
 
 /// See the module's description.
 pub(super) struct EmbedLane {

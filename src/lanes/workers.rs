@@ -18,7 +18,8 @@ use crate::model::embed::Embedder;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::{BEHIND_STREAMS, BESIDE_STREAMS, yield_to_others};
-use crate::prepare::lane::{self, PrepareTask, SharedTables, Worker, WorkerLink};
+use crate::prepare::lane::{self, PrepareTask, SharedTables};
+use crate::prepare::worker::{self, Worker, WorkerLink};
 use crate::prepare::{Embeds, Lane, ServedModel, Texts};
 use crate::ring::bell::SocketBell;
 use crate::server::Workers;
@@ -94,7 +95,7 @@ impl Starter<'_> {
     }
 
     fn link<T>(&self) -> (WorkerLink<T>, Worker<T>) {
-        lane::link(self.bell.clone(), &self.config.weights(), self.metrics.clock)
+        worker::link(self.bell.clone(), &self.config.weights(), self.metrics.clock)
     }
 
     fn start_short(&mut self) -> Result<WorkerLink<PrepareTask>, String> {

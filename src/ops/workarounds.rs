@@ -1,7 +1,7 @@
 //! What `may_minihttp` and its runtime `may` need so that they can serve strangers beside other
 //! lanes. All five work-arounds are here, and all `unsafe` of the ops lane:
 //!
-//! | what they do | what this does |
+//! | behaviour of the libraries | work-around |
 //! |---|---|
 //! | `may` installs handlers of SIGSEGV and SIGBUS for the whole process | [`start_runtime`] restores the earlier ones |
 //! | `may_minihttp` keeps a connection's socket to itself, and never closes a silent one | [`second_handle`] duplicates its descriptor, so that the watching thread can shut it down |

@@ -3,11 +3,12 @@
 //!
 //! The route reads the JSON. [`advance`] does the rest, one piece at a time: it renders and tokenises
 //! the prompts, checks that they fit and compiles constraints. What takes microseconds runs on the
-//! front lane itself, everything else on the worker lanes ([`lane`]).
+//! front lane itself, everything else on the worker lanes ([`worker`], [`lane`]).
 //!
 //! Errors are 400s that say what is wrong and what would be right, and 504 past the deadline.
 //!
-//! **Invariant:** pure, except for [`lane`]. Nothing else here does I/O or reads a clock.
+//! **Invariant:** pure, except for [`worker`] and [`lane`]. Nothing else here does I/O or reads a
+//! clock.
 
 mod envelope;
 mod gap;
@@ -18,6 +19,7 @@ mod prompt;
 mod resolve;
 mod texts;
 mod transfer;
+pub mod worker;
 
 use time::OffsetDateTime;
 

@@ -34,11 +34,11 @@ pub struct Texts {
     /// The time limit of the request.
     pub timeout: Option<Duration>,
     /// Writes the answer.
-    pub answer: Answer,
+    pub answer: WriteAnswer,
 }
 
 /// Writes an answer from a model's vectors.
-pub type Answer = Box<dyn FnOnce(Vec<Vec<f32>>, &mut Vec<u8>) + Send>;
+pub type WriteAnswer = Box<dyn FnOnce(Vec<Vec<f32>>, &mut Vec<u8>) + Send>;
 
 impl Texts {
     /// The tokens of all texts.

@@ -111,7 +111,7 @@ pub(super) fn may_overtake(books: &Books, id: SequenceId) -> bool {
 
 /// Whether other keys may overtake a sequence that is first and needs `cells` cells, which are not
 /// free. They may for [`OVERTAKEN_STEPS_MAX`] steps. They may for longer if the sequence's own key
-/// has, or will need, so many cells that it would not fit beside them.
+/// leaves it no room: running sequences of this key hold cells, and will need more.
 pub(super) fn may_be_overtaken(books: &Books, id: SequenceId, cells: usize) -> bool {
     let sequence = books.sequences.get(id);
     let (key, steps) = (sequence.asked.key, sequence.overtaken);

@@ -11,7 +11,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::DESCRIPTORS_RESERVED;
-use crate::prepare::lane::ThreadView;
+use crate::prepare::worker::ThreadView;
 
 /// Checks for io_uring and for lockable memory.
 ///
