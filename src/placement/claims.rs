@@ -45,13 +45,14 @@ mod tests {
 
     #[test]
     fn a_core_is_claimed_once() {
-        // No machine has these.
-        let (mut first, ours) = Claims::of(&[90_001, 90_002, 90_003]);
-        assert_eq!(ours, [90_001, 90_002, 90_003]);
-        first.keep(&[90_001]);
-        let (_second, ours) = Claims::of(&[90_001, 90_002]);
-        assert_eq!(ours, [90_002]);
+        // No machine has these, and no other run of this test.
+        let [a, b, c] = [0, 1, 2].map(|n| 1_000_000 + 3 * std::process::id() as usize + n);
+        let (mut first, ours) = Claims::of(&[a, b, c]);
+        assert_eq!(ours, [a, b, c]);
+        first.keep(&[a]);
+        let (_second, ours) = Claims::of(&[a, b]);
+        assert_eq!(ours, [b]);
         drop(first);
-        assert_eq!(Claims::of(&[90_001]).1, [90_001]);
+        assert_eq!(Claims::of(&[a]).1, [a]);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use corelane::model::builtin::GGUF;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::command_line::Running;
 use crate::support::gguf::split;
 use crate::support::hub::{Answer, Loopback, Repo, cache, cut, fresh, refusal, sha256};
-use crate::support::{Client, eventually, post_bytes};
+use crate::support::{Client, PATIENCE, eventually, post_bytes};
 
 /// The program with a hub, and with a folder of the test's own for its models.
 fn corelane(endpoint: &str, folder: &str, args: &[&str]) -> Command {
@@ -71,7 +71,7 @@ fn end(mut child: Child, signal: Signal) -> Output {
     kill_process(Pid::from_child(&child), signal).unwrap();
     let began = Instant::now();
     child.wait().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     child.wait_with_output().unwrap()
 }
 
@@ -111,7 +111,7 @@ fn a_server_answers_while_its_model_is_downloaded() {
     let (hub, goes_on) = halting("loading");
     let notify = cache("loading").join("notify");
     let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
     // A port for the test: the server prints its own when it is ready.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let args = ["serve", "--port", &port.to_string(), "--ops-addr=none", "-hf", "org/tiny"];
@@ -138,7 +138,8 @@ fn a_server_answers_while_its_model_is_downloaded() {
 fn a_download_that_was_killed_goes_on() {
     let (hub, goes_on) = halting("killed");
     let pull = ["model", "pull", "org/tiny"];
-    for signal in [Signal::INT, Signal::KILL] {
+    // Not SIGINT, which a shell makes the jobs in its background ignore, tests included.
+    for signal in [Signal::TERM, Signal::KILL] {
         fresh("killed");
         let child = corelane(&hub.endpoint(), "killed", &pull).spawn().unwrap();
         wait_for_half("killed");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::metrics::Page;
-use crate::support::{Client, TestServer, config, eventually, post_bytes};
+use crate::support::{Client, PATIENCE, TestServer, config, eventually, post_bytes};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
 use corelane::lanes::Server;
@@ -31,7 +31,7 @@ fn scrape(address: SocketAddr) -> Page {
 /// All that comes back for some bytes, until the server closes.
 fn answer_to(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {

