@@ -6,6 +6,7 @@
 //! - [`conversation`]: messages and tools of any dialect.
 //! - [`prompt`]: turns a conversation into a prompt.
 //! - `generic`: writes tools as text for templates that have none.
+//! - `mended`: conversations in the form that strict templates accept.
 //! - [`named`]: llama.cpp's templates by name.
 //! - [`output`]: splits the model's text into content, reasoning and tool calls.
 //! - [`template`]: the template, compiled once and rendered for each request.
@@ -19,6 +20,7 @@
 pub mod chosen;
 pub mod conversation;
 mod generic;
+mod mended;
 pub mod named;
 pub mod output;
 pub mod prompt;

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use super::generic;
+use super::mended::{mended, strictly};
 use super::output::grammar::{CallRule, GrammarOptions, ToolSpec};
 use super::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
@@ -28,6 +29,8 @@ pub struct ChatModel {
     knows_developer: bool,
     /// Whether the template needs content as a list of parts, and cannot print a plain text.
     wants_parts: bool,
+    /// Whether the template shows an answer without text as the word `None`.
+    shows_none: bool,
 }
 
 /// The parts of a vocabulary that a prompt needs.
@@ -47,6 +50,9 @@ pub struct ChatPrompt {
     pub parser: ParserOptions,
     /// A grammar in llguidance's Lark, if tools may be called.
     pub grammar: Option<String>,
+    /// The template's error, if it refused the conversation until that was
+    /// [mended](super::mended).
+    pub refused: Option<TemplateError>,
 }
 
 /// Why a conversation has no prompt.
@@ -81,6 +87,7 @@ impl ChatModel {
             knows_developer: template.mentions("developer"),
             wants_parts: wants_parts(&template),
             has_system: has_system(&template),
+            shows_none: shows_none(&template),
             source: source.to_owned(),
             template,
         })
@@ -124,6 +131,10 @@ impl ChatModel {
         let mut shown = conversation.clone();
         shown.map_texts(tokens.guard);
         let Conversation { mut messages, tools: shown_tools, template_kwargs, .. } = shown;
+        let is_system = |m: &Message| matches!(m.role, Role::System | Role::Developer);
+        if !self.has_system && messages.iter().any(is_system) {
+            messages = mended(messages, false);
+        }
         if self.tools.is_none() {
             messages = generic::write_calls(messages);
             if has_tools {
@@ -134,8 +145,8 @@ impl ChatModel {
             mark(messages.last_mut())?;
         }
         let kwarg = |(name, value): (&String, &_)| (name.clone(), Value::from(Serde(value)));
-        let chat = Chat {
-            messages: messages.iter().map(|m| self.message(m)).collect(),
+        let mut chat = Chat {
+            messages: Value::UNDEFINED,
             tools: match self.tools {
                 Some(_) if has_tools => tools(&shown_tools),
                 _ => Value::UNDEFINED,
@@ -144,7 +155,7 @@ impl ChatModel {
             kwargs: template_kwargs.iter().map(kwarg).collect(),
             now,
         };
-        let mut text = self.template.render(&chat)?;
+        let (mut text, refused) = self.rendered(&mut chat, messages)?;
         if goes_on {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
@@ -177,7 +188,33 @@ impl ChatModel {
             reasoning_is_open,
             tools,
         };
-        Ok(ChatPrompt { text, parser, grammar })
+        Ok(ChatPrompt { text, parser, grammar, refused })
+    }
+
+    /// Renders messages as they are or, if the template refuses them, mended. Returns the prompt,
+    /// and the error of the template if it refused.
+    fn rendered(
+        &self,
+        chat: &mut Chat,
+        messages: Vec<Message>,
+    ) -> Result<(String, Option<TemplateError>), TemplateError> {
+        let mut render = |messages: &[Message]| {
+            chat.messages = messages.iter().map(|message| self.message(message)).collect();
+            self.template.render(chat)
+        };
+        let refused = match render(&messages) {
+            Err(error @ (TemplateError::Raised(_) | TemplateError::Failed { .. })) => error,
+            rendered => return Ok((rendered?, None)),
+        };
+        let messages = mended(messages, self.has_system);
+        if let Ok(text) = render(&messages) {
+            return Ok((text, Some(refused)));
+        }
+        match render(&strictly(messages)) {
+            Ok(text) => Ok((text, Some(refused))),
+            // The error about the client's own messages says most.
+            Err(_) => Err(refused),
+        }
     }
 
     /// Converts a message to the template's form.
@@ -187,7 +224,7 @@ impl ChatModel {
             role => role,
         };
         let content = match &message.content {
-            Content::None => Value::from(()),
+            Content::None if !self.shows_none => Value::from(()),
             content if self.wants_parts => {
                 let part = |text: &str| json!({"type": "text", "text": text});
                 let parts: Vec<_> = match content {
@@ -275,10 +312,25 @@ fn rendered(template: &ChatTemplate, messages: serde_json::Value) -> String {
     template.render(&chat).unwrap_or_default()
 }
 
-/// Whether a template shows a system message.
+/// Whether a template shows a system message, as a text or in parts.
 fn has_system(template: &ChatTemplate) -> bool {
-    let system = json!({"role": "system", "content": NEEDLE});
-    rendered(template, json!([system, {"role": "user", "content": "a"}])).contains(NEEDLE)
+    let shows = |content: fn(&str) -> serde_json::Value| {
+        let system = json!({"role": "system", "content": content(NEEDLE)});
+        let user = json!({"role": "user", "content": content("a")});
+        rendered(template, json!([system, user])).contains(NEEDLE)
+    };
+    shows(|text| json!(text)) || shows(|text| json!([{"type": "text", "text": text}]))
+}
+
+/// Whether a template shows an answer without text as Python's word for nothing.
+fn shows_none(template: &ChatTemplate) -> bool {
+    let shown = |content: serde_json::Value| {
+        let call = json!({"id": "1", "type": "function",
+            "function": {"name": "f", "arguments": {}}});
+        let said = json!({"role": "assistant", "content": content, "tool_calls": [call]});
+        rendered(template, json!([{"role": "user", "content": "a"}, said]))
+    };
+    shown(json!(null)).contains("None") && !shown(json!("")).contains("None")
 }
 
 /// Whether a template handles content in parts: rendered with one part, it shows only the part's
@@ -385,6 +437,53 @@ mod tests {
             assert_eq!(prompt.parser.tools, Some(ToolSyntax::Hermes));
             assert!(prompt.grammar.is_some());
         }
+    }
+
+    /// Turns must alternate after one system message, as for Gemma and Mistral.
+    const STRICT: &str = "{% set turns = messages %}\
+        {% if messages[0].role == 'system' %}[{{ messages[0].content }}]\
+        {% set turns = messages[1:] %}{% endif %}\
+        {% for m in turns %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
+        {{ raise_exception('turns must alternate') }}{% endif %}\
+        {{ m.role[0] }}:{{ m.content + ';' }}{% endfor %}";
+
+    #[test]
+    fn a_strict_template_gets_turns_that_alternate() {
+        let plain = conversation(&[(Role::System, "a"), (Role::User, "b")]);
+        let plain = prompt(STRICT, &plain).unwrap();
+        assert_eq!((plain.text.as_str(), plain.refused), ("[a]u:b;", None));
+        let mut talk = conversation(&[
+            (Role::System, "a"),
+            (Role::Developer, "b"),
+            (Role::User, "c"),
+            (Role::System, "d"),
+            (Role::Assistant, ""),
+            (Role::User, "e"),
+            (Role::User, "f"),
+        ]);
+        talk.messages[4].content = Content::None;
+        talk.messages[4].reasoning = Some("Hm.".into());
+        let mended = prompt(STRICT, &talk).unwrap();
+        assert_eq!(mended.text, "[a\n\nb]u:c\n\nd;a:;u:e\n\nf;");
+        assert_eq!(mended.refused, Some(TemplateError::Raised("turns must alternate".into())));
+        let hopeless = prompt("{{ raise_exception('never') }}", &talk).unwrap_err();
+        assert_eq!(hopeless.to_string(), "never");
+    }
+
+    #[test]
+    fn a_system_message_that_the_template_hides_joins_the_question() {
+        let hides = "{% for m in messages if m.role != 'system' %}{{ m.content }};{% endfor %}";
+        let talk = conversation(&[(Role::System, "Be brief."), (Role::User, "Hi")]);
+        assert_eq!(prompt(hides, &talk).unwrap().text, "Be brief.\n\nHi;");
+    }
+
+    #[test]
+    fn an_answer_without_text_is_never_the_word_none() {
+        let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, "")]);
+        talk.messages[1].content = Content::None;
+        talk.messages[1].reasoning = Some("Hm.".into());
+        let text = prompt(CHATML, &talk).unwrap().text;
+        assert!(text.contains("assistant\n<|im_end|>"), "{text}");
     }
 
     #[test]

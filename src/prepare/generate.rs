@@ -1,7 +1,7 @@
 //! Prepares requests that generate text.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -36,6 +36,9 @@ use crate::types::{CacheScope, KeyId, Sampling, TokenId};
 const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
+/// Whether the log has said that conversations are mended.
+static MENDED: Once = Once::new();
+
 /// Renders the prompt of a chat request. It then is a request with one prompt.
 pub(super) fn render(
     mut chat: ChatRequest,
@@ -52,7 +55,12 @@ pub(super) fn render(
         chat.generation.form = Some(form);
     }
     let prompt = chat_prompt(&chat, model, now, form_field)?;
-    let ChatPrompt { mut text, mut parser, grammar } = prompt;
+    let ChatPrompt { mut text, mut parser, grammar, refused } = prompt;
+    if let Some(error) = refused {
+        MENDED.call_once(|| {
+            tracing::warn!(%error, "the chat template refused a conversation; its turns are merged");
+        });
+    }
     let begins = !chat.conversation.continue_final_message;
     let ChatRequest { mut generation, .. } = chat;
     let open = parser.reasoning_syntax.filter(|_| parser.reasoning_is_open);
