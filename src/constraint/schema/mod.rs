@@ -18,7 +18,10 @@ use serde_json::{Value, json};
 
 use crate::constraint::error::ConstraintError;
 use crate::limits::JSON_INDENT_MAX;
-use walk::Edit;
+use walk::{Edit, Strictness};
+
+/// Rounds of removing the keywords of a schema that cannot be obeyed. More than two are rare.
+const LOOSENING_ROUNDS: usize = 4;
 
 /// A schema of any JSON object, for llguidance.
 pub(super) fn any_object() -> Value {
@@ -38,7 +41,7 @@ pub(super) fn check(mut schema: Value) -> Result<Value, ConstraintError> {
     if schema == Value::Bool(true) {
         schema = json!({});
     }
-    let edits = walk::walk(&schema)?;
+    let edits = walk::walk(&schema, Strictness::Refuse)?;
     for edit in edits {
         apply(edit, &mut schema);
     }
@@ -47,21 +50,78 @@ pub(super) fn check(mut schema: Value) -> Result<Value, ConstraintError> {
 
 fn apply(edit: Edit, schema: &mut Value) {
     let place = match &edit {
-        Edit::Remove(at, _) | Edit::Pattern(at, _) => schema.pointer_mut(at),
+        Edit::Remove(at, _) | Edit::Pattern(at, _) | Edit::AnyOf(at) | Edit::Any(at) => {
+            schema.pointer_mut(at)
+        }
     };
-    let map = place.and_then(Value::as_object_mut).expect("the walk found an object there");
+    // An edit before this one may have removed the place.
+    let Some(place) = place else { return };
+    if let Edit::Any(_) = edit {
+        *place = json!({});
+    }
+    let Some(map) = place.as_object_mut() else { return };
     match edit {
+        // The order of the others stays: it is the order in which a model writes.
         Edit::Remove(_, keyword) => {
-            map.remove(keyword);
+            map.shift_remove(&keyword);
         }
         Edit::Pattern(_, pattern) => {
-            map.remove("format");
+            map.shift_remove("format");
             let all_of = map.entry("allOf").or_insert_with(|| json!([]));
-            all_of
-                .as_array_mut()
-                .expect("the walk found a list")
-                .push(json!({ "pattern": pattern }));
+            if let Some(all_of) = all_of.as_array_mut() {
+                all_of.push(json!({ "pattern": pattern }));
+            }
         }
+        Edit::AnyOf(_) => {
+            if let Some(options) = map.shift_remove("oneOf") {
+                map.entry("anyOf").or_insert(options);
+            }
+        }
+        Edit::Any(_) => {}
+    }
+}
+
+/// A schema that allows at least the values that `schema` allows, and that [`check`] accepts: without
+/// the keywords that cannot be obeyed. For tools whose schemas are hints to the model.
+pub fn loosened(schema: &Value) -> Value {
+    let mut loose = schema.clone();
+    for _ in 0..LOOSENING_ROUNDS {
+        // An edit may remove the target of a reference, which the next round then removes.
+        match walk::walk(&loose, Strictness::Loosen) {
+            Ok(edits) if edits.is_empty() => return loose,
+            Ok(edits) => edits.into_iter().for_each(|edit| apply(edit, &mut loose)),
+            Err(_) => break,
+        }
+    }
+    json!({ "type": "object" })
+}
+
+/// Forbids the members that an object's schema does not name, unless the schema says that there may
+/// be others. Small models invent members. Left open are objects that name no members at all, and
+/// schemas that are joined with others (`allOf`, `$ref` and the like), where the others may name
+/// more.
+pub fn close_objects(schema: &mut Value) {
+    const JOINS: [&str; 5] = ["allOf", "anyOf", "oneOf", "$ref", "patternProperties"];
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(close_objects),
+        Value::Object(map) => {
+            let names = map.get("properties").and_then(Value::as_object);
+            if names.is_some_and(|names| !names.is_empty())
+                && !JOINS.iter().any(|keyword| map.contains_key(*keyword))
+            {
+                map.entry("additionalProperties").or_insert(Value::Bool(false));
+            }
+            for (keyword, value) in map.iter_mut() {
+                match (keyword.as_str(), value) {
+                    ("properties" | "$defs" | "definitions", Value::Object(named)) => {
+                        named.values_mut().for_each(close_objects);
+                    }
+                    ("items" | "prefixItems" | "anyOf" | "oneOf", value) => close_objects(value),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of JSON schemas over the fake vocabulary.
 
+use serde_json::{Value, json};
+
 use super::super::Constraint;
 use super::super::tests::{accepts, compiler, refusal, schema};
 use crate::limits::{CONSTRAINT_BYTES_MAX, JSON_INDENT_MAX};
@@ -183,4 +185,89 @@ fn schemas_that_contain_themselves_need_a_way_out() {
 fn deep_json_is_refused() {
     let said = refusal(&schema(&"[".repeat(CONSTRAINT_BYTES_MAX)));
     assert!(said.contains("not JSON"), "{said}");
+}
+
+/// Schemas of the tools that agents send.
+#[test]
+fn a_loosened_schema_is_without_what_cannot_be_obeyed() {
+    for (source, loose) in [
+        (r#"{"type":"object","propertyNames":{"pattern":"a"}}"#, r#"{"type":"object"}"#),
+        (r#"{"type":"string","format":"byte","x-go-name":"A"}"#, r#"{"type":"string"}"#),
+        (r#"{"not":{"const":1},"if":{},"then":{},"else":{}}"#, "{}"),
+        (r#"{"type":"array","contains":{},"uniqueItems":true}"#, r#"{"type":"array"}"#),
+        (r#"{"dependentRequired":{"a":["b"]},"unevaluatedProperties":false}"#, "{}"),
+        (r#"{"type":"string","pattern":"(?=a)"}"#, r#"{"type":"string"}"#),
+        (r#"{"type":"string","pattern":"("}"#, r#"{"type":"string"}"#),
+        (
+            r#"{"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,
+                "exclusiveMinimum":true}"#,
+            r#"{"minimum":1}"#,
+        ),
+        (
+            r#"{"type":"object","required":null,"properties":{}}"#,
+            r#"{"type":"object","properties":{}}"#,
+        ),
+        (r#"{"type":"any","enum":[]}"#, "{}"),
+        (
+            r#"{"properties":{"a":null,"b":{"type":"integer"}}}"#,
+            r#"{"properties":{"a":{},"b":{"type":"integer"}}}"#,
+        ),
+        (
+            r#"{"oneOf":[{"minLength":1},{"type":"string"}]}"#,
+            r#"{"anyOf":[{"minLength":1},{"type":"string"}]}"#,
+        ),
+        (r##"{"items":{"$ref":"#/$defs/none"}}"##, r#"{"items":{}}"#),
+        (
+            r##"{"properties":{"a":{"$ref":"https://example.com/a"}}}"##,
+            r#"{"properties":{"a":{}}}"#,
+        ),
+        (r#"{"prefixItems":[{}],"items":[{}]}"#, r#"{"items":[{}]}"#),
+        (r#"{"items":{},"additionalItems":false}"#, r#"{"items":{}}"#),
+        // The target of a reference is removed first, and then the reference.
+        (r##"{"not":{"type":"string"},"items":{"$ref":"#/not"}}"##, r#"{"items":{}}"#),
+        (
+            r##"{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}"##,
+            r#"{"type":"object"}"#,
+        ),
+        ("[]", "{}"),
+    ] {
+        let loosened = super::loosened(&serde_json::from_str(source).unwrap());
+        assert_eq!(loosened, serde_json::from_str::<Value>(loose).unwrap(), "{source}");
+        compiler().compile(&schema(&loosened.to_string())).expect(source);
+    }
+    let kept = json!({"type": "object", "properties": {"a": {"type": "string", "maxLength": 5},
+        "b": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": false});
+    assert_eq!(super::loosened(&kept), kept);
+}
+
+#[test]
+fn a_schema_that_is_too_large_loses_its_details_and_not_its_compilation() {
+    let deep = (0..120).fold(json!({}), |inner, _| json!({ "items": inner }));
+    let wide: serde_json::Map<String, Value> =
+        (0..5000).map(|n| (n.to_string(), json!({"not": {}, "x-a": 1}))).collect();
+    for large in [deep, json!({"properties": wide})] {
+        let loosened = super::loosened(&large);
+        compiler().compile(&schema(&loosened.to_string())).unwrap();
+    }
+}
+
+#[test]
+fn members_that_are_not_named_are_left_out() {
+    let mut tool = json!({"type": "object", "properties": {
+        "a": {"type": "object", "properties": {"b": {"type": "integer"}}},
+        "open": {"type": "object", "properties": {"b": {}}, "additionalProperties": true},
+        "free": {"type": "object"},
+        "list": {"items": {"properties": {"c": {}}}},
+        "joined": {"allOf": [{"properties": {"d": {}}}], "properties": {"e": {}}},
+    }});
+    super::close_objects(&mut tool);
+    let closed = json!({"type": "object", "additionalProperties": false, "properties": {
+        "a": {"type": "object", "properties": {"b": {"type": "integer"}},
+            "additionalProperties": false},
+        "open": {"type": "object", "properties": {"b": {}}, "additionalProperties": true},
+        "free": {"type": "object"},
+        "list": {"items": {"properties": {"c": {}}, "additionalProperties": false}},
+        "joined": {"allOf": [{"properties": {"d": {}}}], "properties": {"e": {}}},
+    }});
+    assert_eq!(tool, closed);
 }

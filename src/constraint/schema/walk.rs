@@ -21,16 +21,31 @@ const SCHEMA_PATTERN_PROPERTIES_MAX: usize = 16;
 /// A change to the schema, with the JSON pointer of a subschema. An edit does not change the
 /// pointer of another one.
 pub(super) enum Edit {
-    /// Remove a keyword that restricts nothing and that llguidance does not know.
-    Remove(String, &'static str),
+    /// Remove a keyword: one that restricts nothing and that llguidance does not know, or one that
+    /// cannot be obeyed.
+    Remove(String, String),
     /// Replace the format by this pattern.
     Pattern(String, String),
+    /// Make `anyOf` of `oneOf`.
+    AnyOf(String),
+    /// Replace the subschema by one that every value fits.
+    Any(String),
+}
+
+/// What happens to a keyword that cannot be obeyed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strictness {
+    /// It is an error.
+    Refuse,
+    /// It is edited away, so that the schema allows more.
+    Loosen,
 }
 
 /// Checks the schema and returns the edits it needs.
-pub(super) fn walk(root: &Value) -> Result<Vec<Edit>, ConstraintError> {
+pub(super) fn walk(root: &Value, strictness: Strictness) -> Result<Vec<Edit>, ConstraintError> {
     let mut walk = Walk {
         root,
+        loosens: strictness == Strictness::Loosen,
         reached: Vec::new(),
         seen: HashSet::new(),
         patterns: 0,
@@ -39,6 +54,8 @@ pub(super) fn walk(root: &Value) -> Result<Vec<Edit>, ConstraintError> {
     };
     walk.visit(String::new(), root, 0)?;
     match finite::endless(&walk.reached) {
+        // Without the reference that is removed, it may have an end.
+        Some(_) if walk.loosens && !walk.edits.is_empty() => Ok(walk.edits),
         Some(at) => Err(ConstraintError(format!(
             "the JSON schema at #{at} has no finite value: it always contains itself"
         ))),
@@ -48,6 +65,7 @@ pub(super) fn walk(root: &Value) -> Result<Vec<Edit>, ConstraintError> {
 
 struct Walk<'a> {
     root: &'a Value,
+    loosens: bool,
     /// The schemas, each with its JSON pointer.
     reached: Vec<(String, &'a Value)>,
     seen: HashSet<String>,
@@ -64,34 +82,68 @@ impl<'a> Walk<'a> {
         schema: &'a Value,
         depth: usize,
     ) -> Result<(), ConstraintError> {
+        if !self.seen.insert(at.clone()) {
+            return Ok(());
+        }
+        match self.check_subschema(&at, schema, depth) {
+            Err(_) if self.loosens => {
+                self.edits.push(Edit::Any(at.clone()));
+                self.reached.push((at, &Value::Bool(true)));
+            }
+            Err(error) => return Err(error),
+            Ok(()) => self.reached.push((at, schema)),
+        }
+        Ok(())
+    }
+
+    fn check_subschema(
+        &mut self,
+        at: &str,
+        schema: &'a Value,
+        depth: usize,
+    ) -> Result<(), ConstraintError> {
         if depth > SCHEMA_DEPTH_MAX {
             let message =
                 format!("the JSON schema is nested deeper than {SCHEMA_DEPTH_MAX} levels");
             return Err(ConstraintError(message));
         }
-        if !self.seen.insert(at.clone()) {
-            return Ok(());
-        }
         if self.seen.len() > SCHEMAS_MAX {
             let message = format!("the JSON schema has more than {SCHEMAS_MAX} subschemas");
             return Err(ConstraintError(message));
         }
-        match schema {
-            Value::Bool(_) => {}
-            Value::Object(map) => {
-                for (keyword, value) in map {
-                    self.keyword(&at, keyword, value, depth)?;
-                }
-                check_tuple(&at, map)?;
-                check_min_properties(&at, map)?;
-            }
+        let map = match schema {
+            Value::Bool(_) => return Ok(()),
+            Value::Object(map) => map,
             _ => {
                 let message = format!("the JSON schema at #{at} must be an object or a boolean");
                 return Err(ConstraintError(message));
             }
+        };
+        for (keyword, value) in map {
+            let obeyed = self.keyword(at, keyword, value, depth);
+            self.unless_loose(at, keyword, obeyed)?;
         }
-        self.reached.push((at, schema));
-        Ok(())
+        let other = if map.contains_key("prefixItems") { "prefixItems" } else { "additionalItems" };
+        let tuple = check_tuple(at, map);
+        self.unless_loose(at, other, tuple)?;
+        let least = check_min_properties(at, map);
+        self.unless_loose(at, "minProperties", least)
+    }
+
+    /// Removes a keyword that cannot be obeyed, if that is allowed.
+    fn unless_loose(
+        &mut self,
+        at: &str,
+        keyword: &str,
+        obeyed: Result<(), ConstraintError>,
+    ) -> Result<(), ConstraintError> {
+        match obeyed {
+            Err(_) if self.loosens => {
+                self.edits.push(Edit::Remove(at.to_owned(), keyword.to_owned()));
+                Ok(())
+            }
+            obeyed => obeyed,
+        }
     }
 
     fn keyword(
@@ -118,7 +170,13 @@ impl<'a> Walk<'a> {
             "items" if value.is_array() => self.list(at, keyword, value, depth),
             "oneOf" => {
                 self.list(at, keyword, value, depth)?;
-                self.alternatives(at, value)
+                match self.alternatives(at, value) {
+                    Err(_) if self.loosens => {
+                        self.edits.push(Edit::AnyOf(at.to_owned()));
+                        Ok(())
+                    }
+                    known => known,
+                }
             }
             "items" | "additionalItems" | "additionalProperties" => {
                 self.visit(format!("{at}/{keyword}"), value, depth + 1)
@@ -132,9 +190,7 @@ impl<'a> Walk<'a> {
             }
             "required" => values::check_names(at, keyword, value),
             "minItems" | "minLength" | "minProperties" => values::check_least(at, keyword, value),
-            "maxItems" => self.most(at, "maxItems", value),
-            "maxLength" => self.most(at, "maxLength", value),
-            "maxProperties" => self.most(at, "maxProperties", value),
+            "maxItems" | "maxLength" | "maxProperties" => self.most(at, keyword, value),
             "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
                 values::check_number(at, keyword, value).map(|_| ())
             }
@@ -145,7 +201,7 @@ impl<'a> Walk<'a> {
             },
             "format" => self.format(at, value),
             "uniqueItems" if *value == Value::Bool(false) => {
-                self.edits.push(Edit::Remove(at.to_owned(), "uniqueItems"));
+                self.edits.push(Edit::Remove(at.to_owned(), keyword.to_owned()));
                 Ok(())
             }
             _ => Err(wrong_keyword(at, keyword, "is not supported")),
@@ -169,7 +225,7 @@ impl<'a> Walk<'a> {
                 format!("must be one of {}", known.join(", ")),
             ));
         }
-        self.edits.push(Edit::Remove(String::new(), "$schema"));
+        self.edits.push(Edit::Remove(String::new(), "$schema".into()));
         Ok(())
     }
 
@@ -248,14 +304,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks an upper bound on a count, and removes one that no output can reach.
-    fn most(
-        &mut self,
-        at: &str,
-        keyword: &'static str,
-        value: &Value,
-    ) -> Result<(), ConstraintError> {
+    fn most(&mut self, at: &str, keyword: &str, value: &Value) -> Result<(), ConstraintError> {
         if !values::check_most(at, keyword, value)? {
-            self.edits.push(Edit::Remove(at.to_owned(), keyword));
+            self.edits.push(Edit::Remove(at.to_owned(), keyword.to_owned()));
         }
         Ok(())
     }
