@@ -44,7 +44,7 @@ pub(super) fn download(
         if !is_resumed {
             return Err(error);
         }
-        tracing::warn!("{error}; the bytes of an earlier download are dropped, and it begins again");
+        tracing::warn!("{error}; some bytes are from an earlier download, so it begins again");
         partial.fill(client, url, content, report)?;
         if let Err(error) = partial.check(url, content) {
             partial.restart()?;
