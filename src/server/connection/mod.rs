@@ -100,8 +100,8 @@ enum Wait {
     Request,
     /// The bytes of a request's body.
     Body,
-    /// The bytes after our last response, which are dropped. They are read even if the connection
-    /// must leave: closing with unread bytes would reset the connection.
+    /// The bytes after our last response, which are dropped. Those that have arrived are read even
+    /// if the connection must leave: closing with unread bytes would reset the connection.
     End,
 }
 
