@@ -95,7 +95,7 @@ impl Late {
         Mark { at, lost: self.lost }
     }
 
-    /// The cause why the token after `mark` is late; `None` if it is not late. `own` has the
+    /// The cause if the token after `mark` is late; `None` if it is in time. `own` has the
     /// microseconds since `mark` that only this text lost, by cause.
     pub fn judge(&mut self, mark: &Mark, own: &[(Cause, u64)], now: Micros) -> Option<Cause> {
         let gap = now.since(mark.at);
@@ -127,7 +127,7 @@ mod tests {
         prompt_part: f64,
     }
 
-    /// The cause why a token after these steps is late, with a bound of 50 ms.
+    /// The cause if a token after these steps is late, with a bound of 50 ms.
     fn cause_of(steps: &[Step], own: &[(Cause, u64)]) -> Option<Cause> {
         let mut late = Late { bound: Some(Duration::from_millis(50)), ..Late::default() };
         let mark = late.mark(Micros(0));

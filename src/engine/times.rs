@@ -18,8 +18,8 @@ pub(super) struct Times {
     started: Micros,
     /// When the newest token came.
     last_token: Option<Mark>,
-    /// Microseconds since the newest token in which the text waited for masks; and when it
-    /// restarted since then, so that its prompt is computed again.
+    /// Microseconds since the newest token in which the text waited for masks; and the time of a
+    /// restart since then, after which its prompt is computed again.
     masks_us: u64,
     restarted: Option<Micros>,
     /// Tokens of the prompt; 0 until the sequence starts.

@@ -30,8 +30,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// The deadline of the request: `timeout` is the request's own time limit, and the shorter of
-    /// it and the server's counts.
+    /// The deadline of the request. `timeout` is the request's time limit. The shorter of this and
+    /// the server's limit counts.
     pub fn deadline(&self, timeout: Option<Duration>) -> Option<Micros> {
         let timeout = timeout.into_iter().chain(self.timeout).min()?;
         Some(self.received + timeout)
