@@ -1,4 +1,4 @@
-//! `corelane doctor`: what this machine is, and what to change for a server.
+//! `corelane doctor`: checks this machine, and says what to change for a server.
 
 use std::io::Write;
 
@@ -17,8 +17,8 @@ Examples:
   corelane doctor -m qwen3-8b-q4_k_m.gguf -np 16
   corelane doctor --config /etc/corelane/corelane.toml --json
 
-It takes the flags of serve, and a moment to measure the neighbours, the memory and the arithmetic.
-Exit status 1 means that a server would not run, or much slower than it could.";
+It takes the flags of serve. For a moment it measures other programs, the memory and the arithmetic.
+Exit status 1: a server would not run, or would run much slower than it could.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -28,14 +28,14 @@ pub struct DoctorArgs {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
-    /// Do not measure neighbours, memory and arithmetic
+    /// Do not measure other programs, memory and arithmetic
     #[arg(long)]
     no_measure: bool,
 }
 
 /// Prints the findings.
 pub fn run(args: &DoctorArgs) -> Result<(), String> {
-    // It claims no cores: a server that starts meanwhile needs them.
+    // The doctor claims no cores, because a server that starts meanwhile needs them.
     let engine = args.serve.engine.config_on(ServeConfig::default().placement);
     let config = args.serve.config_with(engine)?;
     let findings = examine(args, &config)?;
@@ -64,7 +64,7 @@ fn examine(args: &DoctorArgs, config: &ServeConfig) -> Result<Vec<Finding>, Stri
     Ok(findings)
 }
 
-/// The model, which is not downloaded for this.
+/// The finding about the model. Does not download the model.
 fn model(engine: &EngineArgs, config: &ServeConfig, rate: Option<f64>) -> Result<Finding, String> {
     let wanted = match engine.source() {
         Ok(source) => return Ok(doctor::model(&source, config, rate)),
@@ -78,7 +78,7 @@ fn model(engine: &EngineArgs, config: &ServeConfig, rate: Option<f64>) -> Result
     })
 }
 
-/// A finding as a person reads it.
+/// A finding as lines of text.
 fn shown(finding: &Finding) -> String {
     let mark = match finding.state {
         Severity::Good => "good",

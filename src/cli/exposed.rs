@@ -11,7 +11,7 @@ pub fn warn() {
     }
 }
 
-/// The flags that hold secrets, and better places for these.
+/// The flags in `args` that hold secrets, and safer ways to give these.
 fn secrets(args: impl Iterator<Item = String>) -> Vec<(&'static str, &'static str)> {
     const FILE: &str = "--api-key-file, or the flag's environment variable";
     const TOKEN: &str = "the environment variable HF_TOKEN";

@@ -1,5 +1,5 @@
-//! `corelane bench` and `corelane model synth`: they start `corelane-bench`, which has all that
-//! measures and that the server does not need.
+//! `corelane bench` and `corelane model synth` start the program `corelane-bench`. It has the code
+//! for measurements, which a server does not need.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use clap::Args;
 
 const PROGRAM: &str = "corelane-bench";
 
-/// What is passed on as it is, `--help` too.
+/// Arguments that are passed on unchanged, `--help` included.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct PassedArgs {
@@ -18,11 +18,11 @@ pub struct PassedArgs {
     pub passed: Vec<OsString>,
 }
 
-/// Becomes `corelane-bench`: the one beside this program, else the one in `PATH`. `name` is what
-/// its help calls the program.
+/// Replaces this process by `corelane-bench`: the one beside this program, or else the one in
+/// `PATH`. Its help shows `name` as the name of the program.
 ///
 /// # Errors
-/// A message for the user if there is none. Else it does not return.
+/// A message for the user if the program cannot be started. Otherwise this does not return.
 pub fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name(PROGRAM));
     let program = beside.filter(|program| program.exists()).unwrap_or_else(|| PROGRAM.into());

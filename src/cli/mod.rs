@@ -1,7 +1,7 @@
-//! The command line: flags, environment variables and a configuration file, in
-//! that order of precedence, to a checked configuration.
+//! The command line: makes a checked configuration from flags, environment variables and a
+//! configuration file, in that order of precedence.
 //!
-//! Errors are sentences for the user that say what was wrong and what would be right.
+//! An error is a sentence for the user that says what is wrong and what would be right.
 
 pub mod doctor;
 pub mod exposed;
@@ -38,7 +38,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model over HTTP.
     Serve(Box<ServeArgs>),
-    /// Say what this machine is, and what to change for a server.
+    /// Check this machine, and say what to change for a server.
     Doctor(Box<doctor::DoctorArgs>),
     /// Measure which settings are fastest on this machine, and write them to a file.
     Tune(Box<tune::TuneArgs>),
@@ -57,7 +57,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The flags of a model and its lanes, if this command runs one.
+    /// The flags of the model and its lanes, if this command has them.
     fn engine(&mut self) -> Option<&mut EngineArgs> {
         match self {
             Self::Serve(args) => Some(&mut args.engine),
@@ -91,7 +91,8 @@ pub fn parse() -> Result<Cli, String> {
     })
 }
 
-/// Gives each flag of `serve` an environment variable. The doctor shares all of them.
+/// Gives each flag of `serve` an environment variable. The same flags of `doctor` read the same
+/// variables.
 fn with_variables(command: clap::Command) -> clap::Command {
     let serve = ServeArgs::augment_args(clap::Command::new("serve"));
     let is_serves = |arg: &Arg| serve.get_arguments().any(|other| other.get_id() == arg.get_id());
@@ -116,7 +117,7 @@ fn config_file_of(args: &[OsString]) -> Option<PathBuf> {
     std::env::var_os("CORELANE_CONFIG").map(PathBuf::from)
 }
 
-/// Makes a file's values the defaults of the flags that they name. clap then checks them like
+/// Makes a file's values the defaults of the flags that the keys name. clap then checks them like
 /// flags.
 fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Command, String> {
     let shown = path.display();
@@ -144,7 +145,7 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
         let values = values.ok_or_else(|| {
             format!("{shown}: {key} must be a string, a number, true or false, or a list of them")
         })?;
-        // A negative flag has no value of its own.
+        // The value is stored in the opposite flag.
         if id == "kv_unified" {
             let undone = values.iter().map(|value| (value != "true").to_string());
             flags.push(("no_kv_unified".to_owned(), undone.collect()));

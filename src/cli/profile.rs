@@ -1,4 +1,4 @@
-//! `corelane profile`: a flamegraph of a running server.
+//! `corelane profile`: makes a flamegraph of a running server.
 
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -17,10 +17,10 @@ Examples:
   corelane serve --profiling                    the server must allow it
   corelane profile > decode.svg                 10 seconds of the decode lane; open it in a browser
   corelane profile --lane front --seconds 30 -o front.svg
-  corelane profile --format folded              a line for each stack, with its samples
+  corelane profile --format folded              each stack and its number of samples
 
-The server must be busy meanwhile. The kernel must allow it, too: kernel.perf_event_paranoid is 2 or
-less. Without --profiling, perf record works as for any program.";
+The server must be busy meanwhile. The kernel must allow profiles, too: kernel.perf_event_paranoid
+must be 2 or less. Without --profiling, perf record can profile the server like any program.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,7 +36,7 @@ pub struct ProfileArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PROFILE_SECONDS_MAX))
     )]
     seconds: u32,
-    /// Samples a second of each thread; more cost more
+    /// Samples a second of each thread; more samples take more time of the server
     #[arg(
         long,
         value_name = "N",
@@ -44,13 +44,13 @@ pub struct ProfileArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PROFILE_HZ_MAX))
     )]
     hz: u32,
-    /// A picture, or a line for each stack with its samples
+    /// Format: a picture, or a line for each stack with its number of samples
     #[arg(long, value_enum, default_value_t = Format::Svg)]
     format: Format,
     /// File for the result [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The --ops-addr of the server
+    /// Address of the server: its --ops-addr
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", env = "CORELANE_OPS_ADDR")]
     ops_addr: String,
 }
@@ -61,7 +61,7 @@ enum Format {
     Folded,
 }
 
-/// Asks the server for a profile, and writes it.
+/// Gets a profile from the server, and writes it.
 pub fn run(args: &ProfileArgs) -> Result<(), String> {
     if args.output.is_none()
         && matches!(args.format, Format::Svg)
@@ -77,7 +77,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), String> {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(format!("cannot write the profile: {error}"))
             }
-            _ => Ok(()), // or nobody reads it
+            _ => Ok(()), // a closed pipe is no error
         },
     }
 }
@@ -91,7 +91,7 @@ fn fetch(args: &ProfileArgs) -> Result<Vec<u8>, String> {
     );
     let agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
-        .proxy(None) // the server is near
+        .proxy(None) // a proxy could not reach a loopback address
         .timeout_global(Some(Duration::from_secs((*seconds).into()) + PROFILE_DRAW_TIMEOUT))
         .build()
         .new_agent();

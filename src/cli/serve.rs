@@ -1,4 +1,4 @@
-//! `corelane serve`: its flags, to a checked configuration.
+//! `corelane serve`: makes a checked configuration from the flags.
 
 use std::fs::File;
 use std::io::Read;
@@ -48,10 +48,11 @@ pub struct ServeArgs {
     /// Rank documents: the same as --pooling rank
     #[arg(long, visible_alias = "reranking", conflicts_with = "pooling", help_heading = "Model")]
     rerank: bool,
-    /// Let clients cut embeddings to fewer dimensions, for models trained so (Matryoshka)
+    /// Let clients ask for embeddings with fewer dimensions; only for models that were trained for
+    /// this (Matryoshka)
     #[arg(long, help_heading = "Model")]
     matryoshka: bool,
-    /// Text before each text to embed that is a query (input_type), as the model's card says
+    /// Text to put before each query to embed (input_type), as the model's card says
     #[arg(
         long,
         value_name = "TEXT",
@@ -60,7 +61,7 @@ pub struct ServeArgs {
         help_heading = "Model"
     )]
     query_prefix: String,
-    /// Text before each text to embed that is a document
+    /// Text to put before each document to embed (input_type)
     #[arg(
         long,
         value_name = "TEXT",
@@ -90,8 +91,8 @@ pub struct ServeArgs {
     /// Address and port of /metrics, /health and /ready; none turns them off
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", help_heading = "HTTP")]
     ops_addr: String,
-    /// Show /metrics on the port of the API, too; clients need a key for it, and there may be only
-    /// one, unless --share-cache is given
+    /// Show /metrics on the port of the API, too; clients need a key for it. With several keys,
+    /// this also needs --share-cache
     #[arg(long, help_heading = "HTTP")]
     metrics: bool,
     /// OpenTelemetry collector that gets a span for each request, such as http://127.0.0.1:4318
@@ -107,7 +108,7 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     otlp_headers: Vec<String>,
-    /// Let the address of --ops-addr take profiles of the lanes (corelane profile)
+    /// Allow profiles of the lanes at the address of --ops-addr (corelane profile)
     #[arg(long, help_heading = "HTTP")]
     profiling: bool,
     /// Serve no web page at / (also --no-webui)
@@ -136,12 +137,12 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     key: Vec<ApiKey>,
-    /// Keep core dumps on although there are keys, which a dump would hold; without root, perf and
-    /// debuggers need it, too
+    /// Allow core dumps although they contain API keys and the token for the hub; without root,
+    /// perf and debuggers need this flag, too
     #[arg(long, help_heading = "HTTP")]
     pub core_dumps: bool,
     /// Web pages that may use the server, such as https://chat.example; separate several with
-    /// commas, * lets in all. Pages of this machine and of desktop programs always may
+    /// commas, * allows all. Pages of this machine and of desktop programs are always allowed
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', help_heading = "HTTP")]
     cors_origins: Vec<String>,
     /// Names to which a server without keys answers; separate several with commas, * is any. It
@@ -188,15 +189,15 @@ pub struct ServeArgs {
     /// gets status 429 [default: 512, or an eighth of the memory available if that is less]
     #[arg(long, value_name = "MIB", help_heading = "Scheduling")]
     request_memory: Option<usize>,
-    /// Longest time of a request in seconds, whatever its timeout_ms; 0 sets no limit
+    /// Longest time of a request in seconds, which its timeout_ms can only shorten; 0 sets no limit
     #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Scheduling")]
     request_timeout_s: u32,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
-    /// Where guesses of the next tokens come from, which one step checks together: auto (from all
-    /// that there is), off, lookup (from the text itself) or draft (from --model-draft). They change
-    /// no text. There are only as many as pay
+    /// Source of guesses of the next tokens, which one step checks together: auto (all sources),
+    /// off, lookup (the text itself) or draft (--model-draft). Guesses change no text, and are made
+    /// only if they save time
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Guesses")]
     spec: Speculation,
     /// Most guesses of a text in a step
@@ -217,7 +218,7 @@ pub struct ServeArgs {
         help_heading = "Guesses"
     )]
     draft_min: u8,
-    /// Least probability that the draft model gives to a guess
+    /// Least probability of a guess of the draft model; it stops at a less probable one
     #[arg(
         long,
         visible_alias = "spec-draft-p-min",
@@ -246,10 +247,10 @@ pub struct ServeArgs {
         help_heading = "Generation"
     )]
     n_predict: i64,
-    /// Fill gaps with the text after the gap before the text before it, as some models want it
+    /// In a prompt to fill a gap, put the text after the gap first, as some models expect it
     #[arg(long, help_heading = "Generation")]
     spm_infill: bool,
-    /// Seed of requests without a seed of their own; -1 draws one for each
+    /// Seed of requests that set none; -1 draws a seed for each request
     #[arg(
         short,
         long,
@@ -272,7 +273,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The configuration, checked against this machine. Claims the cores of the lanes.
+    /// The configuration, checked for this machine. Claims the cores of the lanes.
     pub fn config(&self) -> Result<ServeConfig, String> {
         self.config_with(self.engine.config()?)
     }
@@ -350,7 +351,8 @@ impl ServeArgs {
         Ok(config)
     }
 
-    /// The names of the model for clients. One that is served by its name keeps it.
+    /// The names of the model for clients: those of `--alias`, or else the name in `--hf-repo`, if
+    /// any.
     fn names(&self) -> Vec<String> {
         match (self.alias.as_slice(), self.engine.source()) {
             ([], Err(wanted)) => vec![wanted.name.to_string()],
@@ -372,7 +374,7 @@ impl ServeArgs {
         }
     }
 
-    /// All API keys.
+    /// All API keys, from the flags and from the key file.
     pub fn keys(&self) -> Result<Vec<ApiKey>, String> {
         let given = |flag, number, key| Given { key, place: format!("{flag} number {number}") };
         let plain = self.api_key.iter().map(|secret| ApiKey::plain(secret));
@@ -391,19 +393,19 @@ impl ServeArgs {
         Ok(keys::distinct(all)?.into_iter().map(|given| given.key).collect())
     }
 
-    /// All API keys, with what their file has now.
+    /// All API keys, after the key file is read again.
     pub fn keys_again(&self) -> Result<Vec<ApiKey>, String> {
         if let Some(path) = &self.api_key_file
             && path.metadata().is_ok_and(|file| !file.is_file())
         {
-            // To open a pipe would wait for a writer.
+            // Opening a pipe would wait for a writer.
             return Err(format!("{} is no file that can be read again", path.display()));
         }
         self.keys()
     }
 }
 
-/// Reads a key file, to just above the bound on its bytes.
+/// Reads a key file, but at most one byte more than its bound.
 fn read_keys(path: &Path) -> Result<Vec<u8>, String> {
     let (mut content, most) = (Vec::new(), KEY_FILE_BYTES_MAX as u64 + 1);
     let file = File::open(path).map(|file| file.take(most));

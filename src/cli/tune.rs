@@ -1,4 +1,4 @@
-//! `corelane tune`: the settings that are fastest on this machine, as a configuration file.
+//! `corelane tune`: finds the fastest settings on this machine, and writes a configuration file.
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -16,11 +16,11 @@ Examples:
   corelane tune -m qwen3-8b-q4_k_m.gguf -o corelane.toml    write the best ones to a file
   corelane serve --config corelane.toml
 
-It loads the model and measures for about a minute. Run it while the machine does what it will do
-beside the server, and not beside a server that runs: both would be slower.
+It loads the model and measures for about a minute. Run it while the machine does its
+usual other work, but not beside a running server: both would be slower.
 
-The file has the settings that were chosen. Flags that you give here, such as --cache-type-k, are not in
-it: give them to the server, too.";
+The file has the model, the chosen settings and --threads, if you give it. Give other flags that you
+use here, such as --cache-type-k, to the server, too.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -34,7 +34,7 @@ pub struct TuneArgs {
 
 /// Measures, and writes the configuration.
 pub fn run(args: &TuneArgs) -> Result<(), String> {
-    // Said before the minute, and not after it.
+    // Checked before the measurement, which takes a minute.
     if let Some(path) = args.output.as_ref().filter(|path| path.exists()) {
         return Err(format!("--output {}: the file exists; name a new one", path.display()));
     }
@@ -71,11 +71,11 @@ fn measure(args: &TuneArgs) -> Result<(String, Source, Tuned), String> {
     Ok((loaded.info.name.clone(), source, tuned?))
 }
 
-/// The configuration. What was measured stands in comments.
+/// The configuration in TOML. Comments have the measured numbers.
 fn toml_of(name: &str, source: &Source, tuned: &Tuned, threads: Option<usize>) -> String {
     let mut text = format!(
-        "# {name} on this machine, measured by corelane {}: the median of some turns, and the least and\n\
-         # the most. A star marks the best.\n",
+        "# {name} on this machine, measured by corelane {}: medians, with the smallest and the\n\
+         # largest number in parentheses. A star marks the best.\n",
         env!("CARGO_PKG_VERSION")
     );
     if let Source::File(path) = source {
@@ -85,10 +85,10 @@ fn toml_of(name: &str, source: &Source, tuned: &Tuned, threads: Option<usize>) -
     }
     text += match threads {
         None => {
-            "\n# Compute threads. The server chooses them itself, and others while the machine is busy. A \
-             number\n# here would be an order.\n#\n"
+            "\n# Compute threads. The server chooses their number itself, and changes it while the \
+             machine is\n# busy. A number here would fix it.\n#\n"
         }
-        Some(_) => "\n# Compute threads, as ordered by --threads.\n#\n",
+        Some(_) => "\n# Compute threads, as set by --threads.\n#\n",
     };
     text += &threads_table(&tuned.calibration);
     text += &threads.map_or_else(String::new, |threads| format!("threads = {threads}\n"));
@@ -103,7 +103,7 @@ fn toml_of(name: &str, source: &Source, tuned: &Tuned, threads: Option<usize>) -
     }
     text += &format!("ubatch-size = {}\n", tuned.micro_batch);
     text += &format!(
-        "\n# How long idle compute threads poll for work. Those that sleep leave their core to others.\n\
+        "\n# How long idle compute threads poll for work. Sleeping threads leave their core to others.\n\
          #\n#   {:<10}{:<28}processor time, ms\n",
         "poll", "a step with 1 text, ms"
     );

@@ -1,5 +1,5 @@
 //! The memory of all requests outside the KV cache: bodies, prompts, answers and states of
-//! constraints. Half of it is reserved for the keys by their weights.
+//! constraints. Half of this memory is reserved for the keys, by their weights.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,14 +9,15 @@ use crate::fair::Quota;
 use crate::limits::HOLD_BYTES_STEP;
 use crate::types::KeyId;
 
-/// Bytes of requests whose client has not shown a key: heads of more than a few lines.
+/// Most bytes of clients that have not shown a key: of heads beyond their first 4 KiB, and of the
+/// bodies of refused requests.
 const KEYLESS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The budget. Requests take their parts with [`Budget::hold`].
 #[derive(Debug)]
 pub struct Budget {
     bytes: RefCell<Quota>,
-    /// For bytes of clients that have not shown a key.
+    /// The bytes of clients that have not shown a key.
     keyless: RefCell<Quota>,
 }
 
@@ -27,7 +28,7 @@ impl Budget {
         Rc::new(Self { bytes: RefCell::new(Quota::new(bytes, weights)), keyless })
     }
 
-    /// A part of the budget, still empty. `None` is for a client that has not shown a key.
+    /// An empty part of the budget. `key` is `None` for a client that has not shown a key.
     pub fn hold(self: &Rc<Self>, key: Option<KeyId>) -> Hold {
         Hold { budget: self.clone(), key, bytes: 0 }
     }
@@ -51,7 +52,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// The bytes that it holds.
+    /// The size of the part in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -59,8 +60,8 @@ impl Hold {
     /// Changes the part to `bytes`, rounded up to a multiple of [`HOLD_BYTES_STEP`].
     ///
     /// # Errors
-    /// 400 if the request alone has more than the key may hold; 429 if it has to wait until other
-    /// requests end. The part then stays as it was.
+    /// 400 if the request alone needs more bytes than the key may hold; 429 if other requests must
+    /// end first. After an error the part has its old size.
     pub fn resize(&mut self, bytes: usize) -> Result<(), ApiError> {
         let bytes = bytes.next_multiple_of(HOLD_BYTES_STEP);
         if bytes == self.bytes {
@@ -80,7 +81,7 @@ impl Hold {
     }
 }
 
-/// The error for a request that needs `bytes`. It tells a key nothing exact about the others.
+/// The error for a request that needs `bytes`. Its numbers reveal nothing about other keys.
 fn refusal(bytes: usize, quota: &Quota, key: KeyId) -> ApiError {
     let (held, limit) = (quota.held_by(key), quota.most(key));
     if held == 0 && bytes > limit {

@@ -5,19 +5,19 @@ use std::time::Duration;
 use crate::clock::Micros;
 use crate::types::Threads;
 
-/// The log has at most one line in this time.
+/// The least time between two lines of the log.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
-/// What the log said last.
+/// The state that the log stated last.
 #[derive(Debug, Default)]
 pub(super) struct BusyLog {
     said_busy: bool,
-    /// When; zero before the first line.
+    /// The time of that line; zero before the first one.
     at: Micros,
 }
 
 impl BusyLog {
-    /// Takes note of the machine's state after a step.
+    /// Logs the machine's state after a step, if it has changed.
     pub fn note(&mut self, is_busy: bool, threads: Threads, slowdown: f64, now: Micros) {
         if !self.has_news(is_busy, now) {
             return;
@@ -31,7 +31,7 @@ impl BusyLog {
         }
     }
 
-    /// Whether the log must say that the state has changed. It then counts as said.
+    /// Whether the state must be logged. If so, it counts as logged.
     fn has_news(&mut self, is_busy: bool, now: Micros) -> bool {
         let is_soon = self.at > Micros(0) && now < self.at + LINE_EVERY;
         let has_news = is_busy != self.said_busy && !is_soon;

@@ -1,5 +1,5 @@
-//! A request in progress. The engine writes the bytes of its reply here, and the connection takes
-//! them.
+//! A request in progress. The engine writes the bytes of the reply into it, and the connection
+//! takes them out.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::engine::budget::Hold;
 use crate::metrics::LateCount;
 use crate::scheduler::SequenceId;
 
-/// Bytes of a stream that its client has not read. A stream with more is cancelled.
+/// Most bytes of a stream that its client has not read. With more, the request fails.
 const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// An exchange, shared by the engine and a connection of the front lane.
@@ -31,11 +31,12 @@ pub struct Exchange {
     /// The request's sequences. Ids of ended sequences match nothing.
     pub sequences: Vec<SequenceId>,
     live: usize,
-    /// Its part of the memory for requests.
+    /// The request's part of the memory budget.
     hold: Hold,
-    /// Bytes that it needs, without those in `out` of a stream.
+    /// Bytes that count in `hold`, without a stream's `out` and `unsent`.
     bytes: usize,
-    /// Bytes of `out` beyond which a stream counts as unread.
+    /// Most bytes of a stream's `out` and `unsent` together: [`UNREAD_BYTES_MAX`], and room for
+    /// what is sent at once, such as the echo of a prompt.
     unread_max: usize,
     /// Tokens so far.
     pub usage: Usage,
@@ -49,17 +50,18 @@ pub struct Exchange {
     pub started: Option<Micros>,
     /// The time of the first token.
     pub first_token: Option<Micros>,
-    /// Bytes of the body for the connection to take. Without streaming, they come at the end.
+    /// Bytes of the body for the connection to take. Without streaming, they are written at the
+    /// end.
     pub out: Vec<u8>,
-    /// Bytes of a stream that the connection has taken, and not sent yet.
+    /// Bytes of a stream that the connection has taken but not sent.
     unsent: usize,
-    /// The head of its response is written.
+    /// True once the head of the response is written.
     pub head_sent: bool,
     /// The outcome, once the request has ended.
     pub outcome: Option<Result<(), ApiError>>,
     /// The status of the error that the request ended with.
     pub failed: Option<u16>,
-    /// Why its choices ended, in the order of their ends.
+    /// The reason why each choice ended, in the order of their ends.
     pub finishes: Vec<FinishReason>,
     /// The response to keep, once the request has ended.
     pub stored: Option<Box<Stored>>,
@@ -68,8 +70,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange whose `sequences` sequences are not admitted yet. `hold` is its part of the
-    /// memory for requests, with what its job takes.
+    /// An exchange with `sequences` sequences, which are not admitted yet. `hold` counts the bytes
+    /// of the job.
     pub fn new(
         id: String,
         reply: Box<dyn Reply>,
@@ -104,7 +106,7 @@ impl Exchange {
         }
     }
 
-    /// True if bytes are sent before the end.
+    /// True if the reply is sent while it is generated.
     pub fn is_stream(&self) -> bool {
         self.reply.options().stream
     }
@@ -139,11 +141,12 @@ impl Exchange {
         self.replace_bytes(0, kept);
     }
 
-    /// Adds the score of a choice's next prompt token. The reply keeps it until the text begins.
+    /// Adds the score of a choice's next prompt token. The reply keeps all scores until the text
+    /// begins.
     pub fn push_score(&mut self, choice: usize, score: &SpelledLogprobs) {
         if self.outcome.is_none() {
             self.reply.push_score(choice, score);
-            // All scores of a choice leave at once, with its first text.
+            // All scores of a choice are sent at once, with its first text.
             self.unread_max += score.bytes();
             self.replace_bytes(0, score.bytes());
         }
@@ -157,19 +160,19 @@ impl Exchange {
         }
     }
 
-    /// Whether it shows the progress of its prompts.
+    /// Whether the reply shows the progress of its prompts.
     pub fn shows_progress(&self) -> bool {
         let options = self.reply.options();
         options.stream && options.return_progress
     }
 
-    /// When it sends a comment into silence.
+    /// After how long a silence the stream sends a comment.
     pub fn ping(&self) -> Ping {
         self.reply.options().ping
     }
 
-    /// Replaces `before` of its bytes by `after`. The request fails if they do not fit into the
-    /// memory for requests.
+    /// Counts `after` bytes in place of `before` bytes. The request fails if the memory for
+    /// requests is full.
     pub fn replace_bytes(&mut self, before: usize, after: usize) {
         self.bytes = self.bytes - before + after;
         let unread = if self.is_stream() { self.out.len() + self.unsent } else { 0 };
@@ -181,13 +184,14 @@ impl Exchange {
         }
     }
 
-    /// Moves the bytes of a stream to the end of `output`, to be sent.
+    /// Moves the bytes of `out` to the end of `output`. They count as unsent until
+    /// [`Exchange::sent`].
     pub fn take_out(&mut self, output: &mut Vec<u8>) {
         self.unsent = self.out.len();
         output.append(&mut self.out);
     }
 
-    /// The bytes that the connection had taken are sent.
+    /// Notes that the connection has sent the bytes that it took.
     pub fn sent(&mut self) {
         self.unsent = 0;
     }
@@ -216,7 +220,7 @@ impl Exchange {
         self.first_token.get_or_insert(now);
     }
 
-    /// Wakes the connection if it has something to do.
+    /// Wakes the connection if [`Exchange::is_ready`].
     pub fn wake(&mut self) {
         if self.is_ready()
             && let Some(waker) = self.waker.take()

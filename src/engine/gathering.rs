@@ -1,8 +1,9 @@
 //! How long an idle engine waits for requests that arrive together.
 //!
 //! Clients whose requests ended in the same step send their next ones at once. A step for the first
-//! of them alone would delay the others by a whole step. So an idle engine waits for a moment. In
-//! the same way it waits for the masks of constrained texts, if it has nothing else to run.
+//! request alone would delay the others by a whole step. So an idle engine first waits for 1/50 of
+//! a step. If all its texts wait for masks, it waits for these in the same way, for at most one
+//! step.
 
 use std::time::Duration;
 
@@ -11,20 +12,20 @@ use crate::clock::Micros;
 /// Longest wait for requests that arrive together.
 const GATHER_MAX: Duration = Duration::from_millis(5);
 
-/// A wait of an idle engine. It ends when all that it waits for has come, or at its time.
+/// A wait of an idle engine. It ends when everything expected has come, or at `until`.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// Sequences or masks that are expected to come.
+    /// The number of sequences or masks that are still expected.
     expected: usize,
     /// The end of the wait.
     until: Micros,
-    /// The engine waits for masks of sequences that are here.
+    /// True if the engine waits for masks, false if for requests.
     for_masks: bool,
 }
 
 impl Gathering {
-    /// A request with `sequences` sequences arrived. `idle_slots` is the number of free slots if the
-    /// engine had nothing to do before, and `step` the time of the shortest step.
+    /// A request with `sequences` sequences arrived. `idle_slots` is the number of free slots if
+    /// the engine was idle, and otherwise `None`. `step` is the time of the shortest step.
     pub fn arrived(
         &mut self,
         sequences: usize,
@@ -41,7 +42,7 @@ impl Gathering {
         self.expected = self.expected.saturating_sub(sequences);
     }
 
-    /// A step came back. The clients of the sequences that end with it may send their next requests.
+    /// A step came back. Clients whose sequences ended in it may send their next requests.
     pub fn stepped(&mut self, step: Option<Duration>, now: Micros) {
         *self = Self { expected: 0, until: now + gather_time(step), for_masks: false };
     }
@@ -51,8 +52,8 @@ impl Gathering {
         self.expected += 1;
     }
 
-    /// `asked` masks have not come back. `waits` is true if the engine can run nothing without them;
-    /// then it waits for one step's time.
+    /// `asked` masks have not come back. If `waits`, the engine can run nothing without them, so it
+    /// waits for one step's time.
     pub fn masks(&mut self, asked: usize, waits: bool, step: Option<Duration>, now: Micros) {
         if self.for_masks {
             self.expected = asked;
@@ -62,13 +63,13 @@ impl Gathering {
         }
     }
 
-    /// The end of the wait, if there is something to wait for.
+    /// The end of the wait; `None` if nothing is expected.
     pub fn until(&self) -> Option<Micros> {
         (self.expected > 0).then_some(self.until)
     }
 }
 
-/// How long an idle engine waits for requests that arrive together: a fiftieth of a step.
+/// How long an idle engine waits for requests: 1/50 of a step, at most [`GATHER_MAX`].
 fn gather_time(step: Option<Duration>) -> Duration {
     step.map_or(Duration::ZERO, |step| (step / 50).min(GATHER_MAX))
 }

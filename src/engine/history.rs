@@ -1,13 +1,14 @@
-//! The last steps and ticks, for the page that shows the lanes as they work.
+//! The last steps of the model and the last turns of the engine (ticks), for the page about the
+//! lanes.
 //!
-//! **Invariant:** bounded, and allocated at the start. Taking note of a step is one copy.
+//! **Invariant:** all memory is allocated at the start. Recording a step copies it once.
 
 use crate::clock::Micros;
 use crate::limits::HISTORY_STEPS;
 use crate::metrics::Cause;
 use crate::ring::message::Batch;
 
-/// Turns of the front lane's engine that this page shows at most: one that sends a step, and one that takes it back.
+/// Most turns that are kept: two for each step, one that sends it and one that takes it back.
 const HISTORY_TICKS: usize = 2 * HISTORY_STEPS;
 
 /// The last steps and ticks, the oldest first.
@@ -26,24 +27,24 @@ pub struct Step {
     pub sent: Micros,
     /// When the decode lane began it.
     pub began: Micros,
-    /// Microseconds in the model and before it, to find guesses.
+    /// Microseconds of finding guesses and of running the model.
     pub model_us: u32,
     /// Microseconds of sampling.
     pub sample_us: u32,
-    /// Microseconds before `began` in which there was work and the decode lane did none.
+    /// Microseconds before `began` in which there was work but the decode lane was idle.
     pub bubble_us: u32,
-    /// When the front lane's turn began that took it back. A step that ended while that turn
-    /// was running has ended after this time.
+    /// The start of the turn in which the front lane took the step back. A step that ended during
+    /// this turn ended after this time.
     pub received: Micros,
     /// Rows that were prompt tokens.
     pub prefill_rows: u32,
     /// Rows that were generated tokens.
     pub decode_rows: u32,
-    /// Sequences in a slot when it came back.
+    /// Sequences with a slot when the step came back.
     pub running: u32,
-    /// Sequences that waited for a slot then.
+    /// Sequences that waited for a slot at that time.
     pub waiting: u32,
-    /// Tokens of it that came late, and the cause of the last one.
+    /// The number of the step's late tokens, and the cause of the last one.
     pub late: (u32, Option<Cause>),
 }
 
@@ -74,7 +75,7 @@ impl Step {
         "late_cause",
     ];
 
-    /// A batch that came back, with the load of that moment.
+    /// The record of a batch that came back, with the load at that time.
     pub fn new(
         batch: &Batch,
         received: Micros,
@@ -129,12 +130,12 @@ impl Tick {
 }
 
 impl History {
-    /// Takes note of a step.
+    /// Records a step.
     pub fn push_step(&mut self, step: Step) {
         self.steps.write(step);
     }
 
-    /// Takes note of a turn.
+    /// Records a turn.
     pub fn push_tick(&mut self, tick: Tick) {
         self.ticks.write(tick);
     }

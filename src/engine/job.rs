@@ -16,18 +16,20 @@ pub struct Job {
     pub choices: usize,
     /// Stop strings. They end a choice and are not part of its text.
     pub stops: Vec<String>,
-    /// Lines at which a choice ends.
+    /// Limits at which a choice ends after a line.
     pub lines: LineLimits,
-    /// The parser whose control tokens belong to the text.
+    /// The parser of the output. Control tokens that it reads are kept in the text; all others are
+    /// left out.
     pub markers: Option<ParserOptions>,
     /// Tokens of all prompts, each counted once.
     pub prompt_tokens: u64,
-    /// Bytes that it holds from the start: its prompts, and their echo in the answer.
+    /// About the bytes that the request holds from the start: its prompts, their echo in the
+    /// answer, sampler options, constraints, and fields that the response repeats.
     pub bytes: usize,
     /// Writes the response.
     pub reply: Box<dyn Reply>,
     /// The time at which the request's head was complete.
     pub received: Micros,
-    /// The deadline.
+    /// The time at which the request is ended.
     pub deadline: Option<Micros>,
 }

@@ -1,8 +1,9 @@
 //! Finds the causes of late tokens.
 //!
-//! A token is late if the time since the one before it is longer than the bound on it. Each step says
-//! how long it waited for what, and the sums since the start are kept. So the difference between two
-//! tokens of a text says what the time between them went to, whichever steps it spans.
+//! A token is late if the time since the previous token of its text exceeds a bound. Each step
+//! reports how much time it lost to which cause. [`Lost`] has the sums of these times since the
+//! start. So the difference between the sums at two tokens shows the causes of the time between
+//! them, even if several steps lie between.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::metrics::{CAUSES, Cause, FrontMetrics};
 use crate::ring::message::Batch;
 use crate::scheduler::Lateness;
 
-/// A cause that took a smaller part of the time between two tokens does not explain it.
+/// A cause explains a late token only if it took at least 1/8 of the time between the two tokens.
 const PART_MIN: u64 = 8;
 
 /// Microseconds by cause, since the start.
@@ -23,7 +24,8 @@ impl Lost {
         self.0[cause as usize] += us;
     }
 
-    /// What a step lost, of which `prompt_part` was spent on prompts, and which came back at `now`.
+    /// Adds the times that a step lost. `prompt_part` is the part of the model's time that was
+    /// spent on prompts. The step came back at `now`.
     pub fn add_step(&mut self, batch: &Batch, prompt_part: f64, now: Micros) {
         if batch.decode_us == 0 {
             return; // nothing ran, so it has no times
@@ -43,7 +45,8 @@ impl Lost {
         self.add(Cause::Server, u64::from(batch.bubble_us) + now.since(ended));
     }
 
-    /// What explains most of a gap of `gap` microseconds since `before`.
+    /// The cause that took most of the `gap` microseconds since `before`. [`Cause::Model`] if it
+    /// took less than 1/8 of them.
     fn cause(&self, before: &Self, gap: u64) -> Cause {
         let lost = |cause: &Cause| self.0[*cause as usize] - before.0[*cause as usize];
         let most = Cause::ALL.into_iter().max_by_key(lost).expect("there are some");
@@ -51,17 +54,18 @@ impl Lost {
     }
 }
 
-/// The sums, the bound, and the late tokens of the newest step.
+/// The lost times, the bound, and the late tokens of the newest step.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     pub lost: Lost,
-    /// The longest time between two tokens; `None` if there is no bound, or it is not known yet.
+    /// The longest time between two tokens that is not late; `None` if there is no bound, or none
+    /// is known yet.
     pub bound: Option<Duration>,
     /// Late tokens of the newest step, and the cause of the last one.
     pub of_step: (u32, Option<Cause>),
 }
 
-/// The moment of a text's newest token.
+/// The time of a text's newest token, and the lost times at that moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub at: Micros,
@@ -69,7 +73,7 @@ pub(super) struct Mark {
 }
 
 impl Late {
-    /// Takes note of a step that came back, before its tokens are judged.
+    /// Records a step that came back. Must be called before its tokens are judged.
     pub fn begin_step(
         &mut self,
         batch: &Batch,
@@ -79,20 +83,20 @@ impl Late {
     ) {
         self.lost.add_step(batch, lateness.prompt_part, now);
         self.of_step = (0, None);
-        // A step without texts says nothing about their times.
+        // A step that continues no text has no bound.
         if let Some(bound) = lateness.late_after {
             self.bound = Some(bound);
             metrics.late_after_us.set(bound.as_micros() as u64); // far below 2^64
         }
     }
 
-    /// Marks a token.
+    /// The mark of a token that came at this time.
     pub fn mark(&self, at: Micros) -> Mark {
         Mark { at, lost: self.lost }
     }
 
-    /// The cause for which a token after `mark` is late; `None` if it is not. `own` are the
-    /// microseconds that this text alone waited since, and for what.
+    /// The cause if the token after `mark` is late; `None` if it is in time. `own` has the
+    /// microseconds since `mark` that only this text lost, by cause.
     pub fn judge(&mut self, mark: &Mark, own: &[(Cause, u64)], now: Micros) -> Option<Cause> {
         let gap = now.since(mark.at);
         let bound = self.bound?.as_micros() as u64; // far below 2^64
@@ -111,7 +115,7 @@ impl Late {
 mod tests {
     use super::*;
 
-    /// What a step took, in milliseconds.
+    /// The times of a step, in milliseconds.
     #[derive(Clone, Copy, Default)]
     struct Step {
         decode: u32,
@@ -123,7 +127,7 @@ mod tests {
         prompt_part: f64,
     }
 
-    /// The cause for which a token behind these steps is late, with a bound of 50 ms.
+    /// The cause if a token after these steps is late, with a bound of 50 ms.
     fn cause_of(steps: &[Step], own: &[(Cause, u64)]) -> Option<Cause> {
         let mut late = Late { bound: Some(Duration::from_millis(50)), ..Late::default() };
         let mark = late.mark(Micros(0));
@@ -163,7 +167,7 @@ mod tests {
         assert_eq!(cause_of(&[long(60, 0.3)], &waited), Some(Cause::Mask));
     }
 
-    /// It has no times: its beginning is that of the clock.
+    /// Such a batch has no times: its `began` is 0.
     #[test]
     fn a_batch_without_rows_loses_nothing() {
         let mut lost = Lost::default();

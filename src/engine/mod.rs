@@ -4,11 +4,11 @@
 //! ([`Engine::is_ready`]) and at the time of [`Engine::wake_at`]. The bytes of each reply are in
 //! its [`Exchange`].
 //!
-//! **Invariant:** pure, except for the ring. Nothing here reads a clock: each call is told the
-//! time.
-//! **Invariant:** while there is work, the decode lane gets the next step before it ends the
-//! running one. It gets the step late, so that requests that arrive meanwhile can join.
-//! **Invariant:** a step with nothing but new tokens makes no heap allocation here, once the
+//! **Invariant:** pure, except for the rings to other lanes. Nothing here reads a clock: each call
+//! gets the time.
+//! **Invariant:** while there is work, the decode lane gets the next step before the running one
+//! ends. The next step is planned late, so that requests that arrive meanwhile can join it.
+//! **Invariant:** a step that brings only new tokens makes no heap allocation here, once the
 //! buffers of its requests have grown.
 
 pub mod budget;
@@ -53,8 +53,8 @@ use pipeline::Pipeline;
 use stream::{Context, Generated, Stream};
 use times::Times;
 
-/// The mask lane is stuck if it does nothing for this long. One mask is stopped after 250 ms of
-/// processor time.
+/// The mask lane is stuck if it has tasks and finishes no piece of them for this long. One mask is
+/// stopped after 250 ms of processor time.
 const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module's description.
@@ -62,19 +62,19 @@ pub struct Engine {
     vocab: Arc<Vocab>,
     scheduler: Scheduler,
     link: FrontLink<Batch>,
-    /// To the mask lane.
+    /// The link to the mask lane.
     masks: FrontLink<MaskTask>,
-    /// The pieces that the mask lane had done at the last look, and the time for which it has had
-    /// tasks and done none.
+    /// The number of pieces that the mask lane had done at the last check, and the time for which
+    /// it has had tasks and done no piece.
     mask_pieces: u64,
     masks_rested: Duration,
     spare: heapless::Vec<Box<Batch>, BATCHES>,
     pipeline: Pipeline,
-    /// The scheduler had no work for a step, and nothing has changed since.
+    /// True if the scheduler had no work for a step, and nothing has changed since.
     nothing_to_plan: bool,
     streams: Vec<Option<Stream>>, // [SEQUENCES_MAX], by SequenceId::index
     events: Vec<Event>,           // of one step; capacity EVENTS_MAX
-    text: String,                 // of one token
+    text: String,                 // of one token; scratch
     to_wake: Vec<SharedExchange>, // changed by one step
     pace: Pace,
     gathering: Gathering,
@@ -86,11 +86,13 @@ pub struct Engine {
     metrics: Arc<Metrics>,
 }
 
-/// Events of a step of which every token is a guess or a sample.
+/// Most events of a step that scores no prompts: one for the guesses of each slot, and one for each
+/// sample.
 const EVENTS_MAX: usize = SLOTS_MAX + SAMPLES_MAX;
 
 impl Engine {
-    /// An idle engine, with links to the decode lane and to the mask lane. Allocates all batches.
+    /// An idle engine. `link` goes to the decode lane, and `masks` to the mask lane. Allocates all
+    /// batches.
     pub fn new(
         vocab: Arc<Vocab>,
         capacity: Capacity,
@@ -132,7 +134,8 @@ impl Engine {
     /// requests.
     ///
     /// # Errors
-    /// 429 if the queue is full, with a `Retry-After`, or if the job has no room in memory.
+    /// 400 if the job alone is larger than the queue or the memory allows. 429 with a `Retry-After`
+    /// if other requests fill the queue or the memory.
     pub fn submit(
         &mut self,
         job: Job,
@@ -218,14 +221,14 @@ impl Engine {
         self.publish();
     }
 
-    /// Keys were removed. Their requests that have not begun end with an error; those that run go on
-    /// to their ends. See [`Scheduler::forget`].
+    /// Forgets removed keys. Their requests that have not started end with an error, and running
+    /// ones finish. See [`Scheduler::forget`].
     pub fn forget_keys(&mut self, keys: &[KeyId], has_own_cache: bool, now: Micros) {
         keys.iter().for_each(|key| self.scheduler.forget(*key, has_own_cache));
         let of_them = self.scheduler.waiting().filter(|(_, key)| keys.contains(key));
         let waiting: Vec<SequenceId> = of_them.map(|(id, _)| id).collect();
         for id in waiting {
-            // Its request may have ended with an earlier one of these.
+            // An earlier iteration may have ended the whole request.
             let stream = self.streams[id.index()].as_ref().filter(|stream| stream.id == id);
             if stream.is_some_and(|stream| stream.exchange.borrow().started.is_none()) {
                 self.update(id, now, |stream, context| {
@@ -239,8 +242,7 @@ impl Engine {
         self.publish();
     }
 
-    /// Takes note that a turn of the front lane has ended: the call of [`Engine::pump`] and the work
-    /// around it.
+    /// Records a turn of the front lane: the call of [`Engine::pump`] and the work around it.
     pub fn ticked(&mut self, began: Micros, took_us: u64) {
         let took_us = u32::try_from(took_us).unwrap_or(u32::MAX);
         self.history.push_tick(Tick { began, took_us });
@@ -278,7 +280,7 @@ impl Engine {
         &self.scheduler
     }
 
-    /// Compares the books with each other. For tests.
+    /// Checks that the books agree with each other. For tests.
     ///
     /// # Panics
     /// If they disagree.
@@ -297,17 +299,17 @@ impl Engine {
         self.pipeline.in_flight() > 0
     }
 
-    /// The number of the running step and the time at which it began. `None` if no step runs, or if
-    /// it has come back already.
+    /// The number of the running step, and the time at which it began. `None` if no step runs.
     pub fn running_step(&self) -> Option<(u64, Micros)> {
         if self.link.is_ready() { None } else { self.pipeline.running() }
     }
 
-    /// Looks whether the mask lane still works. `passed` is the time since the last look. Only looks
-    /// count, because this whole process may have been stopped for a while.
+    /// Checks that the mask lane makes progress. `passed` is the interval of these checks. The sum
+    /// of intervals counts and not the clock, because the whole process may have been stopped for a
+    /// while.
     ///
     /// # Panics
-    /// If it has done nothing for `MASK_LANE_TIMEOUT`. The lane is stuck, and its texts would wait
+    /// If the lane has done no piece for `MASK_LANE_TIMEOUT`. It is stuck, and its texts would wait
     /// for ever.
     pub fn watch_masks(&mut self, passed: Duration) {
         let pieces = self.metrics.mask_pieces.get();
@@ -400,7 +402,8 @@ impl Engine {
         self.nothing_to_plan = false;
     }
 
-    /// Changes a stream. `change` returns true if the stream ended.
+    /// Changes a stream. `change` returns true if the stream ended. If the request failed, ends its
+    /// other sequences, too.
     fn update(
         &mut self,
         id: SequenceId,
@@ -423,7 +426,6 @@ impl Engine {
             _ => None,
         };
         if let Some(status) = failed {
-            // End the other sequences of the request.
             self.end(&exchange.borrow(), |finished| finished.of_error(status));
         }
         self.to_wake.push(exchange);
@@ -446,7 +448,7 @@ impl Engine {
         }
     }
 
-    /// True while an idle engine waits for more requests.
+    /// True while an idle engine waits for more requests or for masks.
     fn is_gathering(&self, now: Micros) -> bool {
         !self.is_busy() && self.gathering.until().is_some_and(|until| now < until)
     }
@@ -459,8 +461,8 @@ impl Engine {
             let Some(stream) = &mut self.streams[id.index()] else { continue };
             let mut exchange = stream.exchange.borrow_mut();
             exchange.started.get_or_insert(now);
-            // A follower starts twice. After a failure a sequence may restart with fewer cached
-            // tokens.
+            // A follower starts twice, the second time with its leader's tokens. After a failed
+            // step, a sequence may restart with fewer cached tokens.
             let before = stream.times.cached;
             let cached = self.scheduler.cached_tokens(id) as u64;
             stream.times.start(start.prompt_tokens, cached, metrics, now);

@@ -1,8 +1,9 @@
 //! The steps in flight, and the time to plan the next one: as late as is safe.
 //!
-//! A request that arrives during a step can join the next step only if that one is not planned yet.
-//! But a step that is planned too late leaves the decode lane without work. So the next step is
-//! planned after three quarters of the running step's expected time.
+//! A request that arrives during a step can join the next step only if the next step is not planned
+//! yet. But a step that is planned too late leaves the decode lane without work. So the next step
+//! is planned after three quarters of the running step's expected time, and at least 2 ms before
+//! its end.
 //!
 //! If all slots are taken, no request could join. Then the next step is planned at once, which
 //! saves the front lane a wake-up.
@@ -12,8 +13,8 @@ use std::time::Duration;
 use crate::clock::Micros;
 use crate::limits::STEPS_IN_FLIGHT;
 
-/// The next step is planned at least this long before the running one is expected to end. It
-/// covers the delay of a timer and of a wake-up, with room to spare.
+/// The next step is planned at least this long before the running one is expected to end. This is
+/// longer than the delay of a timer and of a wake-up.
 const PLAN_MARGIN: Duration = Duration::from_millis(2);
 
 /// The steps in flight.
@@ -27,7 +28,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Takes note that a step was sent, with its number and its expected time.
+    /// Notes that a step was sent.
     pub fn sent(&mut self, step: u64, expected: Option<Duration>, now: Micros) {
         if self.in_flight.is_empty() {
             self.began = now;
@@ -41,7 +42,7 @@ impl Pipeline {
         self.began = now;
     }
 
-    /// The number of the running step and the time at which it began, if one runs.
+    /// The number of the running step, and the time at which it began. `None` if no step runs.
     pub fn running(&self) -> Option<(u64, Micros)> {
         self.in_flight.front().map(|(step, _)| (*step, self.began))
     }
@@ -57,7 +58,8 @@ impl Pipeline {
         self.in_flight.is_empty() || has_room && (free_slots == 0 || now >= self.plan_at())
     }
 
-    /// The time at which to plan the next step, if one step runs and no other is planned.
+    /// The time at which to plan the next step. `None` if no step runs, or if the next one is
+    /// already sent.
     pub fn wake_at(&self) -> Option<Micros> {
         (1..STEPS_IN_FLIGHT).contains(&self.in_flight.len()).then(|| self.plan_at())
     }

@@ -24,29 +24,31 @@ pub(super) struct Stream {
     /// The index among the choices of the request.
     pub choice: usize,
     pub text: TextStream,
-    /// Its lines, where it may end at one.
+    /// The lines of the text. `None` if the request sets no
+    /// [`LineLimits`](crate::types::LineLimits).
     pub lines: Option<Lines>,
     pub times: Times,
-    /// The deadline.
+    /// The time at which the text is ended.
     pub deadline: Option<Micros>,
-    /// This is the first choice of its prompt. It counts the prompt's tokens.
+    /// True for the first choice of a prompt, which counts the prompt's cached tokens for the
+    /// request.
     pub counts_prompt: bool,
-    /// The slot that it has or had.
+    /// The slot that the sequence has, or had last.
     pub slot: SlotId,
     /// The reply shows the progress of the prompt.
     pub shows_progress: bool,
-    /// The parser whose control tokens belong to the text.
+    /// See [`Job::markers`](super::job::Job::markers).
     pub markers: Option<ParserOptions>,
-    /// About the bytes that the state of its constraint holds.
+    /// The approximate bytes of the constraint's state.
     pub constraint_bytes: usize,
 }
 
-/// Everything that a stream needs besides itself.
+/// The engine's parts that a change of a stream needs.
 pub(super) struct Context<'a> {
     pub vocab: &'a Vocab,
     pub metrics: &'a FrontMetrics,
     pub late: &'a mut Late,
-    /// Scratch.
+    /// Scratch, for the text of one token.
     pub text: &'a mut String,
     pub now: Micros,
 }
@@ -55,8 +57,7 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Generated<'a> {
     pub token: TokenId,
-    /// The log-probabilities, if the request asked for them. They are in the batch, so they must be
-    /// written before the batch is reused.
+    /// The log-probabilities, if the request asked for them. They borrow from the batch.
     pub logprobs: Option<&'a TokenLogprobs>,
     /// This is the last token that the request asked for.
     pub is_last: bool,
@@ -111,13 +112,13 @@ impl Stream {
         finish.is_some()
     }
 
-    /// Tells the reply the score of the next token of the prompt.
+    /// Passes the score of the next prompt token to the reply.
     pub fn push_score(&mut self, score: &Score, context: Context<'_>) {
         let scored = spell(score.token, &score.logprobs, context.vocab);
         self.exchange.borrow_mut().push_score(self.choice, &scored);
     }
 
-    /// Tells the reply that `processed` tokens of the prompt are in the KV cache.
+    /// Passes the progress to the reply: `processed` tokens of the prompt are in the KV cache.
     pub fn push_progress(&mut self, processed: u64, now: Micros) {
         let usage = self.times.usage();
         let progress = PromptProgress {
@@ -130,7 +131,8 @@ impl Stream {
         self.exchange.borrow_mut().push_progress(self.choice, &progress);
     }
 
-    /// The state of its constraint holds this many bytes now. They are part of the request's memory.
+    /// Counts this many bytes for the constraint's state in the request's memory, instead of the
+    /// earlier number.
     pub fn hold_constraint(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.constraint_bytes, bytes);
         if before != bytes {
@@ -138,8 +140,8 @@ impl Stream {
         }
     }
 
-    /// The scheduler ended the sequence without a further token of text. `logprobs` are those of
-    /// the batch.
+    /// Ends the sequence as the scheduler did, without a further token of text. `logprobs` are
+    /// those of the whole batch.
     pub fn finish(&mut self, finish: Finish, logprobs: &[TokenLogprobs], context: Context<'_>) {
         let Context { metrics, now, .. } = context;
         let error = match finish {
@@ -166,7 +168,7 @@ impl Stream {
         self.exchange.borrow_mut().fail(error);
     }
 
-    /// The deadline has passed. Without a token this is an error; otherwise the text ends here.
+    /// Ends the sequence at its deadline. If the request has no token yet, this is an error.
     pub fn expire(&mut self, context: Context<'_>) {
         if self.exchange.borrow().first_token.is_some() {
             return self.end(FinishReason::Timeout, None, context);
@@ -180,7 +182,8 @@ impl Stream {
         self.exchange.borrow_mut().fail(error);
     }
 
-    /// Ends the text here. `end_token` is the token that did, with its log-probability.
+    /// Ends the text. `end_token` is the end-of-generation token, if the request asked for
+    /// log-probabilities.
     fn end(
         &mut self,
         finish: FinishReason,
@@ -197,7 +200,7 @@ impl Stream {
     }
 }
 
-/// Says why a text cannot follow its constraint.
+/// The error for a text that can follow its constraint no further.
 fn broken_constraint(broken: Broken) -> ApiError {
     match broken {
         Broken::TooMuch => ApiError::invalid(
@@ -216,7 +219,7 @@ fn broken_constraint(broken: Broken) -> ApiError {
     }
 }
 
-/// The counter for texts that ended for this reason.
+/// The counter of texts that ended for this reason.
 fn counter(metrics: &FrontMetrics, finish: FinishReason) -> &Counter {
     match finish {
         FinishReason::Stop => &metrics.finished.stop,
@@ -225,8 +228,8 @@ fn counter(metrics: &FrontMetrics, finish: FinishReason) -> &Counter {
     }
 }
 
-/// Adds the texts of the tokens to their log-probabilities. Allocates, but only for requests that
-/// asked for them.
+/// Adds the tokens' texts to log-probabilities. This allocates, but only for requests that ask for
+/// log-probabilities.
 fn spell(token: TokenId, found: &TokenLogprobs, vocab: &Vocab) -> SpelledLogprobs {
     let scored = |token: TokenId, logprob: f32| Scored {
         token,

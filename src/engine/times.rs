@@ -10,19 +10,19 @@ use crate::metrics::{Cause, Counter, FrontMetrics};
 /// The times of a sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// The request's head was complete.
+    /// When the request's head was complete.
     received: Micros,
-    /// The scheduler admitted the sequence.
+    /// When the scheduler admitted the sequence.
     admitted: Micros,
-    /// The sequence got a slot.
+    /// When the sequence first got a slot.
     started: Micros,
-    /// The newest token came.
+    /// When the newest token came.
     last_token: Option<Mark>,
-    /// Since then, the text waited for masks for this many microseconds, and for its prompt to be
-    /// computed again.
+    /// Microseconds since the newest token in which the text waited for masks; and the time of a
+    /// restart since then, after which its prompt is computed again.
     masks_us: u64,
     restarted: Option<Micros>,
-    /// Tokens of the prompt. Known once the sequence has started.
+    /// Tokens of the prompt; 0 until the sequence starts.
     prompt_tokens: u64,
     /// Tokens of the prompt found in the KV cache.
     pub cached: u64,
@@ -30,7 +30,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// A sequence that was admitted now.
+    /// The times of a sequence that is admitted now.
     pub fn new(received: Micros, now: Micros) -> Self {
         Self {
             received,
@@ -45,7 +45,7 @@ impl Times {
         }
     }
 
-    /// The sequence got a slot, or restarts, with this number of cached prompt tokens.
+    /// The sequence starts or restarts in a slot, with this number of cached prompt tokens.
     pub fn start(&mut self, prompt_tokens: u32, cached: u64, metrics: &FrontMetrics, now: Micros) {
         if self.prompt_tokens == 0 {
             self.started = now;
@@ -54,21 +54,21 @@ impl Times {
         }
         match self.last_token {
             None => self.cached = cached,
-            Some(_) => self.restarted = Some(now), // its prompt was computed long ago
+            Some(_) => self.restarted = Some(now), // its prompt is computed again
         }
     }
 
-    /// The time since the sequence got a slot.
+    /// The time since the sequence first got a slot.
     pub fn since_start(&self, now: Micros) -> Duration {
         Duration::from_micros(now.since(self.started))
     }
 
-    /// The text waited for a mask.
+    /// Adds a time in which the text waited for a mask.
     pub fn mask(&mut self, us: u32) {
         self.masks_us += u64::from(us);
     }
 
-    /// A token was written. Returns why it was late, if it was.
+    /// Records a new token. Returns the cause if it is late.
     pub fn token(&mut self, metrics: &FrontMetrics, late: &mut Late, now: Micros) -> Option<Cause> {
         metrics.generation_tokens.increment();
         self.generated += 1;
@@ -80,7 +80,7 @@ impl Times {
             return None;
         };
         metrics.itl_us.observe(now.since(last.at));
-        // From the restart on, it waited for its own prompt.
+        // From the restart on, the text waited for its own prompt.
         let own_prompt = restarted.map_or(0, |at| now.since(at));
         let own = [(Cause::Mask, masks_us), (Cause::OwnPrompt, own_prompt)];
         let cause = late.judge(&last, &own, now)?;
@@ -88,13 +88,13 @@ impl Times {
         Some(cause)
     }
 
-    /// The prompt is computed.
+    /// Records that the prompt is computed.
     pub fn prompt(&self, metrics: &FrontMetrics, now: Micros) {
         metrics.prompt_tokens.add(self.prompt_tokens);
         metrics.prefill_us.observe(now.since(self.started));
     }
 
-    /// The sequence's tokens so far.
+    /// The numbers of the sequence's tokens so far.
     pub fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,
@@ -103,7 +103,7 @@ impl Times {
         }
     }
 
-    /// The text has ended.
+    /// Records the end of the text.
     pub fn end(&self, metrics: &FrontMetrics, reason: &Counter, now: Micros) {
         reason.increment();
         metrics.e2el_us.observe(now.since(self.received));

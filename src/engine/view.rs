@@ -1,5 +1,5 @@
-//! What clients see of the engine, besides texts: the slots, the progress of prompts, and why a
-//! request is refused.
+//! The state of the engine that clients see: slots, load, the progress of prompts, and the reasons
+//! of refusals.
 
 use super::Engine;
 use super::history::{Step, Tick};
@@ -15,7 +15,7 @@ use crate::scheduler::{Phase, Refusal, SlotView};
 use crate::types::KeyId;
 
 impl Engine {
-    /// The state of each slot, for requests of `key`: of another key's slots only whether they are
+    /// The state of each slot, as `key` may see it: for slots of other keys, only whether they are
     /// busy.
     pub fn slots(&self, now: Micros, key: KeyId) -> Vec<SlotStatus> {
         let status = |view: SlotView| {
@@ -46,13 +46,13 @@ impl Engine {
         self.scheduler.slots().map(status).collect()
     }
 
-    /// The load of a key: its sequences that run, those that wait, and its tokens in the KV cache.
+    /// The load of a key: its running and waiting sequences, and its tokens in the KV cache.
     pub fn load(&self, key: KeyId) -> Load {
         let (running, waiting, tokens) = self.scheduler.load(key);
         Load { running: running as u64, waiting: waiting as u64, tokens: tokens as u64 }
     }
 
-    /// The lanes at work, for requests of `key`: the steps and turns since a time.
+    /// The state of the lanes, as `key` may see it, with the steps and turns since a time.
     pub fn lanes<'a>(
         &self,
         now: Micros,
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Tells the streams that show it how much of their prompts a step has computed.
+    /// Passes the progress of prompts that a step has computed to the streams that show it.
     pub(super) fn push_progress(&mut self, batch: &Batch, now: Micros) {
         if batch.step_failed {
             return;
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// The answer to a refused request.
+    /// The error for a refused request.
     pub(super) fn explain(&self, refusal: Refusal) -> ApiError {
         match refusal {
             Refusal::TooManyTokens { tokens, limit } => ApiError::field(
@@ -139,7 +139,8 @@ impl Engine {
         }
     }
 
-    /// The answer where the queue is full. It tells a key nothing exact about the others.
+    /// The error for a full queue. If there are several keys, it has only numbers of this key, and
+    /// the time to wait is rounded up to a power of 2.
     fn busy(&self, waiting: String, limit: String) -> ApiError {
         let seconds = self.pace.seconds_until_free(self.scheduler.waiting_count());
         if self.scheduler.serves_one_key() {

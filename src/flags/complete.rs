@@ -1,4 +1,4 @@
-//! `completions` and `man`: what packages install beside a program.
+//! `completions` and `man`: write the files that packages install beside a program.
 
 use std::path::PathBuf;
 

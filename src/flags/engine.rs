@@ -23,8 +23,8 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub hub: HubArgs,
 
-    /// Kernels for products with the weights: auto (corelane's kernels for the best instruction set
-    /// of this processor, and llama.cpp's for weight types without one), llama (always
+    /// Kernels for products with the weights: auto (corelane's for the best instruction set of this
+    /// processor, and llama.cpp's for weight types that corelane's do not support), llama (always
     /// llama.cpp's), or corelane's for one instruction set: avx512-vnni, avx-vnni, avx2
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Model")]
     kernels: KernelChoice,
@@ -67,7 +67,7 @@ pub struct EngineArgs {
     /// and prompts beside streams need a second pass over the weights (also -no-kvu)
     #[arg(long, help_heading = "KV cache")]
     no_kv_unified: bool,
-    /// Compute threads, one per decode core [default: as many as are fastest, by measurement]
+    /// Compute threads, at most one per decode core [default: the fastest number, by measurement]
     #[arg(short, long, value_name = "N", help_heading = "Lanes")]
     pub threads: Option<usize>,
     /// Core of the front lane, which runs HTTP and scheduling [default: the first]
@@ -105,7 +105,7 @@ fn parse_cores(list: &str) -> Result<Cores, String> {
 }
 
 impl EngineArgs {
-    /// The model to run, if it is a file or the built-in one, or else its name at the hub.
+    /// The model to run, if it is a file or the built-in one. A model by name is the error.
     pub fn source(&self) -> Result<Source, Wanted> {
         match (&self.model, self.hub.wanted()) {
             (Some(path), _) => Ok(Source::File(path.clone())),
@@ -114,7 +114,7 @@ impl EngineArgs {
         }
     }
 
-    /// The model to run, downloaded if need be.
+    /// The model to run. Downloads a model by name.
     pub fn obtain(&self) -> Result<Source, String> {
         self.source().or_else(|wanted| {
             let model = hub::obtain(&self.hub.hub()?, &wanted, &mut shown());
@@ -133,10 +133,10 @@ impl EngineArgs {
         Ok(self.config_on(place(&wishes)?))
     }
 
-    /// The same on these cores, of which none is claimed.
+    /// Like [`EngineArgs::config`], but with this placement. Claims no cores.
     pub fn config_on(&self, placement: Placement) -> ServeConfig {
         ServeConfig {
-            // Names the running program also after an upgrade has replaced its file.
+            // This path still leads to the running program after an upgrade has replaced its file.
             program: Some("/proc/self/exe".into()),
             batch_rows: self.batch_size,
             ubatch_rows: self.ubatch_size.min(self.batch_size),
@@ -160,7 +160,7 @@ impl EngineArgs {
     }
 }
 
-/// The file of a downloaded model that is loaded. It stands for all shards.
+/// The first file of a downloaded model. Loading it loads all shards.
 pub fn first_of(mut model: Model) -> Source {
     Source::File(model.files.swap_remove(0))
 }

@@ -1,4 +1,4 @@
-//! The flags of a model by name, and how its download is shown.
+//! The flags of a model by name, and the display of its download.
 
 use std::io::IsTerminal;
 use std::thread;
@@ -10,15 +10,15 @@ use crate::systemd;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a waiting start looks whether its download is done, or no longer wanted.
+/// Interval at which the start checks whether the download is done, or no longer wanted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A model of a hub, and the hub.
+/// A model at a hub, and the access to the hub.
 #[derive(Clone, Debug, Args)]
 pub struct HubArgs {
-    /// Model of huggingface.co, or of the hub in HF_ENDPOINT. Each start downloads it to HF_HOME, or
-    /// renews it there; --offline keeps what is there. QUANT is in any case [default: Q4_K_M, else
-    /// Q8_0, else the first file] (also -hf, -hfr)
+    /// Model of huggingface.co, or of the hub in HF_ENDPOINT. Each start downloads it to HF_HOME,
+    /// or renews it there; --offline keeps what is there. QUANT may have small or capital letters
+    /// [default: Q4_K_M, else Q8_0, else the first file] (also -hf, -hfr)
     #[arg(long, value_name = "OWNER/REPO[:QUANT]", help_heading = "Model")]
     pub hf_repo: Option<Name>,
     /// File of the repository, instead of QUANT (also -hff)
@@ -57,8 +57,8 @@ pub fn new_hub(token: Option<&str>, offline: bool) -> Result<Hub, String> {
     Hub::new(variable, token, offline).map_err(|error| error.to_string())
 }
 
-/// Obtains a model while the server already answers. Returns `None` once `is_over`. The download
-/// then ends with the process; its bytes stay for the next start.
+/// Obtains a model while the server already answers requests. Returns `None` once `is_over` returns
+/// true. The download then runs until the process ends, and the next start resumes it.
 pub fn obtain(
     hub: Hub,
     wanted: Wanted,
@@ -73,7 +73,7 @@ pub fn obtain(
             return Ok(None);
         }
         if told.is_none_or(|at| at.elapsed() >= HUB_LOG_INTERVAL) {
-            // The service manager need not know how large models are.
+            // So the time limit of the service manager need not depend on the size of the model.
             systemd::tell_starting(3 * HUB_LOG_INTERVAL);
             told = Some(Instant::now());
         }
@@ -83,8 +83,8 @@ pub fn obtain(
     model.map(Some).map_err(|error: HubError| error.to_string())
 }
 
-/// Shows the progress of a download: as a bar on a terminal, else as a line in the log from time to
-/// time.
+/// Shows the progress of a download: as a bar on a terminal, and otherwise as a line in the log
+/// every [`HUB_LOG_INTERVAL`].
 pub fn shown() -> impl FnMut(Progress<'_>) {
     let is_terminal = std::io::stderr().is_terminal();
     let mut bar: Option<ProgressBar> = None;

@@ -14,10 +14,11 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 pub use self::engine::{EngineArgs, first_of};
 
-/// A model by its file and one by its name exclude each other. Where both have a value, that of the
-/// higher place wins: the command line, then the environment, then the file.
+/// Decides between `--model` and `--hf-repo`, which exclude each other. If both have a value, the
+/// one from the place of higher precedence wins: the command line, then the environment, then the
+/// configuration file.
 ///
-/// `command` is the whole program, which an error shows the usage of.
+/// `command` is the whole program. An error shows its usage.
 ///
 /// # Errors
 /// If both have a value from the same place.
@@ -48,7 +49,7 @@ pub fn settle_model(
     Ok(())
 }
 
-/// Expands llama-server's two-letter short flags, which clap does not support.
+/// Expands llama-server's short flags of several letters, which clap does not support.
 pub fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let expand = |arg: OsString| match arg.to_str() {
         Some("-np") => "--parallel".into(),

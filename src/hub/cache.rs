@@ -14,7 +14,7 @@ use super::error::HubError;
 use super::listing::Content;
 use super::name::{Name, is_hash, is_inside};
 
-/// The beginning of temporary names.
+/// The prefix of temporary file names.
 const TEMPORARY: &str = ".corelane-";
 
 /// The folder of a repository.
@@ -23,7 +23,7 @@ pub(super) struct Folder {
     locks: PathBuf,
 }
 
-/// A file that is locked until this is dropped.
+/// A locked file. Dropping this unlocks it.
 pub(super) struct Lock(#[expect(dead_code, reason = "closing it unlocks it")] File);
 
 impl Folder {
@@ -43,7 +43,7 @@ impl Folder {
         self.blobs().join(sha256)
     }
 
-    /// The path of an incomplete blob, which has the first bytes of the file.
+    /// The path of an incomplete blob, which has only the first bytes of its file.
     pub fn incomplete(&self, sha256: &str) -> PathBuf {
         self.blobs().join(format!("{sha256}.incomplete"))
     }
@@ -58,12 +58,12 @@ impl Folder {
         self.root.join("snapshots")
     }
 
-    /// Whether a file of a commit is here, with all of its bytes.
+    /// Whether the cache has a file of a commit, with all of its bytes.
     pub fn has(&self, commit: &str, path: &str, size: u64) -> bool {
         is_file_of(&self.file(commit, path), size)
     }
 
-    /// Whether a file's blob is here, with all of its bytes.
+    /// Whether the cache has a file's blob, with all of its bytes.
     pub fn has_blob(&self, content: &Content) -> bool {
         is_file_of(&self.blob(&content.sha256), content.size)
     }
@@ -87,8 +87,8 @@ impl Folder {
         lock().map_err(HubError::io("lock", &path))
     }
 
-    /// Locks the links of the repository, so that no other corelane process links or removes files
-    /// of it. The lock is held for milliseconds. **Invariant:** a process that holds it waits for
+    /// Locks the links of the repository, so that no other corelane process links or removes its
+    /// files. The lock is held for milliseconds. **Invariant:** a process that holds it waits for
     /// no blob's lock.
     pub fn lock_links(&self) -> Result<Lock, HubError> {
         let path = self.locks.join("corelane.lock");
@@ -135,12 +135,12 @@ impl Folder {
             fs::rename(&new, &link)?;
             File::open(folder)?.sync_all()
         };
-        // The temporary link's target is relative to its final folder. It is not followed before it
+        // The target is relative to the final folder, so the temporary link leads nowhere until it
         // is moved there.
         make().map_err(HubError::io("link", &link))
     }
 
-    /// The commit of `main` when the hub was last asked.
+    /// The commit of `main` at the last download.
     pub fn main(&self) -> Option<String> {
         let commit = fs::read_to_string(self.root.join("refs/main")).ok()?;
         let commit = commit.trim();
@@ -214,8 +214,8 @@ impl Folder {
         }
     }
 
-    /// A temporary name for a file that is then renamed. It is random, because processes in several
-    /// containers may share the folder and have equal process ids.
+    /// A temporary name for a file that is renamed later. It is random, because processes in
+    /// several containers may share the folder and have equal process ids.
     fn temporary(&self) -> io::Result<PathBuf> {
         let mut bytes = [0; 8];
         getrandom(&mut bytes, GetRandomFlags::empty())?;
@@ -288,8 +288,8 @@ mod tests {
         fs::remove_dir_all(&cache).unwrap();
     }
 
-    /// Each thread stands for a container in which the process has the number 1, on a disk whose
-    /// locks do nothing.
+    /// Each thread stands for a container in which the process has the id 1, on a disk whose locks
+    /// have no effect.
     #[test]
     fn processes_of_the_same_number_do_not_mix_up_their_links() {
         const LINKS: usize = 300;

@@ -12,21 +12,22 @@ const BESIDE: [&str; 6] = ["mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "d
 /// Most names in an error, so that it stays readable.
 const SHOWN_MAX: usize = 20;
 
-/// A file of a model in several files.
+/// One file of a model that consists of several files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shard<'a> {
     /// The path up to `-00001-of-00003.gguf`.
     pub prefix: &'a str,
-    /// From 1.
+    /// The number of the file, from 1.
     pub number: u32,
-    /// Files of the model.
+    /// The number of files of the model.
     pub count: u32,
 }
 
 /// The files of the model, the first shard first.
 ///
 /// # Errors
-/// If there are none. The error names the files that there are.
+/// If no file fits, or if shards are missing. The error names the files or quants that the
+/// repository has.
 pub(super) fn choose<'a>(paths: &[&'a str], wanted: &Wanted) -> Result<Vec<&'a str>, HubError> {
     let repo = wanted.name.repo();
     if let Some(file) = &wanted.file {
@@ -59,7 +60,7 @@ pub(super) fn choose<'a>(paths: &[&'a str], wanted: &Wanted) -> Result<Vec<&'a s
     }
 }
 
-/// Whether no other file of the repository would be chosen before this one.
+/// Whether this file is the first choice for `wanted`, whatever other files the repository has.
 pub(super) fn is_first_choice(path: &str, wanted: &Wanted) -> bool {
     let quant = DEFAULT_QUANTS[0];
     let is_named = wanted.file.is_some() || wanted.name.quant.is_some();
@@ -83,7 +84,7 @@ fn whole<'a>(paths: &[&'a str], path: &'a str, repo: String) -> Result<Vec<&'a s
     Err(HubError::Shards { repo, file: path.into(), found: files.len(), count: count as usize })
 }
 
-/// The place of a file among the files of its model; `None` if it is the only one.
+/// The prefix and the number of a shard; `None` if the file is a whole model.
 pub(super) fn shard(path: &str) -> Option<Shard<'_>> {
     let (rest, count) = path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (prefix, number) = rest.rsplit_once('-')?;
@@ -119,7 +120,7 @@ pub(super) fn is_quant(path: &str, quant: &str) -> bool {
     quant_of(path).is_some_and(|known| known.eq_ignore_ascii_case(quant))
 }
 
-/// Whether a path has this word, for file names that do not end with a quant.
+/// Whether a path contains this word, for file names that do not end with a quant.
 fn mentions(path: &str, word: &str) -> bool {
     let (path, word) = (path.to_ascii_lowercase(), word.to_ascii_lowercase());
     path.match_indices(&word).any(|(at, _)| {
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(of("ud-q4_k_m").unwrap(), "m-UD-Q4_K_M.gguf");
         let shards = "F32/m-F32-00001-of-00002.gguf F32/m-F32-00002-of-00002.gguf";
         assert_eq!(of("f32").unwrap(), shards);
-        // The end of BF16 is not F16, and the encoder of images is no model.
+        // BF16 does not count as F16, and the encoder of images is no model.
         let error = of("F16").unwrap_err();
         assert_eq!(
             error,

@@ -1,5 +1,5 @@
-//! Requests to a hub. Redirections are followed here and not by ureq: the token stays with the
-//! hub's own scheme, host and port, and headers of the first answer are needed.
+//! Requests to a hub. This file follows redirections instead of ureq, for two reasons: the token
+//! may go only to the hub's scheme, host and port, and some headers of the first answer are needed.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use super::name::{Name, is_hash};
 use super::tries::Tries;
 use crate::limits::{HUB_ANSWER_BYTES_MAX, HUB_REDIRECTS_MAX};
 
-/// Bytes of an answer with an error that are read for the hub's own words.
+/// Most bytes of an error answer that are read, to find the hub's message.
 const HUB_ERROR_BYTES_MAX: u64 = 64 * 1024;
 
-/// Characters of the hub's own words that are shown.
+/// Most characters of the hub's message that are shown.
 const HUB_SAID_CHARS_MAX: usize = 300;
 
 /// Time to connect to a hub.
 const HUB_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a path that stay as they are in a URL.
+/// Bytes of a path that are not encoded in a URL.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
@@ -32,23 +32,23 @@ const PATH: &AsciiSet =
 pub(super) struct Client<'a> {
     hub: &'a Hub,
     agent: Agent,
-    /// The model is in the cache, so the hub is asked only once, with a short timeout.
+    /// True if the model is in the cache. The hub is then asked only once, with a short timeout.
     is_brief: bool,
 }
 
 /// One request.
 struct Ask<'a> {
     url: &'a str,
-    /// Ask for the headers only, and follow no redirection to another host.
+    /// True to ask for the headers only, and to follow no redirection to another host.
     only_head: bool,
     /// The first byte of the body that is needed.
     from: u64,
-    /// The timeout of the whole request; `None` bounds only the silence.
+    /// The timeout of the whole request. With `None`, only the silence is bounded.
     time: Option<Duration>,
 }
 
 impl<'a> Client<'a> {
-    /// A client that gives up soon if `is_brief`.
+    /// Makes a client. If `is_brief`, it makes one try for each request, with a short timeout.
     pub fn new(hub: &'a Hub, is_brief: bool) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -97,8 +97,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Asks for the bytes of a file, from byte `from` on. The answer has the status 200, 206 or
-    /// 416.
+    /// Asks for the bytes of a file that begin at byte `from`. The answer has the status 200, 206
+    /// or 416.
     pub fn file(&self, url: &str, from: u64) -> Result<Response<Body>, HubError> {
         self.ask(&Ask { url, only_head: false, from, time: None })
     }
@@ -120,7 +120,8 @@ impl<'a> Client<'a> {
         Ask { url, only_head, from: 0, time: Some(time) }
     }
 
-    /// Asks until an answer comes, or another try is useless.
+    /// Asks until an answer comes or a further try would be useless. If the client is brief, asks
+    /// once.
     fn again<T>(&self, ask: impl Fn() -> Result<T, HubError>) -> Result<T, HubError> {
         let mut tries = self.tries();
         loop {
@@ -222,7 +223,7 @@ fn origin(url: &str) -> Option<(String, String, Option<u16>)> {
     Some((uri.scheme_str()?.to_owned(), host, uri.port_u16()))
 }
 
-/// The hub's own words about an error, with a colon before them.
+/// The hub's message about an error, with a colon before it.
 fn said(response: &mut Response<Body>) -> String {
     #[derive(Deserialize)]
     struct Words {
@@ -234,7 +235,8 @@ fn said(response: &mut Response<Body>) -> String {
         serde_json::from_slice(&body.ok()?).ok().map(|words: Words| words.error)
     });
     let words = words.unwrap_or_default();
-    // The words come from a peer and are shown on a terminal, so control characters are removed.
+    // The message comes from a peer and may be shown on a terminal, so control characters are
+    // removed.
     let words: String =
         words.chars().filter(|c| !c.is_control()).take(HUB_SAID_CHARS_MAX).collect();
     if words.is_empty() { words } else { format!(": {words}") }

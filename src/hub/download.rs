@@ -44,7 +44,7 @@ pub(super) fn download(
         if !is_resumed {
             return Err(error);
         }
-        tracing::warn!("{error}; the first bytes were of an earlier download, so it begins again");
+        tracing::warn!("{error}; some bytes are from an earlier download, so it begins again");
         partial.fill(client, url, content, report)?;
         if let Err(error) = partial.check(url, content) {
             partial.restart()?;
@@ -54,13 +54,13 @@ pub(super) fn download(
     partial.become_blob(&folder.blob(&content.sha256))
 }
 
-/// The first bytes of a file.
+/// An incomplete blob: the first bytes of a file.
 struct Partial {
     path: PathBuf,
     file: File,
-    /// The hash of its bytes so far.
+    /// The hash of the bytes so far.
     hash: Context,
-    /// The number of its bytes so far.
+    /// The number of bytes so far.
     length: u64,
 }
 
@@ -96,7 +96,7 @@ impl Partial {
         self.file.set_len(0).map_err(HubError::io("empty", &self.path))
     }
 
-    /// Downloads bytes until none is missing.
+    /// Downloads the missing bytes.
     fn fill(
         &mut self,
         client: &Client<'_>,
@@ -147,8 +147,8 @@ impl Partial {
                 self.restart()?;
                 return Err(lies("more than that".into()));
             }
-            // Written at its position, and not at the end: on file systems without working locks,
-            // another process may write the same bytes there.
+            // Written at its position and not at the end of the file: on file systems without
+            // working locks, another process may write the same bytes.
             let written = self.file.write_all_at(&buffer[..n], self.length);
             written.map_err(HubError::io("write", &self.path))?;
             self.count(&buffer[..n]);
@@ -156,8 +156,8 @@ impl Partial {
         }
     }
 
-    /// Makes the file's bytes end where the response's body begins. A status of 200 restarts the
-    /// file.
+    /// Checks that the response's body begins where the file ends. With status 200 the body begins
+    /// at byte 0, so the file is emptied.
     fn align(&mut self, response: &Response<Body>, url: &str, size: u64) -> Result<(), HubError> {
         let range = response.headers().get("content-range").and_then(|range| range.to_str().ok());
         let expected = format!("bytes {}-{}/{size}", self.length, size - 1);
@@ -165,7 +165,7 @@ impl Partial {
             206 if range == Some(&expected) => Ok(()),
             200 => {
                 if self.length > 0 {
-                    tracing::info!("the hub sends no part of the file, so it begins again");
+                    tracing::info!("the hub sends only whole files, so the download begins again");
                     self.restart()?;
                 }
                 Ok(())
@@ -184,7 +184,7 @@ impl Partial {
         HubError::BrokenOff { url, bytes: self.length, size, reason }
     }
 
-    /// Compares its hash with the hub's.
+    /// Compares the hash of the bytes with the hub's.
     fn check(&self, url: &str, content: &Content) -> Result<(), HubError> {
         assert_eq!(self.length, content.size, "it was filled");
         let hash = self.hash.clone().finish();
@@ -195,7 +195,7 @@ impl Partial {
         if is_good { Ok(()) } else { Err(HubError::Damaged { file, found, expected }) }
     }
 
-    /// Moves it to the path of the complete blob, after its bytes are on the disk.
+    /// Moves the file to the path of the complete blob, after its bytes are on the disk.
     fn become_blob(self, blob: &Path) -> Result<(), HubError> {
         let folder = blob.parent().expect("it is in a folder");
         let place = || {

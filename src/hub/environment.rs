@@ -10,13 +10,14 @@ use super::error::HubError;
 /// Time for a hub's answer.
 const HUB_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for the hub's answer whether a cached model has changed. The server's start waits for it.
+/// Time for the hub's answer if the model is in the cache. It is short, because the server's start
+/// waits for it.
 const HUB_ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Silence in the middle of a file after which the connection counts as broken.
+/// The longest silence in the middle of a file. Then the connection counts as broken.
 const HUB_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time before the second try. It doubles before each further one.
+/// Time before the second try. It doubles for each further try.
 const HUB_FIRST_DELAY: Duration = Duration::from_secs(1);
 
 /// A hub, and the folder for its models.
@@ -28,7 +29,7 @@ pub struct Hub {
     pub token: Option<String>,
     /// The folder of the cache.
     pub cache: PathBuf,
-    /// Whether the hub may not be asked.
+    /// True if the hub must not be asked.
     pub offline: bool,
     /// The timeouts.
     pub patience: Patience,
@@ -70,7 +71,7 @@ impl Hub {
     ) -> Result<Self, HubError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
-        // Checked before the URL is parsed: a malformed one may contain a password, too.
+        // Checked before the URL is parsed, because a malformed URL may contain a password, too.
         if endpoint.contains('@') {
             return Err(HubError::EndpointSecret);
         }
@@ -97,7 +98,7 @@ impl Hub {
     }
 }
 
-/// The folder of all tools for the hub.
+/// The folder that all tools for the hub share.
 fn home(variable: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, HubError> {
     if let Some(home) = folder(variable, "HF_HOME")? {
         return Ok(home);

@@ -1,4 +1,4 @@
-//! Why a model could not be obtained by its name.
+//! The reasons why a model cannot be obtained by its name.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Each error's message is one sentence for a user.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The name has another form.
+    /// The name does not have the right form.
     #[error(
         "{0:?} is not the name of a model; it must be OWNER/REPO or OWNER/REPO:QUANT, such as \
          ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
@@ -53,7 +53,7 @@ pub enum HubError {
         /// The folder of the cache.
         cache: PathBuf,
     },
-    /// The connection failed, or brought no usable answer.
+    /// The connection failed, or the answer could not be read.
     #[error("the hub cannot be reached at {url}: {source}")]
     Unreachable {
         /// The URL that was asked for.
@@ -73,7 +73,7 @@ pub enum HubError {
         /// The error of the connection.
         reason: String,
     },
-    /// A status that says that the hub is overloaded or broken, or an unexpected one.
+    /// The hub is overloaded or broken, or answered with an unexpected status.
     #[error("{url} answers {status}{}{said}", wait(*.after))]
     Status {
         /// The URL.
@@ -116,17 +116,17 @@ pub enum HubError {
         /// The URL.
         url: String,
     },
-    /// More redirections than a hub has, or one that may not be followed.
+    /// There are too many redirections, or one must not be followed.
     #[error("{url} leads to {to:?}, {reason}")]
     Redirect {
         /// The URL.
         url: String,
-        /// Where it leads to.
+        /// The target of the redirection.
         to: String,
-        /// Why this is not followed.
+        /// The reason why it is not followed.
         reason: &'static str,
     },
-    /// The hub's answer has another form.
+    /// The hub's answer does not have the expected form.
     #[error("the hub's answer at {url} {reason}")]
     Answer {
         /// The URL.
@@ -169,19 +169,19 @@ pub enum HubError {
         repo: String,
         /// One of the files.
         file: String,
-        /// The files that there are.
+        /// The number of files that the repository has.
         found: usize,
-        /// The files that there should be.
+        /// The number of files of the model.
         count: usize,
     },
-    /// Two numbers of the hub do not agree.
+    /// The hub sends a file of another size than it lists.
     #[error("the hub lists {file} with {said} bytes, but sends {sent}")]
     Size {
         /// The file.
         file: String,
-        /// The size that it has by the hub's list.
+        /// The size in the hub's list.
         said: u64,
-        /// The size that came, in words.
+        /// The size that was sent, in words.
         sent: String,
     },
     /// The bytes do not have the hash of the repository's file.
@@ -194,7 +194,7 @@ pub enum HubError {
         file: String,
         /// The SHA-256 of the bytes that came.
         found: String,
-        /// The SHA-256 by the hub's list.
+        /// The SHA-256 in the hub's list.
         expected: String,
     },
     /// The disk is too full.
@@ -212,16 +212,16 @@ pub enum HubError {
         /// Bytes that are needed.
         needed: u64,
     },
-    /// Another process removed the model, again and again.
+    /// Another process removed files of the model after each download.
     #[error("another process removes files of {0} while they are downloaded")]
     Removed(String),
     /// The model is being downloaded and cannot be removed.
     #[error("a process downloads a file of {0} at the moment, so nothing was removed")]
     Busy(String),
-    /// The cache's folder does not allow something.
+    /// An operation on a file or folder of the cache failed.
     #[error("cannot {what} {path}: {source}")]
     Io {
-        /// A verb.
+        /// The operation, as a verb.
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -230,7 +230,7 @@ pub enum HubError {
     },
 }
 
-/// A URL as it may be shown: without the query, in which storages have signatures, and without a
+/// A URL that may be shown: without the query, which may contain a signature, and without a
 /// password.
 pub(super) fn without_secrets(url: &str) -> String {
     let bare = url.split(['?', '#']).next().unwrap_or_default();
@@ -268,7 +268,7 @@ impl HubError {
         }
     }
 
-    /// An error of the system, about a path of the cache.
+    /// Makes an error from a system error about this path.
     pub(super) fn io(
         what: &'static str,
         path: impl Into<PathBuf>,

@@ -18,11 +18,11 @@ pub struct Kept {
     pub name: Name,
     /// The paths of its files in the repository.
     pub files: Vec<String>,
-    /// The number of its files that are missing.
+    /// The number of its shards that are missing.
     pub missing: usize,
-    /// Bytes of its files, of all commits.
+    /// The bytes of its files at all commits.
     pub bytes: u64,
-    /// When the newest of them was written, in seconds since 1970.
+    /// The time at which the newest file was written, in seconds since 1970.
     pub modified: u64,
 }
 
@@ -32,9 +32,9 @@ pub struct Kept {
 pub struct Unfinished {
     /// The repository.
     pub name: Name,
-    /// Files.
+    /// The number of files.
     pub files: usize,
-    /// Bytes that are there.
+    /// The bytes that are on the disk.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Unfinished {
 pub struct Removed {
     /// The number of removed files, including those whose bytes another file shares.
     pub files: usize,
-    /// Bytes that are free again.
+    /// The bytes that this frees.
     pub bytes: u64,
 }
 
@@ -66,10 +66,11 @@ pub fn unfinished(hub: &Hub) -> Vec<Unfinished> {
 }
 
 /// Removes a model. Without a quant, removes all GGUF files of a repository and its unfinished
-/// downloads. Blobs that another file links to stay.
+/// downloads. Blobs that another link leads to stay.
 ///
 /// # Errors
-/// If nothing has this name, or a process is downloading a file of the repository.
+/// If the cache has no model of this name. Without a quant, also if a process is downloading a file
+/// of the repository.
 pub fn remove(hub: &Hub, name: &Name) -> Result<Removed, HubError> {
     let folder = Folder::new(&hub.cache, name);
     let not_kept = || HubError::NotKept { wanted: name.to_string(), cache: hub.cache.clone() };
@@ -86,7 +87,7 @@ pub fn remove(hub: &Hub, name: &Name) -> Result<Removed, HubError> {
         return Err(not_kept());
     }
     let mut removed = Removed { files: meant.len(), bytes: 0 };
-    // List them again: a download may have finished before its lock was taken.
+    // List the parts again: a download may have finished before its lock was taken.
     for Part { path, bytes, .. } in
         parts(&folder).iter().filter(|part| locks.contains_key(&part.sha256))
     {
@@ -103,7 +104,7 @@ pub fn remove(hub: &Hub, name: &Name) -> Result<Removed, HubError> {
     Ok(removed)
 }
 
-/// The links of a name, in all snapshots.
+/// The links to the files of a model, in all snapshots.
 fn meant(folder: &Folder, name: &Name) -> Vec<PathBuf> {
     let is_meant = |path: &str| match &name.quant {
         Some(quant) => is_model(path) && is_quant(path, quant),
@@ -124,10 +125,10 @@ fn lock_parts(folder: &Folder) -> Result<Option<HashMap<String, Lock>>, HubError
     hashes.into_iter().map(lock).collect()
 }
 
-/// Removes those of `blobs` that no snapshot links to any more. Returns their bytes.
+/// Removes the `blobs` to which no snapshot links any more. Returns their bytes.
 fn remove_blobs(folder: &Folder, blobs: &HashSet<PathBuf>) -> Result<u64, HubError> {
     let (own, mut freed) = (folder.blobs().canonicalize().ok(), 0);
-    // Tools that cannot make links put the bytes into the snapshot itself. These are removed
+    // Tools that cannot make links store the file itself in the snapshot. Such files are removed
     // already.
     let is_own = |blob: &&PathBuf| blob.parent() == own.as_deref();
     for blob in blobs.difference(&folder.linked()).filter(is_own) {
@@ -148,7 +149,7 @@ fn repositories(hub: &Hub) -> Vec<Name> {
 /// The files of one model, in all snapshots.
 #[derive(Default)]
 struct Found {
-    /// The paths in the newest snapshot that has one of them.
+    /// The paths in the snapshot of `main`, or else in the newest snapshot that has any of them.
     files: Vec<String>,
     commit: String,
     blobs: BTreeMap<PathBuf, (u64, u64)>,

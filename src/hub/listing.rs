@@ -19,7 +19,7 @@ pub(super) struct Listing {
 pub(super) struct Listed {
     /// Its path in the repository, which stays inside the folder of a snapshot.
     pub path: String,
-    /// Its size and hash. Mirrors may leave them out.
+    /// Its size and hash. The lists of some mirrors do not have them.
     pub content: Option<Content>,
 }
 
@@ -54,7 +54,7 @@ impl Listing {
     /// Reads the answer of `/api/models/OWNER/REPO/revision/main?blobs=true`.
     ///
     /// # Errors
-    /// The end of a sentence that begins with "the answer".
+    /// The end of a sentence that begins with "the hub's answer".
     pub fn read(body: &[u8]) -> Result<Self, String> {
         let answer: Answer = serde_json::from_slice(body)
             .map_err(|error| format!("is not a list of files: {error}"))?;

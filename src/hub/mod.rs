@@ -1,8 +1,8 @@
 //! Models by name. In: a name such as `ggml-org/gemma-3-1b-it-GGUF:Q4_K_M`. Out: the path of a GGUF
-//! file. If the cache does not have it, it is downloaded from a hub (huggingface.co, or the one
-//! that `HF_ENDPOINT` names).
+//! file. If the cache does not have the newest version, it is downloaded from a hub:
+//! huggingface.co, or the hub in `HF_ENDPOINT`.
 //!
-//! The cache has the layout of huggingface_hub's, so that tools share downloaded files:
+//! The cache has the layout of huggingface_hub's cache, so that tools share downloaded files:
 //!
 //! ```text
 //! HF_HOME/hub/models--OWNER--REPO/blobs/SHA256                 a file's bytes
@@ -13,9 +13,10 @@
 //!                                      /corelane.lock         held while links are made or removed
 //! ```
 //!
-//! **Invariant:** a link of a snapshot leads to a whole file. A blob gets its name after its size
-//! and its SHA-256 matched, all shards of a model are linked after that, and `refs/main` moves
-//! last. A removal in between is noticed under `corelane.lock`, and the files are downloaded again.
+//! **Invariant:** a link of a snapshot leads to a whole file. A blob gets its name only after its
+//! size and its SHA-256 are checked. Then all shards of a model are linked, and last, `refs/main`
+//! is written. If another process removes a file in between, this is noticed while `corelane.lock`
+//! is held, and the file is downloaded again.
 
 mod cache;
 mod choose;

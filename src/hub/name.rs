@@ -52,7 +52,7 @@ impl Name {
         format!("{owner}/{repo}").parse().ok()
     }
 
-    /// The same repository with another quant.
+    /// The name of the same repository with this quant.
     pub(super) fn with_quant(&self, quant: Option<String>) -> Self {
         Self { quant, ..self.clone() }
     }
@@ -81,8 +81,8 @@ impl FromStr for Name {
     }
 }
 
-/// A part of a name, by the hub's rules. It is also safe in a URL and in the name of a folder,
-/// where `--` stands for the slash.
+/// Whether this is a valid part of a name, by the hub's rules. Such a part is also safe in a URL
+/// and in the name of a folder, where `--` stands for the slash.
 fn is_part(part: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_good = |c: char| is_word(c) || c == '-' || c == '.';
@@ -102,7 +102,8 @@ pub(super) fn is_inside(path: &str) -> bool {
         && !path.contains(|c: char| c == '\\' || c.is_control())
 }
 
-/// Whether this is a hash in hexadecimal digits, as the hub writes it. It becomes a file's name.
+/// Whether this is a hash of this number of hexadecimal digits, in lower case. Hashes become names
+/// of files.
 pub(super) fn is_hash(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

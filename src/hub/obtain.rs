@@ -21,7 +21,7 @@ pub struct Model {
     pub files: Vec<PathBuf>,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Bytes that were downloaded for it just now.
+    /// The bytes that this call downloaded.
     pub downloaded: u64,
 }
 
@@ -30,16 +30,17 @@ pub struct Model {
 pub struct Progress<'a> {
     /// The file that is being downloaded, by its path in the repository.
     pub file: &'a str,
-    /// Bytes of all files so far, with those of earlier downloads.
+    /// The bytes of these files so far, including those that an earlier download left.
     pub done: u64,
-    /// Bytes of all files that were missing.
+    /// The bytes of all files that have to be downloaded.
     pub total: u64,
 }
 
-/// The newest version of a model from the hub. If the hub cannot be asked, the one in the cache.
+/// The newest version of a model from the hub. If that fails, or if the hub must not be asked, the
+/// version in the cache.
 ///
 /// # Errors
-/// If the cache has none, either.
+/// If the cache has no version, either.
 pub fn obtain(
     hub: &Hub,
     wanted: &Wanted,
@@ -73,10 +74,10 @@ fn in_its_place(hub: &Hub, wanted: &Wanted, kept: &Model) -> String {
     format!("the model in the cache is used: {}{other}", file.display())
 }
 
-/// The model, as new as the hub has it.
+/// The newest version of a model from the hub.
 ///
 /// # Errors
-/// If the hub cannot be asked.
+/// If the hub must not be asked, or if the download fails.
 pub fn pull(
     hub: &Hub,
     wanted: &Wanted,
@@ -87,7 +88,7 @@ pub fn pull(
     if hub.offline { Err(offline()) } else { renew(hub, wanted, false, report) }
 }
 
-/// The model in the cache: of the newest commit that has all of its files.
+/// The model in the cache: of `main`, or else of the newest commit that has all files.
 ///
 /// # Errors
 /// If there is none.
@@ -155,14 +156,14 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// The files that the commit's snapshot does not have.
+    /// The files that the commit's snapshot does not link to.
     fn unlinked(&self) -> Vec<&(&str, Content)> {
         let is_linked =
             |(path, content): &(&str, Content)| self.folder.has(self.commit, path, content.size);
         self.files.iter().filter(|file| !is_linked(file)).collect()
     }
 
-    /// Downloads the files that are missing. Returns the number of bytes, without those that an
+    /// Downloads the missing files. Returns the number of downloaded bytes, without those that an
     /// earlier download left.
     fn download(
         &self,
@@ -191,7 +192,7 @@ impl Chosen<'_> {
     /// none, if another process has removed a file meanwhile.
     fn link(&self) -> Result<bool, HubError> {
         if self.unlinked().is_empty() && self.folder.main().as_deref() == Some(self.commit) {
-            return Ok(true); // so a read-only cache works, too
+            return Ok(true); // without a lock, so that a read-only cache works, too
         }
         let _links = self.folder.lock_links()?;
         let unlinked = self.unlinked();

@@ -18,16 +18,17 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    /// No try so far. The second one comes after `first_delay`, and each delay doubles.
+    /// Before the first try. The second one comes after `first_delay`, and the delay doubles for
+    /// each further one.
     pub fn new(first_delay: Duration) -> Self {
         Self { first_delay, failed: 0 }
     }
 
-    /// Waits until the time of the next try.
+    /// Waits until the next try.
     ///
     /// # Errors
-    /// The error of the last try, if another one is useless or there were [`HUB_TRIES_MAX`] in a
-    /// row.
+    /// The error of the last try, if a further one would be useless, if the wait would be longer
+    /// than [`HUB_RETRY_AFTER_MAX`], or after [`HUB_TRIES_MAX`] tries in a row.
     pub fn wait_after(&mut self, error: HubError) -> Result<(), HubError> {
         self.failed += 1;
         let delay = error.after().unwrap_or(self.first_delay * (1 << (self.failed - 1)));

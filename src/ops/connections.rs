@@ -1,9 +1,9 @@
 //! The connections of the ops lane: their number and time are bounded.
 //!
-//! `may_minihttp` accepts every connection and waits forever. But it asks for a [`Service`] for
-//! each connection, and passes the socket's descriptor. We duplicate the descriptor. Through the
-//! second handle, the watching thread shuts down connections that take too long to send a whole
-//! request or send too much, and the service shuts down connections after their last allowed
+//! `may_minihttp` accepts every connection and waits for its client forever. But it asks us for a
+//! [`Service`] for each connection, and passes the socket's descriptor, which we duplicate. Through
+//! this second handle, the watching thread shuts down a connection that takes too long to send a
+//! whole request or sends too much. The service shuts down a connection after its last allowed
 //! request.
 
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ pub(super) struct Watch {
     connections: Vec<Arc<Connection>>, // at most OPS_CONNECTIONS_MAX are open
 }
 
-/// Makes both sides for an address. The calling thread must run the watch.
+/// Makes a factory and a watch for an address. The calling thread must run the watch.
 pub(super) fn watched(
     address: SocketAddr,
     metrics: Arc<Metrics>,
@@ -44,7 +44,7 @@ pub(super) fn watched(
 ) -> (ServiceFactory, Watch) {
     let (open, is_profiling) = (AtomicUsize::new(0), AtomicBool::new(false));
     let shared = Arc::new(Shared { metrics, address, open, profiling, is_profiling });
-    // A connection that has ended may still be in the ring.
+    // The ring is larger than the number of connections, because ended ones may still be in it.
     let (opened_tx, opened_rx) = RingBuffer::new(2 * OPS_CONNECTIONS_MAX);
     let opened = RefCell::new(opened_tx);
     let services =
@@ -83,7 +83,7 @@ impl ServiceFactory {
 }
 
 impl Watch {
-    /// Watches until `stop` is set.
+    /// Watches until `stop` is set and this thread is unparked.
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.look();

@@ -1,8 +1,8 @@
 //! The page of metrics: each value's name, help and unit.
 //!
-//! Metrics that vLLM has, too, have vLLM's names and bounds, so that dashboards and gateways for
-//! vLLM can read this server. The others start with `corelane_`. Metrics with the model's name as a
-//! label are left out until the model is loaded.
+//! A metric that vLLM also has gets vLLM's name and bounds, so that dashboards and gateways for
+//! vLLM can read this server. So do some of llama-server's. All others start with `corelane_`.
+//! Metrics with the model's name as a label are left out until the model is loaded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Collector for Exposition {
         let metrics = &*self.metrics;
         let mut page = Page { encoder };
         if let Some(model) = metrics.model() {
-            // vLLM numbers its engines, and dashboards group by the number.
+            // vLLM numbers its engines, and dashboards group by this number.
             page.vllm(metrics, &[("model_name", model), ("engine", "0")])?;
         }
         page.llama(metrics)?;
@@ -53,27 +53,27 @@ impl Collector for Exposition {
         for (name, help, lane) in [
             (
                 "corelane_prepare_seconds",
-                "A piece of reading and tokenising a request of usual length.",
+                "Time of one piece of preparing a short request (reading and tokenising).",
                 &metrics.prepare,
             ),
             (
                 "corelane_prepare_long_seconds",
-                "A piece of reading and tokenising a long request.",
+                "Time of one piece of preparing a long request (reading and tokenising).",
                 &metrics.prepare_long,
             ),
             (
                 "corelane_compile_seconds",
-                "Compiling a constraint that is known to be cheap.",
+                "Time of compiling a constraint that is known to be cheap.",
                 &metrics.compile,
             ),
             (
                 "corelane_trial_seconds",
-                "Trying and compiling a constraint that is not known to be cheap.",
+                "Time of trying and compiling a constraint that is not known to be cheap.",
                 &metrics.trial,
             ),
             (
                 "corelane_mask_seconds",
-                "One mask of a constrained text that takes long.",
+                "Time of one mask on the mask lane, which computes slow masks.",
                 &metrics.masks,
             ),
         ] {
@@ -86,7 +86,7 @@ impl Collector for Exposition {
         ];
         page.counters(
             "corelane_spans",
-            "Spans of requests: taken by the collector, not taken, and dropped before that.",
+            "Spans of requests: sent to the collector, not taken by it, or dropped before sending.",
             spans.map(|(outcome, count)| ([("outcome", outcome)], count)).into_iter(),
         )?;
         let lanes =
@@ -106,7 +106,7 @@ impl Collector for Exposition {
 }
 
 impl Page<'_> {
-    /// The processor time that the server needed and did not get. Read from the kernel at each
+    /// The processor time that the server needed but did not get. Reads it from the kernel at each
     /// scrape.
     fn pressure(&mut self) -> fmt::Result {
         let times = pressure::thread_times();
@@ -175,7 +175,7 @@ impl Page<'_> {
         let kept = || guesses.kept.iter().map(Counter::get);
         self.counters(
             "vllm:spec_decode_num_drafts",
-            "Rows with guessed tokens behind them.",
+            "Rows that had guessed tokens after them.",
             [(*model, guesses.rows.get())].into_iter(),
         )?;
         self.counters(
@@ -193,7 +193,7 @@ impl Page<'_> {
         let by_position = positions.iter().zip(kept());
         self.counters(
             "vllm:spec_decode_num_accepted_tokens_per_pos",
-            "Guessed tokens that came true, by their place behind the row.",
+            "Guessed tokens that came true, by their position after the row, from 0.",
             by_position.map(|(position, kept)| ([engine, name, ("position", position)], kept)),
         )?;
         let ends = [
@@ -246,12 +246,12 @@ impl Page<'_> {
         let seconds = |us: u64| us as f64 / MICROS;
         let rate = |tokens: u64, s: f64| if s > 0.0 { tokens as f64 / s } else { 0.0 };
         let (prompt, predicted) = (front.prefilled_tokens.get(), front.generation_tokens.get());
-        // Times are between two tokens, so the first token of a text has none.
+        // The times are those between two tokens, so the first token of a text is not counted.
         let later = front.itl_us.count();
         let (prompt_s, predicted_s) =
             (seconds(front.prefill_us.sum()), seconds(front.itl_us.sum()));
         self.counter("llamacpp:prompt_tokens", "Prompt tokens computed.", prompt)?;
-        self.counter("llamacpp:prompt_seconds", "Time of requests in their prompts.", prompt_s)?;
+        self.counter("llamacpp:prompt_seconds", "Time from slots to ends of prompts.", prompt_s)?;
         self.gauge(
             "llamacpp:prompt_tokens_seconds",
             "Prompt tokens a second of a request.",
@@ -261,7 +261,7 @@ impl Page<'_> {
         self.counter("llamacpp:tokens_predicted", "Generated tokens.", predicted)?;
         self.counter(
             "llamacpp:tokens_predicted_seconds",
-            "Time of requests in their texts.",
+            "Time of requests between their first and their last token.",
             predicted_s,
         )?;
         self.gauge(
@@ -287,7 +287,7 @@ impl Page<'_> {
         let rows = decode.decode_rows.sum() as f64;
         self.gauge(
             "llamacpp:n_busy_slots_per_decode",
-            "Texts that a step continues, on average.",
+            "Mean number of texts that a step continues.",
             &[],
             if steps == 0 { 0.0 } else { rows / steps as f64 },
         )
@@ -391,7 +391,7 @@ impl Page<'_> {
         )?;
         self.gauge(
             "corelane_slowdown",
-            "Time of a step to that alone on the machine. Above 1, other programs take its cores.",
+            "Time of a step, divided by its time on a machine without other programs.",
             &[],
             front.slowdown_permille.get() as f64 / 1e3,
         )?;
@@ -419,7 +419,7 @@ impl Page<'_> {
         )?;
         self.histogram(
             "corelane_steps_in_flight",
-            "Steps in flight when the decode lane was sent another one.",
+            "Steps in flight when another one was sent to the decode lane.",
             &[],
             (&front.steps_in_flight, ONE),
         )?;
@@ -512,7 +512,8 @@ impl Page<'_> {
     }
 }
 
-/// KV cells in use. Tokens kept for reuse can be evicted, so they count as free, as in vLLM.
+/// KV cells in use. Tokens that are kept for reuse can be evicted, so they count as free, as in
+/// vLLM.
 fn kv_tokens_in_use(metrics: &Metrics) -> u64 {
     metrics.front.kv_tokens_used.get().saturating_sub(metrics.front.kv_tokens_kept.get())
 }

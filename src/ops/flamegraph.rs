@@ -16,8 +16,8 @@ const PROFILE_READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which a connection that waits for a profile checks whether it is done.
 const PROFILE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Answers with a profile, or with a sentence that says why there is none. Returns true if the
-/// answer may be longer than the socket's send buffer.
+/// Answers with a profile, or with a sentence that says why there is none. Returns true for a
+/// profile, which may be longer than the socket's send buffer.
 pub(super) fn answer(
     query: &str,
     shared: &Shared,
@@ -58,7 +58,7 @@ fn profile(
     }
     let plan = ProfileRequest::read(query).map_err(|message| (400, "Bad Request", message))?;
     if shared.is_profiling.swap(true, Ordering::Relaxed) {
-        let message = "another profile is being taken, and there is one at a time; try again later";
+        let message = "a profile is being taken already; they run one at a time; try again later";
         return Err((429, "Too Many Requests", message.into()));
     }
     let profile = wait_for(plan, shared, connection);
@@ -67,7 +67,7 @@ fn profile(
     Ok((plan.form, profile))
 }
 
-/// Runs a profile on a thread of its own: in this coroutine it would block all others.
+/// Runs a profile on a new thread: on this one it would block the coroutines of all connections.
 fn wait_for(
     plan: ProfileRequest,
     shared: &Shared,
@@ -78,7 +78,7 @@ fn wait_for(
     let thread = thread.spawn(move || plan.run()).map_err(failed)?;
     while !thread.is_finished() {
         may::coroutine::sleep(PROFILE_LOOK_INTERVAL);
-        shared.touch(connection); // it is silent because it waits
+        shared.touch(connection); // its client is silent because it waits
     }
     thread.join().unwrap_or_else(|_| Err("the profile failed; the log says why".into()))
 }

@@ -1,12 +1,12 @@
 //! The ops lane serves the metrics of all lanes, on its own port.
 //!
 //! In: `GET /metrics`, `/health`, `/ready`, `POST /debug/flamegraph`. Out: OpenMetrics text, short
-//! sentences and flamegraphs. The lane reads atomics. It runs on a core without the model, or with
-//! low priority if the model uses all cores.
+//! sentences and flamegraphs. The lane reads the other lanes' atomics. It runs on a core that the
+//! model does not use, or with low priority if the model uses all cores.
 //!
 //! The HTTP server is `may_minihttp`: a coroutine for each connection, all on one thread. It was
-//! written for benchmarks and trusts its clients. So it listens on the loopback address by default,
-//! and this module bounds what clients can do:
+//! written for benchmarks and trusts its clients. So the lane listens on the loopback address by
+//! default, and this module limits what clients can do:
 //!
 //! **Invariant:** a client can end at most its own connection. A request that `may_minihttp` cannot
 //! read ends its coroutine. A malformed `Content-Length` would make it panic, so that is checked
@@ -42,14 +42,14 @@ use crate::metrics::Metrics;
 use connections::Watch;
 pub use workarounds::is_on_a_connection;
 
-/// The content of `/metrics`, in the text format of OpenMetrics.
+/// The content of `/metrics` in the text format of OpenMetrics.
 pub fn page_of(metrics: &Arc<Metrics>) -> String {
     let mut text = String::new();
     exposition::write(metrics, &mut text);
     text
 }
 
-/// A reserved address.
+/// An address that no other program can listen on any more.
 pub struct Bound {
     address: SocketAddr,
     listener: TcpListener,

@@ -1,4 +1,4 @@
-//! Writes one metric: its name, help, type and values.
+//! Writes the metrics of the page one by one: name, help, type and values.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::metrics::Histogram;
 pub(super) const MICROS: f64 = 1e6;
 pub(super) const ONE: f64 = 1.0;
 
-/// Buckets of the largest histogram, including the last one.
+/// Most buckets of a histogram, the last one included.
 const BUCKETS_MAX: usize = 40;
 
 /// A label's name and value.

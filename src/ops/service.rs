@@ -11,10 +11,10 @@ use super::{exposition, flamegraph};
 use crate::limits::OPS_REQUESTS_MAX;
 use crate::metrics::ServerState;
 
-/// Bytes of a path that the ops lane reads.
+/// Most bytes of a path.
 const OPS_PATH_BYTES_MAX: usize = 1024;
 
-/// Bytes of a body that the ops lane skips; it needs none.
+/// Most bytes of a body that are skipped. No path needs a body.
 const OPS_BODY_BYTES_MAX: usize = 64 * 1024;
 
 const OPENMETRICS: &str =
@@ -23,7 +23,7 @@ const OPENMETRICS: &str =
 /// Answers the requests of one connection.
 pub(super) struct Service {
     shared: Arc<Shared>,
-    /// `None` if too many connections are open; then it is not served.
+    /// `None` if too many connections are open. The connection is then not served.
     connection: Option<Arc<Connection>>,
     requests: u32,
     /// A part of a profile may still be unsent, and `may_minihttp` drops unsent bytes when reading
@@ -40,9 +40,9 @@ enum Page {
     Ready,
     Flamegraph,
     Unknown,
-    /// The path does not support the method. The methods that it has.
+    /// The path does not have this method. The `Allow` line names its methods.
     Method(&'static str),
-    /// The request is unreadable, or the connection has sent too much.
+    /// The request is refused with this status.
     Refused(u16),
 }
 
@@ -51,9 +51,9 @@ enum Page {
 struct Asked {
     page: Page,
     with_body: bool,
-    /// Bytes after the head.
+    /// Bytes of the body.
     body_bytes: usize,
-    /// No further request is allowed.
+    /// True if the connection may send no further request.
     last: bool,
 }
 
@@ -188,22 +188,22 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
         },
         Page::Flamegraph => unreachable!("it is answered elsewhere"),
         Page::Unknown => {
-            let paths = "there are /metrics, /health, /ready and POST /debug/flamegraph\n";
+            let paths = "there are only /metrics, /health, /ready and POST /debug/flamegraph\n";
             text(404, "Not Found", paths);
         }
         Page::Method(allow) => {
-            text(405, "Method Not Allowed", "this path has another method, see Allow\n");
+            text(405, "Method Not Allowed", "see Allow for the methods of this path\n");
             response.header(allow);
         }
         Page::Refused(403) => text(403, "Forbidden", "web pages may not take profiles\n"),
-        Page::Refused(413) => text(413, "Content Too Large", "no body is needed\n"),
-        Page::Refused(414) => text(414, "URI Too Long", "there are no such paths\n"),
-        Page::Refused(503) => text(503, "Service Unavailable", "enough requests\n"),
-        Page::Refused(_) => text(400, "Bad Request", "the request's length is not clear\n"),
+        Page::Refused(413) => text(413, "Content Too Large", "the body is too long; send none\n"),
+        Page::Refused(414) => text(414, "URI Too Long", "the path is too long\n"),
+        Page::Refused(503) => text(503, "Service Unavailable", "open a new connection\n"),
+        Page::Refused(_) => text(400, "Bad Request", "the length of the body is not clear\n"),
         Page::Metrics => {
             response.header(OPENMETRICS);
             if asked.with_body {
-                // The connection's own buffer, reused for each page.
+                // This writes into the connection's buffer, which is reused for each page.
                 exposition::write(&shared.metrics, response.body_mut());
             }
         }

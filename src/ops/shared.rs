@@ -1,4 +1,4 @@
-//! A connection of the ops lane, and the state that all of them share.
+//! A connection of the ops lane, and the state that all connections share.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use crate::clock::Micros;
 use crate::limits::OPS_IDLE_TIMEOUT;
 use crate::metrics::Metrics;
 
-/// Most bytes that a client may send on a connection of the ops lane. A request has about a
-/// kilobyte.
+/// Most bytes that a client may send on a connection. A request has about a kilobyte.
 const OPS_RECEIVED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The header of an answer in plain text.
@@ -54,7 +53,7 @@ impl Shared {
 impl Connection {
     pub fn is_over_limits(&self, now: Micros) -> bool {
         let silence_us = now.since(Micros(self.active.load(Ordering::Relaxed)));
-        // If bytes are unread, the client is not silent: this lane is late, because it has the
+        // If bytes are unread, the client is not silent. This lane is late, because it has the
         // lowest priority on a busy processor.
         let is_read = || rustix::io::ioctl_fionread(&self.stream).is_ok_and(|unread| unread == 0);
         (silence_us > OPS_IDLE_TIMEOUT.as_micros() as u64 && is_read()) // a few seconds
@@ -71,7 +70,7 @@ impl Connection {
         let _ = self.stream.shutdown(Shutdown::Read);
     }
 
-    /// Closes the connection, however its coroutine ended.
+    /// Closes the connection. Does nothing if it is closed already.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         let _ = self.stream.shutdown(Shutdown::Both);

@@ -1,5 +1,5 @@
-//! What `may_minihttp` and its runtime `may` need so that they can serve strangers beside other
-//! lanes. All five work-arounds are here, and all `unsafe` of the ops lane:
+//! Work-arounds for `may_minihttp` and its runtime `may`, so that they can serve untrusted clients
+//! in one process with other lanes. All `unsafe` of the ops lane is here. There are five:
 //!
 //! | behaviour of the libraries | work-around |
 //! |---|---|
@@ -57,8 +57,8 @@ fn handler(signal: i32) -> libc::sigaction {
     }
 }
 
-/// Listens on an address. Fails if another program has it. Afterwards `may_minihttp` can listen on
-/// the same one.
+/// Listens on an address. Fails if another program listens there. Afterwards `may_minihttp` can
+/// listen on the same address.
 pub(super) fn listen_first(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?; // do not wait for old connections to time out
@@ -68,12 +68,12 @@ pub(super) fn listen_first(address: SocketAddr) -> std::io::Result<TcpListener> 
     Ok(socket.into())
 }
 
-/// A second handle to a connection on our port, from the number that `may_minihttp` passes for a new
-/// one. `None` if the number is something else, or if no descriptors are left: then it closes the
-/// connection, for nobody could watch it.
+/// A second handle to a new connection, from the number that `may_minihttp` passes. `None` if the
+/// number is not a connection on our port. Also `None` if no descriptors are left: then the
+/// connection is closed, because nobody could watch it.
 ///
-/// That the number is the connection's descriptor is not documented, but only visible in the
-/// library's source. If that changes, the look at its port prevents access to another file.
+/// Only the library's source shows that the number is the connection's descriptor. If this changes,
+/// the check of the port prevents access to another file.
 pub(super) fn second_handle(number: usize, port: u16) -> Option<TcpStream> {
     // SAFETY: `may_minihttp` passes the descriptor of the connection that it has just accepted, and
     // holds the connection open during the call of `new_service`, which calls this.
@@ -89,7 +89,7 @@ pub(super) fn second_handle(number: usize, port: u16) -> Option<TcpStream> {
     second.ok().map(TcpStream::from)
 }
 
-/// Bytes that a connection's client has sent; 0 if the kernel does not report it.
+/// The bytes that a connection's client has sent; 0 if the kernel does not report them.
 pub(super) fn bytes_received(stream: &TcpStream) -> u64 {
     // SAFETY: all bytes zero is a valid value. The call writes at most `size`
     // bytes into it, for a descriptor that is open.
@@ -107,8 +107,8 @@ pub(super) fn bytes_received(stream: &TcpStream) -> u64 {
     }
 }
 
-/// Ends the coroutine that this runs on, and its connection. It is not a panic: there is no message,
-/// and the panic hook does not run.
+/// Ends the calling coroutine and its connection. Unlike a panic, this prints no message and does
+/// not run the panic hook.
 pub(super) fn end_connection(why: &'static str) -> ! {
     resume_unwind(Box::new(why))
 }

@@ -8,7 +8,7 @@ use crate::api::json::ASKED;
 use crate::api::{OPENAPI, route};
 use crate::http::head::Method;
 
-/// Described fields that clients send and that have no effect here.
+/// Described fields that have no effect here. Clients send them.
 const IGNORED: &[&str] = &[
     "budget_tokens",
     "data",
@@ -34,7 +34,7 @@ const SAMPLING: &[&str] = &[
     "repetition_penalty",
 ];
 
-/// Sampling fields of chats, which the Responses API's requests may have, too.
+/// Sampling fields of chats that requests of the Responses API may also have.
 const RESPONSES: &[&str] = &[
     "frequency_penalty",
     "ignore_eos",
@@ -45,7 +45,7 @@ const RESPONSES: &[&str] = &[
     "repetition_penalty",
 ];
 
-/// llama-server's names, which Ollama's `options` may have, too.
+/// llama-server's names that Ollama's `options` may also have.
 const OLLAMA_OPTIONS: &[&str] = &[
     "dry_allowed_length",
     "dry_base",
@@ -90,8 +90,8 @@ fn described(document: &Value, schema: &Value, seen: &mut Names, names: &mut Nam
     }
 }
 
-/// Fields that these paths read but `openapi.json` does not describe: they are refused, have no
-/// effect there, or are another dialect's names.
+/// Fields that the reader of this path looks for but `openapi.json` does not describe: they are
+/// refused, have no effect on this path, or are another dialect's names.
 fn undescribed(path: &str) -> &'static [&'static str] {
     match path {
         "/v1/completions" => &["top_logprobs"],
@@ -119,7 +119,7 @@ fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take().into_iter().map(str::to_owned).collect()
 }
 
-/// Bodies that have every form of each field with fields of its own.
+/// Bodies that together have every form of each nested field.
 fn bodies(path: &str) -> Vec<Value> {
     // The fields of all paths that generate text. Each path adds its own.
     let forms = [

@@ -1,10 +1,13 @@
-//! The prompt for a gap in a text, by the model's own tokens for it.
+//! Builds the prompt for filling a gap in a text, with the model's tokens for this purpose.
 //!
-//! Its order is that of the Qwen2.5-Coder report (Hui et al., 2024), which llama-server documents:
-//! other files, the text before the gap, the text after it, and last the beginning of the gap.
+//! The order of its parts is that of the Qwen2.5-Coder report (Hui et al., 2024), which
+//! llama-server documents: other files, the text before the gap, the text after it, and last the
+//! beginning of the gap.
 //!
-//! An editor asks again and again while its cursor moves on. So the line with the cursor belongs to
-//! the gap: while somebody types in it, all before the gap's beginning is found in the KV cache.
+//! An editor asks again and again while its user types. So the line with the cursor is the
+//! beginning of the gap, and stands last in the prompt. Everything before it stays the same while
+//! the user types in that line, and is found in the KV cache. (For `/infill`, the client sends that
+//! line as `prompt`.)
 
 use super::model::ServedModel;
 use super::prompt::{check_prompt_text, check_text, tokenize, tokens_in};
@@ -14,28 +17,29 @@ use crate::api::request::{Excerpt, Gap, Infill, Length};
 use crate::model::vocab::FillIn;
 use crate::types::TokenId;
 
-/// The names of the repository and of the file, which no request says. llama-server's.
+/// The names of the repository and of the file, as in llama-server. Requests do not have them.
 const REPOSITORY: &str = "myproject\n";
 const FILE: &str = "filename\n";
-/// Separates excerpts for a model that knows no files. llama-server's.
+/// The text before each excerpt if the model has no token for files, as in llama-server.
 const SNIPPET: &str = "\n\n--- snippet ---\n\n";
-/// The tokens that mark a gap.
+/// The number of tokens that mark a gap.
 const MARKS: usize = 3;
-/// The part of the room that the text after a gap may take if there is more text than room.
+/// If the texts do not fit, the text after the gap may take at least 1/4 of the room.
 const SUFFIX_SHARE: usize = 4;
-/// Texts count in pieces of this part of the room when they are cut. A cursor that moves on changes
-/// their sizes by a few tokens, and the cut mostly stays where it was. So the KV cache has the
-/// beginning of the prompt.
+/// When texts are cut, their sizes are rounded up to a multiple of 1/8 of the room. Typing changes
+/// the sizes by a few tokens, so the cut mostly stays at the same token, and the KV cache has the
+/// prompt's beginning.
 const CUT_SHARE: usize = 8;
-/// The room for the beginning of the gap comes in pieces of this size, for the same reason.
+/// The room for the beginning of the gap is a multiple of this number of tokens, for the same
+/// reason.
 const BEGUN_STEP: usize = 64;
 
-/// The tokens of a prompt with a gap, and whether a text was cut. `prefix` is the text before the
-/// gap.
+/// The tokens of a prompt with a gap, and whether a text was cut to fit. `prefix` is the text
+/// before the gap.
 ///
 /// # Errors
-/// 400 for a model that has no tokens for a gap, and for texts that are too long or that it cannot
-/// read.
+/// 400 for a model that has no tokens for a gap, and for texts that are too long or that the
+/// model's tokeniser cannot read.
 pub fn tokens_around(
     gap: &Gap,
     prefix: &Prompt,
@@ -68,7 +72,7 @@ fn of_suffix(
         Prompt::Parts(parts) => matches!(parts.first(), Some(Part::Tokens(_))),
         one => matches!(one, Prompt::Tokens(_)),
     };
-    // Tokens are used as they are.
+    // A prompt that begins with token ids gets no token for the start of a text.
     let begin =
         if begins_with_tokens { vec![] } else { tokenize(vocab, "prompt", "", true, false)? };
     let prefix = tokens_in("prompt", &prefix, false, model)?;
@@ -76,7 +80,7 @@ fn of_suffix(
     Ok(join(begin, marks, prefix, suffix, begun, model.spm_infill))
 }
 
-/// Splits a text before its last line.
+/// Splits a text before its last line. A prompt with token ids is not split.
 fn split_at_line(prompt: &Prompt) -> (Prompt, Prompt) {
     match prompt {
         Prompt::Text(text) => {
@@ -87,8 +91,9 @@ fn split_at_line(prompt: &Prompt) -> (Prompt, Prompt) {
     }
 }
 
-/// The prompt for llama-server's `/infill`. Texts without room are cut: first the excerpts, from the
-/// first one on, then the prefix at its start and the suffix at its end.
+/// The prompt for llama-server's `/infill`. If the texts do not fit, whole excerpts are left out,
+/// the first ones first. If the prefix and the suffix do not fit without excerpts, the prefix is
+/// cut at its start and the suffix at its end.
 fn of_infill(
     infill: &Infill,
     prefix: &Prompt,
@@ -137,12 +142,12 @@ fn of_infill(
     Ok((join(begin, marks, prefix, suffix, begun, model.spm_infill), is_cut))
 }
 
-/// The tokens to leave room for: those that the request wants to generate.
+/// The number of tokens to reserve for the generated text.
 fn room_for_text(length: Length, model: &ServedModel) -> usize {
     let some = model.sequence_tokens / 4;
     let tokens = match length {
         Length::AtMost(tokens) => tokens,
-        // These are cut to what fits.
+        // The numbers below may be reduced to fit, so at most a quarter of a sequence is reserved.
         Length::UpTo(tokens) => tokens.min(some),
         Length::Default(default) => model.n_predict.or(default).unwrap_or(some).min(some),
         Length::Fit => some,
@@ -185,7 +190,8 @@ fn of_excerpt(
     Ok(ids)
 }
 
-/// Joins the parts: prefix, suffix, middle, or the suffix first.
+/// Joins the parts in the order prefix, suffix, middle. If `suffix_first`, the suffix comes before
+/// the prefix.
 fn join(
     begin: Vec<TokenId>,
     marks: FillIn,
@@ -221,7 +227,7 @@ mod tests {
             assert!(before.len() + after.len() + left <= room);
             (before.len(), after.len(), left)
         };
-        // Room for 80 tokens comes in pieces of 10.
+        // With room for 80 tokens, sizes are rounded up to a multiple of 10.
         assert_eq!(sizes(10, 10, 80), (10, 10, 60));
         assert_eq!(sizes(11, 11, 80), (11, 11, 40));
         assert_eq!(sizes(10, 1000, 80), (10, 70, 0));
@@ -231,8 +237,8 @@ mod tests {
         assert_eq!(sizes(1000, 1000, 0), (0, 0, 0));
     }
 
-    /// While the cursor moves on, the prefix begins at the same place for a while, and no excerpt
-    /// comes or goes.
+    /// While the user types, the first token of the cut prefix and the room for excerpts seldom
+    /// change.
     #[test]
     fn a_growing_prefix_is_cut_seldom() {
         let mut starts = Vec::new();

@@ -31,15 +31,16 @@ use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
 use crate::types::{CacheScope, KeyId, Sampling, TokenId};
 
-/// The end of a prompt of gpt-oss and the start of an answer without reasoning. A constraint
-/// applies to the text after it, not to the names of channels.
+/// The end of a prompt of gpt-oss, and the start of an answer without reasoning. The start becomes
+/// a part of the prompt if the answer is constrained: a constraint must not apply to the names of
+/// channels.
 const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
 
 /// Whether the log has said that conversations are mended.
 static MENDED: Once = Once::new();
 
-/// Renders the prompt of a chat request. It then is a request with one prompt.
+/// Renders the prompt of a chat request. Returns a request with this one prompt.
 pub(super) fn render(
     mut chat: ChatRequest,
     model: &ServedModel,
@@ -83,7 +84,7 @@ pub(super) fn render(
     Ok(Box::new(generation))
 }
 
-/// Tokenises the next prompt. Returns its bytes.
+/// Tokenises the next prompt. Returns the bytes of its text.
 pub(super) fn tokenize_next(
     request: &mut GenerationRequest,
     model: &ServedModel,
@@ -103,8 +104,9 @@ pub(super) fn tokenize_next(
     Ok(before - request.text_bytes())
 }
 
-/// Compiles one of the constraints of a request, or finds that it is costly. If so, the next call
-/// compiles it.
+/// Compiles one constraint of a request. A constraint that is not known to be cheap is only marked
+/// as costly by the first call, so that the request goes to the trial lane. The next call compiles
+/// it.
 pub(super) fn compile_next(
     request: &mut GenerationRequest,
     key: KeyId,
@@ -121,7 +123,7 @@ pub(super) fn compile_next(
         return Ok(());
     }
     let compiled = compiler.compile_for(key, constraint, is_wanted).map_err(|error| {
-        // A trial ends early when nobody waits for it.
+        // If nobody waits any longer, the trial was only ended early.
         check_wanted(is_wanted).err().unwrap_or_else(|| match error {
             CompileError::Constraint(error) => ApiError::field(field, error.to_string()),
             CompileError::Unavailable(_) => ApiError::unavailable(error.to_string(), 1),
@@ -139,7 +141,7 @@ pub(super) fn compile_next(
     Ok(())
 }
 
-/// The job of a request whose prompts are tokenised, and whose constraint is compiled.
+/// The job of a request whose prompts are tokenised and whose constraint is compiled.
 pub(super) fn job(
     mut request: GenerationRequest,
     envelope: &Envelope,
@@ -181,7 +183,8 @@ pub(super) fn job(
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
         prompt,
         max_tokens,
-        // As in llama-server: the choices of a prompt differ, and all prompts have the same seeds.
+        // As in llama-server: the choices of a prompt have different seeds, and each prompt has the
+        // same ones.
         sampling: Sampling { seed: seed.wrapping_add((choice % n) as u64), ..request.sampling },
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
@@ -280,7 +283,8 @@ pub(super) fn chat_prompt(
     })
 }
 
-/// The schema of an answer that may be tool calls instead.
+/// The schema of the answer in a conversation with tools, in which the model may call tools
+/// instead.
 fn form_beside_calls(form: &RequestedConstraint) -> Result<Value, ApiError> {
     match &form.constraint {
         Constraint::JsonObject => Ok(json!({"type": "object"})),
@@ -288,8 +292,8 @@ fn form_beside_calls(form: &RequestedConstraint) -> Result<Value, ApiError> {
             Ok(serde_json::from_str(source).expect("it was written from a value"))
         }
         _ => {
-            let message = "beside tools the text can have a JSON schema, and no other form; \
-                           set tool_choice to none";
+            let message = "in a chat with tools, only a JSON schema can constrain the text; use one, \
+                           or set tool_choice to none";
             Err(ApiError::unsupported(form.field, message))
         }
     }

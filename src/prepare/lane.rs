@@ -1,5 +1,5 @@
-//! The four prepare lanes. They take over work that is too long for a turn of the front lane, which
-//! may take about a millisecond. [`Lane`] says which lane does what.
+//! The four prepare lanes. They do work that is too long for a turn of the front lane, which may
+//! take about a millisecond. [`Lane`] says which lane does what.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -19,11 +19,11 @@ use crate::limits::PIECE_BYTES;
 pub enum PrepareTask {
     /// A body, and the function that reads it.
     Body(Envelope, ReadBody, Vec<u8>),
-    /// A request that was read.
+    /// A request whose body was read.
     Request(Envelope, Box<Request>),
-    /// A page of the items of a response that is kept.
+    /// A page of the items of a stored response.
     Page(Arc<Stored>, Page),
-    /// A request that nobody wants. Freeing its memory takes long.
+    /// A request that nobody waits for. The lane frees its memory, which takes long.
     Waste(Box<Request>),
 }
 
@@ -31,7 +31,7 @@ impl Task for PrepareTask {
     fn size(&self) -> usize {
         match self {
             Self::Body(_, _, body) => body.len(),
-            // What has to be compiled is the shorter the sooner it is done.
+            // 0 if only a constraint is left to compile.
             Self::Request(_, request) => request.text_bytes(),
             Self::Page(stored, page) => stored.page_bytes(page),
             Self::Waste(_) => 0,
@@ -39,14 +39,14 @@ impl Task for PrepareTask {
     }
 }
 
-/// The compiler of a lane that compiles, or why this model's text cannot be constrained.
+/// The compiler of a lane, or the reason why this model's text cannot be constrained.
 pub type LaneCompiler = Result<Compiler, String>;
 
-/// The tables of the lanes that compile.
+/// The tables that all compilers share.
 pub type SharedTables = Arc<OnceLock<Result<Arc<Tables>, String>>>;
 
-/// A compiler for one of these lanes. The first lane makes the tables, and the others wait for them.
-/// `program` is this program, to try constraints with.
+/// A compiler for one lane. The first lane that calls this makes the tables, and the others wait
+/// for it. `program` is the path of this program, which is started again to try constraints.
 pub fn compiler(
     tables: &SharedTables,
     model: &ServedModel,
@@ -56,7 +56,7 @@ pub fn compiler(
     tables.as_ref().map(|tables| Compiler::sharing(tables.clone(), program)).map_err(String::clone)
 }
 
-/// Does a piece of a task of a prepare lane.
+/// Does a piece of a task on the lane `here`.
 pub fn prepare(
     task: PrepareTask,
     here: Lane,
@@ -97,7 +97,7 @@ pub fn prepare(
         Ok(Step::Done(prepared)) => Outcome::Done(Ok(Step::Done(prepared))),
         Ok(Step::Embed(texts)) => Outcome::Done(Ok(Step::Embed(texts))),
         Ok(Step::More(request)) => match (here, Lane::of(&request)) {
-            // It came here because it is long, and the rest stays.
+            // A long request stays on this lane, even if the rest of it is short.
             (Lane::Long, Lane::Short) => {
                 Outcome::More(PrepareTask::Request(envelope, Box::new(request)))
             }

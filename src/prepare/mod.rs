@@ -1,11 +1,12 @@
 //! Prepares requests: a body becomes a [`Job`] for the engine, texts for the embed lane, or the
 //! whole answer.
 //!
-//! The route reads the JSON. [`advance`] does the rest, one piece at a time: it renders and tokenises
-//! the prompts, checks that they fit and compiles constraints. What takes microseconds runs on the
-//! front lane itself, everything else on the worker lanes ([`worker`], [`lane`]).
+//! The route reads the JSON. [`advance`] does the rest, one piece at a time: it renders and
+//! tokenises the prompts, checks that they fit and compiles constraints. Short requests are
+//! prepared on the front lane itself, all others on the worker lanes ([`worker`], [`lane`]).
 //!
-//! Errors are 400s that say what is wrong and what would be right, and 504 past the deadline.
+//! A request that cannot be served gets a 400 that says what is wrong and what would be right.
+//! After its deadline it gets a 504.
 //!
 //! **Invariant:** pure, except for [`worker`] and [`lane`]. Nothing else here does I/O or reads a
 //! clock.
@@ -45,19 +46,20 @@ pub enum Prepared {
     Answer(Vec<u8>),
 }
 
-/// The result of a piece of a request's preparation. `R` is what is left of a request.
+/// The result of one piece of the preparation. `R` is a request that needs more pieces.
 pub enum Step<R> {
     /// The request is prepared.
     Done(Prepared),
-    /// The embed lane is next.
+    /// The texts are tokenised, and go to the embed lane.
     Embed(Box<Texts>),
-    /// There is more to do, for [`Lane::of`] the request.
+    /// The next piece is for the lane [`Lane::of`] the request.
     More(R),
 }
 
-/// Prepares a piece of a request that was read. `now` is for templates that show the date. `compiler`
-/// is there on the lanes that compile. After about `piece_bytes` of text the piece ends, and before a
-/// long text that a template made. Between two texts `is_wanted` is asked whether to go on.
+/// Does one piece of the preparation of a request whose body was read. The piece ends after about
+/// `piece_bytes` of text, and before a longer prompt that a template rendered. `compiler` is `None`
+/// on lanes that do not compile. `now` is for templates that show the date. Before each text,
+/// `is_wanted` is called: if it returns false, the result is an error.
 pub fn advance(
     request: Request,
     envelope: &Envelope,
@@ -228,7 +230,7 @@ mod tests {
         };
         let mut request = read(envelope.route, body)?;
         let now = OffsetDateTime::UNIX_EPOCH;
-        // All lanes in one, as the one that compiles comes last.
+        // This one loop stands for all lanes, so it always has a compiler.
         let mut own = Compiler::new(&model.vocab).unwrap();
         let compiler = compiler.unwrap_or(&mut own);
         loop {
@@ -253,7 +255,7 @@ mod tests {
         job.sequences.iter().map(|sequence| sequence.max_tokens).collect()
     }
 
-    /// The text that the fake model generates for each choice.
+    /// The text of each choice before any token is generated: the echo of its prompt.
     fn texts(mut job: Job) -> Vec<String> {
         let mut body = Vec::new();
         job.reply.push_end(Summary::default(), Micros(0), &mut body);

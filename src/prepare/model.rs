@@ -1,4 +1,4 @@
-//! The served model, with everything that preparing a request needs.
+//! The served model: everything that preparing a request needs to know.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ pub struct Embeds {
     pub pooling: Pooling,
     /// Most tokens of a text.
     pub tokens: usize,
-    /// Whether a vector may be cut.
+    /// Whether clients may ask for shorter vectors.
     pub matryoshka: bool,
-    /// The text before a query.
+    /// The text that is put before a query.
     pub query_prefix: String,
-    /// The text before a document.
+    /// The text that is put before a document.
     pub document_prefix: String,
 }
 
 impl Embeds {
-    /// Texts of at most `tokens` tokens, without prefixes, and vectors that may not be cut.
+    /// For texts of at most `tokens` tokens, without prefixes and without shorter vectors.
     pub fn new(pooling: Pooling, tokens: usize) -> Self {
         let (query_prefix, document_prefix) = (String::new(), String::new());
         Self { pooling, tokens, matryoshka: false, query_prefix, document_prefix }
@@ -36,13 +36,13 @@ impl Embeds {
 pub struct ServedModel {
     /// The vocabulary.
     pub vocab: Arc<Vocab>,
-    /// Its properties.
+    /// The properties of the model.
     pub info: ModelInfo,
     /// Its name for clients.
     pub name: String,
-    /// All its names that the operator gave, that one first.
+    /// All names that the operator gave the model. `name` is the first, if there are any.
     pub aliases: Vec<String>,
-    /// The operator's tags for it.
+    /// The operator's tags for the model.
     pub tags: Vec<String>,
     /// Its file; `None` for the built-in model.
     pub path: Option<PathBuf>,
@@ -52,22 +52,23 @@ pub struct ServedModel {
     pub context_tokens: u32,
     /// Most tokens of one sequence: prompt and generated text.
     pub sequence_tokens: u32,
-    /// Requests that run at once.
+    /// Most sequences that run at once.
     pub slots: usize,
-    /// The machine, as it was measured with the model.
+    /// The times of this machine with the model, measured at the start.
     pub calibration: Calibration,
     /// The embed lane. `None` if the model computes no vectors.
     pub embeds: Option<Embeds>,
-    /// Whether the text after a gap comes before the text before it.
+    /// Whether a prompt with a gap has the text after the gap first.
     pub spm_infill: bool,
-    /// The guesses of a text whose request sets none.
+    /// The operator's limits on guesses: a request's defaults. No request gets more guesses than
+    /// `most`.
     pub guessing: Guessing,
     /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,
 }
 
 impl ServedModel {
-    /// Its file, as clients see it.
+    /// The path of the file, as clients see it.
     pub fn shown_path(&self) -> Cow<'_, str> {
         self.path.as_ref().map_or("built-in".into(), |path| path.to_string_lossy())
     }

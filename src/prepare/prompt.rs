@@ -51,15 +51,15 @@ pub fn tokenize_chat(vocab: &Vocab, text: &str) -> Result<Vec<TokenId>, ApiError
     vocab.tokenize_prompt(text).map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
-/// Stops where nobody waits for the answer any longer.
+/// Fails if nobody waits for the answer any longer.
 ///
 /// # Errors
-/// 504. Nobody reads it if the client has left.
+/// 504. If the client has left, nobody reads it.
 pub fn check_wanted(is_wanted: &dyn Fn() -> bool) -> Result<(), ApiError> {
     if is_wanted() { Ok(()) } else { Err(ApiError::deadline()) }
 }
 
-/// Refuses a text that cannot fit before it is tokenised.
+/// Refuses a text of more than [`TEXT_BYTES_MAX`] bytes, so that it is not tokenised.
 ///
 /// # Errors
 /// 400 with the size and the bound.
@@ -71,7 +71,7 @@ pub fn check_text(param: &'static str, text: &str) -> Result<(), ApiError> {
     Err(ApiError::field(param, message))
 }
 
-/// Refuses a prompt that cannot fit into a text or into a sequence.
+/// Refuses a prompt that [`check_text`] refuses, or that certainly has more tokens than a sequence.
 ///
 /// # Errors
 /// 400 with the size and the bound.
@@ -113,7 +113,8 @@ pub fn check_known(
 /// The tokens of a prompt.
 ///
 /// # Errors
-/// 400 for a prompt without tokens, with unknown ids, or with more tokens than a sequence may have.
+/// 400 for a prompt without tokens, with unknown ids, or with a text that [`check_prompt_text`]
+/// refuses. [`check_length`] checks the number of tokens.
 pub fn tokens_of(
     param: &'static str,
     prompt: &Prompt,
@@ -127,10 +128,11 @@ pub fn tokens_of(
     Ok(ids)
 }
 
-/// The tokens of a prompt or of a part of one, with the special tokens around it if `is_whole`.
+/// The tokens of a prompt or of a part of one. If `is_whole`, with the special tokens around a
+/// text.
 ///
 /// # Errors
-/// As [`tokens_of`], except that there may be no tokens.
+/// As [`tokens_of`], but a prompt without tokens is no error.
 pub fn tokens_in(
     param: &'static str,
     prompt: &Prompt,
@@ -162,11 +164,11 @@ pub fn tokens_in(
     }
 }
 
-/// The number of tokens to generate after a prompt of `prompt_tokens`. A number from the request
-/// must fit; a default is reduced to fit.
+/// The number of tokens to generate after a prompt of `prompt_tokens`. [`Length::AtMost`] must fit;
+/// other numbers are reduced to fit, but not below 1.
 ///
 /// # Errors
-/// 400 with all the numbers.
+/// 400 if the prompt and the generated tokens do not fit into a sequence, with all numbers.
 pub fn check_length(
     prompt_tokens: usize,
     length: Length,

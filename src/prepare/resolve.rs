@@ -10,7 +10,8 @@ use crate::sampling::AdvancedSampling;
 use crate::types::TokenId;
 use crate::types::chain::SamplerKind;
 
-/// Tokens of all entries of `logit_bias`. Each step adds to as many logits.
+/// Most tokens of all entries of `logit_bias` together. Each step changes one logit for each of
+/// them.
 const LOGIT_BIAS_TOKENS_MAX: usize = 4096;
 
 /// Converts a request's sampler options to tokens of the vocabulary.
@@ -36,7 +37,7 @@ pub fn resolve(requested: &RequestedAdvanced, vocab: &Vocab) -> Result<AdvancedS
     Ok(advanced)
 }
 
-/// The bias of a text applies to each of its tokens, as in llama-server.
+/// The biases by token. The bias of a text applies to each of its tokens, as in llama-server.
 fn logit_bias(
     requested: &[(BiasTarget, f32)],
     vocab: &Vocab,

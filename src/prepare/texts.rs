@@ -1,4 +1,4 @@
-//! Prepares texts for the embed lane: those to embed, and pairs of a query and a document to rank.
+//! Prepares texts for the embed lane: texts to embed, and pairs of a query and a document to rank.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::api::write::bytes_inside;
 use crate::model::vocab::Vocab;
 use crate::types::{Pooling, TokenId};
 
-/// About the bytes of one number of a vector: itself, and in the answer.
+/// The approximate bytes of one number of a vector, in memory and in the answer together.
 const EMBEDDING_NUMBER_BYTES: usize = 16;
 
-/// About the bytes of one score of a document: itself, and its entry in the answer without the text.
+/// The approximate bytes of one document's score, and of its entry in the answer without the text.
 const RANK_BYTES: usize = 96;
 
-/// Tokens of all texts of one request for embeddings: OpenAI's bound.
+/// Most tokens of all texts of one request: OpenAI's bound.
 const EMBEDDING_REQUEST_TOKENS_MAX: usize = 300_000;
 
 /// Tokenised texts for the embed lane.
 pub struct Texts {
     /// The texts. Each has at least one token, and at most as many as the embed lane takes.
     pub texts: Vec<Box<[TokenId]>>,
-    /// The vectors so far, of the first texts, as the model gives them.
+    /// The vectors that are computed so far, in the order of the texts.
     pub vectors: Vec<Vec<f32>>,
-    /// About the bytes that the texts, their vectors and the answer take.
+    /// The approximate bytes of the texts, their vectors and the answer.
     pub bytes: usize,
     /// The time limit of the request.
     pub timeout: Option<Duration>,
@@ -69,10 +69,10 @@ pub(super) fn embed_next(
     Ok(bytes)
 }
 
-/// The texts of a request whose texts are all tokenised.
+/// The task for the embed lane. All texts of the request are tokenised.
 ///
 /// # Errors
-/// As [`embed_next`].
+/// 400 for a model that makes no such vectors.
 pub(super) fn to_embed(
     request: EmbeddingsRequest,
     model: &ServedModel,
@@ -100,7 +100,7 @@ pub(super) fn to_embed(
     }))
 }
 
-/// The embed lane's facts, if it makes the vectors that a request wants.
+/// The facts of the embed lane, if it makes the vectors that a request asks for.
 fn embeds_for<'a>(
     request: &EmbeddingsRequest,
     model: &'a ServedModel,
@@ -155,7 +155,7 @@ fn text_of(
         InputType::Query => &embeds.query_prefix,
         InputType::Document => &embeds.document_prefix,
     };
-    // A longer text certainly has too many tokens, so they need not be made.
+    // A longer text certainly has too many tokens. It is cut or refused before it is tokenised.
     let bytes_max = limit * model.vocab.longest_token_bytes();
     let input = match input {
         Prompt::Text(text) if text.len() > bytes_max && request.truncate => {
@@ -193,7 +193,7 @@ pub(super) fn rank_next(request: &mut RankRequest, model: &ServedModel) -> Resul
     Ok(request.pair_bytes(index))
 }
 
-/// The pairs of a request whose pairs are all tokenised.
+/// The task for the embed lane. All pairs of the request are tokenised.
 pub(super) fn to_rank(
     request: RankRequest,
     envelope: &Envelope,
@@ -204,7 +204,7 @@ pub(super) fn to_rank(
     let prefix = if answer.form == RankForm::Score { "score" } else { "rerank" };
     let (id, name) = (format!("{prefix}-{:016x}", envelope.number), model.name.clone());
     let (created, count) = (envelope.created, documents.len());
-    // Their graph ends in a softmax, so the numbers are probabilities.
+    // The graphs of these models end in a softmax, so their scores are probabilities.
     let is_probability = ["qwen3", "qwen3vl"].contains(&&*model.info.architecture);
     let document_bytes = |document: &String| {
         document.len() + if answer.with_documents { bytes_inside(document) } else { 0 }
@@ -250,12 +250,14 @@ fn pair_that_fits(
     if excess == 0 || !request.truncate {
         return Ok(ids);
     }
-    // A text that is cut may have a token more than its part of the whole text.
+    // Tokenised again, the cut text may have one token more than it had as a part of the whole
+    // text.
     document.truncate(document.len().saturating_sub(excess + 1));
     pair(query_field, query, &document, None, model)
 }
 
-/// The tokens of a query and a document. `text` is that of the document, if it is whole.
+/// The tokens of a query and a document. `text` is the document's text; `None` if the document was
+/// cut.
 fn pair(
     query_field: &'static str,
     query: &str,
@@ -282,8 +284,8 @@ fn pair(
     Ok(ids)
 }
 
-/// A template with the query and the document. Neither can have control tokens or a place of the
-/// template in it.
+/// Fills a template with the query and the document. Spellings of control tokens and of
+/// placeholders in these have no effect.
 fn fill(template: &str, query: &str, document: &str, vocab: &Vocab) -> String {
     let mut text = String::new();
     let mut rest = template;
@@ -305,7 +307,7 @@ fn fill(template: &str, query: &str, document: &str, vocab: &Vocab) -> String {
     text + rest
 }
 
-/// Adds a tokenised text, within the bounds of the embed lane. `limit` is the most tokens of one.
+/// Adds a tokenised text, if it is within the bounds. `limit` is the most tokens of one text.
 fn push(
     ready: &mut Vec<Box<[TokenId]>>,
     ids: Vec<TokenId>,

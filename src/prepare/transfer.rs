@@ -1,17 +1,18 @@
-//! Which lane does the next piece of a request.
+//! Chooses the lane for the next piece of a request.
 
 use crate::api::asked::Request;
 use crate::limits::PREPARE_LONG_BYTES_MIN;
 
-/// The prepare lanes. A request goes from one to the next as its work grows.
+/// The prepare lanes. A request moves between them, depending on the work that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Reads, renders and tokenises what is short. So a chat of usual length never waits behind a
+    /// Reads, renders and tokenises short requests. So a chat of usual length never waits behind a
     /// long text.
     Short,
-    /// Reads, renders and tokenises what is long. A piece is at most one text of a megabyte.
+    /// Reads, renders and tokenises long requests. A piece ends after 64 KiB of text, but a single
+    /// text may have 1 MiB.
     Long,
-    /// Compiles constraints that are known to be cheap, and finds out which ones are.
+    /// Compiles constraints that are known to be cheap, and marks the others as costly.
     Compile,
     /// Tries and compiles all other constraints. A piece is at most a second of processor time.
     Trial,
@@ -37,11 +38,12 @@ impl Lane {
 pub struct Transfer {
     /// The request.
     pub request: Box<Request>,
-    /// The lane. `None` if the front lane must first find the response that it continues.
+    /// The lane. `None` if the request continues a stored response, which the front lane must find
+    /// first.
     pub lane: Option<Lane>,
-    /// About the bytes of memory that it takes.
+    /// The approximate bytes of memory that the request takes.
     pub bytes: usize,
-    /// Bytes of its texts that are still to be tokenised.
+    /// The bytes of its texts that are not tokenised yet.
     pub text_bytes: usize,
 }
 

@@ -1,8 +1,8 @@
-//! A worker lane: its link to the front lane, the queue of its tasks, and the watch over them.
+//! A worker lane: its link to the front lane, the queue of its tasks, and the checks for tasks that
+//! take too long.
 //!
 //! **Invariant:** no key delays another by more than one piece of a task. The key with the least
-//! service for its weight goes first, and a task that is done in pieces goes back to the queue
-//! after each.
+//! service for its weight goes first, and a task goes back to the queue after each piece.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::ring::bell::SocketBell;
 use crate::ring::{self, FrontLink, LaneLink};
 use crate::types::KeyId;
 
-/// A piece of a task of a worker lane that takes longer is given up. After as long again the
-/// process ends.
+/// A piece of a task that takes longer than this is given up. If the lane still runs it after the
+/// same time again, the process aborts.
 const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A task for a worker lane.
@@ -32,7 +32,7 @@ pub trait Task {
 
 /// A task on its way to a lane, or its answer on the way back.
 pub struct Work<T> {
-    /// The front lane's number for the task, from 1.
+    /// The front lane's number for the task, from 1. It is 0 if nobody waits for the answer.
     pub ticket: u64,
     /// The key of the request.
     pub key: KeyId,
@@ -40,13 +40,13 @@ pub struct Work<T> {
     pub deadline: Option<Micros>,
     /// The task. `None` once it is done.
     pub task: Option<T>,
-    /// Set by the front lane when it does not wait any longer.
+    /// The front lane sets this when it no longer waits for the answer.
     pub abandoned: Arc<AtomicBool>,
     /// The answer. `None` if the task was abandoned.
     pub result: Option<Answer>,
 }
 
-/// The answer of a worker lane. What is left of a request goes on to another lane.
+/// The answer of a worker lane. With [`Step::More`], the request goes to another lane.
 pub type Answer = Result<Step<Transfer>, ApiError>;
 
 impl<T: Task> Work<T> {
@@ -59,29 +59,29 @@ impl<T: Task> Work<T> {
 pub enum Outcome<T> {
     /// The answer.
     Done(Answer),
-    /// One piece is done; this is the rest, for the same lane.
+    /// The rest of the task, for the same lane.
     More(T),
 }
 
-/// The running task of a lane, for the front lane's watchdog.
+/// The running task of a lane, for [`WorkerLink::watch`] on the front lane.
 #[derive(Debug, Default)]
 struct Pulse {
     /// The ticket of the task; 0 between two tasks.
     ticket: AtomicU64,
-    /// The time at which its piece began.
+    /// The time at which the piece began, in microseconds.
     began: AtomicU64,
     /// The lane's processor time at that moment, in microseconds.
     cpu_began: AtomicU64,
-    /// The kernel's number of the lane's thread.
+    /// The kernel's id of the lane's thread.
     thread: AtomicI32,
 }
 
-/// The state of a thread, as the kernel tells it.
+/// The state of a thread, from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadView {
-    /// It computes, or would if a processor were free.
+    /// True if the thread runs, or waits only for a processor.
     pub is_runnable: bool,
-    /// The processor time that it has had.
+    /// The processor time that the thread has had.
     pub cpu: Duration,
 }
 
@@ -105,24 +105,24 @@ impl Pulse {
 
 /// The front lane's end of a link to a worker lane.
 pub struct WorkerLink<T> {
-    /// Tasks go down, and come back with their answers.
+    /// Sends tasks, and receives them with their answers.
     pub link: FrontLink<Work<T>>,
     pulse: Arc<Pulse>,
-    /// The ticket of the task that was given up, and the time at which it was.
+    /// The ticket of the last task that was given up, and the time at which it was given up.
     given_up: Option<(u64, Micros)>,
-    /// The time for which tasks waited and none was begun.
+    /// The time for which tasks have waited although the lane ran none.
     rested: Duration,
 }
 
 impl<T> WorkerLink<T> {
-    /// Looks whether the lane's task has run for longer than `WORK_TIMEOUT`. Returns its ticket,
-    /// once, if it must be given up. `passed` is the time since the last look; `look_at` asks the
-    /// kernel for a thread. Time does not count while the lane is runnable and others have the
-    /// processors.
+    /// Checks whether the lane's task has run for longer than `WORK_TIMEOUT`. If so, returns its
+    /// ticket once: the caller must give the task up. `passed` is the interval of these checks, and
+    /// `look_at` gets a thread's state from the kernel. A runnable thread that has had less
+    /// processor time than `WORK_TIMEOUT` is excused: other programs have the processors.
     ///
     /// # Panics
-    /// If the lane still runs that task after as long again, or has tasks and begins none. It is
-    /// stuck, and everybody would wait.
+    /// If the lane still runs that task after the same time again, or has tasks and begins none for
+    /// twice that time. It is stuck, and its requests would wait for ever.
     pub fn watch(
         &mut self,
         now: Micros,
@@ -137,9 +137,9 @@ impl<T> WorkerLink<T> {
             })
         };
         let running = self.pulse.running();
-        // Only looks count, because this whole process may have been stopped for a while.
+        // The sum of intervals counts and not the clock: the whole process may have been stopped.
         let rests = running.is_none() && self.link.in_flight() > 0;
-        let is_long = self.rested >= WORK_TIMEOUT; // reading /proc in each look would be too much
+        let is_long = self.rested >= WORK_TIMEOUT; // each check of /proc takes time
         let rests = rests && !(is_long && is_starved());
         self.rested = if rests { self.rested + passed } else { Duration::ZERO };
         let rested = self.rested;
@@ -149,8 +149,8 @@ impl<T> WorkerLink<T> {
             return None;
         }
         let elapsed = Duration::from_micros(now.since(began));
-        // The time counts from the first look that found the task too long, because this whole
-        // process may have been stopped.
+        // The time counts from the first check that found the task too long: the whole process may
+        // have been stopped before.
         match self.given_up {
             Some((given_up, at)) if given_up == ticket => {
                 assert!(
@@ -168,7 +168,7 @@ impl<T> WorkerLink<T> {
     }
 }
 
-/// The lane's end.
+/// The lane's end of the link.
 pub struct Worker<T> {
     link: LaneLink<Work<T>>,
     pulse: Arc<Pulse>,
@@ -177,7 +177,7 @@ pub struct Worker<T> {
 }
 
 /// A link between the front lane and a worker lane. `front_bell` wakes the front lane; `weights`
-/// are those of the keys.
+/// has the weight of each key.
 pub fn link<T>(
     front_bell: Arc<SocketBell>,
     weights: &[f64],
@@ -190,7 +190,7 @@ pub fn link<T>(
 }
 
 impl<T: Task> Worker<T> {
-    /// Does tasks until the front lane closes the link. `do_task` does a task or a piece of it.
+    /// Does tasks until the front lane closes the link. `do_task` does one piece of a task.
     pub fn run(mut self, mut do_task: impl FnMut(T, &Wanted<'_>) -> Outcome<T>) {
         self.pulse.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         loop {
@@ -211,8 +211,8 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Does a piece of a task, and charges its key with the time. Returns the rest, if there is
-    /// one.
+    /// Does a piece of a task, and charges its key with the time. Returns the rest of the task, if
+    /// any.
     fn run_piece(
         &mut self,
         work: &mut Work<T>,
@@ -262,7 +262,7 @@ impl Wanted<'_> {
         self.abandoned.load(Ordering::Relaxed) || (self.is_closed)()
     }
 
-    /// The request turned out to have a deadline of its own.
+    /// Adds a deadline that the lane found in the body. The earliest one counts.
     pub(super) fn ends(&self, deadline: Option<Micros>) {
         self.deadline.set(self.deadline.get().into_iter().chain(deadline).min());
     }
@@ -366,7 +366,7 @@ mod tests {
         assert!(results[1].is_none());
     }
 
-    /// A link whose lane began a task at 0, and never looks at anything again.
+    /// A link to a lane that began a task at 0 and never reacts again.
     fn stuck() -> WorkerLink<PrepareTask> {
         let (bell, _socket) = SocketBell::new().unwrap();
         let (front, worker) = link(Arc::new(bell), &[1.0], Metrics::default().clock);
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(watch(Micros(limit.0 - 1)), None);
         assert_eq!(watch(limit), Some(7));
         assert_eq!(watch(limit), None);
-        // The lane went on to another one.
+        // The lane began another task.
         front.pulse.begin(8, limit);
         let later = limit + WORK_TIMEOUT;
         assert_eq!(front.watch(later, Duration::ZERO, starved), None, "it gets no processor");

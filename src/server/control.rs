@@ -20,7 +20,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Signals for the front lane that `bell` wakes. It accepts these keys.
+    /// Signals for a front lane that `bell` wakes and that accepts these keys.
     pub fn new(bell: Arc<SocketBell>, keys: Vec<ApiKey>) -> Self {
         let keys = ArcSwap::from_pointee(Keys::new(keys));
         Self { bell, abort: Arc::default(), draining: AtomicBool::new(false), keys }
@@ -37,7 +37,7 @@ impl Control {
     /// A sentence without secrets. The keys then stay as they were.
     pub fn set_keys(&self, keys: Vec<ApiKey>) -> Result<(), String> {
         self.keys.store(Arc::new(self.keys().changed(keys)?));
-        self.bell.ring(); // so that it forgets the data of removed keys
+        self.bell.ring(); // the front lane then drops the data of removed keys
         Ok(())
     }
 

@@ -50,11 +50,11 @@ pub struct FrontConfig {
     pub weights: Vec<f64>,
     /// Whether requests of all keys share the prefix cache.
     pub share_cache: bool,
-    /// The longest time of a request, if it sets none itself.
+    /// The longest time of a request. A request can set only a shorter one.
     pub request_timeout: Option<Duration>,
     /// The longest time of a step. A longer one is aborted.
     pub step_timeout: Duration,
-    /// The time that running requests have to finish after a drain began.
+    /// The time after the start of a drain in which running requests may finish.
     pub drain: Duration,
     /// The service manager keeps the listening sockets, and starts the next server on them.
     /// Connections that were accepted before a drain can then still send requests.
@@ -78,7 +78,7 @@ pub type MetricsPage = fn(&Arc<Metrics>) -> String;
 pub(super) struct Front {
     pub config: FrontConfig,
     pub control: Arc<Control>,
-    /// The keys that this lane knows. See [`Front::take_keys`].
+    /// The keys that this lane accepts. See [`Front::take_keys`].
     pub keys: RefCell<Arc<Keys>>,
     pub clock: Clock,
     pub timers: Timers,
@@ -191,13 +191,14 @@ impl Front {
         self.kick();
     }
 
-    /// Whether each key may see what all keys do: there never was more than one tenant, or the
-    /// operator has set `--share-cache`.
+    /// Whether each key may see the activity of all keys: there never was more than one tenant, or
+    /// the operator has set `--share-cache`.
     pub fn shows_all(&self) -> bool {
         self.config.share_cache || self.keys.borrow().tenants() == 1
     }
 
-    /// The error for all requests while the model loads, or while the server drains.
+    /// The error for all requests while the model loads, or during a drain if no other server takes
+    /// over the sockets.
     pub fn unavailable(&self) -> Option<ApiError> {
         if self.is_draining() && !self.config.hands_over {
             return Some(ApiError::unavailable("the server is about to end", 5));
@@ -229,7 +230,7 @@ impl Front {
         self.service.borrow().as_ref().is_some_and(|service| service.engine.is_busy())
     }
 
-    /// Whether new requests are refused.
+    /// Whether a drain has begun.
     pub fn is_draining(&self) -> bool {
         self.stage.get() != Stage::Open
     }
@@ -250,7 +251,7 @@ impl Front {
         self.timers.wake_all(); // idle connections close
     }
 
-    /// Whether a drain has ended: no request runs, or its time has passed.
+    /// Whether a drain is over: no request runs, or its time has passed.
     pub fn is_drained(&self, now: Micros) -> bool {
         let Stage::Draining(began) = self.stage.get() else { return false };
         let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());

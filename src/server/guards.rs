@@ -1,4 +1,4 @@
-//! Guards: their drop undoes something, however a request ends.
+//! Guards that clean up when they are dropped, however the request ends.
 
 use std::rc::Rc;
 

@@ -1,5 +1,6 @@
-//! Checks that the kernel has what the executor needs. Without the check, glommio would panic
-//! instead of giving a clear error.
+//! Questions to the kernel: the state of threads, sockets and clients, and whether it has
+//! everything that glommio needs. Without that check, glommio would panic instead of giving a clear
+//! error.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -31,8 +32,8 @@ pub fn allow_many_descriptors() {
 }
 
 /// Whether file descriptors run short: only those reserved for other lanes and health checks are
-/// left. `new` is the newest one. The kernel gives the lowest free number, so its number shows how
-/// many are open.
+/// left. `new` is the newest descriptor. The kernel gives the lowest free number, so the number of
+/// `new` shows how many are open.
 pub(super) fn are_descriptors_short(new: &impl AsRawFd) -> bool {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
     let reserved = (DESCRIPTORS_RESERVED as u64).min(limit / 4);
@@ -55,10 +56,10 @@ pub(super) fn is_readable(socket: BorrowedFd<'_>) -> bool {
     poll(&mut look, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
-/// The state of a connection's client, as far as the kernel knows it.
+/// The state of a connection's client, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Client {
-    /// Nothing has changed.
+    /// The connection is open.
     IsThere,
     /// It has closed its half of the connection, or the whole connection.
     SendsNoMore,

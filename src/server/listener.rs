@@ -1,5 +1,5 @@
-//! The listening sockets: TCP addresses and Unix sockets. They are bound before the model loads. No
-//! other process can bind the same address.
+//! The listening sockets, TCP and Unix. They are bound before the model loads. No other process can
+//! bind the same address.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -31,7 +31,8 @@ const LISTEN_BACKLOG: i32 = 1024;
 pub struct Listener {
     socket: OwnedFd,
     address: Address,
-    /// The service manager has opened it, and keeps it open when this server ends.
+    /// True if the service manager opened the socket. It keeps the socket open when this server
+    /// ends.
     is_inherited: bool,
 }
 
@@ -65,7 +66,7 @@ pub fn is_unix(host: &str) -> bool {
     host.ends_with(".sock")
 }
 
-/// Makes listeners of the sockets that the service manager has opened.
+/// Makes listeners from sockets that the service manager has opened.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -217,11 +218,11 @@ impl Accepting {
         self.tasks.push(glommio::spawn_local(accept(listening, listener, descriptor, peer)));
     }
 
-    /// Stops to accept, because a drain has begun.
+    /// Stops accepting, because a drain has begun.
     ///
     /// The sockets close, unless the next server takes them over. In that case a waiting task must
-    /// not be cancelled, because the kernel may just have given it a connection. Instead, a
-    /// connection of our own ends its wait, and it accepts no further one.
+    /// not be cancelled, because the kernel may just have given it a connection. Instead, we
+    /// connect to the socket. This ends the wait, and the task accepts no further connection.
     pub fn stop(&mut self, front: &Front) {
         let addresses = std::mem::take(&mut self.addresses);
         if !front.config.hands_over {
@@ -234,8 +235,7 @@ impl Accepting {
     }
 }
 
-/// A listening socket in use. It is counted while it lives. Dropping it removes the file of a Unix
-/// socket.
+/// Counts a listening socket while it lives. Dropping it removes the file of a Unix socket.
 struct Listening {
     front: Rc<Front>,
     _file: Option<SocketFile>,

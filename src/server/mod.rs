@@ -120,7 +120,7 @@ struct EngineTask {
 }
 
 impl EngineTask {
-    /// Does everything that can be done now without waiting.
+    /// Does all work that needs no waiting: takes the news of all lanes, and runs the engine once.
     fn take(&mut self) {
         let front = &self.front;
         front.control.bell.withdraw();
@@ -150,7 +150,7 @@ impl EngineTask {
     async fn wait(&mut self, socket: &mut TcpStream) {
         let front = &self.front;
         if front.config.polls {
-            // On a core of its own, the lane polls while the decode lane works, unless other
+            // If the lane has its core alone, it polls while the decode lane works, unless other
             // programs need the core. Between polls it lets other tasks run, and checks the
             // sockets.
             let mut looked_up = front.clock.now();
@@ -179,14 +179,14 @@ impl EngineTask {
                 return Poll::Ready(());
             }
             remember(&mut front.engine_waker.borrow_mut(), cx);
-            // Any byte is a wake-up. The socket never ends before this lane.
+            // Any byte is a wake-up. The socket stays open as long as this lane.
             let mut bytes = [0; 64];
             Pin::new(&mut *socket).poll_read(cx, &mut bytes).map(|_| ())
         })
         .await;
     }
 
-    /// The time until the engine wants to be called, if it does.
+    /// The time until the engine must be called; `None` if it need not be.
     fn plan_is_due_in(&self) -> Option<Duration> {
         let at = self.front.service.borrow().as_ref()?.engine.wake_at()?;
         Some(Duration::from_micros(at.0.saturating_sub(self.front.clock.now().0)))
@@ -235,8 +235,8 @@ async fn sweep(front: Rc<Front>) {
     }
 }
 
-/// Returns whether every request is refused for want of a place. Such a server reports that it is
-/// not healthy, and does not feed its watchdog, so that a supervisor restarts it.
+/// Returns whether every request is refused because no place is free. Such a server reports that it
+/// is not healthy, and does not feed its watchdog, so that a supervisor restarts it.
 fn watch_places(places: &Places, counters: &FrontMetrics) -> bool {
     let is_stuck = places.is_stuck();
     match (is_stuck, counters.state()) {
@@ -244,7 +244,7 @@ fn watch_places(places: &Places, counters: &FrontMetrics) -> bool {
             counters.set_state(ServerState::Stuck);
             tracing::error!(
                 "no request runs, and for {REFUSING_TIME_MAX:.0?} every request has been refused \
-                 for want of a place"
+                 because no connection gets a place"
             );
         }
         (false, ServerState::Stuck) => counters.set_state(ServerState::Ready),

@@ -1,8 +1,8 @@
 //! The web pages that may use the server, and the host names to which it answers.
 //!
 //! A browser sends requests on behalf of any open page, even to servers that listen only on this
-//! machine. It names the page in `Origin`. Only pages of this machine, of this server, of desktop
-//! programs and those that the operator names are let in.
+//! machine. It names the page in `Origin`. The server accepts only pages of this machine, of this
+//! server, of desktop programs, and pages that the operator names.
 //!
 //! A page could also make its own name point to this machine (DNS rebinding). So a server without
 //! keys answers only to addresses, to `localhost`, and to names that the operator gives. Names
@@ -11,14 +11,14 @@
 
 use std::net::IpAddr;
 
-/// The origins and hosts that are let in. `*` lets in all.
+/// The origins and hosts that the operator allows. `*` allows all.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     origins: Vec<String>,
     hosts: Vec<String>,
 }
 
-/// Schemes of pages that are part of a program on the user's machine. Ollama lets them in, too.
+/// Schemes of pages that are part of a program on the user's machine. Ollama allows them, too.
 const PROGRAMS: [&str; 4] = ["app://", "file://", "tauri://", "vscode-webview://"];
 
 impl Origins {

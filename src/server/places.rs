@@ -1,14 +1,14 @@
-//! The places for connections. When they run short, the connection that has been idle for longest
-//! gives way.
+//! The places for connections. If all are taken, the connection that has been idle for longest is
+//! closed for a new one: it gives way.
 //!
 //! A connection keeps its place while it has a request with a valid key. At all other times it is
 //! idle: before the whole head has come, while a request is refused, and while it is answered on a
 //! public path.
 //!
-//! A network may have at most three quarters of the places. Beyond that, the oldest of its own idle
-//! connections gives way. If no connection is idle, up to [`SPARE_CONNECTIONS_MAX`] more are let in
-//! for public paths, so that health checks are answered. A connection that is idle for less than
-//! [`IDLE_GRACE`] does not give way: its request may be under way.
+//! A network may have at most three quarters of the places. For a further connection, one of its
+//! own idle connections gives way. If none can give way, up to [`SPARE_CONNECTIONS_MAX`] more are
+//! accepted for public paths only, so that health checks are answered. A connection that has been
+//! idle for less than [`IDLE_GRACE`] does not give way: its request may be under way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -29,9 +29,9 @@ pub struct Places {
 struct Occupancy {
     /// Connections with a place, without those that were told to leave.
     open: usize,
-    /// Connections that were let in for public paths only.
+    /// Connections without a place, for public paths only.
     spare: usize,
-    /// Connections that were told to leave, and have not left yet.
+    /// Connections that must leave and are still open.
     leaving: usize,
     /// Connections that have a request with a valid key.
     working: usize,
@@ -39,29 +39,29 @@ struct Occupancy {
     /// Connections in the order in which they became idle. An entry is stale if its connection has
     /// ended, or has had a request since.
     idle: VecDeque<(Weak<Place>, Idle)>,
-    /// The number of times that a connection became idle.
+    /// The number of times that any connection became idle.
     turns: u64,
-    /// The times of the first and the last request that was refused for want of a place. `None`
-    /// once a connection gets a place or has a request.
+    /// The times of the first and the last request that were refused because no place was free.
+    /// `None` again once a connection gets a place or has a request.
     refused: Option<(Micros, Micros)>,
 }
 
-/// A time in which a connection is idle.
+/// An idle period of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Idle {
-    /// Its number, from 1.
+    /// The number of the period among those of all connections, from 1.
     turn: u64,
     since: Micros,
 }
 
-/// What a connection does with its place.
+/// The use of a place by its connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
-    /// It was let in, and does not wait for a request yet.
+    /// The connection is new, and does not wait for a request yet.
     New,
-    /// It may have to give way.
+    /// The connection waits for a request, and may have to give way.
     Idle(Idle),
-    /// It has a request with a valid key.
+    /// The connection has a request with a valid key.
     Working,
     /// Its place was given to another connection. It has no place any more, and must close.
     Leaving,
@@ -71,21 +71,21 @@ enum Use {
 pub struct Place {
     places: Rc<Places>,
     network: IpAddr,
-    /// It was let in for public paths only.
+    /// True if the connection has no place, and is open for public paths only.
     pub is_spare: bool,
     used: Cell<Use>,
     timer: Rc<Timer>,
 }
 
 impl Places {
-    /// `max` places.
+    /// Makes `max` places.
     pub fn new(max: usize) -> Rc<Self> {
         Rc::new(Self { max, state: RefCell::default() })
     }
 
     /// A place for a new connection from this address. `timer` wakes the connection if it must
-    /// leave. `None` if the spare places are taken, too. `is_short` says that file descriptors run
-    /// short: an idle connection must then close for the new one.
+    /// leave. If `is_short`, file descriptors run short, so an idle connection must close for the
+    /// new one. `None` if no place and no spare place is free.
     pub fn take(
         self: &Rc<Self>,
         address: IpAddr,
@@ -120,27 +120,28 @@ impl Places {
         }))
     }
 
-    /// Tells the oldest idle connection to leave. Returns false if none is idle.
+    /// Tells the connection that has been idle for longest to close. Returns false if none can give
+    /// way.
     pub fn dismiss_one(&self, now: Micros) -> bool {
         self.state.borrow_mut().dismiss(now, |_| true)
     }
 
-    /// Notes that a request was refused for want of a place.
+    /// Notes that a request was refused because no place was free.
     pub fn refused(&self, now: Micros) {
         let mut state = self.state.borrow_mut();
         let first = state.refused.map_or(now, |(first, _)| first);
         state.refused = Some((first, now));
     }
 
-    /// Whether no request runs, and every request has been refused for [`REFUSING_TIME_MAX`]. Idle
-    /// connections give way, so clients cannot cause this: only a bug can.
+    /// Whether no request runs, and every request has been refused for [`REFUSING_TIME_MAX`].
+    /// Clients cannot cause this, because idle connections give way. Only a bug can.
     pub fn is_stuck(&self) -> bool {
         let state = self.state.borrow();
         let refuses = |(first, last): (Micros, Micros)| last >= first + REFUSING_TIME_MAX;
         state.working == 0 && state.refused.is_some_and(refuses)
     }
 
-    /// Compares the books with the number of connections that live.
+    /// Compares the counts with the number of open connections.
     ///
     /// # Panics
     /// If they differ.
@@ -164,8 +165,8 @@ impl Places {
 }
 
 impl Occupancy {
-    /// Tells the oldest idle connection for which `is_meant` holds to leave, and frees its place.
-    /// Returns false if there is none.
+    /// Frees the place of the connection that has been idle for longest, among those for which
+    /// `is_meant` holds, and tells it to close. Returns false if none can give way.
     fn dismiss(&mut self, now: Micros, is_meant: impl Fn(&Place) -> bool) -> bool {
         let current = |entry: &(Weak<Place>, Idle)| {
             entry.0.upgrade().filter(|place| place.used.get() == Use::Idle(entry.1))
@@ -209,17 +210,18 @@ impl Occupancy {
     }
 }
 
+/// Subtracts 1 from a count.
+///
 /// # Panics
-/// If there is none.
+/// If the count is 0.
 fn one_less(count: &mut usize, what: &str) {
     let less = count.checked_sub(1);
     *count = less.unwrap_or_else(|| panic!("one of {count} {what} was given back"));
 }
 
 impl Place {
-    /// Notes that the connection waits for a request. If it has had no request with a valid key
-    /// since it last began to wait, it counts as idle since then: requests on public paths do not
-    /// renew the time.
+    /// Notes that the connection waits for a request. The idle period continues if the last request
+    /// was on a public path or refused, and begins now if it had a valid key.
     ///
     /// # Panics
     /// If it must leave.
@@ -238,7 +240,7 @@ impl Place {
             return; // it has none of the `max` places, so it need not give way
         }
         state.idle.push_back((Rc::downgrade(self), idle));
-        // Each request leaves a stale entry, so remove these from time to time.
+        // Each request leaves a stale entry. Remove them before they are many.
         if state.idle.len() > 2 * state.open + 64 {
             state.idle.retain(|(place, idle)| {
                 place.upgrade().is_some_and(|place| place.used.get() == Use::Idle(*idle))
@@ -371,7 +373,7 @@ mod tests {
         assert!(places.state.borrow().idle.len() < 100);
     }
 
-    /// Otherwise a client without a key could hold a place with health checks.
+    /// Otherwise a client without a key could keep a place by health checks.
     #[test]
     fn requests_on_public_paths_hold_no_place() {
         let places = Places::new(1);
@@ -394,7 +396,7 @@ mod tests {
         assert_eq!(places.state.borrow().open, 1, "its place was freed once");
     }
 
-    /// It once did, and was then told to leave a second time.
+    /// A connection once did, and had to leave a second time.
     #[test]
     #[should_panic(expected = "a connection that must leave waits for a request")]
     fn a_connection_that_must_leave_does_not_wait_for_a_request() {

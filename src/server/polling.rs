@@ -1,4 +1,4 @@
-//! Decides whether the front lane polls, or sleeps between events.
+//! Decides whether the front lane polls for events or sleeps until they come.
 //!
 //! A lane that polls on a core of its own sees an event sooner. If another program needs the core,
 //! polling would take that program's time, and the kernel would later take the core from the lane.
@@ -17,11 +17,11 @@ pub(super) struct Polling {
     rests_until: Micros,
 }
 
-/// Time between two measurements, and the part of it in the kernel's run queue above which the lane
-/// stops polling.
+/// The time between two measurements. If the lane spends more than `QUEUED_PART` of it in the
+/// kernel's run queue, it stops polling.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const QUEUED_PART: f64 = 0.1;
-/// The time for which it then does not poll.
+/// The time for which the lane then does not poll.
 const REST: Duration = Duration::from_secs(1);
 
 impl Polling {
@@ -30,7 +30,7 @@ impl Polling {
         Self { queued: Queued::of_this_thread(), looked: now, rests_until: now }
     }
 
-    /// Whether the calling thread should poll. To be called between polls.
+    /// Whether the calling thread should go on polling. To be called between polls.
     pub fn is_fine(&mut self, now: Micros) -> bool {
         if now.since(self.looked) >= LOOK_EVERY.as_micros() as u64 {
             let queued = self.queued.since_last();

@@ -1,5 +1,5 @@
-//! The stored responses of OpenAI's Responses API. Each key has a number of bytes; beyond it, a new
-//! response replaces the key's oldest ones.
+//! The stored responses of OpenAI's Responses API. Each key may store a certain number of bytes.
+//! Beyond it, a new response replaces the oldest ones of its key.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::api::responses::stored::Stored;
 use crate::types::KeyId;
 
-/// Most stored responses of all keys together. The bound is low because a new response may replace
-/// all of its key's, on the front lane.
+/// Most stored responses of all keys together. The bound is low because a single new response may
+/// replace all others of its key, and the front lane must free them.
 const RESPONSES_MAX: usize = 1024;
 
 /// The responses of all keys.
@@ -27,7 +27,7 @@ struct OfKey {
     generation: u32,
     /// By id, with the bytes of each.
     stored: HashMap<String, (usize, Arc<Stored>)>,
-    /// Ids, oldest first; some are deleted already.
+    /// The ids, the oldest first. Some may be deleted already.
     order: VecDeque<String>,
 }
 
@@ -54,13 +54,13 @@ impl Responses {
             return;
         }
         while of_key.bytes + bytes > of_key.bytes_max || of_key.stored.len() >= of_key.count_max {
-            let oldest = of_key.order.pop_front().expect("what has bytes has a place in the order");
+            let oldest = of_key.order.pop_front().expect("a stored response is in the order");
             of_key.forget(&oldest);
         }
         of_key.bytes += bytes;
         of_key.order.push_back(response.id.clone());
         of_key.stored.insert(response.id.clone(), (bytes, Arc::from(response)));
-        // Deleted ids leave the order here, so that it does not grow.
+        // Deleted ids are removed from the order here, so that it does not grow.
         while of_key.order.len() > 2 * of_key.stored.len() {
             let OfKey { order, stored, .. } = of_key;
             order.retain(|id| stored.contains_key(id));
@@ -74,7 +74,8 @@ impl Responses {
         found.map(|(_, response)| response)
     }
 
-    /// Drops all responses of a removed key, and later those of its requests that still run.
+    /// Drops all responses of a removed key. Those of its running requests are dropped when they
+    /// end.
     pub fn forget(&mut self, key: KeyId) {
         let of_key = &mut self.keys[key.index()];
         let generation = key.generation.saturating_add(1);

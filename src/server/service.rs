@@ -64,7 +64,7 @@ impl Workers {
             || self.embed.as_ref().is_some_and(|lane| lane.link.is_ready())
     }
 
-    /// Takes the next answer that came back: the ticket, the key, and the answer unless the task was
+    /// Takes the next task that came back: its ticket, its key, and its answer unless it was
     /// abandoned.
     fn receive(&mut self) -> Option<(u64, KeyId, Option<Answer>)> {
         let prepared = self.prepare_lanes().into_iter().find_map(|lane| lane.link.receive());
@@ -88,7 +88,7 @@ pub(super) struct Service {
     pub model: Arc<ServedModel>,
     pub engine: Engine,
     workers: Workers,
-    /// The keys' places at all worker lanes together.
+    /// The number of tasks of each key at all worker lanes together.
     places: Quota,
     waiting: Vec<Waiting>,
     last_ticket: u64,
@@ -155,7 +155,7 @@ impl Service {
     /// Sends a task to a prepare lane. After the deadline the lane does not begin it.
     ///
     /// # Errors
-    /// 429 if the key has as many tasks at the lanes as it may. The refused request is freed on a
+    /// 429 if the key may have no further task at the lanes. The refused request is freed on a
     /// lane.
     pub fn send_task(
         &mut self,
@@ -178,14 +178,14 @@ impl Service {
             Lane::Compile => compile,
             Lane::Trial => trial,
         };
-        assert!(worker.link.send(work).is_ok(), "a link has as many places");
+        assert!(worker.link.send(work).is_ok(), "a link holds every task");
         Ok(slot)
     }
 
     /// Sends texts to the embed lane. After the deadline the lane does not begin them.
     ///
     /// # Errors
-    /// 429 if the key has as many tasks at the lanes as it may.
+    /// 429 if the key may have no further task at the lanes.
     pub fn send_texts(
         &mut self,
         texts: Box<Texts>,
@@ -195,7 +195,7 @@ impl Service {
         self.check_room(key)?;
         let (work, slot) = self.work(texts, key, deadline);
         let embed = self.workers.embed.as_mut().expect("texts are prepared only for it");
-        assert!(embed.link.send(work).is_ok(), "a link has as many places");
+        assert!(embed.link.send(work).is_ok(), "a link holds every task");
         Ok(slot)
     }
 
@@ -211,7 +211,7 @@ impl Service {
         Err(ApiError::busy(message, 1))
     }
 
-    /// A task that takes a place of its key, and the slot for its answer.
+    /// Makes a task, which counts for its key, and the slot for its answer.
     fn work<T>(
         &mut self,
         task: T,
@@ -227,8 +227,8 @@ impl Service {
         (Box::new(Work { ticket, key, deadline, task: Some(task), abandoned, result: None }), slot)
     }
 
-    /// Frees an unwanted request on a lane: its memory may be a million allocations, too many for
-    /// the front lane.
+    /// Frees an unwanted request on a lane. It may have a million allocations, which take too long
+    /// for the front lane.
     pub fn discard(&mut self, request: Box<Request>, key: KeyId) {
         let work = Work {
             ticket: 0,
@@ -238,7 +238,7 @@ impl Service {
             abandoned: Arc::default(),
             result: None,
         };
-        // Without a place on the link, it is freed here.
+        // If the link is full, the request is freed here.
         if self.workers.long.link.send(Box::new(work)).is_ok() {
             self.places.take(key, 1);
         }
@@ -264,7 +264,7 @@ impl Service {
     }
 
     /// Gives up tasks that have run for too long: their clients get an error, and the lane stops at
-    /// its next check. `passed` is the time since the last call.
+    /// its next check. `passed` is the interval of the calls.
     ///
     /// # Panics
     /// If a lane does not stop; see [`WorkerLink::watch`].

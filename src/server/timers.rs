@@ -47,7 +47,7 @@ impl Timer {
         self.at_sweep.set(true);
     }
 
-    /// Wakes the task that waits for it.
+    /// Wakes the task that waits for the timer.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
@@ -62,7 +62,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// A timer for a new connection. Dropping it removes it.
+    /// A timer for a new connection. Dropping the timer removes it.
     pub fn add(&self) -> Rc<Timer> {
         let timer = Rc::new(Timer::default());
         self.timers.borrow_mut().push(Rc::downgrade(&timer));

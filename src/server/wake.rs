@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use glommio::timer::Timer;
 
-/// Time for which a task sleeps so that the lane checks its sockets and its links. As short as
+/// Time for which a task sleeps so that the lane checks its sockets and links. It is as short as
 /// possible.
 const LOOK_UP: Duration = Duration::from_micros(1);
 
-/// Lets the other tasks run, and the lane check its sockets and links. glommio does the latter only
+/// Lets other tasks run, and lets the lane check its sockets and links, which glommio does only
 /// when no task can run.
 pub(super) async fn poll_sockets() {
     Timer::new(LOOK_UP).await;

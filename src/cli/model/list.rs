@@ -12,7 +12,7 @@ Examples:
   corelane model list
   corelane model list --json | jq -r '.models[].name'
 
-It shows the GGUF files in HF_HOME (~/.cache/huggingface), of whatever tool has downloaded them.";
+It shows the GGUF files in HF_HOME (~/.cache/huggingface), whichever tool has downloaded them.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -77,7 +77,7 @@ fn table(kept: &[Kept], unfinished: &[Unfinished]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A day, in UTC.
+/// The date of a time in seconds since 1970, in UTC.
 fn date(seconds: u64) -> String {
     let at = i64::try_from(seconds).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
     let day =

@@ -1,4 +1,4 @@
-//! `corelane model`: the models of the cache, and files of models.
+//! `corelane model`: commands for the models in the cache and for model files.
 
 mod list;
 mod output;
@@ -18,7 +18,7 @@ pub struct ModelArgs {
 
 #[derive(Debug, Subcommand)]
 enum ModelCommand {
-    /// Download a model from huggingface.co, or renew it.
+    /// Download the newest version of a model from huggingface.co.
     Pull(pull::PullArgs),
     /// List the models that are downloaded.
     List(list::ListArgs),

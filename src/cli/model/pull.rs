@@ -13,15 +13,15 @@ use corelane::flags::hub::{new_hub, shown};
 
 const EXAMPLES: &str = "\
 Examples:
-  corelane model pull ggml-org/gemma-3-1b-it-GGUF            its Q4_K_M, or else its first file
+  corelane model pull ggml-org/gemma-3-1b-it-GGUF            Q4_K_M, else Q8_0, else the first
   corelane model pull ggml-org/gemma-3-1b-it-GGUF:Q8_0
   corelane model pull ggml-org/models --file tinyllamas/stories260K.gguf
 
 Then:
   corelane serve -hf ggml-org/gemma-3-1b-it-GGUF:Q8_0
 
-A download that was interrupted goes on where it was. Each file is checked by its SHA-256. The files
-are in HF_HOME (~/.cache/huggingface), where huggingface_hub, llama.cpp and vLLM look, too.
+An interrupted download is resumed. Each file is checked by its SHA-256. The files are in HF_HOME
+(~/.cache/huggingface), where huggingface_hub, llama.cpp and vLLM look for them, too.
 HF_TOKEN is for private and gated models, HF_ENDPOINT for another hub, HTTPS_PROXY for a proxy.";
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub struct PullArgs {
     hf_token: Option<String>,
 }
 
-/// Downloads the model. SIGINT and SIGTERM end it as they end any program; its bytes stay.
+/// Downloads the model. If SIGINT or SIGTERM ends the process, the next download resumes this one.
 pub fn run(args: &PullArgs) -> Result<(), String> {
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::INFO)

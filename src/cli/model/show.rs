@@ -11,17 +11,18 @@ use corelane::types::{ModelInfo, Pooling};
 use super::output::{megabytes, print};
 use corelane::flags::hub::new_hub;
 
-/// The tokens for which the table states the memory of the KV cache: those of one request without
-/// `--ctx-size`.
+/// The number of tokens for which the table states the memory of the KV cache: the default of one
+/// request.
 const TOKENS: u64 = 2048;
 
 const EXAMPLES: &str = "\
 Examples:
   corelane model show qwen3-0.6b-q4_k_m.gguf
-  corelane model show ggml-org/gemma-3-1b-it-GGUF:Q8_0      one of corelane model list
+  corelane model show ggml-org/gemma-3-1b-it-GGUF:Q8_0      a name in corelane model list
   corelane model show --json qwen3-0.6b-q4_k_m.gguf
 
-It reads the beginning of the file, not the weights. corelane doctor -m FILE says whether it fits.";
+It reads the beginning of the file, not the weights. corelane doctor -m FILE says whether the model
+fits into memory.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -50,7 +51,7 @@ pub fn run(args: &ShowArgs) -> Result<(), String> {
 }
 
 impl ShowArgs {
-    /// A file that exists, or that of a downloaded model.
+    /// The path of the file, or of the first file of a downloaded model.
     fn path(&self) -> Result<PathBuf, String> {
         let path = PathBuf::from(&self.model);
         let name: Result<Name, _> = self.model.parse();

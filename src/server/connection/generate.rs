@@ -1,4 +1,4 @@
-//! Handles a request that generates text: prepares it, submits it, and sends its text.
+//! Prepares requests for the model. Submits those that generate text, and sends their texts.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -45,7 +45,7 @@ impl Connection {
             seed: config.seed.unwrap_or_else(|| self.front.random() >> 32),
             key,
             cache: CacheScope { key: if config.share_cache { KeyId::at(0) } else { key }, salt: 0 },
-            // Without keys, no request may overtake others.
+            // Without keys, no request may have a priority below 0, and so go before all others.
             priority_min: keys.get(key).map_or(0, |key| key.priority_min),
             timeout: config.request_timeout,
             received: incoming.received,
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Prepares a body, here or on the worker lanes.
+    /// Prepares a body, on this lane or on the worker lanes.
     pub(super) async fn prepare(
         &mut self,
         envelope: Envelope,
@@ -70,7 +70,7 @@ impl Connection {
                 self.work(deadline, |service| service.send_task(task, lane, key, deadline)).await?
             }
         };
-        // A request that turns out to take long goes on to a worker lane.
+        // A request that needs further pieces of work goes to a worker lane.
         loop {
             step = match step {
                 Ok(Step::Done(prepared)) => return Ok(Ok(prepared)),
@@ -96,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// Counts the memory of a request that goes on to a lane, and chooses the lane. If the request
-    /// continues a stored response, it gets that response's conversation.
+    /// Counts the memory of a request that goes to a worker lane, and chooses the lane. If the
+    /// request continues a stored response, it gets that response's conversation.
     fn transfer(
         &self,
         transfer: Transfer,
@@ -144,8 +144,8 @@ impl Connection {
         }
     }
 
-    /// Prepares a short body as far as that takes little time. If work is left, returns it for a
-    /// lane.
+    /// Reads a short body, and does the first piece of its preparation. If more is left, returns
+    /// the request for a worker lane.
     fn prepare_here(&self, envelope: &Envelope, read: ReadBody, mut body: Vec<u8>) -> Answer {
         let service = self.front.service.borrow();
         let Some(service) = &*service else {
@@ -165,7 +165,7 @@ impl Connection {
         })
     }
 
-    /// Sends a task to a lane with `send` and waits for its answer, until the deadline.
+    /// Sends a task to a lane with `send`, and waits for the answer until the deadline.
     pub(super) async fn work(
         &mut self,
         deadline: Option<Micros>,
@@ -213,17 +213,17 @@ impl Connection {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        // The input buffer is full, or the client has closed its half. A read would not tell
-        // whether the client is still there.
+        // The input buffer is full, or the client has closed its half. So no read can show that the
+        // client disconnects.
         self.timer.wake_at_sweep();
         self.look_for_client(cx)
     }
 
-    /// Checks whether a client that is not read from is still there. Ready when it is not.
+    /// Checks, without reading, whether the client is still there. Ready if it has left.
     ///
     /// A client that has closed its half waits for the answer. A client that has closed the whole
-    /// connection looks the same, but rejects bytes. So the first bytes of the answer, which are
-    /// the same in all answers, are written at once.
+    /// connection looks the same, but rejects bytes. To tell these apart, the first bytes of the
+    /// answer are written at once. They are the same in all answers.
     fn look_for_client(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         match kernel::look_at_client(&self.stream) {
             Client::IsGone => return Poll::Ready(Gone),
@@ -380,8 +380,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the exchange has something to send, or has been silent for the ping interval.
-    /// Also reads, as [`Connection::listen`] does.
+    /// Waits until the exchange has something to send, or the timer expires. Also reads, as
+    /// [`Connection::listen`] does.
     async fn wait_for(&mut self, exchange: &SharedExchange) -> Result<Progress, Gone> {
         future::poll_fn(|cx| {
             let mut exchange = exchange.borrow_mut();

@@ -40,7 +40,8 @@ const IDLE_BUFFER_BYTES_MAX: usize = 1024;
 /// A read of a head or a body that brings fewer bytes than this is short.
 const DRIP_BYTES: usize = 512;
 
-/// Short reads of one head or body before the connection pauses after each further one.
+/// The number of short reads of one head or body without a pause. The connection pauses after each
+/// further one.
 const DRIPS_MAX: u32 = 16;
 
 /// The pause between two short reads.
@@ -72,18 +73,18 @@ struct Connection {
     stream: TcpStream,
     place: Rc<Place>,
     timer: Rc<Timer>,
-    /// Bytes read and not yet used.
+    /// Bytes that were read and are not used yet.
     input: Vec<u8>,
     /// The client sends nothing more: it has closed its half of the connection, or the whole
     /// connection.
     is_half_closed: bool,
     /// Bytes to write.
     output: Vec<u8>,
-    /// Some of the response in progress has been written.
+    /// True if a part of the current response is written.
     has_begun: bool,
-    /// The bytes of [`response::BEGIN`] that were written ahead of the response in progress.
+    /// The number of bytes of [`response::BEGIN`] that were written before the response was known.
     ahead: usize,
-    /// The last response said that the connection closes.
+    /// True if the last response said that the connection closes.
     closes: Cell<bool>,
 }
 
@@ -93,13 +94,14 @@ struct Gone;
 /// The bytes that a connection waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
-    /// Those of a request's head. A drain ends this wait, unless another server takes over the
-    /// sockets. Then the request is still served, and its response says that the connection closes.
+    /// The bytes of a request's head. A drain ends this wait, unless another server takes over the
+    /// sockets. In that case the request is still served, and its response says that the connection
+    /// closes.
     Request,
-    /// Those of a request's body.
+    /// The bytes of a request's body.
     Body,
-    /// Those after our last response, which are dropped. Bytes that have arrived are read even if
-    /// the connection must leave: closing with unread bytes would reset the connection.
+    /// The bytes after our last response, which are dropped. Those that have arrived are read even
+    /// if the connection must leave: closing with unread bytes would reset the connection.
     End,
 }
 
@@ -108,8 +110,8 @@ enum Wait {
 enum Read {
     /// Bytes came after a wait, in which other tasks could run.
     Some,
-    /// Bytes were there already. The caller calls [`poll_sockets`] before it reads again, so that a
-    /// client that sends fast does not delay other connections.
+    /// Bytes had already arrived. The caller calls [`poll_sockets`] before it reads again, so that
+    /// a client that sends fast does not delay other connections.
     AtOnce,
     End,
     TimedOut,
@@ -124,7 +126,8 @@ struct Incoming {
     received: Micros,
 }
 
-/// The parts of a request that an error response needs. They are empty if the head cannot be read.
+/// The parts of a request that an error response needs. If the head cannot be read, the path is
+/// empty and there is no origin.
 struct Asked<'a> {
     path: &'a str,
     request_id: &'a str,
@@ -141,7 +144,7 @@ impl Incoming {
 /// Why a request was refused.
 enum Refused {
     Gone,
-    /// Answer, then close: the bytes behind the faulty ones may not be the start of a request.
+    /// Answer, then close: nobody knows where the next request begins.
     Fatal(ApiError),
 }
 
@@ -282,7 +285,7 @@ impl Connection {
         }
         let read = match route.action {
             Action::Show(page) => {
-                // Public pages are short, or in static memory.
+                // A public page is not counted, because it is short or in static memory.
                 let bytes = |body: &[u8]| if route.is_public { 0 } else { body.len() };
                 let body = self.page(page, head, key);
                 return match body.and_then(|body| hold.resize(bytes(&body)).map(|()| body)) {
@@ -335,7 +338,7 @@ impl Connection {
         }
     }
 
-    /// Checks everything that the head shows: route, key, place, method and content type.
+    /// Does all checks that need only the head: route, key, place, method and content type.
     fn check(&self, head: &Head) -> Result<(&'static Route, KeyId), ApiError> {
         let route = route::find(head.method, &head.path)?;
         let key = if route.is_public { KeyId::at(0) } else { self.check_key(head)? };
@@ -372,7 +375,7 @@ impl Connection {
         Ok((route, key))
     }
 
-    /// Finds the API key that the request was sent with.
+    /// Finds the key of the request.
     fn check_key(&self, head: &Head) -> Result<KeyId, ApiError> {
         self.front.take_keys();
         if self.front.keys.borrow().is_open() {
@@ -432,8 +435,7 @@ impl Connection {
         }
     }
 
-    /// Waits for more input. A connection that must leave does not read input that is there, except
-    /// at its end.
+    /// Waits for more input. A connection that must leave reads only in [`Wait::End`].
     async fn read(&mut self, wait: Wait) -> Result<Read, Gone> {
         let Self { front, stream, place, timer, input, .. } = self;
         let until_drain = wait == Wait::Request && !front.config.hands_over;

@@ -24,8 +24,9 @@ impl Connection {
     /// The body of a page.
     ///
     /// # Errors
-    /// 400 for a query that the page does not understand, 404 for a model that is not served,
-    /// 503 where the query asks for a free slot and there is none.
+    /// 400 for a query that the page does not understand, 403 for a page that this key may not see,
+    /// 404 for a model that is not served, 501 for a page that is not switched on, and 503 if the
+    /// query asks for a free slot and there is none.
     pub(super) fn page(
         &self,
         page: Page,
@@ -162,8 +163,8 @@ impl Connection {
         Ok(model::object(&facts, unix_seconds()).to_string().into())
     }
 
-    /// A page for SGLang's gateway. The load is that of all keys, or only the key's own if it may
-    /// not see the others.
+    /// A page for SGLang's gateway. The load is that of all keys, or only this key's if it may not
+    /// see that of others.
     fn sglang(&self, page: Page, key: KeyId) -> Vec<u8> {
         let service = self.front.service.borrow();
         let Some(service) = &*service else { return Vec::new() };
@@ -186,7 +187,7 @@ impl Connection {
         answer.to_string().into()
     }
 
-    /// The metrics. An error if this port does not show them, or not to this key.
+    /// The metrics. An error if this port does not show them, or if this key may not see them.
     fn metrics(&self) -> Result<Vec<u8>, ApiError> {
         let config = &self.front.config;
         if config.metrics_page.is_some() {
@@ -214,8 +215,8 @@ impl Connection {
             .expect("there are no maps, and writing to memory cannot fail"))
     }
 
-    /// Refuses a page that would show one key what others do. `why` ends the message's first
-    /// sentence.
+    /// Refuses a page that would show one key the activity of other keys. `why` is a part of the
+    /// message.
     fn check_shows_all(&self, why: &str) -> Result<(), ApiError> {
         if self.front.shows_all() {
             return Ok(());
@@ -228,8 +229,8 @@ impl Connection {
     }
 
     /// The server's health, in the detail that `level` in the query asks for. The path needs no
-    /// key. Without a key that may see all, the number of tokens is rounded, because it would show
-    /// how long the prompts of others are.
+    /// key. Unless the request has a key that may see everything, the number of tokens is rounded:
+    /// the exact one would show the lengths of prompts.
     fn health(&self, head: &Head) -> Result<Vec<u8>, ApiError> {
         let given = head.query.split('&').find_map(|pair| pair.strip_prefix("level="));
         let level = match given {
@@ -242,8 +243,8 @@ impl Connection {
             }
         };
         let mut body = Vec::with_capacity(512);
-        // Must come before the service is borrowed: it takes over new keys, which borrows the
-        // service.
+        // This must come before the service is borrowed, because it borrows the service to take
+        // over new keys.
         let is_exact = self.shows_key(head) && self.front.shows_all();
         if let Some(service) = &*self.front.service.borrow() {
             let front = self.front.counters();

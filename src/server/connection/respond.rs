@@ -14,7 +14,8 @@ use crate::http::response::{self, HeadOptions};
 use crate::limits::{LINGER_BYTES_MAX, SPARE_TIMEOUT, WRITE_TIMEOUT};
 use crate::server::wake::poll_sockets;
 
-/// The longest answer that is copied behind its head, and the longest unread body that is skipped.
+/// The longest answer that is copied into its head's buffer, and the longest unread body that is
+/// skipped.
 const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// The bytes a second that a client must take, after [`WRITE_TIMEOUT`].
@@ -57,7 +58,7 @@ impl Connection {
         Ok(incoming.head.keep_alive)
     }
 
-    /// Answers `HEAD` for a JSON body of this length, which is not written.
+    /// Answers `HEAD` as if the JSON body had this length.
     pub(super) async fn answer_head(
         &mut self,
         incoming: &Incoming,
@@ -268,7 +269,7 @@ fn write_time(bytes: usize) -> Duration {
     WRITE_TIMEOUT + Duration::from_secs((bytes / WRITE_BYTES_PER_S_MIN) as u64)
 }
 
-/// Logs a refusal as information, and a failure of corelane as an error with the request's id.
+/// Logs an error of status 500 as an error, and every other one as information.
 fn log_error(path: &str, request_id: &str, error: &ApiError) {
     let path = short(path);
     let (status, reason) = (error.status, &error.message);

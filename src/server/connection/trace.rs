@@ -7,7 +7,7 @@ use crate::engine::job::Job;
 use crate::http::trace_context::TraceContext;
 use crate::traces::{Outcome, Span};
 
-/// Options of a job for its span, which its exchange does not keep.
+/// Options of a job that its span shows. The exchange does not keep them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpanOptions {
     max_tokens: Option<u32>,
@@ -68,8 +68,7 @@ impl Connection {
         });
     }
 
-    /// Sends a span, if there is a collector and the client does not say that its trace is not
-    /// sampled.
+    /// Sends a span, unless there is no collector or the client says that its trace is not sampled.
     fn trace(&self, incoming: &Incoming, route: &Route, fill: impl FnOnce(&mut Span)) {
         let mut spans = self.front.spans.borrow_mut();
         let (Some(spans), Action::Generate { operation, .. }) = (&mut *spans, route.action) else {
