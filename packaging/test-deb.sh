@@ -46,9 +46,12 @@ in_root getent passwd corelane > /dev/null || fail "there is no user corelane"
 [ "$(in_root stat -c '%U:%G %a' /etc/corelane)" = "root:corelane 750" ] || fail "anybody may read /etc/corelane"
 for file in usr/share/man/man1/corelane.1.gz usr/share/bash-completion/completions/corelane \
     usr/lib/systemd/system/corelane.service usr/lib/systemd/system/corelane.socket \
-    usr/lib/systemd/system/corelane@.service usr/share/doc/corelane/corelane.spdx.json; do
+    usr/lib/systemd/system/corelane@.service usr/share/doc/corelane/corelane.spdx.json \
+    usr/bin/corelane-bench usr/share/man/man1/corelane-bench-ladder.1.gz \
+    usr/share/bash-completion/completions/corelane-bench usr/share/zsh/vendor-completions/_corelane-bench; do
     [ -e "$root/$file" ] || fail "there is no /$file"
 done
+in_root corelane bench --help > /dev/null || fail "corelane bench does not start"
 [ -L "$root/etc/systemd/system/sockets.target.wants/corelane.socket" ] || fail "the socket is not enabled"
 [ "$(in_root stat -c '%U:%G %a' /var/cache/corelane)" = "corelane:corelane 750" ] || fail "no folder for models"
 serve

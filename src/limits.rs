@@ -120,7 +120,8 @@ pub const HUB_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// for their memory to be freed.
 pub const MASK_TASKS_MAX: usize = 2 * SLOTS_MAX;
 
-/// Tokens that a constraint takes in without a pause on the mask lane. One takes up to 5 ms.
+/// Tokens that a constraint takes in without a pause on the mask lane. One usually
+/// takes less than 5 ms.
 pub const WALK_TOKENS_MAX: usize = 16;
 
 /// Prompts in one request.

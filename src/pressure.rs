@@ -229,7 +229,7 @@ impl Taken {
         };
         let stolen = self.cores.iter_mut().map(from_core).max().unwrap_or_default();
         // The kernel reports the sum over all cores.
-        let threads = self.others.len() as u32 + 1; // at most COMPUTE_THREADS_MAX
+        let threads = self.others.len() as u32 + 1; // at most THREADS_MAX
         let throttled = since(throttled, &mut self.throttled) / threads;
         let waited_for = if leads { Duration::ZERO } else { others };
         own.max(waited_for).max(stolen).max(throttled)

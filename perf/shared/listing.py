@@ -38,7 +38,7 @@ def table(relative_to=ROOT) -> str:
 
 def newest(name: str) -> str:
     """A link to the newest run of a study. The names of runs begin with their dates; a run with a label counts less."""
-    found = [entry for entry in RUNS.glob(f"*/{name}/*") if entry.suffix != ".json"]
+    found = [entry for entry in RUNS.glob(f"*/{name}/*") if entry.is_dir() or entry.suffix == ".txt"]
     files = [file for study, file, *_ in importlib.import_module("studies.all").PARTS if study == name]
     found += [path for file in files for path in RUNS.glob(f"*/all/*/{file}.txt")]
     if not found:

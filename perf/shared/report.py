@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pathlib
+import platform
 import re
 import shlex
 import subprocess
@@ -111,15 +112,20 @@ def processor(field: str) -> list[str]:
 
 def machine() -> str:
     """The machine and the commit in one line."""
-    cpus = processor("model name")
+    cpus = names()
     return f"{len(cpus)} x {cpus[0]}; commit {commit()}"
+
+
+def names() -> list[str]:
+    """The name of each processor. On ARM, the kernel has none."""
+    return processor("model name") or [platform.machine()] * os.cpu_count()
 
 
 def machine_name() -> str:
     """The name of this machine's folder. AMD's processors of several generations have one name, so it is added."""
-    name = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(r\)| processor", "", processor("model name")[0].lower()))[:32].strip("-")
-    family, model = (int(processor(field)[0]) for field in ("cpu family", "model"))
+    name = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(r\)| processor", "", names()[0].lower()))[:32].strip("-")
     if not name.startswith("amd") or "zen" in name:
         return name
+    family, model = (int(processor(field)[0]) for field in ("cpu family", "model"))
     zen = {23: "zen2" if model >= 0x30 else "zen1", 25: "zen4" if 0x10 <= model < 0x20 or model >= 0x60 else "zen3", 26: "zen5"}
     return f"{name}-{zen.get(family, f'family{family}')}"

@@ -12,12 +12,14 @@ import argparse
 import datetime
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
 
 from shared.report import RUNS, add_server, commit, machine_name
 from shared.server import ROOT, model_file
+from shared import listing
 from studies import summary
 
 MODEL = ["--model", "large"]
@@ -92,12 +94,20 @@ def run(args) -> None:
         if name not in wanted or None in flags:
             print(f"== {name}: {'left out' if name not in wanted else 'not taken, its flag is not set'}", flush=True)
             continue
-        part(study, name, flags, out, args.name)
+        part(study, name, flags, out, again(args))
     summary.run(argparse.Namespace(folder=out))
+    listing.write()
     print(out / "summary.md")
 
 
-def part(study: str, name: str, flags: list[str], out: pathlib.Path, machine: str) -> None:
+def again(args) -> str:
+    """The command that goes on with these flags, up to the parts that are left."""
+    flags = {"--name": args.name, "--model": args.model, "--versus": args.versus, "--against": args.against}
+    set_flags = [f"{flag} {shlex.quote(str(value))}" for flag, value in flags.items() if value]
+    return " ".join(["perf/study all", *set_flags, *(["--force"] if args.force else []), "--only"])
+
+
+def part(study: str, name: str, flags: list[str], out: pathlib.Path, command_again: str) -> None:
     """Runs a study in its own session, so that a signal also ends the processes that it started."""
     command = ["perf/study", study, *flags, "--save", str((out / name).relative_to(ROOT))]
     print(f"== {name}: {' '.join(command)}", flush=True)
@@ -110,8 +120,7 @@ def part(study: str, name: str, flags: list[str], out: pathlib.Path, machine: st
         raise
     if status:
         left = ",".join(NAMES[NAMES.index(name) :])
-        more = f"To go on: perf/study all --name {machine} --only {left}"
-        sys.exit(f"{name} ended with status {status}: see {out / name}.failed. {more}")
+        sys.exit(f"{name} ended with status {status}: see {out / name}.failed. To go on: {command_again} {left}")
 
 
 def describe(out: pathlib.Path, models: list, is_changed: int) -> None:

@@ -7,6 +7,7 @@
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -28,12 +29,19 @@ struct Worker {
 }
 
 struct Work {
+    /// [`RUNNING`], [`ENDED`] or [`STOPPED`]. Work that has ended is not stopped any more: its
+    /// parser would remember that, and fail at its next work.
+    state: AtomicU8,
     /// The thread's processor time at the start.
     began: Duration,
     /// The processor time that it may take.
     most: Duration,
     stop: CancellationHandle,
 }
+
+const RUNNING: u8 = 0;
+const ENDED: u8 = 1;
+const STOPPED: u8 = 2;
 
 /// The workers whose threads still run.
 static WORKERS: [ArcSwapOption<Worker>; CONSTRAINT_WORKERS_MAX] =
@@ -81,11 +89,11 @@ pub(super) fn work<T, E: Display>(
     act: impl FnOnce(&mut TokenParser) -> Result<T, E>,
 ) -> Result<T, String> {
     let stop = parser.enable_cancellation();
-    let work = Work { began: cpu_time(), most, stop: stop.clone() };
-    OWN.with(|own| own.worker.work.store(Some(Arc::new(work))));
+    let work = Arc::new(Work { state: AtomicU8::new(RUNNING), began: cpu_time(), most, stop });
+    OWN.with(|own| own.worker.work.store(Some(work.clone())));
     let result = catch_unwind(AssertUnwindSafe(|| Ok(act(parser))));
     OWN.with(|own| own.worker.work.store(None));
-    if stop.is_cancelled() {
+    if work.state.swap(ENDED, Ordering::AcqRel) == STOPPED {
         let most = most.as_millis();
         return Err(format!("the next token took more than {most} ms of processor time"));
     }
@@ -101,7 +109,11 @@ pub fn stop_long_work(cpu_of: impl Fn(i32) -> Option<Duration>) {
         let is_long = cpu.is_some_and(|cpu| cpu.saturating_sub(work.began) > work.most);
         // If the work has changed meanwhile, the time may belong to later work.
         let is_current = worker.work.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &work));
-        if is_long && is_current {
+        let stops = || {
+            let (to, order) = (STOPPED, Ordering::AcqRel);
+            work.state.compare_exchange(RUNNING, to, order, Ordering::Relaxed).is_ok()
+        };
+        if is_long && is_current && stops() {
             work.stop.cancel();
         }
     }

@@ -98,7 +98,7 @@ pub fn candidates(most: usize) -> Vec<Threads> {
     if most > 1 {
         candidates.push(1);
     }
-    let count = |threads: &usize| *threads as u16; // at most COMPUTE_THREADS_MAX
+    let count = |threads: &usize| *threads as u16; // at most THREADS_MAX
     let mut candidates: Vec<Threads> =
         candidates.iter().map(|threads| Threads { count: count(threads), led: false }).collect();
     if most > 1 {
@@ -109,7 +109,7 @@ pub fn candidates(most: usize) -> Vec<Threads> {
 
 /// The only candidate: all `most` threads, without a leader.
 pub fn all(most: usize) -> Vec<Threads> {
-    vec![Threads { count: most as u16, led: false }] // at most COMPUTE_THREADS_MAX
+    vec![Threads { count: most as u16, led: false }] // at most THREADS_MAX
 }
 
 /// Runs a step: a token of each of `rows` texts, or a prompt of `rows` tokens. Returns its time.

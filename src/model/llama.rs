@@ -158,7 +158,7 @@ pub(super) fn new_context(
     params.n_batch = config.step_rows;
     params.n_ubatch = config.ubatch_rows;
     params.n_seq_max = config.slots;
-    params.n_threads = n_threads as i32; // at most 512, checked in placement.rs
+    params.n_threads = n_threads as i32; // at most 512, `placement::CORES_MAX`
     params.n_threads_batch = n_threads as i32;
     params.type_k = ggml_type(config.cache.keys);
     params.type_v = ggml_type(config.cache.values);
@@ -238,7 +238,7 @@ impl Backend for LlamaDecoder {
     fn use_threads(&mut self, threads: Threads) {
         self.led = threads.led;
         let count = if threads.led { 1 } else { usize::from(threads.count) };
-        let count = count.clamp(1, self.threads()) as i32; // at most COMPUTE_THREADS_MAX
+        let count = count.clamp(1, self.threads()) as i32; // at most THREADS_MAX
         // SAFETY: the context is live.
         unsafe { sys::llama_set_n_threads(self.context, count, count) };
     }

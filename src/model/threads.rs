@@ -26,7 +26,7 @@ impl ComputeThreads {
     pub fn new(threads: usize, cores: Option<&[usize]>, for_job: Duration) -> Result<Self, String> {
         library::start();
         let pool = Pool::new(threads, cores, for_job)?;
-        let count = i32::try_from(threads).expect("at most COMPUTE_THREADS_MAX");
+        let count = i32::try_from(threads).expect("at most THREADS_MAX");
         // SAFETY: the parameters are initialised and read only during the call.
         let described = unsafe {
             let mut params = sys::ggml_threadpool_params_default(count);
@@ -54,7 +54,7 @@ impl ComputeThreads {
 
     /// Number of threads.
     pub fn count(&self) -> i32 {
-        self.pool.threads() as i32 // at most COMPUTE_THREADS_MAX
+        self.pool.threads() as i32 // at most THREADS_MAX
     }
 
     /// The number of jobs that they have computed together.

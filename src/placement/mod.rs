@@ -22,12 +22,13 @@ use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::kernels::compute;
 pub use claims::Claims;
-pub use corelane_kernels::compute::pin_this_thread;
 pub use quota::cpu_quota;
 
 /// ggml's bound on threads (`GGML_MAX_N_THREADS`), and therefore on core numbers.
 pub const CORES_MAX: usize = 512;
+const _: () = assert!(CORES_MAX <= compute::THREADS_MAX);
 
 /// The kernel's files about processors.
 const SYSFS: &str = "/sys/devices/system/cpu";
@@ -313,6 +314,15 @@ pub fn parse_list(list: &str) -> Result<Vec<usize>, String> {
         cores.extend(first..=last);
     }
     Ok(cores)
+}
+
+/// Pins the calling thread to some cores.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
+    let pinned = compute::pin_this_thread(cores);
+    pinned.map_err(|error| format!("cannot run on the cores {}: {error}", format_list(cores)))
 }
 
 /// Writes a list of cores in the form of [`parse_list`].

@@ -192,7 +192,7 @@ pub const SLOWDOWN_DIFFERS: f64 = 1.15;
 /// From this slowdown on the machine counts as busy: other numbers of threads are tried often.
 pub const SLOWDOWN_BUSY: f64 = 1.25;
 
-/// Below this slowdown the machine counts as free again. It is less than [`SLOWDOWN_BUSY`], so that
+/// Below this slowdown of the candidate that is best alone, the machine counts as free again. It is less than [`SLOWDOWN_BUSY`], so that
 /// the state does not flicker.
 pub const SLOWDOWN_FREE: f64 = 1.1;
 
@@ -203,8 +203,7 @@ pub const THREADS_WORTH: f64 = 1.1;
 /// In steps shorter than [`STEP_SHORT`], several threads must be faster than one by this factor: a
 /// thread that was idle must wake up first, and where the front lane shares a core with one of
 /// them, its work takes a part of their time. With the built-in model on two cores, a step for a
-/// prompt of 64 tokens takes 1.1 ms with two threads and 1.7 ms with one, but the first token comes
-/// after 2.9 ms and after 1.1 (by hand).
+/// prompt of 64 tokens takes 1.1 ms with two threads and 1.7 ms with one (by hand).
 pub const THREADS_WORTH_SHORT: f64 = 1.7;
 
 /// Steps below this time count as short for [`THREADS_WORTH_SHORT`].

@@ -680,6 +680,7 @@ fn corelane_bench_is_started_wherever_it_lies() {
     };
     let here = PathBuf::from(env!("CARGO_BIN_EXE_corelane"));
     let beside = here.parent().unwrap().to_str().unwrap();
+    assert!(here.with_file_name("corelane-bench").exists(), "run cargo build --release first");
     for (args, usage) in [
         (&["bench", "serve", "--help"][..], "Usage: corelane bench serve [OPTIONS]"),
         (&["model", "synth", "--help"], "Usage: corelane model synth [OPTIONS] <OUT.gguf>"),

@@ -3,7 +3,7 @@
     python3 -m venv venv && venv/bin/pip install transformers==5.23.0 jinja2==3.1.6
     venv/bin/python make.py
 
-`tests/templates.rs` renders the same and compares. Each case names a template, a
+`tests/it/templates.rs` renders the same and compares. Each case names a template, a
 conversation, and what is expected:
 
 - `expected`: the prompt;

@@ -176,7 +176,7 @@ struct Found {
 }
 
 impl Partition {
-    /// A plan with room for steps of `rows` rows that see `cells` cells in total. Planning them
+    /// A partition with room for steps of `rows` rows that see `cells` cells in total. Planning them
     /// does not allocate.
     pub fn with_capacity(rows: usize, cells: usize) -> Self {
         let ranges = || Vec::with_capacity(cells.min(RANGES_RESERVED));

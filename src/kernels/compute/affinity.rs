@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
+pub fn pin_this_thread(cores: &[usize]) -> rustix::io::Result<()> {
     pin(None, cores)
 }
 
@@ -15,11 +15,10 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`pin_this_thread`].
-pub fn pin(thread: Option<Pid>, cores: &[usize]) -> Result<(), String> {
+pub fn pin(thread: Option<Pid>, cores: &[usize]) -> rustix::io::Result<()> {
     let mut set = CpuSet::new();
     for core in cores {
         set.set(*core);
     }
     sched_setaffinity(thread, &set)
-        .map_err(|error| format!("cannot run on the cores {cores:?}: {error}"))
 }

@@ -142,7 +142,8 @@ impl Pool {
             workers.push(Worker { thread, id });
         }
         if let Some(last) = cores.and_then(<[usize]>::last) {
-            pin_this_thread(&[*last])?;
+            pin_this_thread(&[*last])
+                .map_err(|error| format!("cannot run on core {last}: {error}"))?;
         }
         let cores = RefCell::new(cores.map(<[_]>::to_vec).unwrap_or_default());
         let pool = Self { shared, workers, cores };

@@ -284,7 +284,7 @@ impl Connection {
                 slots: model.slots,
                 calibration: &model.calibration,
                 threads: Threads {
-                    count: counters.compute_threads.get() as u16, // at most COMPUTE_THREADS_MAX
+                    count: counters.compute_threads.get() as u16, // at most THREADS_MAX
                     led: counters.products_led.get() > 0,
                 },
                 slowdown: counters.slowdown_permille.get() as f64 / 1e3,

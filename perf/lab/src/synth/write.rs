@@ -54,7 +54,7 @@ struct Piece {
 }
 
 impl Layout {
-    /// The plan of a model with this shape; `header` has its metadata.
+    /// The layout of a model with this shape; `header` has its metadata.
     pub fn new(shape: &Shape, seed: u64, mut header: Gguf) -> Self {
         let mut tensors = Vec::new();
         for (number, tensor) in shape.tensors().into_iter().enumerate() {
