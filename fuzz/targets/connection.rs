@@ -48,8 +48,8 @@ struct Client {
     due: Option<usize>,
     /// It may still send.
     is_open: bool,
-    /// The server goes on after what was sent.
-    goes_on: bool,
+    /// The server keeps the connection open after the last request.
+    stays_open: bool,
 }
 
 impl Client {
@@ -58,7 +58,7 @@ impl Client {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a TCP socket");
         stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a TCP socket");
-        Self { stream, due: Some(0), is_open: true, goes_on: true }
+        Self { stream, due: Some(0), is_open: true, stays_open: true }
     }
 
     /// Sends a whole request, or bytes that are none.
@@ -69,9 +69,9 @@ impl Client {
         // The server may have closed it.
         let _ = self.stream.write_all(bytes);
         match (request, &mut self.due) {
-            (Some(goes_on), Some(due)) if self.goes_on => {
+            (Some(stays_open), Some(due)) if self.stays_open => {
                 *due += 1;
-                self.goes_on = goes_on;
+                self.stays_open = stays_open;
             }
             // What follows an answer that closes can reset the connection, and destroy it.
             _ => self.due = None,
@@ -112,14 +112,14 @@ corelane_fuzz::target!(|bytes: &[u8]| {
         let Some((byte, after)) = rest.split_first() else { break };
         rest = after;
         let number = usize::from(byte >> 3);
-        let (request, goes_on) = REQUESTS[number % REQUESTS.len()];
+        let (request, stays_open) = REQUESTS[number % REQUESTS.len()];
         match byte & 7 {
             0 if clients.len() < CONNECTIONS_MAX => {
                 clients.push(Client::new());
                 (current, opened) = (clients.len() - 1, opened + 1);
             }
             0 | 1 => current = number % clients.len(),
-            2 | 3 => clients[current].send(request.as_bytes(), Some(goes_on)),
+            2 | 3 => clients[current].send(request.as_bytes(), Some(stays_open)),
             4 => clients[current].send(&request.as_bytes()[..request.len() / 2], None),
             5 => {
                 let (raw, after) = rest.split_at(number.min(rest.len()));

@@ -127,7 +127,7 @@ impl ChatModel {
         {
             return Err(ChatError::FormLikeCalls);
         }
-        let goes_on = conversation.continue_final_message;
+        let continues_final = conversation.continue_final_message;
         let mut shown = conversation.clone();
         shown.map_texts(tokens.guard);
         let Conversation { mut messages, tools: shown_tools, template_kwargs, .. } = shown;
@@ -141,7 +141,7 @@ impl ChatModel {
                 generic::describe_tools(&mut messages, &shown_tools, self.has_system);
             }
         }
-        if goes_on {
+        if continues_final {
             mark(messages.last_mut())?;
         }
         let kwarg = |(name, value): (&String, &_)| (name.clone(), Value::from(Serde(value)));
@@ -151,12 +151,12 @@ impl ChatModel {
                 Some(_) if has_tools => tools(&shown_tools),
                 _ => Value::UNDEFINED,
             },
-            add_generation_prompt: !goes_on && !conversation.without_generation_prompt,
+            add_generation_prompt: !continues_final && !conversation.without_generation_prompt,
             kwargs: template_kwargs.iter().map(kwarg).collect(),
             now,
         };
         let (mut text, refused) = self.rendered(&mut chat, messages)?;
-        if goes_on {
+        if continues_final {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
         let reasoning_is_open = self.reasoning.is_some_and(|syntax| syntax.is_open(&text));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_goes_on() {
+    fn the_last_message_is_continued() {
         let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, "Hello, ")]);
         talk.continue_final_message = true;
         let text = prompt(CHATML, &talk).unwrap().text;
@@ -398,7 +398,7 @@ mod tests {
 
     /// Holds for any end of the message, and any text that the template adds after it.
     #[test]
-    fn an_answer_goes_on_where_it_ends() {
+    fn an_answer_is_continued_at_its_end() {
         for begun in ["<", "|", "e", "im_end", "Hello, \n", "  "] {
             let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, begun)]);
             talk.continue_final_message = true;

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_as_the_last_time() {
+    fn it_continues_as_the_last_time() {
         assert_eq!(of("the cat sat. the cat", 99), " sat. the cat ");
         assert_eq!(of("the cat sat. the cat", 3), " sa");
         assert_eq!(of("one two six", 9), "");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_goes_on() {
+    fn a_loop_continues() {
         assert_eq!(of("abababab", 6), "ababab");
         assert_eq!(of("aaaa", 3), "aaa");
     }

@@ -78,7 +78,7 @@ impl EmbedLane {
         self.embedder.use_one_thread(one_thread);
         let share = RefCell::new(Share::new());
         let gives_way = Cell::new(false);
-        let goes_on = || {
+        let is_wanted = || {
             if one_thread {
                 share.borrow_mut().keep(|| streams_run() && wanted.is_wanted());
             } else if streams_run() {
@@ -88,7 +88,7 @@ impl EmbedLane {
         };
         let Texts { texts, vectors, .. } = texts;
         let (done, began) = (vectors.len(), self.metrics.clock.now());
-        let result = self.embedder.embed(&texts[done..], self.call_tokens, &goes_on, vectors);
+        let result = self.embedder.embed(&texts[done..], self.call_tokens, &is_wanted, vectors);
         self.gave_way |= gives_way.get();
         if result.is_ok() {
             let tokens: usize = texts[done..vectors.len()].iter().map(|text| text.len()).sum();

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_once_there_is_nobody_to_make_room_for() {
+    fn it_continues_once_there_is_nobody_to_make_room_for() {
         let mut share = Share::new();
         spin(20 * EMBED_PAUSE); // its share would be seconds
         let (began, asked) = (Instant::now(), Cell::new(0));

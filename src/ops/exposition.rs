@@ -13,7 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::page::{Label, MICROS, ONE, Page};
+use super::writer::{Label, MICROS, MetricsWriter, ONE};
 use crate::limits::GUESSES_MAX;
 use crate::metrics::{
     Cause, Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, ServerState, reason,
@@ -41,7 +41,7 @@ impl fmt::Debug for Exposition {
 impl Collector for Exposition {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &*self.metrics;
-        let mut page = Page { encoder };
+        let mut page = MetricsWriter { encoder };
         if let Some(model) = metrics.model() {
             // vLLM numbers its engines, and dashboards group by this number.
             page.vllm(metrics, &[("model_name", model), ("engine", "0")])?;
@@ -105,7 +105,7 @@ impl Collector for Exposition {
     }
 }
 
-impl Page<'_> {
+impl MetricsWriter<'_> {
     /// The processor time that the server needed but did not get. Reads it from the kernel at each
     /// scrape.
     fn pressure(&mut self) -> fmt::Result {

@@ -25,10 +25,10 @@
 mod connections;
 mod exposition;
 mod flamegraph;
-mod page;
 mod service;
 mod shared;
 mod workarounds;
+mod writer;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};

@@ -34,7 +34,7 @@ pub(super) struct Service {
 
 /// The page or error for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+enum OpsAnswer {
     Metrics,
     Health,
     Ready,
@@ -49,7 +49,7 @@ enum Page {
 /// The relevant facts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
-    page: Page,
+    page: OpsAnswer,
     with_body: bool,
     /// Bytes of the body.
     body_bytes: usize,
@@ -73,7 +73,7 @@ impl HttpService for Service {
         let headers = request.headers().iter().map(|header| (header.name, header.value));
         let mut asked = read(request.method(), request.path(), headers, self.requests);
         if self.keeps_reading {
-            asked.page = Page::Refused(503); // the profile was the last answer
+            asked.page = OpsAnswer::Refused(503); // the profile was the last answer
         }
         asked.last |= request.version() == 0; // HTTP/1.0
         let query = request.path().split_once('?').map_or("", |(_, query)| query).to_owned();
@@ -83,7 +83,7 @@ impl HttpService for Service {
         if asked.last {
             response.header("Connection: close");
         }
-        if asked.page == Page::Flamegraph {
+        if asked.page == OpsAnswer::Flamegraph {
             self.keeps_reading |= flamegraph::answer(&query, &self.shared, connection, response);
         } else {
             answer(asked, &self.shared, response);
@@ -113,24 +113,24 @@ fn read<'a>(
     nth: u32,
 ) -> Asked {
     let page = match (method, path.split('?').next().unwrap_or_default()) {
-        ("GET" | "HEAD", "/metrics") => Page::Metrics,
-        ("GET" | "HEAD", "/health") => Page::Health,
-        ("GET" | "HEAD", "/ready") => Page::Ready,
-        ("POST", "/debug/flamegraph") => Page::Flamegraph,
-        (_, "/debug/flamegraph") => Page::Method("Allow: POST"),
-        ("GET" | "HEAD", _) => Page::Unknown,
-        _ => Page::Method("Allow: GET, HEAD"),
+        ("GET" | "HEAD", "/metrics") => OpsAnswer::Metrics,
+        ("GET" | "HEAD", "/health") => OpsAnswer::Health,
+        ("GET" | "HEAD", "/ready") => OpsAnswer::Ready,
+        ("POST", "/debug/flamegraph") => OpsAnswer::Flamegraph,
+        (_, "/debug/flamegraph") => OpsAnswer::Method("Allow: POST"),
+        ("GET" | "HEAD", _) => OpsAnswer::Unknown,
+        _ => OpsAnswer::Method("Allow: GET, HEAD"),
     };
     let mut asked =
         Asked { page, with_body: method != "HEAD", body_bytes: 0, last: nth == OPS_REQUESTS_MAX };
     // A connection gets at most one profile.
-    asked.last |= page == Page::Flamegraph;
+    asked.last |= page == OpsAnswer::Flamegraph;
     let mut refuse = (nth > OPS_REQUESTS_MAX).then_some(503);
     let mut lengths = 0;
     for (name, value) in headers {
         if name.eq_ignore_ascii_case("connection") {
             asked.last |= value.eq_ignore_ascii_case(b"close");
-        } else if name.eq_ignore_ascii_case("origin") && page == Page::Flamegraph {
+        } else if name.eq_ignore_ascii_case("origin") && page == OpsAnswer::Flamegraph {
             refuse = Some(403); // a web page in somebody's browser
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             refuse = Some(400);
@@ -149,7 +149,7 @@ fn read<'a>(
         refuse = Some(414);
     }
     if let Some(status) = refuse {
-        asked.page = Page::Refused(status);
+        asked.page = OpsAnswer::Refused(status);
         asked.last = true;
         asked.body_bytes = 0; // the bytes after it are not read
     }
@@ -170,11 +170,11 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
         }
     };
     match asked.page {
-        Page::Health if shared.metrics.front.state() == ServerState::Stuck => {
+        OpsAnswer::Health if shared.metrics.front.state() == ServerState::Stuck => {
             text(503, "Service Unavailable", "every request is refused, and none runs\n");
         }
-        Page::Health => text(200, "OK", "ok\n"),
-        Page::Ready => match shared.metrics.front.state() {
+        OpsAnswer::Health => text(200, "OK", "ok\n"),
+        OpsAnswer::Ready => match shared.metrics.front.state() {
             ServerState::Ready => text(200, "OK", "ready\n"),
             ServerState::Loading => {
                 text(503, "Service Unavailable", "not ready: the model is being loaded\n");
@@ -186,21 +186,23 @@ fn answer(asked: Asked, shared: &Shared, response: &mut Response) {
                 text(503, "Service Unavailable", "not ready: every request is refused\n");
             }
         },
-        Page::Flamegraph => unreachable!("it is answered elsewhere"),
-        Page::Unknown => {
+        OpsAnswer::Flamegraph => unreachable!("it is answered elsewhere"),
+        OpsAnswer::Unknown => {
             let paths = "there are only /metrics, /health, /ready and POST /debug/flamegraph\n";
             text(404, "Not Found", paths);
         }
-        Page::Method(allow) => {
+        OpsAnswer::Method(allow) => {
             text(405, "Method Not Allowed", "see Allow for the methods of this path\n");
             response.header(allow);
         }
-        Page::Refused(403) => text(403, "Forbidden", "web pages may not take profiles\n"),
-        Page::Refused(413) => text(413, "Content Too Large", "the body is too long; send none\n"),
-        Page::Refused(414) => text(414, "URI Too Long", "the path is too long\n"),
-        Page::Refused(503) => text(503, "Service Unavailable", "open a new connection\n"),
-        Page::Refused(_) => text(400, "Bad Request", "the length of the body is not clear\n"),
-        Page::Metrics => {
+        OpsAnswer::Refused(403) => text(403, "Forbidden", "web pages may not take profiles\n"),
+        OpsAnswer::Refused(413) => {
+            text(413, "Content Too Large", "the body is too long; send none\n")
+        }
+        OpsAnswer::Refused(414) => text(414, "URI Too Long", "the path is too long\n"),
+        OpsAnswer::Refused(503) => text(503, "Service Unavailable", "open a new connection\n"),
+        OpsAnswer::Refused(_) => text(400, "Bad Request", "the length of the body is not clear\n"),
+        OpsAnswer::Metrics => {
             response.header(OPENMETRICS);
             if asked.with_body {
                 // This writes into the connection's buffer, which is reused for each page.
@@ -221,22 +223,22 @@ mod tests {
 
     #[test]
     fn pages_are_found() {
-        let whole = Asked { page: Page::Metrics, with_body: true, body_bytes: 0, last: false };
+        let whole = Asked { page: OpsAnswer::Metrics, with_body: true, body_bytes: 0, last: false };
         assert_eq!(asked("GET", "/metrics", &[]), whole);
         assert_eq!(asked("GET", "/metrics?x=1", &[]), whole);
         assert_eq!(asked("HEAD", "/metrics", &[]), Asked { with_body: false, ..whole });
-        assert_eq!(asked("GET", "/", &[]).page, Page::Unknown);
+        assert_eq!(asked("GET", "/", &[]).page, OpsAnswer::Unknown);
         let post = asked("POST", "/metrics", &[("Content-Length", "10")]);
         assert_eq!(
             (post.page, post.body_bytes, post.last),
-            (Page::Method("Allow: GET, HEAD"), 10, false)
+            (OpsAnswer::Method("Allow: GET, HEAD"), 10, false)
         );
-        assert_eq!(asked("POST", "/debug/flamegraph?lane=front", &[]).page, Page::Flamegraph);
+        assert_eq!(asked("POST", "/debug/flamegraph?lane=front", &[]).page, OpsAnswer::Flamegraph);
         assert!(asked("POST", "/debug/flamegraph", &[]).last);
         let by_page = asked("POST", "/debug/flamegraph", &[("Origin", "http://127.0.0.1:9090")]);
-        assert_eq!(by_page.page, Page::Refused(403));
-        assert_eq!(asked("GET", "/metrics", &[("Origin", "http://a")]).page, Page::Metrics);
-        assert_eq!(asked("GET", "/debug/flamegraph", &[]).page, Page::Method("Allow: POST"));
+        assert_eq!(by_page.page, OpsAnswer::Refused(403));
+        assert_eq!(asked("GET", "/metrics", &[("Origin", "http://a")]).page, OpsAnswer::Metrics);
+        assert_eq!(asked("GET", "/debug/flamegraph", &[]).page, OpsAnswer::Method("Allow: POST"));
         assert!(asked("GET", "/ready", &[("connection", "Close")]).last);
     }
 
@@ -253,17 +255,20 @@ mod tests {
             vec![("Transfer-Encoding", "chunked")],
         ] {
             let asked = asked("GET", "/metrics", &headers);
-            let expected = (Page::Refused(400), 0, true);
+            let expected = (OpsAnswer::Refused(400), 0, true);
             assert_eq!((asked.page, asked.body_bytes, asked.last), expected, "{headers:?}");
         }
-        assert_eq!(asked("GET", "/health", &[length("99999999")]).page, Page::Refused(413));
+        assert_eq!(asked("GET", "/health", &[length("99999999")]).page, OpsAnswer::Refused(413));
     }
 
     #[test]
     fn a_connection_has_its_last_request() {
         let nth = |nth| read("GET", "/health", [].into_iter(), nth);
         assert!(!nth(OPS_REQUESTS_MAX - 1).last);
-        assert_eq!((nth(OPS_REQUESTS_MAX).last, nth(OPS_REQUESTS_MAX).page), (true, Page::Health));
-        assert_eq!(nth(OPS_REQUESTS_MAX + 1).page, Page::Refused(503));
+        assert_eq!(
+            (nth(OPS_REQUESTS_MAX).last, nth(OPS_REQUESTS_MAX).page),
+            (true, OpsAnswer::Health)
+        );
+        assert_eq!(nth(OPS_REQUESTS_MAX + 1).page, OpsAnswer::Refused(503));
     }
 }

@@ -11,7 +11,7 @@ use crate::limits::GUESSES_MAX;
 pub(super) struct Luck {
     guesses: [Count; GUESSES_MAX],
     /// The initial probability that a guess comes true if the one before it did.
-    goes_on: f32,
+    chance_of_next: f32,
     /// The fraction by which a step that did not grant a guess moves its count back to the initial
     /// one.
     forgets: f32,
@@ -61,8 +61,9 @@ impl Luck {
         Self::new(Self::HOPE, 1.0 / 1024.0)
     }
 
-    fn new(goes_on: f32, forgets: f32) -> Self {
-        let mut luck = Self { guesses: [Count::hope(Self::HOPE); GUESSES_MAX], goes_on, forgets };
+    fn new(chance_of_next: f32, forgets: f32) -> Self {
+        let mut luck =
+            Self { guesses: [Count::hope(Self::HOPE); GUESSES_MAX], chance_of_next, forgets };
         for index in 1..GUESSES_MAX {
             luck.guesses[index] = luck.hope(index);
         }
@@ -70,7 +71,7 @@ impl Luck {
     }
 
     fn hope(&self, index: usize) -> Count {
-        Count::hope(Self::HOPE * self.goes_on.powi(index as i32)) // below GUESSES_MAX
+        Count::hope(Self::HOPE * self.chance_of_next.powi(index as i32)) // below GUESSES_MAX
     }
 
     /// Learns that `kept` of `made` guesses came true.

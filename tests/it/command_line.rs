@@ -11,7 +11,7 @@ use corelane::placement::Claims;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::support::hub::{Loopback, Repo};
-use crate::support::metrics::Page;
+use crate::support::metrics::Samples;
 use crate::support::{Client, eventually, post_bytes};
 
 fn corelane(args: &[&str]) -> Command {
@@ -55,8 +55,8 @@ impl Running {
         Self { address, ops, child, banner }
     }
 
-    fn scrape(&self) -> Page {
-        Page::parse(&Client::connect(self.ops.unwrap()).get("/metrics").body)
+    fn scrape(&self) -> Samples {
+        Samples::parse(&Client::connect(self.ops.unwrap()).get("/metrics").body)
     }
 
     fn signal(&self, signal: rustix::process::Signal) {

@@ -99,7 +99,7 @@ fn a_model_is_downloaded_checked_and_linked() {
 }
 
 #[test]
-fn a_download_that_breaks_off_goes_on_where_it_was() {
+fn a_broken_download_is_resumed() {
     fresh("resumed");
     let loopback = files(|repo, from, before| {
         let whole = whole_or_rest(repo.bytes(FILE), from);

@@ -45,8 +45,8 @@ const SERVE: [&str; 5] = ["serve", "--port=0", "--ops-addr=none", "-hf", "org/ti
 /// A hub that sends half of the model, and the rest once it is told to.
 fn halting(folder: &str) -> (Loopback, Arc<AtomicBool>) {
     fresh(folder);
-    let goes_on = Arc::new(AtomicBool::new(false));
-    let (repo, switch) = (Repo::builtin(), goes_on.clone());
+    let sends_rest = Arc::new(AtomicBool::new(false));
+    let (repo, switch) = (Repo::builtin(), sends_rest.clone());
     let hub = Loopback::start(move |request, _| {
         let answer = repo.answer(request);
         match request.is_file() && !switch.load(Ordering::SeqCst) {
@@ -54,7 +54,7 @@ fn halting(folder: &str) -> (Loopback, Arc<AtomicBool>) {
             false => answer.into(),
         }
     });
-    (hub, goes_on)
+    (hub, sends_rest)
 }
 
 const HALF: usize = 1_400_000;
@@ -108,7 +108,7 @@ fn a_model_is_served_by_its_name_and_later_without_the_hub() {
 
 #[test]
 fn a_server_answers_while_its_model_is_downloaded() {
-    let (hub, goes_on) = halting("loading");
+    let (hub, sends_rest) = halting("loading");
     let notify = cache("loading").join("notify");
     let manager = UnixDatagram::bind(&notify).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -128,15 +128,15 @@ fn a_server_answers_while_its_model_is_downloaded() {
     // SIGTERM does not wait for the hub.
     let output = end(child, Signal::TERM);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    goes_on.store(true, Ordering::SeqCst);
+    sends_rest.store(true, Ordering::SeqCst);
     let server = Running::of(&mut corelane(&hub.endpoint(), "loading", &SERVE));
     assert_eq!(hub.ranges(), [None, Some(HALF)], "the second start fetched the rest alone");
     drop(server);
 }
 
 #[test]
-fn a_download_that_was_killed_goes_on() {
-    let (hub, goes_on) = halting("killed");
+fn a_killed_download_is_resumed() {
+    let (hub, sends_rest) = halting("killed");
     let pull = ["model", "pull", "org/tiny"];
     // Not SIGINT, which a shell makes the jobs in its background ignore, tests included.
     for signal in [Signal::TERM, Signal::KILL] {
@@ -148,7 +148,7 @@ fn a_download_that_was_killed_goes_on() {
         let list = stdout(&run(&hub.endpoint(), "killed", &["model", "list"]));
         assert!(list.contains("org/tiny") && list.contains("(unfinished: 1 file)"), "{list}");
     }
-    goes_on.store(true, Ordering::SeqCst);
+    sends_rest.store(true, Ordering::SeqCst);
     let said = stdout(&run(&hub.endpoint(), "killed", &pull));
     assert!(said.starts_with("downloaded 1.4 MB of org/tiny"), "{said}");
     assert_eq!(hub.ranges(), [None, None, Some(HALF)]);
@@ -157,8 +157,8 @@ fn a_download_that_was_killed_goes_on() {
 #[test]
 fn two_processes_download_a_file_once() {
     fresh("two");
-    let goes_on = Arc::new(AtomicBool::new(false));
-    let (repo, switch) = (Repo::builtin(), goes_on.clone());
+    let both_came = Arc::new(AtomicBool::new(false));
+    let (repo, switch) = (Repo::builtin(), both_came.clone());
     let hub = Loopback::start(move |request, _| {
         if request.is_file() {
             eventually("both processes came", || switch.load(Ordering::SeqCst));
@@ -176,7 +176,7 @@ fn two_processes_download_a_file_once() {
         locks.lines().any(|line| line.contains("->") && line.split(' ').any(|word| word == pid))
     };
     eventually("the second one waits", waits);
-    goes_on.store(true, Ordering::SeqCst);
+    both_came.store(true, Ordering::SeqCst);
     for child in [first, second] {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

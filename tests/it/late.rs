@@ -8,7 +8,7 @@ use corelane::model::fake::FakeOptions;
 use corelane::types::ItlTarget;
 use serde_json::Value;
 
-use crate::support::metrics::Page;
+use crate::support::metrics::Samples;
 use crate::support::{Client, TestServer, config, eventually, post_bytes};
 
 /// Each step takes five times as long as a token may.
@@ -22,9 +22,9 @@ fn slow_server() -> TestServer {
     TestServer::fake_with(config, FakeOptions { step, ..FakeOptions::default() })
 }
 
-fn page(server: &TestServer) -> Page {
+fn page(server: &TestServer) -> Samples {
     let mut client = Client::connect(server.ops_address());
-    Page::parse(&client.get("/metrics").body)
+    Samples::parse(&client.get("/metrics").body)
 }
 
 /// The late tokens of an answer by cause.

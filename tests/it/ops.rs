@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::metrics::Page;
+use crate::support::metrics::Samples;
 use crate::support::{Client, PATIENCE, TestServer, config, eventually, post_bytes};
 use corelane::clock::Clock;
 use corelane::config::ServeConfig;
@@ -21,11 +21,11 @@ fn with_ops() -> ServeConfig {
     ServeConfig { ops_addr: Some("127.0.0.1:0".into()), ..config() }
 }
 
-fn scrape(address: SocketAddr) -> Page {
+fn scrape(address: SocketAddr) -> Samples {
     let response = Client::connect(address).get("/metrics");
     assert_eq!(response.status, 200);
     assert!(response.body.len() < OPS_PAGE_BYTES, "a page of {} bytes", response.body.len());
-    Page::parse(&response.body)
+    Samples::parse(&response.body)
 }
 
 /// All that comes back for some bytes, until the server closes.
@@ -169,7 +169,7 @@ fn names_types_and_bounds_are_vllms() {
         response.header("content-type"),
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
     );
-    let page = Page::parse(&response.body);
+    let page = Samples::parse(&response.body);
     for name in [
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
@@ -395,7 +395,7 @@ fn many_scrapers_at_once_each_get_a_whole_page() {
             scope.spawn(move || {
                 let mut client = Client::connect(ops);
                 for _ in 0..40 {
-                    Page::parse(&client.get("/metrics").body);
+                    Samples::parse(&client.get("/metrics").body);
                 }
             });
         }

@@ -50,7 +50,7 @@ fn what_a_slots_holder_asked_for_comes_back_with_the_next_start() {
 }
 
 #[test]
-fn mirostat_goes_on_where_it_stood_when_a_step_fails() {
+fn mirostat_keeps_its_state_when_a_step_fails() {
     const TOKENS: usize = 8;
     let mut scheduler = Scheduler::new(Capacity { step_rows: 32, ..capacity(1, 100) });
     let mut lane = lane();

@@ -54,7 +54,7 @@ def test_a_prompt(llm, streaming):
     assert len(story.split()) > 5
 
 
-def test_a_conversation_goes_on(llm):
+def test_a_conversation_continues(llm):
     options = ["-m", "chat", "-o", "temperature", "0", "-o", "max_tokens", "60"]
     llm(*options, "-s", "You are a friendly assistant.", "Hello!")
     assert "14" in llm(*options, "--continue", "What is 8 plus 6?").stdout

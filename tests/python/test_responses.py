@@ -140,7 +140,7 @@ def test_tools(tool_client):
     assert after.previous_response_id == response.id
 
 
-def test_a_conversation_goes_on(client):
+def test_a_conversation_continues(client):
     first = client.responses.create(**GREEDY, input="Hello!", instructions="Be brief.")
     second = client.responses.create(**GREEDY, input=SUM, previous_response_id=first.id)
     whole = client.responses.create(

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 /// The samples of a page, by name and labels as they were written.
-pub struct Page(BTreeMap<String, f64>);
+pub struct Samples(BTreeMap<String, f64>);
 
 #[derive(Debug)]
 struct Family {
@@ -15,7 +15,7 @@ struct Family {
     counts: BTreeMap<String, f64>,
 }
 
-impl Page {
+impl Samples {
     /// Reads a page.
     ///
     /// # Panics

@@ -20,11 +20,11 @@ const BUCKETS_MAX: usize = 40;
 pub(super) type Label<'a> = (&'static str, &'a str);
 
 /// The page under construction.
-pub(super) struct Page<'a> {
+pub(super) struct MetricsWriter<'a> {
     pub encoder: DescriptorEncoder<'a>,
 }
 
-impl Page<'_> {
+impl MetricsWriter<'_> {
     /// Writes a metric with the values that `write` adds. A counter's name gets the suffix
     /// `_total`.
     pub fn each(
