@@ -37,16 +37,6 @@ def page_server():
 
 
 @pytest.fixture(scope="session")
-def slow_model(tmp_path_factory):
-    """A model with random weights that takes about a millisecond for a token. The one in the binary is done at once."""
-    path = tmp_path_factory.mktemp("models") / "slow.gguf"
-    sizes = ["--layers=6", "--width=768", "--ffn=2304", "--heads=12", "--kv-heads=4", "--head-size=64"]
-    command = [BINARY, "model", "synth", "--shape=tiny", *sizes, "--context=1024", path]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return path
-
-
-@pytest.fixture(scope="session")
 def slow_server(slow_model):
     with running(f"--model={slow_model}") as banner:
         yield address(banner)
