@@ -1,7 +1,7 @@
 //! The dialect of cLLM, the server that corelane replaces: `/generate`, `/generate_stream` and
 //! `/encode`. Its clients keep working.
 
-use std::io::Write;
+use serde::Serialize;
 
 use super::error::ApiError;
 use super::json::read_object;
@@ -9,7 +9,7 @@ use super::json::refuse;
 use super::prompts::read_text;
 use super::reply::{Delta, Reply, ReplyContext, ReplyOptions, Summary};
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
-use super::write::{push_string, push_string_inside};
+use super::write::{push_event, push_json, rounded};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 
@@ -61,9 +61,37 @@ pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
 
 /// Writes the answer to `/encode`.
 pub fn push_encoded(out: &mut Vec<u8>, tokens: &[TokenId]) {
-    out.extend_from_slice(b"{\"success\":true,\"data\":{\"tokens\":");
-    serde_json::to_writer(&mut *out, tokens).expect("memory");
-    write!(out, ",\"length\":{}}}}}", tokens.len()).expect("memory");
+    #[derive(Serialize)]
+    struct Encoded<'a> {
+        tokens: &'a [TokenId],
+        length: usize,
+    }
+    push_json(out, &Answer { success: true, data: Encoded { tokens, length: tokens.len() } });
+}
+
+/// A whole answer.
+#[derive(Serialize)]
+struct Answer<T> {
+    success: bool,
+    data: T,
+}
+
+/// A whole text.
+#[derive(Serialize)]
+struct Generated<'a> {
+    id: &'a str,
+    text: &'a str,
+    response_time: f64,
+    tokens_per_second: f64,
+    generated_tokens: u64,
+}
+
+/// A part of a text.
+#[derive(Serialize)]
+struct Event<'a> {
+    id: &'a str,
+    token: &'a str,
+    done: bool,
 }
 
 /// The reply to `/generate` and `/generate_stream`.
@@ -83,11 +111,7 @@ impl GenerateReply {
     }
 
     fn push_event(&self, token: &str, done: bool, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: {\"id\":");
-        push_string(out, &self.id);
-        out.extend_from_slice(b",\"token\":\"");
-        push_string_inside(out, token);
-        write!(out, "\",\"done\":{done}}}\n\n").expect("memory");
+        push_event(out, &Event { id: &self.id, token, done });
     }
 }
 
@@ -112,16 +136,14 @@ impl Reply for GenerateReply {
         let seconds = now.seconds_since(self.received);
         let tokens = summary.usage.completion_tokens;
         let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
-        out.extend_from_slice(b"{\"success\":true,\"data\":{\"id\":");
-        push_string(out, &self.id);
-        out.extend_from_slice(b",\"text\":");
-        push_string(out, &self.text);
-        write!(
-            out,
-            ",\"response_time\":{seconds:.6},\"tokens_per_second\":{rate:.3},\
-             \"generated_tokens\":{tokens}}}}}"
-        )
-        .expect("memory");
+        let data = Generated {
+            id: &self.id,
+            text: &self.text,
+            response_time: seconds,
+            tokens_per_second: rounded(rate),
+            generated_tokens: tokens,
+        };
+        push_json(out, &Answer { success: true, data });
     }
 }
 

@@ -19,7 +19,7 @@ use crate::api::prompts::Prompt;
 use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::GenerationRequest;
 use crate::api::route::Action;
-use crate::api::write::{bytes_inside, push_string};
+use crate::api::write::{bytes_inside, push_json};
 use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
@@ -217,7 +217,7 @@ pub(super) fn job(
 fn json_of(ids: &[TokenId], vocab: &Vocab) -> Arc<[u8]> {
     let text: Vec<u8> = ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
     let mut json = Vec::with_capacity(text.len() + 2);
-    push_string(&mut json, &String::from_utf8_lossy(&text));
+    push_json(&mut json, &String::from_utf8_lossy(&text));
     json.into()
 }
 

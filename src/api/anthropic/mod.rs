@@ -3,8 +3,6 @@
 
 pub mod reply;
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
@@ -19,6 +17,7 @@ use super::request::{
     GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
     refuse_unsupported,
 };
+use super::write::{Object, push_json};
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
@@ -79,7 +78,7 @@ fn read(
 
 /// Writes the answer of `count_tokens`.
 pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
-    write!(out, "{{\"input_tokens\":{tokens}}}").expect("memory");
+    push_json(out, &Object([("input_tokens", tokens)]));
 }
 
 /// Converts `thinking` and `output_config.effort` to the variables of chat templates.

@@ -1,13 +1,14 @@
 //! The settings of a `/completion` request, as its answer and `/props` repeat them.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use simd_json::prelude::*;
 
 use super::super::error::ApiError;
 use super::super::json::{Fields, wrong};
+use super::super::write::{Object, Written};
 use crate::limits::{RESPONSE_FIELD_BYTES_MAX, RESPONSE_FIELDS_MAX};
 
 /// Each setting except the seed, with its default in JSON, in llama-server's order.
@@ -115,31 +116,43 @@ impl Repeated {
         self.seed.wrapping_add((choice % self.n.max(1)) as u64)
     }
 
-    /// Writes the settings of a choice.
-    pub fn push_settings(&self, choice: usize, out: &mut Vec<u8>) {
-        write!(out, "{{\"seed\":{}", self.seed_of(choice)).expect("memory");
-        for ((name, _), value) in SETTINGS.iter().zip(&self.settings) {
-            write!(out, ",\"{name}\":{value}").expect("memory");
-        }
-        out.push(b'}');
+    /// The settings of a choice.
+    pub fn settings(&self, choice: usize) -> impl Serialize {
+        let seed = ("seed", Setting::Seed(self.seed_of(choice)));
+        let others = SETTINGS.iter().zip(&self.settings);
+        let others = others.map(|((name, _), value)| (*name, Setting::from(&**value)));
+        Object([seed].into_iter().chain(others))
     }
 
-    /// Writes one setting of a choice. Returns false if there is none of this name.
-    pub fn push_setting(&self, choice: usize, name: &str, out: &mut Vec<u8>) -> bool {
+    /// One setting of a choice, if there is one of this name.
+    pub fn setting(&self, choice: usize, name: &str) -> Option<Setting<'_>> {
         if name == "seed" {
-            write!(out, "{}", self.seed_of(choice)).expect("memory");
-            return true;
+            return Some(Setting::Seed(self.seed_of(choice)));
         }
-        let place = SETTINGS.iter().position(|(known, _)| *known == name);
-        let value = place.and_then(|place| self.settings.get(place));
-        out.extend_from_slice(value.map_or(b"", |value| value.as_bytes()));
-        value.is_some()
+        let place = SETTINGS.iter().position(|(known, _)| *known == name)?;
+        self.settings.get(place).map(|value| (&**value).into())
     }
 
-    /// Writes the prompt of a choice.
-    pub fn push_prompt(&self, choice: usize, out: &mut Vec<u8>) {
+    /// The prompt of a choice.
+    pub fn prompt(&self, choice: usize) -> Written<'_> {
         let prompt = self.prompts.get(choice / self.n.max(1));
-        out.extend_from_slice(prompt.map_or(b"\"\"", |prompt| prompt));
+        Written(prompt.map_or(b"\"\"", |prompt| prompt))
+    }
+}
+
+/// The value of a setting.
+#[derive(Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub enum Setting<'a> {
+    /// A seed.
+    Seed(u64),
+    /// Any other, as the request had it.
+    Other(Written<'a>),
+}
+
+impl<'a> From<&'a str> for Setting<'a> {
+    fn from(json: &'a str) -> Self {
+        Setting::Other(Written(json.as_bytes()))
     }
 }
 
@@ -171,13 +184,14 @@ fn read_response_fields(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError
     Ok(found)
 }
 
-/// Writes the settings of a request that has none.
-pub fn push_defaults(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"seed\":-1");
-    for (name, default) in SETTINGS {
-        write!(out, ",\"{name}\":{default}").expect("memory");
+/// The settings of a request that has none.
+pub struct Defaults;
+
+impl Serialize for Defaults {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let settings = [("seed", "-1")].into_iter().chain(SETTINGS.iter().copied());
+        serializer.collect_map(settings.map(|(name, json)| (name, Written(json.as_bytes()))))
     }
-    out.push(b'}');
 }
 
 #[cfg(test)]
@@ -188,6 +202,7 @@ mod tests {
     use super::*;
     use crate::api::json::read_object;
     use crate::api::request::GenerationRequest;
+    use crate::api::write::push_json;
 
     fn read(body: &Value) -> GenerationRequest {
         read_completion(&mut body.to_string().into_bytes()).unwrap()
@@ -196,14 +211,14 @@ mod tests {
     fn settings(body: &Value) -> Value {
         let repeated = *read(body).reply.llama.unwrap();
         let mut out = Vec::new();
-        repeated.push_settings(0, &mut out);
+        push_json(&mut out, &repeated.settings(0));
         serde_json::from_slice(&out).unwrap()
     }
 
     #[test]
     fn the_defaults_are_those_of_a_request_that_says_nothing() {
         let mut out = Vec::new();
-        push_defaults(&mut out);
+        push_json(&mut out, &Defaults);
         let mut body: Value = serde_json::from_slice(&out).unwrap();
         body["prompt"] = "a".into();
         body.as_object_mut().unwrap().remove("max_tokens"); // -1 only under llama-server's name

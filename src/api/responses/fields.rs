@@ -6,8 +6,8 @@ use super::turn::Turn;
 /// The parts of a request that its response repeats, or that are kept with it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseFields {
-    /// Members of the response's object: `"instructions":…,"tools":…`.
-    pub echo: String,
+    /// Members of the response's object, as JSON.
+    pub echo: Vec<(String, Box<[u8]>)>,
     /// Whether the response is kept.
     pub store: bool,
     /// The input, as items. None if the response is not kept.
@@ -26,6 +26,8 @@ impl ResponseFields {
     /// About the bytes of memory that they take. Turns before count in full: they stay while this
     /// request runs, even if nothing else needs them any longer.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.echo.len() + self.items.bytes() + self.turn.size.bytes
+        let echo =
+            self.echo.iter().map(|member| size_of_val(member) + member.0.len() + member.1.len());
+        size_of::<Self>() + echo.sum::<usize>() + self.items.bytes() + self.turn.size.bytes
     }
 }

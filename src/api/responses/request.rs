@@ -1,7 +1,6 @@
 //! Reads the requests of `/v1/responses` and `/v1/responses/input_tokens`.
 
-use std::io::Write;
-
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
@@ -21,6 +20,7 @@ use crate::api::reply::ReplyOptions;
 use crate::api::request::{
     GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency,
 };
+use crate::api::write::push_json;
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
 use crate::limits::{
@@ -110,7 +110,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
                 stream: fields.boolean("stream")?.unwrap_or(false),
                 logprobs: top_logprobs.is_some(),
                 response: Some(Box::new(ResponseFields {
-                    echo: members(&echo)?,
+                    echo: members(echo)?,
                     store,
                     items,
                     continues: previous.is_some(),
@@ -136,24 +136,30 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
 
 /// Writes the answer to a request for the number of tokens.
 pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
-    write!(out, "{{\"object\":\"response.input_tokens\",\"input_tokens\":{tokens}}}")
-        .expect("memory");
+    #[derive(Serialize)]
+    struct Count<'a> {
+        object: &'a str,
+        input_tokens: usize,
+    }
+    push_json(out, &Count { object: "response.input_tokens", input_tokens: tokens });
 }
 
-/// The members of an object that the response repeats, without its braces. The front lane writes
-/// them, so they are bounded.
-fn members(object: &Value) -> Result<String, ApiError> {
-    let mut text = object.to_string();
-    if text.len() > ECHO_BYTES_MAX {
+/// The fields that the response repeats, as JSON. The front lane writes them, so they are bounded.
+fn members(object: Value) -> Result<Vec<(String, Box<[u8]>)>, ApiError> {
+    let Value::Object(members) = object else { unreachable!("it is an object") };
+    let json = |(name, value): (_, Value)| (name, value.to_string().into_bytes().into());
+    let members: Vec<(String, Box<[u8]>)> = members.into_iter().map(json).collect();
+    // With quotes, a colon and a comma for each, and the braces.
+    let bytes: usize =
+        1 + members.iter().map(|(name, json)| name.len() + json.len() + 4).sum::<usize>();
+    if bytes > ECHO_BYTES_MAX {
         let message = format!(
-            "instructions, tools and the other fields that the response repeats have {} bytes; they \
-             may have {ECHO_BYTES_MAX}",
-            text.len()
+            "instructions, tools and the other fields that the response repeats have {bytes} bytes; \
+             they may have {ECHO_BYTES_MAX}"
         );
         return Err(ApiError::invalid(message));
     }
-    text.pop();
-    Ok(text.split_off(1))
+    Ok(members)
 }
 
 /// Reads an id.
@@ -335,10 +341,11 @@ mod tests {
         )
         .unwrap();
         let fields = chat.generation.reply.response.unwrap();
-        let echo: Value = serde_json::from_str(&format!("{{{}}}", fields.echo)).unwrap();
-        assert_eq!((&echo["temperature"], &echo["top_p"]), (&0.7.into(), &1.0.into()));
-        assert_eq!((&echo["store"], &echo["tools"]), (&true.into(), &json!([])));
-        assert_eq!(echo["text"]["format"]["name"], "s");
+        let json = |name: &str| &fields.echo.iter().find(|(known, _)| known == name).unwrap().1;
+        let echo = |name| serde_json::from_slice::<Value>(json(name)).unwrap();
+        assert_eq!((echo("temperature"), echo("top_p")), (0.7.into(), 1.0.into()));
+        assert_eq!((echo("store"), echo("tools")), (true.into(), json!([])));
+        assert_eq!(echo("text")["format"]["name"], "s");
         assert_eq!((fields.previous.as_deref(), fields.instructions), (Some("resp_1"), 1));
         assert_eq!(chat.conversation.messages[0].role, Role::System);
         assert_eq!(chat.conversation.template_kwargs["reasoning_effort"], "low");
