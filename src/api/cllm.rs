@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::json::read_object;
 use super::json::refuse;
 use super::prompts::read_text;
-use super::reply::{Delta, Reply, ReplyContext, ReplyOptions, Summary};
+use super::reply::{Delta, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary};
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::write::{push_event, push_json, rounded};
 use crate::clock::Micros;
@@ -33,7 +33,7 @@ pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
             return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
         };
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
-        let request = read_generation(fields, defaults, Some(MAX_TOKENS))?;
+        let request = read_generation(fields, defaults, Some(MAX_TOKENS), GenerateReply::new)?;
         // cLLM's answers hold one text, without room for these.
         for (name, asked) in [
             ("n", request.n > 1),
@@ -105,7 +105,7 @@ pub struct GenerateReply {
 
 impl GenerateReply {
     /// A reply without any text yet.
-    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(options: ReplyOptions, _: PromptFacts, context: &ReplyContext) -> Self {
         let (id, received) = (context.id.clone(), context.received);
         Self { options, id, received, text: String::new() }
     }
@@ -181,7 +181,8 @@ mod tests {
             prompt_tokens: 1,
         };
         let mut out = Vec::new();
-        let mut reply = GenerateReply::new(ReplyOptions::default(), &context());
+        let mut reply =
+            GenerateReply::new(ReplyOptions::default(), PromptFacts::default(), &context());
         reply.push_delta(0, Delta { text: "hi", ..Delta::default() }, &mut out);
         let usage = Usage { prompt_tokens: 1, completion_tokens: 4, ..Usage::default() };
         let summary = Summary { usage, ..Summary::default() };
@@ -195,7 +196,7 @@ mod tests {
 
         let mut out = Vec::new();
         let options = ReplyOptions { stream: true, ..ReplyOptions::default() };
-        let mut reply = GenerateReply::new(options, &context());
+        let mut reply = GenerateReply::new(options, PromptFacts::default(), &context());
         reply.push_delta(0, Delta { text: "h\"", ..Delta::default() }, &mut out);
         reply.push_end(summary, Micros(3_000_000), &mut out);
         assert_eq!(

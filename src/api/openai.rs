@@ -13,7 +13,8 @@ use super::json::refuse;
 use super::logprobs::{SpelledLogprobs, TokenColumns};
 use super::prompts::read_prompts;
 use super::reply::{
-    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+    Delta, FinishReason, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
+    Usage,
 };
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::write::{List, Spelled, push_event, push_json, rounded};
@@ -30,7 +31,12 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         refuse_unsupported(fields)?;
         refuse(fields, &[("add_generation_prompt", "true")])?;
         fields.string("model")?; // any name is accepted, for only one model is served
-        let request = read_generation(fields, Sampling::default(), Some(COMPLETION_MAX_TOKENS))?;
+        let request = read_generation(
+            fields,
+            Sampling::default(),
+            Some(COMPLETION_MAX_TOKENS),
+            CompletionReply::new,
+        )?;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
@@ -56,8 +62,8 @@ struct Choice {
 
 impl CompletionReply {
     /// A reply without any text yet.
-    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
-        let mut echo = std::mem::take(&mut options.echo).into_iter();
+    pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
+        let mut echo = facts.echo.into_iter();
         let choice = |_| match echo.next() {
             Some(echo) => Choice {
                 logprobs: TokenColumns::after(&echo),
@@ -66,7 +72,7 @@ impl CompletionReply {
             },
             None => Choice::default(),
         };
-        let choices = (0..options.choices).map(choice).collect();
+        let choices = (0..facts.choices).map(choice).collect();
         Self { options, head: Head::new("text_completion", context), choices }
     }
 }
@@ -461,8 +467,8 @@ mod tests {
     #[test]
     fn a_whole_reply_is_one_object() {
         let echo = Echo { text: "<".into(), first_token: b"<"[..].into() };
-        let options = ReplyOptions { choices: 2, echo: vec![echo], ..Default::default() };
-        let mut reply = CompletionReply::new(options, &context());
+        let facts = PromptFacts { choices: 2, echo: vec![echo], ..Default::default() };
+        let mut reply = CompletionReply::new(ReplyOptions::default(), facts, &context());
         let mut out = Vec::new();
         reply.push_delta(1, delta("x\"", None), &mut out);
         reply.push_delta(0, delta("y", Some(FinishReason::Length)), &mut out);
@@ -490,9 +496,9 @@ mod tests {
 
     #[test]
     fn a_stream_is_an_event_for_each_delta() {
-        let options =
-            ReplyOptions { choices: 1, stream: true, include_usage: true, ..Default::default() };
-        let mut reply = CompletionReply::new(options, &context());
+        let options = ReplyOptions { stream: true, include_usage: true, ..Default::default() };
+        let facts = PromptFacts { choices: 1, ..Default::default() };
+        let mut reply = CompletionReply::new(options, facts, &context());
         let mut out = Vec::new();
         reply.push_delta(0, delta("\n", None), &mut out);
         reply.push_delta(0, delta("", None), &mut out);

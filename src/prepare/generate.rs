@@ -16,7 +16,7 @@ use crate::api::constrain::RequestedConstraint;
 use crate::api::error::ApiError;
 use crate::api::logprobs::Echo;
 use crate::api::prompts::Prompt;
-use crate::api::reply::{ReplyContext, ReplyOptions};
+use crate::api::reply::{PromptFacts, ReplyContext};
 use crate::api::request::GenerationRequest;
 use crate::api::route::Action;
 use crate::api::write::{bytes_inside, push_json};
@@ -54,7 +54,7 @@ pub(super) fn render(
     let prompt = chat_prompt(&chat, model, now, form_field)?;
     let ChatPrompt { mut text, mut parser, grammar } = prompt;
     let begins = !chat.conversation.continue_final_message;
-    let ChatRequest { mut generation, .. } = chat;
+    let ChatRequest { mut generation, turns, .. } = chat;
     let open = parser.reasoning_syntax.filter(|_| parser.reasoning_is_open);
     if let Some(syntax) = open.filter(|_| generation.constraint.is_some()) {
         // Only the answer is constrained, so close the block of reasoning first.
@@ -71,7 +71,8 @@ pub(super) fn render(
     }
     check_prompt_text(&text, "messages", model)?;
     generation.prompts = vec![Prompt::Chat(text)];
-    generation.reply.parser = parser;
+    generation.facts.parser = parser;
+    generation.facts.turn = turns.map(|turns| turns.own).unwrap_or_default();
     Ok(Box::new(generation))
 }
 
@@ -86,7 +87,7 @@ pub(super) fn tokenize_next(
         None => tokens_of("prompt", prompt, model)?,
         Some(gap) => {
             let (ids, is_cut) = tokens_around(gap, prompt, request.length, model)?;
-            request.reply.llama.iter_mut().for_each(|repeated| repeated.truncated |= is_cut);
+            request.facts.is_cut |= is_cut;
             ids
         }
     };
@@ -149,15 +150,12 @@ pub(super) fn job(
             echo.extend(std::iter::repeat_n(Echo { text, first_token }, n));
         }
     }
-    if let Some(repeated) = &mut request.reply.llama {
-        repeated.n = n;
-        repeated.seed = request.seed.unwrap_or(envelope.seed);
-        if repeated.shows_prompts() {
-            let json = |(ids, _): &(Arc<[TokenId]>, u32)| json_of(ids, &model.vocab);
-            repeated.prompts = prompts.iter().map(json).collect();
-        }
-        bytes += repeated.bytes(n * prompts.len());
-    }
+    let seed = request.seed.unwrap_or(envelope.seed);
+    let choices = n * prompts.len();
+    let shown = prompts.iter().filter(|_| request.reply.with_prompts);
+    let shown = shown.map(|(ids, _)| json_of(ids, &model.vocab)).collect();
+    let facts = PromptFacts { choices, n, seed, echo, prompts: shown, ..request.facts };
+    bytes += request.make_reply.bytes(choices) + facts.bytes();
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
     let requested = request.advanced.as_deref();
     let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
@@ -166,7 +164,6 @@ pub(super) fn job(
     }
     bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);
-    let seed = request.seed.unwrap_or(envelope.seed);
     let scores_prompt = request.echo && request.reply.logprobs;
     let salt = request.cache_salt.as_deref().map_or(0, hash);
     let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
@@ -185,10 +182,8 @@ pub(super) fn job(
     let sequences: Vec<NewSequence> = sequences.collect();
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());
     bytes += sequences.len() * constraint.map_or(0, |constraint| constraint.bytes());
-    bytes += request.reply.response.as_ref().map_or(0, |response| response.bytes());
-    let parser = request.reply.parser;
-    let options = ReplyOptions { choices: sequences.len(), echo, ..request.reply };
-    let Action::Generate { id_prefix, reply, .. } = envelope.route.action else {
+    let parser = facts.parser;
+    let Action::Generate { id_prefix, .. } = envelope.route.action else {
         unreachable!("only a route that generates text reads such a request");
     };
     let context = ReplyContext {
@@ -199,7 +194,7 @@ pub(super) fn job(
         prompt_tokens,
     };
     Ok(Box::new(Job {
-        reply: reply(options, &context),
+        reply: request.make_reply.make(request.reply, facts, &context),
         id: context.id,
         sequences,
         choices: n,

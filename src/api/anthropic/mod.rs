@@ -6,6 +6,7 @@ pub mod reply;
 use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
+use self::reply::MessagesReply;
 use super::chat::ChatRequest;
 use super::chat::messages::{check_choice, check_names, check_object, checked_name, function};
 use super::constrain::{RequestedConstraint, of_schema};
@@ -52,7 +53,7 @@ fn read(
             reply: ReplyOptions { stream, ..ReplyOptions::default() },
             urgency: read_urgency(fields)?,
             constraint: read_format(fields)?,
-            ..GenerationRequest::default()
+            ..GenerationRequest::new(MessagesReply::new)
         };
         let mut messages = read_system(fields)?;
         messages.extend(read_turns(fields)?);
@@ -72,7 +73,7 @@ fn read(
             continue_final_message,
             without_generation_prompt: false,
         };
-        Ok(ChatRequest { generation, conversation, split_reasoning: true })
+        Ok(ChatRequest { generation, conversation, split_reasoning: true, turns: None })
     })
 }
 

@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
+use crate::api::reply::{
+    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+};
 use crate::api::write::{List, Spelled, Written, push_json, push_named_event};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
@@ -43,12 +45,12 @@ enum Kind {
 
 impl MessagesReply {
     /// A reply without any text yet.
-    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
         Self {
             id: context.id.clone(),
             model: context.model.clone(),
             prompt_tokens: context.prompt_tokens,
-            parser: Some(Parser::new(options.parser)),
+            parser: Some(Parser::new(facts.parser)),
             options,
             blocks: Vec::new(),
             begun: 0,
@@ -297,10 +299,8 @@ mod tests {
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };
-        MessagesReply::new(
-            ReplyOptions { choices: 1, stream, parser, ..Default::default() },
-            &context,
-        )
+        let facts = PromptFacts { choices: 1, parser, ..Default::default() };
+        MessagesReply::new(ReplyOptions { stream, ..Default::default() }, facts, &context)
     }
 
     fn summary() -> Summary {

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::api::logprobs::push_tokens;
 use crate::api::openai::Head;
 use crate::api::reply::{
-    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
+    Delta, FinishReason, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
 };
 use crate::api::write::{List, Spelled, WrittenList};
 use crate::chat::output::{Parser, Part};
@@ -56,16 +56,16 @@ struct Call {
 
 impl ChatReply {
     /// A reply without any text yet.
-    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
         let object = if options.stream { "chat.completion.chunk" } else { "chat.completion" };
         let choice = |_| Choice {
-            parser: Parser::new(options.parser),
+            parser: Parser::new(facts.parser),
             begun: false,
             calls_begun: 0,
             said: Said::default(),
             finish: None,
         };
-        let choices = (0..options.choices).map(choice).collect();
+        let choices = (0..facts.choices).map(choice).collect();
         let id = context.id.trim_start_matches("chatcmpl-").to_owned();
         Self { options, id, head: Head::new(object, context), choices }
     }
@@ -287,7 +287,8 @@ mod tests {
             received: Micros(0),
             prompt_tokens: 2,
         };
-        ChatReply::new(ReplyOptions { choices: 1, stream, parser, ..Default::default() }, &context)
+        let facts = PromptFacts { choices: 1, parser, ..Default::default() };
+        ChatReply::new(ReplyOptions { stream, ..Default::default() }, facts, &context)
     }
 
     fn delta(text: &str, finish: Option<FinishReason>) -> Delta<'_> {

@@ -8,7 +8,8 @@ use super::super::logprobs::push_tokens;
 use super::super::openai::{Progress, Times};
 use super::super::prompts::read_prompts;
 use super::super::reply::{
-    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+    Delta, FinishReason, MakeReply, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions,
+    Summary, Usage,
 };
 use super::super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::super::write::{List, Object, Written, WrittenList, push_event, push_json};
@@ -34,10 +35,12 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
 pub fn read_settings(fields: &Fields<'_, '_>) -> Result<GenerationRequest, ApiError> {
     refuse_unsupported(fields)?;
     refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
-    let mut request = read_generation(fields, sampling(), None)?;
+    let repeated = Repeated::read(fields)?;
+    let with_prompts = repeated.shows_prompts();
+    let mut request = read_generation(fields, sampling(), None, repeated)?;
     // Events of a stream always have the tokens of their text.
     request.reply.return_tokens |= request.reply.stream;
-    request.reply.llama = Some(Box::new(Repeated::read(fields)?));
+    request.reply.with_prompts = with_prompts;
     Ok(request)
 }
 
@@ -46,6 +49,7 @@ pub fn read_settings(fields: &Fields<'_, '_>) -> Result<GenerationRequest, ApiEr
 pub struct LlamaReply {
     options: ReplyOptions,
     repeated: Repeated,
+    facts: PromptFacts,
     model: String,
     choices: Vec<Choice>,
 }
@@ -88,10 +92,25 @@ fn fields() -> impl Iterator<Item = &'static str> + Clone {
 
 impl LlamaReply {
     /// A reply without any text yet.
-    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
-        let repeated = options.llama.take().map(|repeated| *repeated).unwrap_or_default();
-        let choices = (0..options.choices).map(|_| Choice::default()).collect();
-        Self { options, repeated, model: context.model.clone(), choices }
+    pub fn new(
+        repeated: Repeated,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Self {
+        let choices = (0..facts.choices).map(|_| Choice::default()).collect();
+        Self { options, repeated, facts, model: context.model.clone(), choices }
+    }
+
+    /// The seed of a choice.
+    fn seed_of(&self, choice: usize) -> u64 {
+        self.facts.seed.wrapping_add((choice % self.facts.n.max(1)) as u64)
+    }
+
+    /// The prompt of a choice.
+    fn prompt_of(&self, choice: usize) -> Written<'_> {
+        let prompt = self.facts.prompts.get(choice / self.facts.n.max(1));
+        Written(prompt.map_or(b"\"\"", |prompt| prompt))
     }
 
     /// The value of a field, if there is one.
@@ -112,10 +131,10 @@ impl LlamaReply {
             "tokens_predicted" => Value::Number(completion_tokens),
             "tokens_evaluated" => Value::Number(prompt_tokens),
             "model" => Value::Text(&self.model),
-            "generation_settings" => Value::Settings(self.repeated.settings(index)),
-            "prompt" => Value::Written(self.repeated.prompt(index)),
+            "generation_settings" => Value::Settings(self.repeated.settings(self.seed_of(index))),
+            "prompt" => Value::Written(self.prompt_of(index)),
             "has_new_line" => Value::Flag(choice.has_new_line),
-            "truncated" => Value::Flag(self.repeated.truncated),
+            "truncated" => Value::Flag(self.facts.is_cut),
             "stop_type" => Value::Text(choice.stop_type()),
             "stopping_word" => Value::Text(&choice.stop_word),
             "tokens_cached" => Value::Number(cached_tokens),
@@ -126,7 +145,7 @@ impl LlamaReply {
             // `object/field`: one field of the settings or of the timings.
             _ => match name.split_once('/')? {
                 ("generation_settings", name) => {
-                    Value::Setting(self.repeated.setting(index, name)?)
+                    Value::Setting(self.repeated.setting(self.seed_of(index), name)?)
                 }
                 ("timings", name) => {
                     let times =
@@ -174,6 +193,21 @@ enum Value<'a, S> {
     Written(Written<'a>),
     Times(Times),
     Time(serde_json::Value),
+}
+
+impl MakeReply for Repeated {
+    fn make(
+        self: Box<Self>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Box<dyn Reply> {
+        Box::new(LlamaReply::new(*self, options, facts, context))
+    }
+
+    fn bytes(&self, choices: usize) -> usize {
+        self.bytes_in(choices)
+    }
 }
 
 impl Choice {

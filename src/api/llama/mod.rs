@@ -9,6 +9,7 @@ pub mod tokens;
 
 use serde::Serialize;
 
+use super::state::SlotStatus;
 use super::write::{List, Object, push_json, rounded};
 use crate::chat::prompt::ChatModel;
 use crate::types::{Calibration, ModelInfo, Threads};
@@ -87,34 +88,6 @@ pub fn push_health(out: &mut Vec<u8>, health: &Health<'_>, level: Level) {
             memory: (level == Level::Full).then_some(memory),
         },
     );
-}
-
-/// A slot in `GET /slots`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SlotStatus {
-    /// `idle`, `following`, `prefill` or `decode`; `busy` for a slot of another key.
-    pub state: &'static str,
-    /// Tokens in it.
-    pub n_past: usize,
-    /// The `id` of its request's response; empty for a free slot.
-    pub id_task: String,
-    /// Tokens of the request's prompts.
-    pub prompt_tokens: u64,
-    /// Tokens of the prompts that were found in the KV cache.
-    pub cached_tokens: u64,
-    /// Tokens that the request has generated.
-    pub decoded_tokens: u64,
-    /// Milliseconds since the request was admitted.
-    pub elapsed_ms: f64,
-    /// Milliseconds of these that it waited for a slot.
-    pub queued_ms: f64,
-}
-
-impl SlotStatus {
-    /// Whether a request holds it.
-    pub fn is_busy(&self) -> bool {
-        self.state != "idle"
-    }
 }
 
 /// Writes the answer to `GET /slots`: an array, with llama-server's field names.

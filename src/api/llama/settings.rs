@@ -1,7 +1,6 @@
 //! The settings of a `/completion` request, as its answer and `/props` repeat them.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use simd_json::prelude::*;
@@ -60,20 +59,12 @@ const SETTINGS: &[(&str, &str)] = &[
 const LENGTHS: [&str; 3] = ["n_predict", "max_completion_tokens", "max_tokens"];
 
 /// Parts of a request that its answer repeats.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug)]
 pub struct Repeated {
     /// The value of each of [`SETTINGS`], in JSON.
     settings: Vec<Cow<'static, str>>,
     /// The fields that the last object of a choice shall have; all if there are none.
     pub response_fields: Vec<String>,
-    /// The seed of the first choice of each prompt. [`crate::prepare`] fills it in.
-    pub seed: u64,
-    /// Choices of each prompt. As above.
-    pub n: usize,
-    /// Whether a part of the prompt was cut. As above.
-    pub truncated: bool,
-    /// The prompts as JSON strings, if the answer shows them. As above.
-    pub prompts: Vec<Arc<[u8]>>,
 }
 
 impl Repeated {
@@ -94,7 +85,7 @@ impl Repeated {
             settings.push(given.map_or(Cow::from(*default), |value| value.encode().into()));
         }
         let response_fields = read_response_fields(fields)?;
-        Ok(Self { settings, response_fields, ..Self::default() })
+        Ok(Self { settings, response_fields })
     }
 
     /// Whether the answer shows the prompts.
@@ -102,41 +93,29 @@ impl Repeated {
         self.response_fields.is_empty() || self.response_fields.iter().any(|name| name == "prompt")
     }
 
-    /// Bytes of the settings and prompts, and of their copies in an answer with `choices` choices.
-    /// An answer may have the settings twice: as an object, and by their names.
-    pub fn bytes(&self, choices: usize) -> usize {
-        let prompts: usize = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len()).sum();
+    /// Bytes of the settings, and of their copies in an answer with `choices` choices. An answer may
+    /// have the settings twice: as an object, and by their names.
+    pub fn bytes_in(&self, choices: usize) -> usize {
         let settings: usize = self.settings.iter().map(|value| value.len()).sum();
         let names: usize = self.response_fields.iter().map(String::len).sum();
-        prompts + (1 + 2 * choices) * settings + (1 + choices) * names
+        (1 + 2 * choices) * settings + (1 + choices) * names
     }
 
-    /// The seed of a choice.
-    fn seed_of(&self, choice: usize) -> u64 {
-        self.seed.wrapping_add((choice % self.n.max(1)) as u64)
-    }
-
-    /// The settings of a choice.
-    pub fn settings(&self, choice: usize) -> impl Serialize {
-        let seed = ("seed", Setting::Seed(self.seed_of(choice)));
+    /// The settings of a choice with this seed.
+    pub fn settings(&self, seed: u64) -> impl Serialize {
+        let seed = ("seed", Setting::Seed(seed));
         let others = SETTINGS.iter().zip(&self.settings);
         let others = others.map(|((name, _), value)| (*name, Setting::from(&**value)));
         Object([seed].into_iter().chain(others))
     }
 
-    /// One setting of a choice, if there is one of this name.
-    pub fn setting(&self, choice: usize, name: &str) -> Option<Setting<'_>> {
+    /// One of them, if there is one of this name.
+    pub fn setting(&self, seed: u64, name: &str) -> Option<Setting<'_>> {
         if name == "seed" {
-            return Some(Setting::Seed(self.seed_of(choice)));
+            return Some(Setting::Seed(seed));
         }
         let place = SETTINGS.iter().position(|(known, _)| *known == name)?;
         self.settings.get(place).map(|value| (&**value).into())
-    }
-
-    /// The prompt of a choice.
-    pub fn prompt(&self, choice: usize) -> Written<'_> {
-        let prompt = self.prompts.get(choice / self.n.max(1));
-        Written(prompt.map_or(b"\"\"", |prompt| prompt))
     }
 }
 
@@ -209,7 +188,8 @@ mod tests {
     }
 
     fn settings(body: &Value) -> Value {
-        let repeated = *read(body).reply.llama.unwrap();
+        let mut body = body.to_string().into_bytes();
+        let repeated = read_object(&mut body, Repeated::read).unwrap();
         let mut out = Vec::new();
         push_json(&mut out, &repeated.settings(0));
         serde_json::from_slice(&out).unwrap()

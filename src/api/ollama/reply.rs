@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use crate::api::logprobs::push_tokens;
 use crate::api::model::time;
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary};
+use crate::api::reply::{
+    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary,
+};
 use crate::api::write::{List, Written, WrittenList, push_json};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
@@ -46,9 +48,14 @@ struct Call {
 
 impl OllamaReply {
     /// A reply without any text yet.
-    pub fn new(form: Form, options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(
+        form: Form,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Self {
         Self {
-            parser: Parser::new(options.parser),
+            parser: Parser::new(facts.parser),
             options,
             form,
             received: context.received,
@@ -245,11 +252,8 @@ mod tests {
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };
-        OllamaReply::new(
-            form,
-            ReplyOptions { choices: 1, stream, parser, ..Default::default() },
-            &context,
-        )
+        let facts = PromptFacts { choices: 1, parser, ..Default::default() };
+        OllamaReply::new(form, ReplyOptions { stream, ..Default::default() }, facts, &context)
     }
 
     fn lines(form: Form, stream: bool, pieces: &[&str]) -> Vec<Value> {

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::fields::ResponseFields;
-use super::stored::Stored;
 use crate::api::logprobs::push_tokens;
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
+use crate::api::reply::{
+    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+};
+use crate::api::stored::Stored;
+use crate::api::turn::Turn;
 use crate::api::write::{List, Object, Spelled, Written, WrittenList, push_json, push_named_event};
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
 use crate::chat::output::{Parser, Part};
@@ -20,6 +23,8 @@ use crate::clock::Micros;
 pub struct ResponsesReply {
     options: ReplyOptions,
     fields: Box<ResponseFields>,
+    /// The request's messages.
+    turn: Turn,
     /// `resp_` and digits.
     id: String,
     model: String,
@@ -54,16 +59,19 @@ enum Kind {
 
 impl ResponsesReply {
     /// A reply without any text yet.
-    ///
-    /// # Panics
-    /// If the request was not one of this dialect.
-    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(
+        fields: Box<ResponseFields>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Self {
         Self {
-            fields: options.response.take().expect("this dialect's requests have them"),
+            fields,
+            turn: facts.turn,
             id: context.id.clone(),
             model: context.model.clone(),
             created: context.created,
-            parser: Some(Parser::new(options.parser)),
+            parser: Some(Parser::new(facts.parser)),
             options,
             items: Vec::new(),
             sequence: Cell::new(0),
@@ -471,7 +479,7 @@ impl Reply for ResponsesReply {
             out.extend_from_slice(&body);
         }
         if self.fields.store {
-            let mut turn = std::mem::take(&mut self.fields.turn);
+            let mut turn = std::mem::take(&mut self.turn);
             turn.push(&self.message());
             let items = std::mem::take(&mut self.fields.items);
             let (id, body) = (self.id.clone(), Arc::new(body));
@@ -490,7 +498,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::responses::turn::Turn;
     use crate::chat::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
     const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
@@ -513,14 +520,12 @@ mod tests {
         let fields = ResponseFields {
             echo: vec![("store".into(), b"true"[..].into())],
             store: true,
-            turn: Turn::new(&[Message::default()]),
             ..ResponseFields::default()
         };
-        let response = Some(Box::new(fields));
-        ResponsesReply::new(
-            ReplyOptions { choices: 1, stream, parser, response, ..Default::default() },
-            &context,
-        )
+        let turn = Turn::new(&[Message::default()]);
+        let facts = PromptFacts { choices: 1, parser, turn, ..Default::default() };
+        let options = ReplyOptions { stream, ..Default::default() };
+        ResponsesReply::new(Box::new(fields), options, facts, &context)
     }
 
     fn say(reply: &mut ResponsesReply, pieces: &[&str], finish: FinishReason) -> String {
