@@ -3,14 +3,14 @@
 use std::hint::black_box;
 
 use corelane::api::openai::CompletionReply;
-use corelane::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions};
+use corelane::api::reply::{Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions};
 use corelane::clock::Micros;
 use corelane::http::response::{begin_chunk, end_chunk};
 use criterion::{Criterion, Throughput, criterion_group};
 
 fn reply() -> CompletionReply {
-    let options =
-        ReplyOptions { choices: 1, stream: true, include_usage: true, ..ReplyOptions::default() };
+    let options = ReplyOptions { stream: true, include_usage: true, ..ReplyOptions::default() };
+    let facts = PromptFacts { choices: 1, ..PromptFacts::default() };
     let context = ReplyContext {
         id: "cmpl-0123456789abcdef".into(),
         model: "qwen3-0.6b-q4_k_m".into(),
@@ -18,7 +18,7 @@ fn reply() -> CompletionReply {
         received: Micros(0),
         prompt_tokens: 1,
     };
-    CompletionReply::new(options, &context)
+    CompletionReply::new(options, facts, &context)
 }
 
 /// One event, as the connection's task frames it.

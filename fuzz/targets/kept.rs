@@ -3,12 +3,13 @@
 //! a line with the query of a page.
 #![no_main]
 
-use std::sync::Arc;
-
 use corelane::api::asked::Request;
+use corelane::api::reply::{PromptFacts, ReplyContext, Summary};
+use corelane::api::request::GenerationRequest;
 use corelane::api::responses::request::read;
-use corelane::api::responses::stored::Stored;
-use corelane::chat::conversation::Message;
+use corelane::api::stored::Stored;
+use corelane::chat::conversation::{Message, Role};
+use corelane::clock::Micros;
 use corelane::limits::{ID_BYTES_MAX, MESSAGES_MAX};
 use serde_json::Value;
 
@@ -46,14 +47,24 @@ fn answer(
     assert!(request.bytes() >= request.text_bytes(), "what it takes in memory");
     let Request::Chat(mut chat) = request else { unreachable!("it is a chat") };
     chat.join_turns();
-    let fields = chat.generation.reply.response.take()?;
-    let (instructions, own) = own.split_at(fields.instructions);
-    let whole = [before, own].concat();
+    let turns = chat.turns.take()?;
+    let (instructions, own) = own.split_at(turns.instructions);
+    let mut whole = [before, own].concat();
     assert!(whole.len() <= MESSAGES_MAX);
     assert_eq!(chat.conversation.messages, [instructions, &whole].concat());
-    let (items, turn) = (fields.items, Arc::new(fields.turn));
-    let stored = Stored { id: "resp_1f".into(), body: Arc::default(), items, turn };
-    fields.store.then_some((stored, whole))
+    let GenerationRequest { make_reply, reply, .. } = chat.generation;
+    let facts = PromptFacts { turn: turns.own, ..PromptFacts::default() };
+    let context = ReplyContext {
+        id: "resp_1f".into(),
+        model: "fake".into(),
+        created: 0,
+        received: Micros(0),
+        prompt_tokens: 1,
+    };
+    let mut reply = make_reply.make(reply, facts, &context);
+    reply.push_end(Summary::default(), Micros(0), &mut Vec::new());
+    whole.push(Message { role: Role::Assistant, ..Message::default() }); // which says nothing
+    reply.take_stored().map(|stored| (*stored, whole))
 }
 
 /// A page of a response's items is JSON, and as long as was counted.

@@ -10,7 +10,7 @@ use super::llama::tokens::Tokenize;
 use super::ollama::models::Loading;
 use super::rank::RankRequest;
 use super::request::GenerationRequest;
-use super::responses::turn::Turn;
+use super::turn::Turn;
 use crate::types::TokenId;
 
 /// A request body, read and checked.
@@ -79,7 +79,7 @@ impl Request {
     /// The response that the request continues, until [`Request::continue_from`] was called.
     pub fn previous(&self) -> Option<&str> {
         let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return None };
-        chat.generation.reply.response.as_ref()?.previous.as_deref()
+        chat.turns.as_ref()?.previous.as_deref()
     }
 
     /// Takes over the conversation of that response. Its messages are put before the request's own
@@ -89,9 +89,9 @@ impl Request {
     /// 400 if they are too long together.
     pub fn continue_from(&mut self, conversation: &Arc<Turn>) -> Result<(), ApiError> {
         let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return Ok(()) };
-        let Some(fields) = &mut chat.generation.reply.response else { return Ok(()) };
-        fields.previous = None;
-        fields.turn.follow(conversation.clone())
+        let Some(turns) = &mut chat.turns else { return Ok(()) };
+        turns.previous = None;
+        turns.own.follow(conversation.clone())
     }
 
     /// Bytes of text that are still to be tokenised.

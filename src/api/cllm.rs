@@ -1,15 +1,15 @@
 //! The dialect of cLLM, the server that corelane replaces: `/generate`, `/generate_stream` and
 //! `/encode`. Its clients keep working.
 
-use std::io::Write;
+use serde::Serialize;
 
 use super::error::ApiError;
 use super::json::read_object;
 use super::json::refuse;
 use super::prompts::read_text;
-use super::reply::{Delta, Reply, ReplyContext, ReplyOptions, Summary};
+use super::reply::{Delta, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary};
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
-use super::write::{push_string, push_string_inside};
+use super::write::{push_event, push_json, rounded};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
 
@@ -33,7 +33,7 @@ pub fn read_generate(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
             return Err(ApiError::field("prompt", "prompt is missing; it must be a string"));
         };
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
-        let request = read_generation(fields, defaults, Some(MAX_TOKENS))?;
+        let request = read_generation(fields, defaults, Some(MAX_TOKENS), GenerateReply::new)?;
         // cLLM's answers hold one text, without room for these.
         for (name, asked) in [
             ("n", request.n > 1),
@@ -61,9 +61,37 @@ pub fn read_encode(body: &mut [u8]) -> Result<String, ApiError> {
 
 /// Writes the answer to `/encode`.
 pub fn push_encoded(out: &mut Vec<u8>, tokens: &[TokenId]) {
-    out.extend_from_slice(b"{\"success\":true,\"data\":{\"tokens\":");
-    serde_json::to_writer(&mut *out, tokens).expect("memory");
-    write!(out, ",\"length\":{}}}}}", tokens.len()).expect("memory");
+    #[derive(Serialize)]
+    struct Encoded<'a> {
+        tokens: &'a [TokenId],
+        length: usize,
+    }
+    push_json(out, &Answer { success: true, data: Encoded { tokens, length: tokens.len() } });
+}
+
+/// A whole answer.
+#[derive(Serialize)]
+struct Answer<T> {
+    success: bool,
+    data: T,
+}
+
+/// A whole text.
+#[derive(Serialize)]
+struct Generated<'a> {
+    id: &'a str,
+    text: &'a str,
+    response_time: f64,
+    tokens_per_second: f64,
+    generated_tokens: u64,
+}
+
+/// A part of a text.
+#[derive(Serialize)]
+struct Event<'a> {
+    id: &'a str,
+    token: &'a str,
+    done: bool,
 }
 
 /// The reply to `/generate` and `/generate_stream`.
@@ -77,17 +105,13 @@ pub struct GenerateReply {
 
 impl GenerateReply {
     /// A reply without any text yet.
-    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(options: ReplyOptions, _: PromptFacts, context: &ReplyContext) -> Self {
         let (id, received) = (context.id.clone(), context.received);
         Self { options, id, received, text: String::new() }
     }
 
     fn push_event(&self, token: &str, done: bool, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: {\"id\":");
-        push_string(out, &self.id);
-        out.extend_from_slice(b",\"token\":\"");
-        push_string_inside(out, token);
-        write!(out, "\",\"done\":{done}}}\n\n").expect("memory");
+        push_event(out, &Event { id: &self.id, token, done });
     }
 }
 
@@ -112,16 +136,14 @@ impl Reply for GenerateReply {
         let seconds = now.seconds_since(self.received);
         let tokens = summary.usage.completion_tokens;
         let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
-        out.extend_from_slice(b"{\"success\":true,\"data\":{\"id\":");
-        push_string(out, &self.id);
-        out.extend_from_slice(b",\"text\":");
-        push_string(out, &self.text);
-        write!(
-            out,
-            ",\"response_time\":{seconds:.6},\"tokens_per_second\":{rate:.3},\
-             \"generated_tokens\":{tokens}}}}}"
-        )
-        .expect("memory");
+        let data = Generated {
+            id: &self.id,
+            text: &self.text,
+            response_time: seconds,
+            tokens_per_second: rounded(rate),
+            generated_tokens: tokens,
+        };
+        push_json(out, &Answer { success: true, data });
     }
 }
 
@@ -159,7 +181,8 @@ mod tests {
             prompt_tokens: 1,
         };
         let mut out = Vec::new();
-        let mut reply = GenerateReply::new(ReplyOptions::default(), &context());
+        let mut reply =
+            GenerateReply::new(ReplyOptions::default(), PromptFacts::default(), &context());
         reply.push_delta(0, Delta { text: "hi", ..Delta::default() }, &mut out);
         let usage = Usage { prompt_tokens: 1, completion_tokens: 4, ..Usage::default() };
         let summary = Summary { usage, ..Summary::default() };
@@ -173,7 +196,7 @@ mod tests {
 
         let mut out = Vec::new();
         let options = ReplyOptions { stream: true, ..ReplyOptions::default() };
-        let mut reply = GenerateReply::new(options, &context());
+        let mut reply = GenerateReply::new(options, PromptFacts::default(), &context());
         reply.push_delta(0, Delta { text: "h\"", ..Delta::default() }, &mut out);
         reply.push_end(summary, Micros(3_000_000), &mut out);
         assert_eq!(

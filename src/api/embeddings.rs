@@ -1,17 +1,17 @@
 //! `/v1/embeddings`.
 
-use std::io::Write;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 
 use super::error::ApiError;
 use super::json::refuse;
 use super::json::{Fields, read_object};
 use super::prompts::{Prompt, read_prompt_list};
 use super::request::read_timeout;
-use super::write::push_string;
+use super::write::{List, push_json};
 use crate::limits::EMBEDDING_INPUTS_MAX;
 use crate::types::TokenId;
 
@@ -175,31 +175,55 @@ fn read_format(fields: &Fields<'_, '_>) -> Result<PushVectors, ApiError> {
 
 /// Writes each vector as an array of numbers.
 pub fn push_numbers(out: &mut Vec<u8>, vectors: &Vectors<'_>) {
-    push(out, vectors, |out, vector| serde_json::to_writer(out, vector).expect("memory"));
+    push(out, vectors, |vector| vector);
 }
 
 /// Writes each vector as 32-bit little-endian floats, in base64.
 fn push_base64(out: &mut Vec<u8>, vectors: &Vectors<'_>) {
-    push(out, vectors, |out, vector| {
+    push(out, vectors, |vector| {
         let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-        push_string(out, &STANDARD.encode(bytes));
+        STANDARD.encode(bytes)
     });
 }
 
-fn push(out: &mut Vec<u8>, answer: &Vectors<'_>, push_vector: fn(&mut Vec<u8>, &[f32])) {
-    let Vectors { model, vectors, tokens, .. } = answer;
-    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
-    for (index, vector) in vectors.iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        write!(out, "{comma}{{\"object\":\"embedding\",\"index\":{index},\"embedding\":")
-            .expect("memory");
-        push_vector(out, vector);
-        out.push(b'}');
+fn push<'a, T: Serialize>(
+    out: &mut Vec<u8>,
+    answer: &Vectors<'a>,
+    shown: impl Fn(&'a [f32]) -> T + Copy,
+) {
+    #[derive(Serialize)]
+    struct Answer<'a, L> {
+        object: &'a str,
+        data: L,
+        model: &'a str,
+        usage: Tokens,
     }
-    out.extend_from_slice(b"],\"model\":");
-    push_string(out, model);
-    write!(out, ",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}")
-        .expect("memory");
+    #[derive(Serialize)]
+    struct Embedding<T> {
+        object: &'static str,
+        index: usize,
+        embedding: T,
+    }
+    let Vectors { model, vectors, tokens, .. } = *answer;
+    let data = List(vectors.iter().enumerate().map(|(index, vector)| Embedding {
+        object: "embedding",
+        index,
+        embedding: shown(vector),
+    }));
+    push_json(out, &Answer { object: "list", data, model, usage: tokens.into() });
+}
+
+/// `usage` of an answer without text.
+#[derive(Serialize)]
+pub struct Tokens {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+impl From<usize> for Tokens {
+    fn from(tokens: usize) -> Self {
+        Self { prompt_tokens: tokens, total_tokens: tokens }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::llama::SlotStatus;
+use super::state::SlotStatus;
 use crate::clock::Micros;
 use crate::metrics::{CAUSES, HistogramSnapshot};
 

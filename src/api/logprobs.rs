@@ -1,10 +1,12 @@
 //! Writes the log-probabilities of a text's tokens, in both of OpenAI's forms.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::fmt::Write;
 use std::sync::Arc;
 
-use super::write::push_string;
+use serde::{Serialize, Serializer};
+
+use super::write::{List, Object, Written, WrittenList};
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::types::TokenId;
 
@@ -42,6 +44,24 @@ impl Scored {
     fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
+
+    fn spelling(&self, with_id: bool) -> Spelling<'_> {
+        Spelling {
+            id: with_id.then_some(self.token),
+            token: self.text(),
+            logprob: Logprob(self.logprob),
+            bytes: &self.bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Spelling<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<TokenId>,
+    token: Cow<'a, str>,
+    logprob: Logprob,
+    bytes: &'a [u8],
 }
 
 /// The prompt at the start of a choice.
@@ -53,58 +73,40 @@ pub struct Echo {
     pub first_token: Arc<[u8]>,
 }
 
-/// JSON has no -inf. OpenAI writes this number for an impossible token.
-const LEAST: f32 = -9999.0;
-
-/// A choice's tokens as a list of objects. Each token is written when it arrives: writing a long
-/// list at the end would delay the lane.
-#[derive(Clone, Debug, Default)]
-pub struct TokenList(Vec<u8>);
-
-impl TokenList {
-    /// Appends tokens in the form of chats; with `with_id`, in llama-server's form.
-    pub fn extend(&mut self, tokens: &[SpelledLogprobs], with_id: bool) {
-        for token in tokens {
-            push_comma(&mut self.0);
-            push_scored(&mut self.0, &token.chosen, with_id);
-            self.0.extend_from_slice(b",\"top_logprobs\":");
-            push_list(&mut self.0, &token.top, |out, scored| {
-                push_scored(out, scored, with_id);
-                out.push(b'}');
-            });
-            self.0.push(b'}');
-        }
+/// Appends tokens to a list in the form of chats; with `with_id`, in llama-server's form.
+pub fn push_tokens(list: &mut WrittenList, tokens: &[SpelledLogprobs], with_id: bool) {
+    #[derive(Serialize)]
+    struct Token<'a, T> {
+        #[serde(flatten)]
+        chosen: Spelling<'a>,
+        top_logprobs: T,
     }
-
-    /// Writes `[{"token","logprob","bytes","top_logprobs"}]`.
-    pub fn push(&self, out: &mut Vec<u8>) {
-        out.push(b'[');
-        out.extend_from_slice(&self.0);
-        out.push(b']');
+    for SpelledLogprobs { chosen, top } in tokens {
+        let top_logprobs = List(top.iter().map(|scored| scored.spelling(with_id)));
+        list.push(&Token { chosen: chosen.spelling(with_id), top_logprobs });
     }
+}
 
-    /// Moves the tokens of another list to the end of this one.
-    pub fn append(&mut self, other: &mut Self) {
-        if !other.0.is_empty() {
-            push_comma(&mut self.0);
-            self.0.append(&mut other.0);
-        }
-    }
+/// A logarithm, as Rust writes it. JSON has no -inf: OpenAI writes -9999 for an impossible token.
+struct Logprob(f32);
 
-    /// Forgets the tokens; they have been sent.
-    pub fn clear(&mut self) {
-        self.0.clear();
+impl Serialize for Logprob {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = heapless::Vec::<u8, 32>::new();
+        write!(text, "{:?}", self.0.max(-9999.0)).expect("no number is longer");
+        Written(&text).serialize(serializer)
     }
 }
 
 /// A choice's tokens in the form of completions: four parallel lists.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct TokenColumns {
-    tokens: Vec<u8>,
-    logprobs: Vec<u8>,
-    top: Vec<u8>,
-    offsets: Vec<u8>,
+    tokens: WrittenList,
+    token_logprobs: WrittenList,
+    top_logprobs: WrittenList,
+    text_offset: WrittenList,
     /// Characters before the next token.
+    #[serde(skip)]
     offset: usize,
 }
 
@@ -112,13 +114,11 @@ impl TokenColumns {
     /// The columns of a text that starts with a prompt. Its first token has no log-probability.
     pub fn after(echo: &Echo) -> Self {
         let text = String::from_utf8_lossy(&echo.first_token);
-        let mut columns = Self {
-            logprobs: b"null".into(),
-            top: b"null".into(),
-            offsets: b"0".into(),
-            ..Self::default()
-        };
-        push_string(&mut columns.tokens, &text);
+        let mut columns = Self::default();
+        columns.tokens.push(&text);
+        columns.token_logprobs.push(&());
+        columns.top_logprobs.push(&());
+        columns.text_offset.push(&0);
         // The token at the start of every text is no part of the text.
         columns.offset = if echo.text.starts_with(&*text) { text.chars().count() } else { 0 };
         columns
@@ -127,90 +127,44 @@ impl TokenColumns {
     /// Appends tokens.
     pub fn extend(&mut self, tokens: &[SpelledLogprobs]) {
         for token in tokens {
-            let Self { tokens, logprobs, top, offsets, offset } = self;
             let text = token.chosen.text();
-            [&mut *tokens, logprobs, top, offsets].into_iter().for_each(push_comma);
-            push_string(tokens, &text);
-            write!(logprobs, "{:?}", token.chosen.logprob.max(LEAST)).expect("memory"); // `{:?}` always writes a decimal point
-            push_map(top, token);
-            write!(offsets, "{offset}").expect("memory");
-            *offset += text.chars().count();
+            self.tokens.push(&text);
+            self.token_logprobs.push(&Logprob(token.chosen.logprob));
+            self.top_logprobs.push(&Object(by_text(token).iter().map(|(text, p)| (text, p))));
+            self.text_offset.push(&self.offset);
+            self.offset += text.chars().count();
         }
-    }
-
-    /// Writes `{"tokens","token_logprobs","top_logprobs","text_offset"}`.
-    pub fn push(&self, out: &mut Vec<u8>) {
-        let columns = [
-            ("{\"tokens\":[", &self.tokens),
-            ("],\"token_logprobs\":[", &self.logprobs),
-            ("],\"top_logprobs\":[", &self.top),
-            ("],\"text_offset\":[", &self.offsets),
-        ];
-        for (name, column) in columns {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(column);
-        }
-        out.extend_from_slice(b"]}");
     }
 
     /// Forgets the tokens; they have been sent.
     pub fn clear(&mut self) {
-        let Self { tokens, logprobs, top, offsets, offset: _ } = self;
-        [tokens, logprobs, top, offsets].into_iter().for_each(Vec::clear);
+        let Self { tokens, token_logprobs, top_logprobs, text_offset, offset: _ } = self;
+        [tokens, token_logprobs, top_logprobs, text_offset]
+            .into_iter()
+            .for_each(WrittenList::clear);
     }
 }
 
-/// Writes the most probable tokens as an object, with the chosen one, which OpenAI always lists. Of
-/// tokens with the same text, the first one counts. Equal numbers are written alike.
-fn push_map(out: &mut Vec<u8>, token: &SpelledLogprobs) {
-    let mut texts: heapless::Vec<Cow<'_, str>, { TOP_LOGPROBS_MAX + 1 }> = heapless::Vec::new();
-    out.push(b'{');
+/// The most probable tokens with the chosen one, which OpenAI always lists. Of tokens with the same
+/// text, the first one counts. Equal numbers are written alike.
+fn by_text(
+    token: &SpelledLogprobs,
+) -> heapless::Vec<(Cow<'_, str>, Logprob), { TOP_LOGPROBS_MAX + 1 }> {
+    let mut texts: heapless::Vec<(Cow<'_, str>, Logprob), _> = heapless::Vec::new();
     for scored in [&token.chosen].into_iter().chain(&token.top) {
         let text = scored.text();
-        if texts.contains(&text) {
-            continue;
+        if texts.iter().all(|(known, _)| *known != text) {
+            let added = texts.push((text, Logprob(scored.logprob)));
+            assert!(added.is_ok(), "no request asks for more");
         }
-        out.extend_from_slice(if texts.is_empty() { b"" } else { b"," });
-        push_string(out, &text);
-        write!(out, ":{:?}", scored.logprob.max(LEAST)).expect("memory");
-        texts.push(text).expect("no request asks for more");
     }
-    out.push(b'}');
-}
-
-/// Writes an object up to its last field; the caller closes it.
-fn push_scored(out: &mut Vec<u8>, scored: &Scored, with_id: bool) {
-    out.push(b'{');
-    if with_id {
-        write!(out, "\"id\":{},", scored.token).expect("memory");
-    }
-    out.extend_from_slice(b"\"token\":");
-    push_string(out, &scored.text());
-    write!(out, ",\"logprob\":{:?},\"bytes\":", scored.logprob.max(LEAST)).expect("memory");
-    serde_json::to_writer(&mut *out, &scored.bytes).expect("memory");
-}
-
-fn push_list<T>(out: &mut Vec<u8>, elements: &[T], push: impl Fn(&mut Vec<u8>, &T)) {
-    out.push(b'[');
-    for (index, element) in elements.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        push(out, element);
-    }
-    out.push(b']');
-}
-
-/// Writes a comma unless the list is empty.
-fn push_comma(out: &mut Vec<u8>) {
-    if !out.is_empty() {
-        out.push(b',');
-    }
+    texts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::write::push_json;
 
     fn scored(token: TokenId, bytes: &[u8], logprob: f32) -> Scored {
         Scored { token, bytes: bytes.to_vec(), logprob }
@@ -228,9 +182,9 @@ mod tests {
         ]
     }
 
-    fn json(push: impl Fn(&mut Vec<u8>)) -> serde_json::Value {
+    fn json(value: &impl Serialize) -> serde_json::Value {
         let mut out = Vec::new();
-        push(&mut out);
+        push_json(&mut out, value);
         serde_json::from_slice(&out).unwrap()
     }
 
@@ -239,9 +193,9 @@ mod tests {
         let a = serde_json::json!({"token": "a", "logprob": -0.5, "bytes": [97]});
         let quote = serde_json::json!({"token": "\"", "logprob": -9999.0, "bytes": [34]});
         let list = |with_id| {
-            let mut list = TokenList::default();
-            tokens().iter().for_each(|token| list.extend(std::slice::from_ref(token), with_id));
-            json(|out| list.push(out))
+            let mut list = WrittenList::default();
+            tokens().iter().for_each(|token| push_tokens(&mut list, &[token.clone()], with_id));
+            json(&list)
         };
         let chat = list(false);
         assert_eq!(chat[0]["top_logprobs"], serde_json::json!([a, quote]));
@@ -250,7 +204,7 @@ mod tests {
         assert_eq!((&llama[0]["id"], &llama[0]["top_logprobs"][1]["id"]), (&7.into(), &9.into()));
         let mut columns = TokenColumns::default();
         columns.extend(&tokens());
-        let completion = json(|out| columns.push(out));
+        let completion = json(&columns);
         assert_eq!(
             completion,
             serde_json::json!({"tokens": ["a", "\u{fffd}"], "token_logprobs": [-0.5, -1.0],

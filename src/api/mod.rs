@@ -30,6 +30,9 @@ pub mod request;
 pub mod responses;
 pub mod route;
 pub mod sglang;
+pub mod state;
+pub mod stored;
+pub mod turn;
 pub mod write;
 
 /// The description of the API in OpenAPI 3.1.

@@ -1,8 +1,11 @@
 //! OpenAI's dialect: `/v1/completions`.
 
-use std::io::Write;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use super::error::ApiError;
 use super::json::read_object;
@@ -10,11 +13,13 @@ use super::json::refuse;
 use super::logprobs::{SpelledLogprobs, TokenColumns};
 use super::prompts::read_prompts;
 use super::reply::{
-    Delta, FinishReason, Guessed, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+    Delta, FinishReason, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
+    Usage,
 };
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
-use super::write::{push_string, push_string_inside};
+use super::write::{List, Spelled, push_event, push_json, rounded};
 use crate::clock::Micros;
+use crate::metrics::LateCount;
 use crate::types::{Sampling, TokenId};
 
 /// OpenAI's default for `max_tokens` of a completion.
@@ -26,7 +31,12 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
         refuse_unsupported(fields)?;
         refuse(fields, &[("add_generation_prompt", "true")])?;
         fields.string("model")?; // any name is accepted, for only one model is served
-        let request = read_generation(fields, Sampling::default(), Some(COMPLETION_MAX_TOKENS))?;
+        let request = read_generation(
+            fields,
+            Sampling::default(),
+            Some(COMPLETION_MAX_TOKENS),
+            CompletionReply::new,
+        )?;
         Ok(GenerationRequest { prompts: read_prompts(fields)?, ..request })
     })
 }
@@ -35,9 +45,7 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
 #[derive(Debug)]
 pub struct CompletionReply {
     options: ReplyOptions,
-    /// `{"id":…,"object":"text_completion","created":…,"model":…,"choices":[`, which is the same in
-    /// every event.
-    prefix: Vec<u8>,
+    head: Head,
     choices: Vec<Choice>,
 }
 
@@ -54,15 +62,8 @@ struct Choice {
 
 impl CompletionReply {
     /// A reply without any text yet.
-    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
-        let mut prefix = b"{\"id\":".to_vec();
-        push_string(&mut prefix, &context.id);
-        write!(prefix, ",\"object\":\"text_completion\",\"created\":{}", context.created)
-            .expect("memory");
-        prefix.extend_from_slice(b",\"model\":");
-        push_string(&mut prefix, &context.model);
-        prefix.extend_from_slice(b",\"choices\":[");
-        let mut echo = std::mem::take(&mut options.echo).into_iter();
+    pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
+        let mut echo = facts.echo.into_iter();
         let choice = |_| match echo.next() {
             Some(echo) => Choice {
                 logprobs: TokenColumns::after(&echo),
@@ -71,8 +72,8 @@ impl CompletionReply {
             },
             None => Choice::default(),
         };
-        let choices = (0..options.choices).map(choice).collect();
-        Self { options, prefix, choices }
+        let choices = (0..facts.choices).map(choice).collect();
+        Self { options, head: Head::new("text_completion", context), choices }
     }
 }
 
@@ -82,7 +83,7 @@ impl Reply for CompletionReply {
     }
 
     fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
-        let Self { options, prefix, choices } = self;
+        let Self { options, head, choices } = self;
         let choice = &mut choices[index];
         choice.text.push_str(delta.text);
         choice.tokens.extend_from_slice(delta.tokens);
@@ -95,10 +96,7 @@ impl Reply for CompletionReply {
         if !options.stream || (is_empty && delta.finish.is_none()) {
             return;
         }
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(prefix);
-        push_choice(out, index, choice, options);
-        push_event_end(options, delta.summary.as_ref(), out);
+        head.push_event(options, &choice.shown(index, options), delta.summary.as_ref(), out);
         choice.echo = None;
         choice.text.clear();
         choice.tokens.clear();
@@ -110,169 +108,235 @@ impl Reply for CompletionReply {
     }
 
     fn push_progress(&mut self, index: usize, progress: &PromptProgress, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&self.prefix);
-        push_choice(out, index, &Choice::default(), &self.options);
-        push_progress_end(&self.options, progress, out);
+        let choice = Choice::default();
+        self.head.push_progress(&self.options, &choice.shown(index, &self.options), progress, out);
     }
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
-        let Self { options, prefix, choices } = self;
+        let Self { options, head, choices } = self;
         if options.stream {
-            return push_stream_end(options, prefix, &summary, out);
+            return head.push_stream_end(options, &summary, out);
         }
-        out.extend_from_slice(prefix);
-        for (index, choice) in choices.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            push_choice(out, index, choice, options);
+        let choices = choices.iter().enumerate();
+        let choices = List(choices.map(|(index, choice)| choice.shown(index, options)));
+        head.push_whole(choices, &summary, out);
+    }
+}
+
+impl Choice {
+    fn shown<'a>(&'a self, index: usize, options: &ReplyOptions) -> impl Serialize + 'a {
+        #[derive(Serialize)]
+        struct Shown<'a, T> {
+            text: T,
+            index: usize,
+            logprobs: Option<&'a TokenColumns>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tokens: Option<&'a [TokenId]>,
+            finish_reason: Option<&'static str>,
         }
-        out.extend_from_slice(b"],\"usage\":");
-        push_usage(out, summary.usage);
-        push_timings(out, &summary);
-        out.push(b'}');
+        Shown {
+            text: Spelled(fmt::from_fn(|f| {
+                f.write_str(self.echo.as_deref().unwrap_or_default())?;
+                f.write_str(&self.text)
+            })),
+            index,
+            logprobs: options.logprobs.then_some(&self.logprobs),
+            tokens: options.return_tokens.then_some(&self.tokens),
+            finish_reason: self.finish.map(FinishReason::as_str),
+        }
     }
 }
 
-fn push_choice(out: &mut Vec<u8>, index: usize, choice: &Choice, options: &ReplyOptions) {
-    out.extend_from_slice(b"{\"text\":\"");
-    for text in choice.echo.as_deref().into_iter().chain([&*choice.text]) {
-        push_string_inside(out, text);
-    }
-    write!(out, "\",\"index\":{index},\"logprobs\":").expect("memory");
-    if options.logprobs {
-        choice.logprobs.push(out);
-    } else {
-        out.extend_from_slice(b"null");
-    }
-    push_tokens(options, &choice.tokens, out);
-    out.extend_from_slice(b",\"finish_reason\":");
-    match choice.finish {
-        Some(reason) => push_string(out, reason.as_str()),
-        None => out.extend_from_slice(b"null"),
-    }
-    out.push(b'}');
+/// The first members of each event and of a whole answer, of completions and of chats.
+#[derive(Debug, Serialize)]
+pub struct Head {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
 }
 
-/// Writes `tokens` if the request asked for it.
-pub fn push_tokens(options: &ReplyOptions, tokens: &[TokenId], out: &mut Vec<u8>) {
-    if options.return_tokens {
-        out.extend_from_slice(b",\"tokens\":");
-        serde_json::to_writer(out, tokens).expect("memory");
+/// An event, or a whole answer.
+#[derive(Serialize)]
+struct Event<'a, C> {
+    #[serde(flatten)]
+    head: &'a Head,
+    choices: C,
+    /// With `include_usage`, OpenAI sends the field in every event: `null` until the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Tokens>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Times>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_progress: Option<Progress>,
+}
+
+impl Head {
+    /// The head of a response.
+    pub fn new(object: &'static str, context: &ReplyContext) -> Self {
+        let ReplyContext { id, model, created, .. } = context.clone();
+        Self { id, object, created, model }
+    }
+
+    fn event<C>(&self, choices: C) -> Event<'_, C> {
+        Event { head: self, choices, usage: None, timings: None, prompt_progress: None }
+    }
+
+    /// Writes an event with one choice.
+    pub fn push_event(
+        &self,
+        options: &ReplyOptions,
+        choice: &impl Serialize,
+        summary: Option<&Summary>,
+        out: &mut Vec<u8>,
+    ) {
+        let (usage, timings) = (options.include_usage.then_some(None), summary.map(Times::from));
+        push_event(out, &Event { usage, timings, ..self.event([choice]) });
+    }
+
+    /// Writes an event about the progress of a choice's prompt.
+    pub fn push_progress(
+        &self,
+        options: &ReplyOptions,
+        choice: &impl Serialize,
+        progress: &PromptProgress,
+        out: &mut Vec<u8>,
+    ) {
+        let usage = options.include_usage.then_some(None);
+        let prompt_progress = Some(progress.into());
+        push_event(out, &Event { usage, prompt_progress, ..self.event([choice]) });
+    }
+
+    /// Writes the end of a stream, with the token counts if the request asked for them.
+    pub fn push_stream_end(&self, options: &ReplyOptions, summary: &Summary, out: &mut Vec<u8>) {
+        if options.include_usage {
+            push_event(out, &self.whole([(); 0], summary));
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    /// Writes a whole answer.
+    pub fn push_whole(&self, choices: impl Serialize, summary: &Summary, out: &mut Vec<u8>) {
+        push_json(out, &self.whole(choices, summary));
+    }
+
+    fn whole<C>(&self, choices: C, summary: &Summary) -> Event<'_, C> {
+        let (usage, timings) = (Some(Some(summary.usage.into())), Some(summary.into()));
+        Event { usage, timings, ..self.event(choices) }
     }
 }
 
-/// Writes the end of an event, after its choice.
-pub fn push_event_end(options: &ReplyOptions, summary: Option<&Summary>, out: &mut Vec<u8>) {
-    out.push(b']');
-    if options.include_usage {
-        // With `include_usage`, OpenAI sends the field in every event.
-        out.extend_from_slice(b",\"usage\":null");
+/// `usage`.
+#[derive(Serialize)]
+struct Tokens {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: Cached,
+}
+
+#[derive(Serialize)]
+struct Cached {
+    cached_tokens: u64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens_details: Cached { cached_tokens },
+        }
     }
-    if let Some(summary) = summary {
-        push_timings(out, summary);
+}
+
+/// `prompt_progress`, with llama-server's names and in milliseconds.
+#[derive(Serialize)]
+pub struct Progress {
+    total: u64,
+    cache: u64,
+    processed: u64,
+    time_ms: f64,
+}
+
+impl From<&PromptProgress> for Progress {
+    fn from(progress: &PromptProgress) -> Self {
+        let PromptProgress { total, cached: cache, processed, time, .. } = *progress;
+        Self { total, cache, processed, time_ms: ms(time) }
     }
-    out.extend_from_slice(b"}\n\n");
 }
 
-/// Writes the end of an event about the progress of a prompt.
-pub fn push_progress_end(options: &ReplyOptions, progress: &PromptProgress, out: &mut Vec<u8>) {
-    out.push(b']');
-    if options.include_usage {
-        out.extend_from_slice(b",\"usage\":null");
+/// `timings`: the times of a request under llama-server's names, in milliseconds and tokens per
+/// second.
+#[derive(Serialize)]
+pub struct Times {
+    queued_ms: f64,
+    cache_n: u64,
+    prompt_n: u64,
+    prompt_ms: f64,
+    prompt_per_token_ms: f64,
+    prompt_per_second: f64,
+    predicted_n: u64,
+    predicted_ms: f64,
+    predicted_per_token_ms: f64,
+    predicted_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_n: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_n_accepted: Option<u64>,
+    #[serde(flatten, serialize_with = "late_counts")]
+    late: LateCount,
+}
+
+impl From<&Summary> for Times {
+    fn from(summary: &Summary) -> Self {
+        let Summary { usage, timings, guessed, late } = *summary;
+        let rate = |tokens: u64, time: Duration| match time.is_zero() {
+            true => 0.0,
+            false => rounded(tokens as f64 / time.as_secs_f64()),
+        };
+        let each = |tokens: u64, time: Duration| match tokens {
+            0 => 0.0,
+            tokens => rounded(time.as_secs_f64() * 1e3 / tokens as f64),
+        };
+        let computed = usage.prompt_tokens - usage.cached_tokens;
+        let later = usage.completion_tokens.saturating_sub(1); // the first one ends the prompt's time
+        let made_any = guessed.made > 0;
+        Self {
+            queued_ms: ms(timings.queued),
+            cache_n: usage.cached_tokens,
+            prompt_n: computed,
+            prompt_ms: ms(timings.prefill),
+            prompt_per_token_ms: each(computed, timings.prefill),
+            prompt_per_second: rate(computed, timings.prefill),
+            predicted_n: usage.completion_tokens,
+            predicted_ms: ms(timings.decode),
+            predicted_per_token_ms: each(later, timings.decode),
+            predicted_per_second: rate(later, timings.decode),
+            draft_n: made_any.then_some(guessed.made),
+            draft_n_accepted: made_any.then_some(guessed.kept),
+            late,
+        }
     }
-    push_progress(out, progress);
-    out.extend_from_slice(b"}\n\n");
 }
 
-/// Writes the end of a stream, with the token counts if the request asked for them.
-pub fn push_stream_end(
-    options: &ReplyOptions,
-    prefix: &[u8],
-    summary: &Summary,
-    out: &mut Vec<u8>,
-) {
-    if options.include_usage {
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(prefix);
-        out.extend_from_slice(b"],\"usage\":");
-        push_usage(out, summary.usage);
-        push_timings(out, summary);
-        out.extend_from_slice(b"}\n\n");
-    }
-    out.extend_from_slice(b"data: [DONE]\n\n");
+/// Milliseconds.
+fn ms(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
 }
 
-/// Writes `usage`.
-pub fn push_usage(out: &mut Vec<u8>, usage: Usage) {
-    let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
-    write!(
-        out,
-        "{{\"prompt_tokens\":{prompt_tokens},\"completion_tokens\":{completion_tokens},\
-         \"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{cached_tokens}}}}}",
-        prompt_tokens + completion_tokens
-    )
-    .expect("memory");
-}
-
-/// Writes `prompt_progress`, with llama-server's names and in milliseconds.
-pub fn push_progress(out: &mut Vec<u8>, progress: &PromptProgress) {
-    let PromptProgress { total, cached, processed, time, .. } = progress;
-    write!(
-        out,
-        ",\"prompt_progress\":{{\"total\":{total},\"cache\":{cached},\"processed\":{processed},\
-         \"time_ms\":{:.3}}}",
-        time.as_secs_f64() * 1e3
-    )
-    .expect("memory");
-}
-
-/// Writes `timings`, after another field.
-pub fn push_timings(out: &mut Vec<u8>, summary: &Summary) {
-    out.extend_from_slice(b",\"timings\":");
-    push_timings_object(out, summary);
-}
-
-/// Writes the times of a request under llama-server's names, in milliseconds and tokens per second.
-pub fn push_timings_object(out: &mut Vec<u8>, summary: &Summary) {
-    let Summary { usage, timings, guessed, late } = summary;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let rate = |tokens: u64, time: Duration| {
-        if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
-    };
-    let each =
-        |tokens: u64, time: Duration| if tokens == 0 { 0.0 } else { ms(time) / tokens as f64 };
-    let computed = usage.prompt_tokens - usage.cached_tokens;
-    let later = usage.completion_tokens.saturating_sub(1); // the first one ends the prompt's time
-    write!(
-        out,
-        "{{\"queued_ms\":{:.3},\"cache_n\":{},\"prompt_n\":{computed},\
-         \"prompt_ms\":{:.3},\"prompt_per_token_ms\":{:.3},\"prompt_per_second\":{:.3},\
-         \"predicted_n\":{},\"predicted_ms\":{:.3},\"predicted_per_token_ms\":{:.3},\
-         \"predicted_per_second\":{:.3}",
-        ms(timings.queued),
-        usage.cached_tokens,
-        ms(timings.prefill),
-        each(computed, timings.prefill),
-        rate(computed, timings.prefill),
-        usage.completion_tokens,
-        ms(timings.decode),
-        each(later, timings.decode),
-        rate(later, timings.decode),
-    )
-    .expect("memory");
-    if guessed.made > 0 {
-        let Guessed { made, kept } = guessed;
-        write!(out, ",\"draft_n\":{made},\"draft_n_accepted\":{kept}").expect("memory");
-    }
+/// Writes the number of late tokens, and that of each cause, without zeros.
+fn late_counts<S: Serializer>(late: &LateCount, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut counts = serializer.serialize_map(None)?;
     if late.all() > 0 {
-        write!(out, ",\"late_n\":{}", late.all()).expect("memory");
-        for (cause, count) in late.by_cause().filter(|(_, count)| *count > 0) {
-            write!(out, ",\"late_{}_n\":{count}", cause.name()).expect("memory");
-        }
+        counts.serialize_entry("late_n", &late.all())?;
     }
-    out.push(b'}');
+    for (cause, count) in late.by_cause().filter(|(_, count)| *count > 0) {
+        counts.serialize_entry(&Spelled(format_args!("late_{}_n", cause.name())), &count)?;
+    }
+    counts.end()
 }
 
 #[cfg(test)]
@@ -403,8 +467,8 @@ mod tests {
     #[test]
     fn a_whole_reply_is_one_object() {
         let echo = Echo { text: "<".into(), first_token: b"<"[..].into() };
-        let options = ReplyOptions { choices: 2, echo: vec![echo], ..Default::default() };
-        let mut reply = CompletionReply::new(options, &context());
+        let facts = PromptFacts { choices: 2, echo: vec![echo], ..Default::default() };
+        let mut reply = CompletionReply::new(ReplyOptions::default(), facts, &context());
         let mut out = Vec::new();
         reply.push_delta(1, delta("x\"", None), &mut out);
         reply.push_delta(0, delta("y", Some(FinishReason::Length)), &mut out);
@@ -432,9 +496,9 @@ mod tests {
 
     #[test]
     fn a_stream_is_an_event_for_each_delta() {
-        let options =
-            ReplyOptions { choices: 1, stream: true, include_usage: true, ..Default::default() };
-        let mut reply = CompletionReply::new(options, &context());
+        let options = ReplyOptions { stream: true, include_usage: true, ..Default::default() };
+        let facts = PromptFacts { choices: 1, ..Default::default() };
+        let mut reply = CompletionReply::new(options, facts, &context());
         let mut out = Vec::new();
         reply.push_delta(0, delta("\n", None), &mut out);
         reply.push_delta(0, delta("", None), &mut out);

@@ -1,17 +1,17 @@
 //! Ranks documents by a query: `/v1/rerank` in Jina's and Cohere's form, with that of Hugging Face's
 //! text-embeddings-inference (TEI) for requests with `texts`, and vLLM's `/v1/score`.
 
-use std::io::Write;
 use std::time::Duration;
 
+use serde::Serialize;
 use simd_json::prelude::*;
 use simd_json::tape::Value;
 
-use super::embeddings::ready_bytes;
+use super::embeddings::{Tokens, ready_bytes};
 use super::error::ApiError;
 use super::json::{Fields, read_object, refuse, wrong};
 use super::request::read_timeout;
-use super::write::push_string;
+use super::write::{List, push_json};
 use crate::limits::{EMBEDDING_INPUTS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::types::TokenId;
 
@@ -229,65 +229,71 @@ impl RankAnswer {
             order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
             order.truncate(self.top_n);
         }
-        let usage = |out: &mut Vec<u8>| {
-            let tokens = context.tokens;
-            write!(out, "\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}")
-                .expect("memory");
-        };
-        let head = |out: &mut Vec<u8>| {
-            out.extend_from_slice(b"{\"id\":");
-            push_string(out, context.id);
-            out.extend_from_slice(b",\"object\":\"list\",\"model\":");
-            push_string(out, context.model);
-        };
-        let list = |out: &mut Vec<u8>| {
-            for (place, index) in order.iter().enumerate() {
-                out.extend_from_slice(if place == 0 { b"[" } else { b"," });
-                self.push_one(*index, scores[*index], &documents[*index], out);
+        let entries = List(order[..].iter().map(|index| {
+            let (score, text) = (scores[*index], documents[*index].as_str());
+            let document = self.with_documents.then_some(text);
+            let is_rerank = self.form == RankForm::Rerank;
+            Entry {
+                index: *index,
+                object: (self.form == RankForm::Score).then_some("score"),
+                relevance_score: is_rerank.then_some(score),
+                score: (!is_rerank).then_some(score),
+                text: document.filter(|_| self.form == RankForm::Tei),
+                document: document.filter(|_| is_rerank).map(|text| Document { text }),
             }
-            out.push(b']');
-        };
+        }));
+        let RankContext { id, model, created, tokens } = *context;
+        let (object, usage) = ("list", tokens.into());
         match self.form {
-            RankForm::Tei => list(out),
+            RankForm::Tei => push_json(out, &entries),
             RankForm::Rerank => {
-                head(out);
-                out.push(b',');
-                usage(out);
-                out.extend_from_slice(b",\"results\":");
-                list(out);
-                out.push(b'}');
+                push_json(out, &Reranked { id, object, model, usage, results: entries });
             }
             RankForm::Score => {
-                head(out);
-                write!(out, ",\"created\":{},\"data\":", context.created).expect("memory");
-                list(out);
-                out.push(b',');
-                usage(out);
-                out.push(b'}');
+                push_json(out, &Scored { id, object, model, created, data: entries, usage });
             }
         }
     }
+}
 
-    /// Writes one document's entry.
-    fn push_one(&self, index: usize, score: f32, document: &str, out: &mut Vec<u8>) {
-        let name = if self.form == RankForm::Rerank { "relevance_score" } else { "score" };
-        let object = if self.form == RankForm::Score { "\"object\":\"score\"," } else { "" };
-        write!(out, "{{\"index\":{index},{object}\"{name}\":").expect("memory");
-        serde_json::to_writer(&mut *out, &score).expect("memory");
-        match self.form {
-            _ if !self.with_documents => {}
-            RankForm::Tei => {
-                out.extend_from_slice(b",\"text\":");
-                push_string(out, document);
-            }
-            _ => {
-                out.extend_from_slice(b",\"document\":{\"text\":");
-                push_string(out, document);
-                out.push(b'}');
-            }
-        }
-        out.push(b'}');
-    }
+#[derive(Serialize)]
+struct Reranked<'a, L> {
+    id: &'a str,
+    object: &'a str,
+    model: &'a str,
+    usage: Tokens,
+    results: L,
+}
+
+#[derive(Serialize)]
+struct Scored<'a, L> {
+    id: &'a str,
+    object: &'a str,
+    model: &'a str,
+    created: u64,
+    data: L,
+    usage: Tokens,
+}
+
+/// The entry of a document, with the names of all forms.
+#[derive(Serialize)]
+struct Entry<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    relevance_score: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<Document<'a>>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    text: &'a str,
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //!
 //! Each dialect has its own type. All of them implement [`Reply`].
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::llama::settings::Repeated;
 use super::logprobs::{Echo, SpelledLogprobs};
-use super::responses::fields::ResponseFields;
-use super::responses::stored::Stored;
+use super::stored::Stored;
+use super::turn::Turn;
 use super::write::bytes_inside;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
@@ -43,8 +44,43 @@ pub trait Reply: Send {
     }
 }
 
-/// Makes the reply of a dialect.
-pub type MakeReply = fn(ReplyOptions, &ReplyContext) -> Box<dyn Reply>;
+/// Makes the reply of a request. A dialect's `read` puts it into the request, with whatever the
+/// reply needs of the body. The function that makes a reply from the rest is one, too.
+pub trait MakeReply: Send {
+    /// Makes it.
+    fn make(
+        self: Box<Self>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Box<dyn Reply>;
+
+    /// About the bytes of memory that it takes, with those of its copies in `choices` choices.
+    fn bytes(&self, _choices: usize) -> usize {
+        0
+    }
+}
+
+impl<R, F> MakeReply for F
+where
+    R: Reply + 'static,
+    F: FnOnce(ReplyOptions, PromptFacts, &ReplyContext) -> R + Send,
+{
+    fn make(
+        self: Box<Self>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Box<dyn Reply> {
+        Box::new(self(options, facts, context))
+    }
+}
+
+impl fmt::Debug for dyn MakeReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MakeReply")
+    }
+}
 
 /// Facts about a response that do not depend on its text.
 #[derive(Clone, Debug)]
@@ -61,8 +97,7 @@ pub struct ReplyContext {
     pub prompt_tokens: u64,
 }
 
-/// How a reply is written. A request sets the first seven and the last two; [`crate::prepare`] fills
-/// in the others.
+/// How a reply is written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplyOptions {
     /// As server-sent events, while the text comes.
@@ -79,16 +114,37 @@ pub struct ReplyOptions {
     pub return_progress: bool,
     /// When a silent stream sends a comment.
     pub ping: Ping,
+    /// With the prompts.
+    pub with_prompts: bool,
+}
+
+/// Facts about a request's prompts. [`crate::prepare`] fills them in.
+#[derive(Debug, Default)]
+pub struct PromptFacts {
     /// Choices of all prompts together.
     pub choices: usize,
+    /// Choices of each prompt.
+    pub n: usize,
+    /// The seed of the first choice of each prompt.
+    pub seed: u64,
+    /// Whether a part of a prompt was cut.
+    pub is_cut: bool,
     /// The start of each choice, if the request asked for `echo`.
     pub echo: Vec<Echo>,
+    /// The prompts as JSON strings, if the reply shows them.
+    pub prompts: Vec<Arc<[u8]>>,
     /// How a chat's text is split into content, reasoning and tool calls.
     pub parser: ParserOptions,
-    /// The parts of a request to OpenAI's Responses API that its response needs.
-    pub response: Option<Box<ResponseFields>>,
-    /// The parts of a request to llama-server's `/completion` that its answer repeats.
-    pub llama: Option<Box<Repeated>>,
+    /// The messages to keep with the response, if its dialect keeps some.
+    pub turn: Turn,
+}
+
+impl PromptFacts {
+    /// Bytes of the prompts and the turn, with the copies of the prompts in an answer.
+    pub fn bytes(&self) -> usize {
+        let prompts = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len());
+        prompts.sum::<usize>() + self.turn.size.bytes
+    }
 }
 
 /// When a stream that has had nothing to send for a while sends a comment.

@@ -10,7 +10,7 @@ use super::constrain::{RequestedConstraint, read_constraint};
 use super::error::ApiError;
 use super::json::{Fields, refuse, wrong};
 use super::prompts::Prompt;
-use super::reply::{Ping, ReplyOptions};
+use super::reply::{MakeReply, Ping, PromptFacts, ReplyOptions};
 use crate::constraint::Compiled;
 use crate::limits::{
     CACHE_SALT_BYTES_MAX, CHOICES_MAX, INDENT_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX,
@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::types::{Guessing, LineLimits, Sampling, TokenId};
 
 /// A request to generate text.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct GenerationRequest {
     /// One or more once the request is served.
     pub prompts: Vec<Prompt>,
@@ -61,6 +61,10 @@ pub struct GenerationRequest {
     pub cache_salt: Option<String>,
     /// How to write the reply.
     pub reply: ReplyOptions,
+    /// Makes the reply.
+    pub make_reply: Box<dyn MakeReply>,
+    /// Facts that the reply needs.
+    pub facts: PromptFacts,
     /// The first prompts, as tokens, and the most tokens to generate after each.
     pub ready: Vec<(Arc<[TokenId]>, u32)>,
 }
@@ -108,9 +112,9 @@ pub enum Length {
     PromptOnly,
 }
 
-impl Default for GenerationRequest {
+impl GenerationRequest {
     /// OpenAI's defaults, without a prompt.
-    fn default() -> Self {
+    pub fn new(make_reply: impl MakeReply + 'static) -> Self {
         Self {
             prompts: Vec::new(),
             n: 1,
@@ -131,6 +135,8 @@ impl Default for GenerationRequest {
             guessing: RequestedGuessing::default(),
             cache_salt: None,
             reply: ReplyOptions::default(),
+            make_reply: Box::new(make_reply),
+            facts: PromptFacts::default(),
             ready: Vec::new(),
         }
     }
@@ -142,6 +148,7 @@ pub fn read_generation(
     fields: &Fields<'_, '_>,
     defaults: Sampling,
     default_length: Option<u32>,
+    make_reply: impl MakeReply + 'static,
 ) -> Result<GenerationRequest, ApiError> {
     let n = read_n(fields)?;
     check_id_slot(fields)?;
@@ -185,7 +192,7 @@ pub fn read_generation(
         cache_prompt: flag("cache_prompt", true)?,
         guessing: read_guessing(fields)?,
         cache_salt: read_cache_salt(fields)?,
-        ..GenerationRequest::default()
+        ..GenerationRequest::new(make_reply)
     })
 }
 
@@ -321,8 +328,7 @@ impl GenerationRequest {
         let prompts = self.prompts.iter().map(|prompt| size_of::<Prompt>() + prompt.bytes());
         let parts = stops.chain(sources).chain(ready).chain(prompts).sum::<usize>();
         let gap = self.gap.as_ref().map_or(0, |gap| gap.bytes());
-        let response = self.reply.response.as_ref().map_or(0, |response| response.bytes());
-        size_of::<Self>() + parts + gap + response
+        size_of::<Self>() + parts + gap + self.make_reply.bytes(0) + self.facts.bytes()
     }
 }
 

@@ -2,17 +2,9 @@
 //!
 //! The dialects do not use the table. `docs/architecture.md` has the steps to add one.
 
-use super::anthropic::reply::MessagesReply;
 use super::asked::Request;
-use super::chat::reply::ChatReply;
-use super::cllm::GenerateReply;
 use super::error::{ApiError, Dialect};
-use super::llama::completion::{self, LlamaReply};
-use super::llama::{embedding, infill, tokens};
-use super::ollama::reply::{Form, OllamaReply};
-use super::openai::CompletionReply;
-use super::reply::MakeReply;
-use super::responses::reply::ResponsesReply;
+use super::llama::{completion, embedding, infill, tokens};
 use super::{anthropic, chat, cllm, embeddings, ollama, openai, rank, responses};
 use crate::http::head::Method;
 
@@ -44,8 +36,6 @@ pub enum Action {
         operation: &'static str,
         /// Prefix of response ids.
         id_prefix: &'static str,
-        /// Makes the reply.
-        reply: MakeReply,
     },
     /// Does something with a response that is kept.
     Stored(OnStored),
@@ -180,7 +170,6 @@ pub static ROUTES: &[Route] = &[
             operation: "text_completion",
             read: |body| openai::read_completion(body).map(Request::generate),
             id_prefix: "cmpl-",
-            reply: |options, context| Box::new(CompletionReply::new(options, context)),
         },
     ),
     route(
@@ -189,7 +178,6 @@ pub static ROUTES: &[Route] = &[
             operation: "chat",
             read: |body| chat::openai::read_chat(body).map(Request::chat),
             id_prefix: "chatcmpl-",
-            reply: |options, context| Box::new(ChatReply::new(options, context)),
         },
     ),
     route(
@@ -198,7 +186,6 @@ pub static ROUTES: &[Route] = &[
             operation: "chat",
             read: |body| anthropic::read_messages(body).map(Request::chat),
             id_prefix: "msg_",
-            reply: |options, context| Box::new(MessagesReply::new(options, context)),
         },
     )
     .of(Dialect::Anthropic),
@@ -208,7 +195,6 @@ pub static ROUTES: &[Route] = &[
             operation: "text_completion",
             read: |body| completion::read_completion(body).map(Request::generate),
             id_prefix: "cmpl-",
-            reply: |options, context| Box::new(LlamaReply::new(options, context)),
         },
     ),
     route(
@@ -217,7 +203,6 @@ pub static ROUTES: &[Route] = &[
             operation: "text_completion",
             read: |body| infill::read_infill(body).map(Request::generate),
             id_prefix: "cmpl-",
-            reply: |options, context| Box::new(LlamaReply::new(options, context)),
         },
     ),
     route(
@@ -226,7 +211,6 @@ pub static ROUTES: &[Route] = &[
             operation: "text_completion",
             read: |body| cllm::read_generate(body).map(Request::generate),
             id_prefix: "gen-",
-            reply: |options, context| Box::new(GenerateReply::new(options, context)),
         },
     )
     .of(Dialect::Cllm),
@@ -236,18 +220,12 @@ pub static ROUTES: &[Route] = &[
             operation: "text_completion",
             read: |body| cllm::read_generate_stream(body).map(Request::generate),
             id_prefix: "gen-",
-            reply: |options, context| Box::new(GenerateReply::new(options, context)),
         },
     )
     .of(Dialect::Cllm),
     route(
         &["/api/chat"],
-        Action::Generate {
-            operation: "chat",
-            read: ollama::request::read_chat,
-            id_prefix: "",
-            reply: |options, context| Box::new(OllamaReply::new(Form::Chat, options, context)),
-        },
+        Action::Generate { operation: "chat", read: ollama::request::read_chat, id_prefix: "" },
     )
     .of(Dialect::Ollama),
     route(
@@ -256,7 +234,6 @@ pub static ROUTES: &[Route] = &[
             operation: "text_completion",
             read: ollama::request::read_generate,
             id_prefix: "",
-            reply: |options, context| Box::new(OllamaReply::new(Form::Generate, options, context)),
         },
     )
     .of(Dialect::Ollama),
@@ -284,7 +261,6 @@ pub static ROUTES: &[Route] = &[
             operation: "chat",
             read: |body| responses::request::read(body).map(Request::chat),
             id_prefix: "resp_",
-            reply: |options, context| Box::new(ResponsesReply::new(options, context)),
         },
     ),
     route(

@@ -4,17 +4,7 @@
 use serde_json::{Value, json};
 
 use super::model::Model;
-
-/// How busy the server is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
-    /// Requests in a slot.
-    pub running: u64,
-    /// Requests waiting for a slot.
-    pub waiting: u64,
-    /// Tokens in the KV cache that running requests hold.
-    pub tokens: u64,
-}
+use super::state::Load;
 
 /// The answer to `GET /server_info`. The gateway takes the model's name from it.
 pub fn server_info(model: &Model<'_>, path: &str, slots: usize, kv_tokens: u32) -> Value {

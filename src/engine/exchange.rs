@@ -11,7 +11,7 @@ use crate::api::logprobs::SpelledLogprobs;
 use crate::api::reply::{
     Delta, FinishReason, Guessed, Ping, PromptProgress, Reply, Summary, Timings, Usage,
 };
-use crate::api::responses::stored::Stored;
+use crate::api::stored::Stored;
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::metrics::LateCount;
@@ -234,7 +234,7 @@ impl Exchange {
 mod tests {
     use super::*;
     use crate::api::openai::CompletionReply;
-    use crate::api::reply::{ReplyContext, ReplyOptions};
+    use crate::api::reply::{PromptFacts, ReplyContext, ReplyOptions};
     use crate::engine::budget::Budget;
     use crate::limits::HOLD_BYTES_STEP;
     use crate::types::KeyId;
@@ -250,8 +250,9 @@ mod tests {
             received: Micros(0),
             prompt_tokens: 1,
         };
-        let options = ReplyOptions { stream: true, choices: 1, ..ReplyOptions::default() };
-        let reply = Box::new(CompletionReply::new(options, &context));
+        let options = ReplyOptions { stream: true, ..ReplyOptions::default() };
+        let facts = PromptFacts { choices: 1, ..PromptFacts::default() };
+        let reply = Box::new(CompletionReply::new(options, facts, &context));
         let hold = budget.hold(Some(KeyId::at(0)));
         let mut exchange = Exchange::new("id".into(), reply, 1, 1, hold, Micros(0));
         let text = "x".repeat(3 * HOLD_BYTES_STEP);

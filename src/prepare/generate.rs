@@ -16,10 +16,10 @@ use crate::api::constrain::RequestedConstraint;
 use crate::api::error::ApiError;
 use crate::api::logprobs::Echo;
 use crate::api::prompts::Prompt;
-use crate::api::reply::{ReplyContext, ReplyOptions};
+use crate::api::reply::{PromptFacts, ReplyContext};
 use crate::api::request::GenerationRequest;
 use crate::api::route::Action;
-use crate::api::write::{bytes_inside, push_string};
+use crate::api::write::{bytes_inside, push_json};
 use crate::chat::conversation::ToolChoice;
 use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
@@ -63,7 +63,7 @@ pub(super) fn render(
         });
     }
     let begins = !chat.conversation.continue_final_message;
-    let ChatRequest { mut generation, .. } = chat;
+    let ChatRequest { mut generation, turns, .. } = chat;
     let open = parser.reasoning_syntax.filter(|_| parser.reasoning_is_open);
     if let Some(syntax) = open.filter(|_| generation.constraint.is_some()) {
         // Only the answer is constrained, so close the block of reasoning first.
@@ -80,7 +80,8 @@ pub(super) fn render(
     }
     check_prompt_text(&text, "messages", model)?;
     generation.prompts = vec![Prompt::Chat(text)];
-    generation.reply.parser = parser;
+    generation.facts.parser = parser;
+    generation.facts.turn = turns.map(|turns| turns.own).unwrap_or_default();
     Ok(Box::new(generation))
 }
 
@@ -95,7 +96,7 @@ pub(super) fn tokenize_next(
         None => tokens_of("prompt", prompt, model)?,
         Some(gap) => {
             let (ids, is_cut) = tokens_around(gap, prompt, request.length, model)?;
-            request.reply.llama.iter_mut().for_each(|repeated| repeated.truncated |= is_cut);
+            request.facts.is_cut |= is_cut;
             ids
         }
     };
@@ -159,15 +160,12 @@ pub(super) fn job(
             echo.extend(std::iter::repeat_n(Echo { text, first_token }, n));
         }
     }
-    if let Some(repeated) = &mut request.reply.llama {
-        repeated.n = n;
-        repeated.seed = request.seed.unwrap_or(envelope.seed);
-        if repeated.shows_prompts() {
-            let json = |(ids, _): &(Arc<[TokenId]>, u32)| json_of(ids, &model.vocab);
-            repeated.prompts = prompts.iter().map(json).collect();
-        }
-        bytes += repeated.bytes(n * prompts.len());
-    }
+    let seed = request.seed.unwrap_or(envelope.seed);
+    let choices = n * prompts.len();
+    let shown = prompts.iter().filter(|_| request.reply.with_prompts);
+    let shown = shown.map(|(ids, _)| json_of(ids, &model.vocab)).collect();
+    let facts = PromptFacts { choices, n, seed, echo, prompts: shown, ..request.facts };
+    bytes += request.make_reply.bytes(choices) + facts.bytes();
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
     let requested = request.advanced.as_deref();
     let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
@@ -176,7 +174,6 @@ pub(super) fn job(
     }
     bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);
-    let seed = request.seed.unwrap_or(envelope.seed);
     let scores_prompt = request.echo && request.reply.logprobs;
     let salt = request.cache_salt.as_deref().map_or(0, hash);
     let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
@@ -196,10 +193,8 @@ pub(super) fn job(
     let sequences: Vec<NewSequence> = sequences.collect();
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());
     bytes += sequences.len() * constraint.map_or(0, |constraint| constraint.bytes());
-    bytes += request.reply.response.as_ref().map_or(0, |response| response.bytes());
-    let parser = request.reply.parser;
-    let options = ReplyOptions { choices: sequences.len(), echo, ..request.reply };
-    let Action::Generate { id_prefix, reply, .. } = envelope.route.action else {
+    let parser = facts.parser;
+    let Action::Generate { id_prefix, .. } = envelope.route.action else {
         unreachable!("only a route that generates text reads such a request");
     };
     let context = ReplyContext {
@@ -210,7 +205,7 @@ pub(super) fn job(
         prompt_tokens,
     };
     Ok(Box::new(Job {
-        reply: reply(options, &context),
+        reply: request.make_reply.make(request.reply, facts, &context),
         id: context.id,
         sequences,
         choices: n,
@@ -228,7 +223,7 @@ pub(super) fn job(
 fn json_of(ids: &[TokenId], vocab: &Vocab) -> Arc<[u8]> {
     let text: Vec<u8> = ids.iter().flat_map(|id| vocab.spelling_of(*id)).copied().collect();
     let mut json = Vec::with_capacity(text.len() + 2);
-    push_string(&mut json, &String::from_utf8_lossy(&text));
+    push_json(&mut json, &String::from_utf8_lossy(&text));
     json.into()
 }
 

@@ -10,8 +10,8 @@ use super::worker::{Outcome, Task, Wanted};
 use super::{Envelope, Lane, Prepared, ServedModel, Step, Transfer};
 use crate::api::asked::Request;
 use crate::api::error::ApiError;
-use crate::api::responses::stored::{Page, Stored};
 use crate::api::route::ReadBody;
+use crate::api::stored::{Page, Stored};
 use crate::constraint::{Compiler, Tables};
 use crate::limits::PIECE_BYTES;
 

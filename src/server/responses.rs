@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::api::responses::stored::Stored;
+use crate::api::stored::Stored;
 use crate::types::KeyId;
 
 /// Most stored responses of all keys together. The bound is low because a single new response may
@@ -101,7 +101,7 @@ impl OfKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::responses::items::Items;
+    use crate::api::stored::Items;
 
     fn response(id: usize, body: usize) -> Box<Stored> {
         let (id, body) = (format!("resp_{id}"), Arc::new(vec![b'x'; body]));

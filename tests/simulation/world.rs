@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use corelane::api::responses::stored::Stored;
 use corelane::api::route;
+use corelane::api::stored::Stored;
 use corelane::chat::prompt::ChatModel;
 use corelane::clock::Micros;
 use corelane::constraint::Compiler;

@@ -3,11 +3,10 @@
 
 pub mod reply;
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
+use self::reply::MessagesReply;
 use super::chat::ChatRequest;
 use super::chat::messages::{check_choice, check_names, check_object, checked_name, function};
 use super::constrain::{RequestedConstraint, of_schema};
@@ -19,6 +18,7 @@ use super::request::{
     GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
     refuse_unsupported,
 };
+use super::write::{Object, push_json};
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
@@ -53,7 +53,7 @@ fn read(
             reply: ReplyOptions { stream, ..ReplyOptions::default() },
             urgency: read_urgency(fields)?,
             constraint: read_format(fields)?,
-            ..GenerationRequest::default()
+            ..GenerationRequest::new(MessagesReply::new)
         };
         let mut messages = read_system(fields)?;
         messages.extend(read_turns(fields)?);
@@ -73,13 +73,13 @@ fn read(
             continue_final_message,
             without_generation_prompt: false,
         };
-        Ok(ChatRequest { generation, conversation, split_reasoning: true })
+        Ok(ChatRequest { generation, conversation, split_reasoning: true, turns: None })
     })
 }
 
 /// Writes the answer of `count_tokens`.
 pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
-    write!(out, "{{\"input_tokens\":{tokens}}}").expect("memory");
+    push_json(out, &Object([("input_tokens", tokens)]));
 }
 
 /// Converts `thinking` and `output_config.effort` to the variables of chat templates.

@@ -1,9 +1,13 @@
 //! Writes the reply of `/v1/messages`, whole or as events.
 
-use std::io::Write;
+use std::fmt;
 
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
-use crate::api::write::{push_string, push_string_inside};
+use serde::Serialize;
+
+use crate::api::reply::{
+    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+};
+use crate::api::write::{List, Spelled, Written, push_json, push_named_event};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
 
@@ -41,12 +45,12 @@ enum Kind {
 
 impl MessagesReply {
     /// A reply without any text yet.
-    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
         Self {
             id: context.id.clone(),
             model: context.model.clone(),
             prompt_tokens: context.prompt_tokens,
-            parser: Some(Parser::new(options.parser)),
+            parser: Some(Parser::new(facts.parser)),
             options,
             blocks: Vec::new(),
             begun: 0,
@@ -73,20 +77,13 @@ impl MessagesReply {
         if text.is_empty() {
             return;
         }
-        let (kind, field) = match block.kind {
-            Kind::Text => ("text_delta", "text"),
-            Kind::Thinking => ("thinking_delta", "thinking"),
-            Kind::ToolUse { .. } => ("input_json_delta", "partial_json"),
+        let delta = match block.kind {
+            Kind::Text => More::TextDelta { text },
+            Kind::Thinking => More::ThinkingDelta { thinking: text },
+            Kind::ToolUse { .. } => More::InputJsonDelta { partial_json: text },
         };
         let index = self.begun - 1;
-        write!(
-            out,
-            "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\
-             \"delta\":{{\"type\":\"{kind}\",\"{field}\":\""
-        )
-        .expect("memory");
-        push_string_inside(out, text);
-        out.extend_from_slice(b"\"}}\n\n");
+        push_named_event(out, "content_block_delta", &Event::Delta { index, delta });
     }
 
     fn begin_block(&mut self, out: &mut Vec<u8>) {
@@ -96,36 +93,22 @@ impl MessagesReply {
         if self.begun == 0 {
             self.begin_message(out);
         }
-        let index = self.begun;
+        let block = &self.blocks[self.blocks.len() - 1];
+        let start = Start { index: self.begun, content_block: block.shown(&self.id) };
+        push_named_event(out, "content_block_start", &start);
         self.begun += 1;
-        write!(
-            out,
-            "event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":{index},\
-             \"content_block\":"
-        )
-        .expect("memory");
-        push_block(out, &self.id, &self.blocks[self.blocks.len() - 1]);
-        out.extend_from_slice(b"}\n\n");
     }
 
     fn end_block(&mut self, out: &mut Vec<u8>) {
         if self.options.stream && self.blocks.pop().is_some() {
             let index = self.begun - 1;
-            write!(
-                out,
-                "event: content_block_stop\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n"
-            )
-            .expect("memory");
+            push_named_event(out, "content_block_stop", &Event::Stop { index });
         }
     }
 
     fn begin_message(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(
-            b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":",
-        );
         let usage = Usage { prompt_tokens: self.prompt_tokens, ..Usage::default() };
-        self.push_message(usage, out);
-        out.extend_from_slice(b"}\n\n");
+        push_named_event(out, "message_start", &Message { message: self.message(usage) });
     }
 
     /// Whether the last block is a tool call.
@@ -133,38 +116,120 @@ impl MessagesReply {
         self.blocks.last().is_some_and(|block| matches!(block.kind, Kind::ToolUse { .. }))
     }
 
-    fn push_message(&self, usage: Usage, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"{\"id\":");
-        push_string(out, &self.id);
-        out.extend_from_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
-        push_string(out, &self.model);
-        out.extend_from_slice(b",\"content\":[");
-        for (index, block) in self.blocks.iter().enumerate().filter(|_| !self.options.stream) {
-            if index > 0 {
-                out.push(b',');
-            }
-            push_block(out, &self.id, block);
+    fn message(&self, usage: Usage) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Shown<'a, C> {
+            id: &'a str,
+            r#type: &'a str,
+            role: &'a str,
+            model: &'a str,
+            content: C,
+            #[serde(flatten)]
+            end: End<'a>,
+            usage: Tokens,
         }
-        out.extend_from_slice(b"],");
-        self.push_stop(self.has_called(), out);
-        out.extend_from_slice(b",\"usage\":");
-        push_usage(out, usage);
-        out.push(b'}');
+        let blocks = if self.options.stream { &[][..] } else { &self.blocks };
+        Shown {
+            id: &self.id,
+            r#type: "message",
+            role: "assistant",
+            model: &self.model,
+            content: List(blocks.iter().map(|block| block.shown(&self.id))),
+            end: self.end(self.has_called()),
+            usage: usage.into(),
+        }
     }
 
-    fn push_stop(&self, called: bool, out: &mut Vec<u8>) {
-        let reason = match (self.finish, &self.stop_word) {
-            (None, _) => "null",
-            (Some(FinishReason::Stop), Some(_)) => "\"stop_sequence\"",
-            (Some(FinishReason::Stop), None) if called => "\"tool_use\"",
-            (Some(FinishReason::Stop), None) => "\"end_turn\"",
+    fn end(&self, called: bool) -> End<'_> {
+        let stop_reason = match (self.finish, &self.stop_word) {
+            (None, _) => None,
+            (Some(FinishReason::Stop), Some(_)) => Some("stop_sequence"),
+            (Some(FinishReason::Stop), None) if called => Some("tool_use"),
+            (Some(FinishReason::Stop), None) => Some("end_turn"),
             // Anthropic has no stop reason for a timeout. It cuts the text off, as a length does.
-            (Some(FinishReason::Length | FinishReason::Timeout), _) => "\"max_tokens\"",
+            (Some(FinishReason::Length | FinishReason::Timeout), _) => Some("max_tokens"),
         };
-        write!(out, "\"stop_reason\":{reason},\"stop_sequence\":").expect("memory");
-        match &self.stop_word {
-            Some(word) => push_string(out, word),
-            None => out.extend_from_slice(b"null"),
+        End { stop_reason, stop_sequence: self.stop_word.as_deref() }
+    }
+}
+
+#[derive(Serialize)]
+struct Message<T> {
+    message: T,
+}
+
+#[derive(Serialize)]
+struct Start<T> {
+    index: usize,
+    content_block: T,
+}
+
+/// The members of other events, besides their type.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Event<'a> {
+    Delta { index: usize, delta: More<'a> },
+    Stop { index: usize },
+    End { delta: End<'a>, usage: Tokens },
+}
+
+/// More of a block.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum More<'a> {
+    TextDelta { text: &'a str },
+    ThinkingDelta { thinking: &'a str },
+    InputJsonDelta { partial_json: &'a str },
+}
+
+#[derive(Serialize)]
+struct End<'a> {
+    stop_reason: Option<&'static str>,
+    stop_sequence: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Tokens {
+    input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+    output_tokens: u64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
+            cache_creation_input_tokens: 0,
+            cache_read_input_tokens: usage.cached_tokens,
+            output_tokens: usage.completion_tokens,
+        }
+    }
+}
+
+impl Block {
+    fn shown<'a>(&'a self, id: &'a str) -> impl Serialize + 'a {
+        #[derive(Serialize)]
+        #[serde(tag = "type", rename_all = "snake_case")]
+        enum Shown<'a, I> {
+            Text { text: &'a str },
+            Thinking { signature: &'a str, thinking: &'a str },
+            ToolUse { id: I, name: &'a str, input: Written<'a> },
+        }
+        let text = self.text.as_str();
+        match &self.kind {
+            Kind::Text => Shown::Text { text },
+            Kind::Thinking => Shown::Thinking { signature: "", thinking: text },
+            Kind::ToolUse { index, name } => {
+                let id = id.trim_start_matches("msg_");
+                // An input that was cut off is not valid JSON; send an empty object.
+                let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+                Shown::ToolUse {
+                    id: Spelled(fmt::from_fn(move |f| write!(f, "toolu_{id}_{index}"))),
+                    name,
+                    input: Written(if is_json { text } else { "{}" }.as_bytes()),
+                }
+            }
         }
     }
 }
@@ -195,56 +260,18 @@ impl Reply for MessagesReply {
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
         if !self.options.stream {
-            return self.push_message(summary.usage, out);
+            return push_json(out, &self.message(summary.usage));
         }
         if self.begun == 0 {
             self.begin_message(out); // the text was empty
         }
         let called = self.has_called();
         self.end_block(out);
-        out.extend_from_slice(
-            b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{",
-        );
-        self.push_stop(called, out);
-        out.extend_from_slice(b"},\"usage\":");
-        push_usage(out, summary.usage);
-        out.extend_from_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+        let usage = summary.usage.into();
+        let end = Event::End { delta: self.end(called), usage };
+        push_named_event(out, "message_delta", &end);
+        push_named_event(out, "message_stop", &());
     }
-}
-
-fn push_block(out: &mut Vec<u8>, id: &str, block: &Block) {
-    match &block.kind {
-        Kind::Text => {
-            out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
-            push_string(out, &block.text);
-        }
-        Kind::Thinking => {
-            out.extend_from_slice(b"{\"type\":\"thinking\",\"signature\":\"\",\"thinking\":");
-            push_string(out, &block.text);
-        }
-        Kind::ToolUse { index, name } => {
-            out.extend_from_slice(b"{\"type\":\"tool_use\",\"id\":\"toolu_");
-            push_string_inside(out, id.trim_start_matches("msg_"));
-            write!(out, "_{index}\",\"name\":").expect("memory");
-            push_string(out, name);
-            // An input that was cut off is not valid JSON; send an empty object.
-            let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&block.text).is_ok();
-            let input = if is_json { &block.text } else { "{}" };
-            write!(out, ",\"input\":{input}").expect("memory");
-        }
-    }
-    out.push(b'}');
-}
-
-fn push_usage(out: &mut Vec<u8>, usage: Usage) {
-    let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
-    write!(
-        out,
-        "{{\"input_tokens\":{},\"cache_creation_input_tokens\":0,\
-         \"cache_read_input_tokens\":{cached_tokens},\"output_tokens\":{completion_tokens}}}",
-        prompt_tokens.saturating_sub(cached_tokens)
-    )
-    .expect("memory");
 }
 
 #[cfg(test)]
@@ -272,10 +299,8 @@ mod tests {
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };
-        MessagesReply::new(
-            ReplyOptions { choices: 1, stream, parser, ..Default::default() },
-            &context,
-        )
+        let facts = PromptFacts { choices: 1, parser, ..Default::default() };
+        MessagesReply::new(ReplyOptions { stream, ..Default::default() }, facts, &context)
     }
 
     fn summary() -> Summary {

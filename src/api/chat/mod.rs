@@ -5,10 +5,11 @@ pub mod openai;
 pub mod reply;
 
 use super::request::GenerationRequest;
+use super::turn::Turns;
 use crate::chat::conversation::Conversation;
 
 /// A request to continue a conversation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct ChatRequest {
     /// How to generate. Its prompt is empty until the template has rendered it.
     pub generation: GenerationRequest,
@@ -16,28 +17,30 @@ pub struct ChatRequest {
     pub conversation: Conversation,
     /// Whether the reply has the model's reasoning in a field of its own.
     pub split_reasoning: bool,
+    /// Its place in a conversation that is kept.
+    pub turns: Option<Box<Turns>>,
 }
 
 impl ChatRequest {
     /// Bytes of the texts of the conversation, with those of the turns before that are still to be
     /// put into it.
     pub fn text_bytes(&self) -> usize {
-        let response = self.generation.reply.response.as_ref();
-        let before = response.filter(|fields| fields.continues);
-        self.conversation.text_bytes() + before.map_or(0, |fields| fields.turn.size.bytes)
+        let before = self.turns.as_ref().filter(|turns| turns.continues);
+        self.conversation.text_bytes() + before.map_or(0, |turns| turns.own.size.bytes)
     }
 
     /// About the bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.generation.bytes() + self.conversation.bytes()
+        let turns = self.turns.as_ref().map_or(0, |turns| turns.own.size.bytes);
+        self.generation.bytes() + self.conversation.bytes() + turns
     }
 
     /// Puts the messages of the turns before into the conversation, if it continues some.
     pub fn join_turns(&mut self) {
-        let Some(fields) = &mut self.generation.reply.response else { return };
-        if std::mem::take(&mut fields.continues) {
-            let place = fields.instructions..fields.instructions;
-            self.conversation.messages.splice(place, fields.turn.messages_before());
+        let Some(turns) = &mut self.turns else { return };
+        if std::mem::take(&mut turns.continues) {
+            let place = turns.instructions..turns.instructions;
+            self.conversation.messages.splice(place, turns.own.messages_before());
         }
     }
 }

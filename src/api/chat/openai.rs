@@ -2,6 +2,7 @@
 
 use super::ChatRequest;
 use super::messages::{read_messages, read_tools};
+use super::reply::ChatReply;
 use crate::api::error::ApiError;
 use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, read_object};
@@ -16,7 +17,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         refuse(fields, &[("echo", "false"), ("suffix", "\"\"")])?;
         fields.string("model")?; // any name is accepted, for only one model is served
         let (tools, tool_choice) = read_tools(fields)?;
-        let generation = read_generation(fields, Sampling::default(), None)?;
+        let generation = read_generation(fields, Sampling::default(), None, ChatReply::new)?;
         let mut template_kwargs = match fields.get("chat_template_kwargs")? {
             Some(kwargs) => read_kwargs(&kwargs)?,
             None => serde_json::Map::new(),
@@ -38,7 +39,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             without_generation_prompt: fields.boolean("add_generation_prompt")? == Some(false),
         };
         let split_reasoning = read_reasoning_format(fields)?;
-        Ok(ChatRequest { generation, conversation, split_reasoning })
+        Ok(ChatRequest { generation, conversation, split_reasoning, turns: None })
     })
 }
 

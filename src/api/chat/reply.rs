@@ -1,15 +1,15 @@
 //! Writes the reply of `/v1/chat/completions`, whole or as a stream.
 
-use std::io::Write;
+use std::fmt;
 
-use crate::api::logprobs::TokenList;
-use crate::api::openai::{
-    push_event_end, push_progress_end, push_stream_end, push_timings, push_tokens, push_usage,
-};
+use serde::{Serialize, Serializer};
+
+use crate::api::logprobs::push_tokens;
+use crate::api::openai::Head;
 use crate::api::reply::{
-    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
+    Delta, FinishReason, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
 };
-use crate::api::write::{push_string, push_string_inside};
+use crate::api::write::{List, Spelled, WrittenList};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
 use crate::types::TokenId;
@@ -18,10 +18,9 @@ use crate::types::TokenId;
 #[derive(Debug)]
 pub struct ChatReply {
     options: ReplyOptions,
-    /// For the ids of tool calls.
+    /// The response's id without its prefix, for the ids of tool calls.
     id: String,
-    /// `{"id":…,"object":…,"created":…,"model":…,"choices":[`
-    prefix: Vec<u8>,
+    head: Head,
     choices: Vec<Choice>,
 }
 
@@ -44,7 +43,7 @@ struct Said {
     reasoning: String,
     calls: Vec<Call>,
     tokens: Vec<TokenId>,
-    logprobs: TokenList,
+    logprobs: WrittenList,
 }
 
 #[derive(Debug, Default)]
@@ -57,23 +56,18 @@ struct Call {
 
 impl ChatReply {
     /// A reply without any text yet.
-    pub fn new(options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
         let object = if options.stream { "chat.completion.chunk" } else { "chat.completion" };
-        let mut prefix = b"{\"id\":".to_vec();
-        push_string(&mut prefix, &context.id);
-        write!(prefix, ",\"object\":\"{object}\",\"created\":{},\"model\":", context.created)
-            .expect("memory");
-        push_string(&mut prefix, &context.model);
-        prefix.extend_from_slice(b",\"choices\":[");
         let choice = |_| Choice {
-            parser: Parser::new(options.parser),
+            parser: Parser::new(facts.parser),
             begun: false,
             calls_begun: 0,
             said: Said::default(),
             finish: None,
         };
-        let choices = (0..options.choices).map(choice).collect();
-        Self { options, id: context.id.clone(), prefix, choices }
+        let choices = (0..facts.choices).map(choice).collect();
+        let id = context.id.trim_start_matches("chatcmpl-").to_owned();
+        Self { options, id, head: Head::new(object, context), choices }
     }
 
     /// Writes the event that names the role of a stream's message.
@@ -81,82 +75,121 @@ impl ChatReply {
         let Said { content, reasoning, calls, .. } = &self.choices[index].said;
         // As OpenAI's server: a message that begins with a call has no content yet.
         let has_content = !content.is_empty() || (reasoning.is_empty() && calls.is_empty());
-        let content = if has_content { "\"\"" } else { "null" };
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&self.prefix);
-        write!(
-            out,
-            "{{\"index\":{index},\"delta\":{{\"role\":\"assistant\",\"content\":{content}}},\
-             \"logprobs\":null,\"finish_reason\":null}}"
-        )
-        .expect("memory");
-        push_event_end(&self.options, None, out);
+        let delta = Message {
+            role: Some("assistant"),
+            content: Some(has_content.then_some("")),
+            ..Message::default()
+        };
+        let choice = Shown { delta: Some(delta), ..Shown::of(index) };
+        self.head.push_event(&self.options, &choice, None, out);
     }
 
-    /// Writes a whole choice, or the part since a stream's last event.
-    fn push_choice(&self, index: usize, out: &mut Vec<u8>) {
+    /// A whole choice, or the part since a stream's last event.
+    fn shown(&self, index: usize) -> Shown<'_> {
         let choice = &self.choices[index];
         let Said { content, reasoning, calls, tokens, logprobs } = &choice.said;
-        let kind = if self.options.stream { "delta" } else { "message" };
-        write!(out, "{{\"index\":{index},\"{kind}\":{{").expect("memory");
-        // A message that only calls tools has `null`; a delta has its new text.
-        if self.options.stream {
-            if !content.is_empty() {
-                push_field(out, "content", content);
-            }
-        } else {
-            out.extend_from_slice(b"\"role\":\"assistant\",");
-            if !content.is_empty() || (calls.is_empty() && reasoning.is_empty()) {
-                push_field(out, "content", content);
-            } else {
-                out.extend_from_slice(b"\"content\":null,");
-            }
+        let (stream, has_calls) = (self.options.stream, !calls.is_empty());
+        let text = Some(content.as_str()).filter(|content| !content.is_empty());
+        let mut message = Message {
+            role: None,
+            content: text.map(Some),
+            reasoning_content: Some(reasoning.as_str()).filter(|text| !text.is_empty()),
+            tool_calls: has_calls.then_some(Calls { reply: self, choice: index, calls }),
+        };
+        if !stream {
+            message.role = Some("assistant");
+            // A message that only calls tools has `null`.
+            let is_silent = !has_calls && reasoning.is_empty();
+            message.content = Some(text.or(is_silent.then_some("")));
         }
-        if !reasoning.is_empty() {
-            push_field(out, "reasoning_content", reasoning);
+        let (delta, message) = if stream { (Some(message), None) } else { (None, Some(message)) };
+        Shown {
+            delta,
+            message,
+            logprobs: self.options.logprobs.then_some(Logprobs { content: logprobs, refusal: () }),
+            tokens: self.options.return_tokens.then_some(tokens),
+            finish_reason: match choice.finish {
+                Some(FinishReason::Stop) if choice.calls_begun > 0 => Some("tool_calls"),
+                reason => reason.map(FinishReason::as_str),
+            },
+            ..Shown::of(index)
         }
-        if !calls.is_empty() {
-            out.extend_from_slice(b"\"tool_calls\":[");
-            for call in calls {
-                self.push_call(index, call, out);
-            }
-            end_list(out, b"],");
-        }
-        end_list(out, b"}");
-        out.extend_from_slice(b",\"logprobs\":");
-        if self.options.logprobs {
-            out.extend_from_slice(b"{\"content\":");
-            logprobs.push(out);
-            out.extend_from_slice(b",\"refusal\":null}");
-        } else {
-            out.extend_from_slice(b"null");
-        }
-        push_tokens(&self.options, tokens, out);
-        out.extend_from_slice(b",\"finish_reason\":");
-        match choice.finish {
-            Some(FinishReason::Stop) if choice.calls_begun > 0 => push_string(out, "tool_calls"),
-            Some(reason) => push_string(out, reason.as_str()),
-            None => out.extend_from_slice(b"null"),
-        }
-        out.push(b'}');
     }
+}
 
-    fn push_call(&self, choice: usize, call: &Call, out: &mut Vec<u8>) {
-        out.push(b'{');
-        if self.options.stream {
-            write!(out, "\"index\":{},", call.index).expect("memory");
+/// A choice, or a part of one.
+#[derive(Serialize)]
+struct Shown<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<Message<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<Message<'a>>,
+    logprobs: Option<Logprobs<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<&'a [TokenId]>,
+    finish_reason: Option<&'static str>,
+}
+
+impl Shown<'_> {
+    fn of(index: usize) -> Self {
+        let (delta, message, logprobs, tokens, finish_reason) = (None, None, None, None, None);
+        Self { index, delta, message, logprobs, tokens, finish_reason }
+    }
+}
+
+#[derive(Default, Serialize)]
+struct Message<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Calls<'a>>,
+}
+
+#[derive(Serialize)]
+struct Logprobs<'a> {
+    content: &'a WrittenList,
+    refusal: (),
+}
+
+/// Tool calls of a choice.
+struct Calls<'a> {
+    reply: &'a ChatReply,
+    choice: usize,
+    calls: &'a [Call],
+}
+
+impl Serialize for Calls<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shown<'a, I> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            index: Option<usize>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            id: Option<I>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            r#type: Option<&'static str>,
+            function: Function<'a>,
         }
-        if call.name.is_some() {
-            out.extend_from_slice(b"\"id\":\"call_");
-            push_string_inside(out, self.id.trim_start_matches("chatcmpl-"));
-            write!(out, "_{choice}_{}\",\"type\":\"function\",", call.index).expect("memory");
+        #[derive(Serialize)]
+        struct Function<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name: Option<&'a str>,
+            arguments: &'a str,
         }
-        out.extend_from_slice(b"\"function\":{");
-        if let Some(name) = &call.name {
-            push_field(out, "name", name);
-        }
-        push_field(out, "arguments", &call.arguments);
-        end_list(out, b"}},");
+        let Self { reply, choice, calls } = self;
+        serializer.collect_seq(calls.iter().map(|Call { index, name, arguments }| Shown {
+            index: reply.options.stream.then_some(*index),
+            id: name.as_ref().map(|_| {
+                Spelled(fmt::from_fn(move |f| write!(f, "call_{}_{choice}_{index}", reply.id)))
+            }),
+            r#type: name.as_ref().map(|_| "function"),
+            function: Function { name: name.as_deref(), arguments },
+        }))
     }
 }
 
@@ -166,50 +199,31 @@ impl Reply for ChatReply {
     }
 
     fn push_delta(&mut self, index: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
-        let Self { options, choices, .. } = self;
-        let choice = &mut choices[index];
+        let choice = &mut self.choices[index];
         choice.take(&delta);
-        if !options.stream || (choice.said.is_empty() && delta.finish.is_none()) {
+        if !self.options.stream || (choice.said.is_empty() && delta.finish.is_none()) {
             return;
         }
         // Many clients expect the role in an event of its own. It leaves together with the text.
         if !std::mem::replace(&mut choice.begun, true) {
             self.push_role(index, out);
         }
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&self.prefix);
-        self.push_choice(index, out);
-        push_event_end(&self.options, delta.summary.as_ref(), out);
+        let summary = delta.summary.as_ref();
+        self.head.push_event(&self.options, &self.shown(index), summary, out);
         self.choices[index].said.clear();
     }
 
     fn push_progress(&mut self, index: usize, progress: &PromptProgress, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&self.prefix);
-        write!(
-            out,
-            "{{\"index\":{index},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":null}}"
-        )
-        .expect("memory");
-        push_progress_end(&self.options, progress, out);
+        let choice = Shown { delta: Some(Message::default()), ..Shown::of(index) };
+        self.head.push_progress(&self.options, &choice, progress, out);
     }
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
-        let Self { options, prefix, choices, .. } = self;
-        if options.stream {
-            return push_stream_end(options, prefix, &summary, out);
+        if self.options.stream {
+            return self.head.push_stream_end(&self.options, &summary, out);
         }
-        out.extend_from_slice(prefix);
-        for index in 0..choices.len() {
-            if index > 0 {
-                out.push(b',');
-            }
-            self.push_choice(index, out);
-        }
-        out.extend_from_slice(b"],\"usage\":");
-        push_usage(out, summary.usage);
-        push_timings(out, &summary);
-        out.push(b'}');
+        let choices = List((0..self.choices.len()).map(|index| self.shown(index)));
+        self.head.push_whole(choices, &summary, out);
     }
 }
 
@@ -234,7 +248,7 @@ impl Choice {
             parser.finish(&mut take);
         }
         self.said.tokens.extend_from_slice(delta.tokens);
-        self.said.logprobs.extend(delta.logprobs, false);
+        push_tokens(&mut self.said.logprobs, delta.logprobs, false);
         self.finish = delta.finish;
     }
 }
@@ -255,20 +269,6 @@ impl Said {
     }
 }
 
-fn push_field(out: &mut Vec<u8>, name: &str, text: &str) {
-    write!(out, "\"{name}\":\"").expect("memory");
-    push_string_inside(out, text);
-    out.extend_from_slice(b"\",");
-}
-
-/// Replaces the comma after the last element by `end`.
-fn end_list(out: &mut Vec<u8>, end: &[u8]) {
-    if out.last() == Some(&b',') {
-        out.pop();
-    }
-    out.extend_from_slice(end);
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -287,7 +287,8 @@ mod tests {
             received: Micros(0),
             prompt_tokens: 2,
         };
-        ChatReply::new(ReplyOptions { choices: 1, stream, parser, ..Default::default() }, &context)
+        let facts = PromptFacts { choices: 1, parser, ..Default::default() };
+        ChatReply::new(ReplyOptions { stream, ..Default::default() }, facts, &context)
     }
 
     fn delta(text: &str, finish: Option<FinishReason>) -> Delta<'_> {

@@ -1,18 +1,19 @@
 //! llama-server's `/completion`.
 
-use std::io::Write;
+use serde::Serialize;
 
 use super::super::error::ApiError;
 use super::super::json::{Fields, read_object, refuse};
-use super::super::logprobs::TokenList;
-use super::super::openai::{push_progress, push_timings_object};
+use super::super::logprobs::push_tokens;
+use super::super::openai::{Progress, Times};
 use super::super::prompts::read_prompts;
 use super::super::reply::{
-    Delta, FinishReason, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+    Delta, FinishReason, MakeReply, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions,
+    Summary, Usage,
 };
 use super::super::request::{GenerationRequest, read_generation, refuse_unsupported};
-use super::super::write::push_string;
-use super::settings::Repeated;
+use super::super::write::{List, Object, Written, WrittenList, push_event, push_json};
+use super::settings::{Repeated, Setting};
 use crate::clock::Micros;
 use crate::types::{Sampling, SlotId, TokenId};
 
@@ -34,10 +35,12 @@ pub fn read_completion(body: &mut [u8]) -> Result<GenerationRequest, ApiError> {
 pub fn read_settings(fields: &Fields<'_, '_>) -> Result<GenerationRequest, ApiError> {
     refuse_unsupported(fields)?;
     refuse(fields, &[("echo", "false"), ("add_generation_prompt", "true")])?;
-    let mut request = read_generation(fields, sampling(), None)?;
+    let repeated = Repeated::read(fields)?;
+    let with_prompts = repeated.shows_prompts();
+    let mut request = read_generation(fields, sampling(), None, repeated)?;
     // Events of a stream always have the tokens of their text.
     request.reply.return_tokens |= request.reply.stream;
-    request.reply.llama = Some(Box::new(Repeated::read(fields)?));
+    request.reply.with_prompts = with_prompts;
     Ok(request)
 }
 
@@ -46,6 +49,7 @@ pub fn read_settings(fields: &Fields<'_, '_>) -> Result<GenerationRequest, ApiEr
 pub struct LlamaReply {
     options: ReplyOptions,
     repeated: Repeated,
+    facts: PromptFacts,
     model: String,
     choices: Vec<Choice>,
 }
@@ -54,7 +58,7 @@ pub struct LlamaReply {
 struct Choice {
     content: String,
     tokens: Vec<TokenId>,
-    logprobs: TokenList,
+    logprobs: WrittenList,
     finish: Option<FinishReason>,
     stop_word: String,
     has_new_line: bool,
@@ -81,108 +85,128 @@ const LAST_FIELDS: [&str; 8] = [
 /// Those that both have if the request asked for them; timings are always in the last object.
 const EXTRA_FIELDS: [&str; 2] = ["completion_probabilities", "timings"];
 
+/// The fields of an event before the last.
+fn fields() -> impl Iterator<Item = &'static str> + Clone {
+    FIELDS.into_iter().chain(EXTRA_FIELDS)
+}
+
 impl LlamaReply {
     /// A reply without any text yet.
-    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
-        let repeated = options.llama.take().map(|repeated| *repeated).unwrap_or_default();
-        let choices = (0..options.choices).map(|_| Choice::default()).collect();
-        Self { options, repeated, model: context.model.clone(), choices }
+    pub fn new(
+        repeated: Repeated,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Self {
+        let choices = (0..facts.choices).map(|_| Choice::default()).collect();
+        Self { options, repeated, facts, model: context.model.clone(), choices }
     }
 
-    /// Writes the value of a field. Returns false if there is no such field.
-    fn push_value(
-        &self,
+    /// The seed of a choice.
+    fn seed_of(&self, choice: usize) -> u64 {
+        self.facts.seed.wrapping_add((choice % self.facts.n.max(1)) as u64)
+    }
+
+    /// The prompt of a choice.
+    fn prompt_of(&self, choice: usize) -> Written<'_> {
+        let prompt = self.facts.prompts.get(choice / self.facts.n.max(1));
+        Written(prompt.map_or(b"\"\"", |prompt| prompt))
+    }
+
+    /// The value of a field, if there is one.
+    fn value<'a>(
+        &'a self,
         index: usize,
         name: &str,
         summary: Option<&Summary>,
-        out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Option<impl Serialize + use<'a>> {
         let choice = &self.choices[index];
         let Usage { prompt_tokens, cached_tokens, completion_tokens } = choice.usage;
-        let push = |out: &mut Vec<u8>, value: &dyn std::fmt::Display| {
-            write!(out, "{value}").expect("memory");
-        };
-        match name {
-            "index" => push(out, &index),
-            "content" => push_string(out, &choice.content),
-            "tokens" => serde_json::to_writer(out, &choice.tokens).expect("memory"),
-            "stop" => push(out, &choice.finish.is_some()),
-            "id_slot" => push(out, &choice.slot.0),
-            "tokens_predicted" => push(out, &completion_tokens),
-            "tokens_evaluated" => push(out, &prompt_tokens),
-            "model" => push_string(out, &self.model),
-            "generation_settings" => self.repeated.push_settings(index, out),
-            "prompt" => self.repeated.push_prompt(index, out),
-            "has_new_line" => push(out, &choice.has_new_line),
-            "truncated" => push(out, &self.repeated.truncated),
-            "stop_type" => push_string(out, choice.stop_type()),
-            "stopping_word" => push_string(out, &choice.stop_word),
-            "tokens_cached" => push(out, &cached_tokens),
-            "completion_probabilities" if self.options.logprobs => choice.logprobs.push(out),
-            "timings" => match summary {
-                Some(summary) => push_timings_object(out, summary),
-                None => return false,
-            },
-            _ => return self.push_inner_value(index, name, summary, out),
-        }
-        true
-    }
-
-    /// Writes the value of `object/field`: one field of the settings or of the timings.
-    fn push_inner_value(
-        &self,
-        index: usize,
-        name: &str,
-        summary: Option<&Summary>,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        match name.split_once('/') {
-            Some(("generation_settings", name)) => self.repeated.push_setting(index, name, out),
-            Some(("timings", name)) => summary.is_some_and(|summary| {
-                let mut timings = Vec::new();
-                push_timings_object(&mut timings, summary);
-                let timings: serde_json::Value =
-                    serde_json::from_slice(&timings).expect("it is our own, and flat");
-                let value = timings.get(name);
-                value.inspect(|value| serde_json::to_writer(out, value).expect("memory")).is_some()
-            }),
-            _ => false,
-        }
-    }
-
-    /// Writes an object with those of these fields that there are.
-    fn push_object<'a>(
-        &self,
-        index: usize,
-        names: impl Iterator<Item = &'a str>,
-        summary: Option<&Summary>,
-        out: &mut Vec<u8>,
-    ) {
-        out.push(b'{');
-        let mut separator = "";
-        for name in names {
-            let start = out.len();
-            out.extend_from_slice(separator.as_bytes());
-            push_string(out, name);
-            out.push(b':');
-            if self.push_value(index, name, summary, out) {
-                separator = ",";
-            } else {
-                out.truncate(start);
+        Some(match name {
+            "index" => Value::Number(index as u64),
+            "content" => Value::Text(&choice.content),
+            "tokens" => Value::Tokens(&choice.tokens),
+            "stop" => Value::Flag(choice.finish.is_some()),
+            "id_slot" => Value::Number(choice.slot.0.into()),
+            "tokens_predicted" => Value::Number(completion_tokens),
+            "tokens_evaluated" => Value::Number(prompt_tokens),
+            "model" => Value::Text(&self.model),
+            "generation_settings" => Value::Settings(self.repeated.settings(self.seed_of(index))),
+            "prompt" => Value::Written(self.prompt_of(index)),
+            "has_new_line" => Value::Flag(choice.has_new_line),
+            "truncated" => Value::Flag(self.facts.is_cut),
+            "stop_type" => Value::Text(choice.stop_type()),
+            "stopping_word" => Value::Text(&choice.stop_word),
+            "tokens_cached" => Value::Number(cached_tokens),
+            "completion_probabilities" if self.options.logprobs => {
+                Value::Logprobs(&choice.logprobs)
             }
-        }
-        out.push(b'}');
+            "timings" => Value::Times(summary?.into()),
+            // `object/field`: one field of the settings or of the timings.
+            _ => match name.split_once('/')? {
+                ("generation_settings", name) => {
+                    Value::Setting(self.repeated.setting(self.seed_of(index), name)?)
+                }
+                ("timings", name) => {
+                    let times =
+                        serde_json::to_value(Times::from(summary?)).expect("names are texts");
+                    Value::Time(times.get(name)?.clone())
+                }
+                _ => return None,
+            },
+        })
+    }
+
+    /// An object with those of these fields that there are.
+    fn object<'a>(
+        &'a self,
+        index: usize,
+        names: impl Iterator<Item: AsRef<str> + Serialize> + Clone,
+        summary: Option<&'a Summary>,
+    ) -> impl Serialize {
+        Object(names.filter_map(move |name| {
+            let value = self.value(index, name.as_ref(), summary)?;
+            Some((name, value))
+        }))
     }
 
     /// Writes the last object of a choice: all fields, or those that the request asked for.
-    fn push_last(&self, index: usize, summary: Option<&Summary>, out: &mut Vec<u8>) {
-        match self.repeated.response_fields.as_slice() {
-            [] => {
-                let names = FIELDS.into_iter().chain(LAST_FIELDS).chain(EXTRA_FIELDS);
-                self.push_object(index, names, summary, out);
-            }
-            names => self.push_object(index, names.iter().map(String::as_str), summary, out),
-        }
+    fn last<'a>(&'a self, index: usize, summary: Option<&'a Summary>) -> impl Serialize {
+        let fields = self.repeated.response_fields.as_slice();
+        let all = FIELDS.into_iter().chain(LAST_FIELDS).chain(EXTRA_FIELDS);
+        let names = all.filter(|_| fields.is_empty()).chain(fields.iter().map(String::as_str));
+        self.object(index, names, summary)
+    }
+}
+
+/// The value of a field.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value<'a, S> {
+    Number(u64),
+    Flag(bool),
+    Text(&'a str),
+    Tokens(&'a [TokenId]),
+    Logprobs(&'a WrittenList),
+    Settings(S),
+    Setting(Setting<'a>),
+    Written(Written<'a>),
+    Times(Times),
+    Time(serde_json::Value),
+}
+
+impl MakeReply for Repeated {
+    fn make(
+        self: Box<Self>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Box<dyn Reply> {
+        Box::new(LlamaReply::new(*self, options, facts, context))
+    }
+
+    fn bytes(&self, choices: usize) -> usize {
+        self.bytes_in(choices)
     }
 }
 
@@ -207,7 +231,7 @@ impl Reply for LlamaReply {
         let choice = &mut self.choices[index];
         choice.content.push_str(delta.text);
         choice.tokens.extend_from_slice(delta.tokens);
-        choice.logprobs.extend(delta.logprobs, true);
+        push_tokens(&mut choice.logprobs, delta.logprobs, true);
         choice.finish = delta.finish;
         choice.usage = delta.usage;
         choice.slot = delta.slot;
@@ -216,15 +240,11 @@ impl Reply for LlamaReply {
         if !self.options.stream || (choice.content.is_empty() && choice.finish.is_none()) {
             return;
         }
-        out.extend_from_slice(b"data: ");
         let summary = delta.summary.as_ref();
         match delta.finish {
-            Some(_) => self.push_last(index, summary, out),
-            None => {
-                self.push_object(index, FIELDS.into_iter().chain(EXTRA_FIELDS), summary, out);
-            }
+            Some(_) => push_event(out, &self.last(index, summary)),
+            None => push_event(out, &self.object(index, fields(), summary)),
         }
-        out.extend_from_slice(b"\n\n");
         let choice = &mut self.choices[index];
         choice.content.clear();
         choice.tokens.clear();
@@ -235,25 +255,23 @@ impl Reply for LlamaReply {
         let choice = &mut self.choices[index];
         choice.slot = progress.slot;
         choice.usage.prompt_tokens = progress.total;
-        out.extend_from_slice(b"data: ");
-        self.push_object(index, FIELDS.into_iter().chain(EXTRA_FIELDS), None, out);
-        out.pop(); // the brace, for one field more
-        push_progress(out, progress);
-        out.extend_from_slice(b"}\n\n");
+        #[derive(Serialize)]
+        struct Event<T> {
+            #[serde(flatten)]
+            fields: T,
+            prompt_progress: Progress,
+        }
+        let fields = self.object(index, fields(), None);
+        push_event(out, &Event { fields, prompt_progress: progress.into() });
     }
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
         if self.options.stream {
             return;
         }
-        let several = self.choices.len() > 1;
-        out.extend_from_slice(if several { b"[" } else { b"" });
-        for index in 0..self.choices.len() {
-            if index > 0 {
-                out.push(b',');
-            }
-            self.push_last(index, Some(&summary), out);
+        match self.choices.len() {
+            1 => push_json(out, &self.last(0, Some(&summary))),
+            n => push_json(out, &List((0..n).map(|index| self.last(index, Some(&summary))))),
         }
-        out.extend_from_slice(if several { b"]" } else { b"" });
     }
 }

@@ -1,12 +1,13 @@
 //! llama-server's `/embedding` and `/embeddings`, which also show the vector of each token.
 
-use std::io::Write;
+use serde::Serialize;
 
 use super::super::embeddings::{EmbeddingsRequest, InputType, Norm, Vectors};
 use super::super::error::ApiError;
 use super::super::json::{Fields, read_object, refuse};
 use super::super::prompts::{Prompt, read_prompt_list};
 use super::super::request::read_timeout;
+use super::super::write::{List, push_json};
 use crate::limits::EMBEDDING_INPUTS_MAX;
 
 /// Reads an `/embedding` request. `input` is OpenAI's name for `content`.
@@ -45,12 +46,17 @@ fn read_norm(fields: &Fields<'_, '_>) -> Result<Norm, ApiError> {
 }
 
 fn push(out: &mut Vec<u8>, answer: &Vectors<'_>) {
-    for (index, vectors) in answer.vectors.iter().enumerate() {
-        let before = if index == 0 { "[" } else { "," };
-        write!(out, "{before}{{\"index\":{index},\"embedding\":").expect("memory");
-        let vectors: Vec<&[f32]> = vectors.chunks(answer.n_embd).collect();
-        serde_json::to_writer(&mut *out, &vectors).expect("memory");
-        out.push(b'}');
+    #[derive(Serialize)]
+    struct Embedding<T> {
+        index: usize,
+        embedding: T,
     }
-    out.push(b']');
+    let vectors = answer.vectors.iter().enumerate();
+    push_json(
+        out,
+        &List(vectors.map(|(index, vectors)| Embedding {
+            index,
+            embedding: List(vectors.chunks(answer.n_embd)),
+        })),
+    );
 }

@@ -7,9 +7,10 @@ pub mod infill;
 pub mod settings;
 pub mod tokens;
 
-use std::io::Write;
+use serde::Serialize;
 
-use super::write::push_string;
+use super::state::SlotStatus;
+use super::write::{List, Object, push_json, rounded};
 use crate::chat::prompt::ChatModel;
 use crate::types::{Calibration, ModelInfo, Threads};
 
@@ -53,88 +54,72 @@ pub fn in_eighths(tokens: u64, capacity: u64) -> u64 {
 
 /// Writes the answer to `GET /health?level=…` of a ready server.
 pub fn push_health(out: &mut Vec<u8>, health: &Health<'_>, level: Level) {
-    out.extend_from_slice(b"{\"status\":\"ok\",\"model\":");
-    push_string(out, health.model);
-    write!(
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        status: &'a str,
+        model: &'a str,
+        version: &'a str,
+        uptime_s: f64,
+        slots_idle: u64,
+        slots_processing: u64,
+        requests_waiting: u64,
+        #[serde(flatten)]
+        memory: Option<Memory>,
+    }
+    #[derive(Serialize)]
+    struct Memory {
+        kv_tokens_used: u64,
+        kv_tokens_capacity: u64,
+        connections: u64,
+    }
+    let Health { model, slots_idle, slots_processing, requests_waiting, .. } = *health;
+    let Health { kv_tokens_used, kv_tokens_capacity, connections, .. } = *health;
+    let memory = Memory { kv_tokens_used, kv_tokens_capacity, connections };
+    push_json(
         out,
-        ",\"version\":\"{}\",\"uptime_s\":{:.3},\"slots_idle\":{},\"slots_processing\":{},\
-         \"requests_waiting\":{}",
-        env!("CARGO_PKG_VERSION"),
-        health.uptime_s,
-        health.slots_idle,
-        health.slots_processing,
-        health.requests_waiting
-    )
-    .expect("memory");
-    if level == Level::Full {
-        write!(
-            out,
-            ",\"kv_tokens_used\":{},\"kv_tokens_capacity\":{},\"connections\":{}",
-            health.kv_tokens_used, health.kv_tokens_capacity, health.connections
-        )
-        .expect("memory");
-    }
-    out.push(b'}');
-}
-
-/// A slot in `GET /slots`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SlotStatus {
-    /// `idle`, `following`, `prefill` or `decode`; `busy` for a slot of another key.
-    pub state: &'static str,
-    /// Tokens in it.
-    pub n_past: usize,
-    /// The `id` of its request's response; empty for a free slot.
-    pub id_task: String,
-    /// Tokens of the request's prompts.
-    pub prompt_tokens: u64,
-    /// Tokens of the prompts that were found in the KV cache.
-    pub cached_tokens: u64,
-    /// Tokens that the request has generated.
-    pub decoded_tokens: u64,
-    /// Milliseconds since the request was admitted.
-    pub elapsed_ms: f64,
-    /// Milliseconds of these that it waited for a slot.
-    pub queued_ms: f64,
-}
-
-impl SlotStatus {
-    /// Whether a request holds it.
-    pub fn is_busy(&self) -> bool {
-        self.state != "idle"
-    }
+        &Answer {
+            status: "ok",
+            model,
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_s: rounded(health.uptime_s),
+            slots_idle,
+            slots_processing,
+            requests_waiting,
+            memory: (level == Level::Full).then_some(memory),
+        },
+    );
 }
 
 /// Writes the answer to `GET /slots`: an array, with llama-server's field names.
 pub fn push_slots(out: &mut Vec<u8>, n_ctx: u32, slots: &[SlotStatus]) {
-    out.push(b'[');
-    for (id, slot) in slots.iter().enumerate() {
-        if id > 0 {
-            out.push(b',');
-        }
-        write!(
-            out,
-            "{{\"id\":{id},\"n_ctx\":{n_ctx},\"is_processing\":{},\"state\":\"{}\",\
-             \"n_past\":{},\"id_task\":",
-            slot.is_busy(),
-            slot.state,
-            slot.n_past
-        )
-        .expect("memory");
-        push_string(out, &slot.id_task);
-        write!(
-            out,
-            ",\"n_prompt_tokens\":{},\"n_prompt_tokens_cache\":{},\"n_decoded\":{},\
-             \"elapsed_ms\":{:.3},\"queued_ms\":{:.3}}}",
-            slot.prompt_tokens,
-            slot.cached_tokens,
-            slot.decoded_tokens,
-            slot.elapsed_ms,
-            slot.queued_ms
-        )
-        .expect("memory");
+    #[derive(Serialize)]
+    struct Slot<'a> {
+        id: usize,
+        n_ctx: u32,
+        is_processing: bool,
+        state: &'a str,
+        n_past: usize,
+        id_task: &'a str,
+        n_prompt_tokens: u64,
+        n_prompt_tokens_cache: u64,
+        n_decoded: u64,
+        elapsed_ms: f64,
+        queued_ms: f64,
     }
-    out.push(b']');
+    let slots = slots.iter().enumerate().map(|(id, slot)| Slot {
+        id,
+        n_ctx,
+        is_processing: slot.is_busy(),
+        state: slot.state,
+        n_past: slot.n_past,
+        id_task: &slot.id_task,
+        n_prompt_tokens: slot.prompt_tokens,
+        n_prompt_tokens_cache: slot.cached_tokens,
+        n_decoded: slot.decoded_tokens,
+        elapsed_ms: rounded(slot.elapsed_ms),
+        queued_ms: rounded(slot.queued_ms),
+    });
+    push_json(out, &List(slots));
 }
 
 /// The answer to `GET /props`.
@@ -168,52 +153,80 @@ pub struct Props<'a> {
 
 /// Writes the answer to `GET /props`.
 pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
-    write!(out, "{{\"default_generation_settings\":{{\"n_ctx\":{},\"params\":", props.n_ctx)
-        .expect("memory");
-    settings::push_defaults(out);
-    write!(out, "}},\"total_slots\":{},\"model_alias\":", props.slots).expect("memory");
-    push_string(out, props.model);
-    out.extend_from_slice(b",\"model_path\":");
-    push_string(out, props.path);
-    out.extend_from_slice(b",\"chat_template\":");
-    push_string(out, props.chat.map_or("", |chat| &chat.source));
-    out.extend_from_slice(b",\"chat_template_caps\":");
-    let abilities = props.chat.map(ChatModel::abilities).into_iter().flatten();
-    let abilities: serde_json::Map<_, _> =
-        abilities.map(|(name, able)| (format!("supports_{name}"), able.into())).collect();
-    serde_json::to_writer(&mut *out, &abilities).expect("memory");
-    out.extend_from_slice(b",\"bos_token\":");
-    push_string(out, props.bos);
-    out.extend_from_slice(b",\"eos_token\":");
-    push_string(out, props.eos);
-    write!(
-        out,
-        ",\"n_vocab\":{},\"n_ctx_train\":{},\"build_info\":\"corelane {}\",\
-         \"kernels\":\"{}\",\"compute_threads\":{},\"products_led\":{},\"slowdown\":{:.3},\
-         \"modalities\":{{\"vision\":false,\"audio\":false}},\
-         \"endpoint_slots\":true,\"endpoint_props\":false,\"endpoint_metrics\":{},\
-         \"is_sleeping\":false,\"calibration\":[",
-        props.info.n_vocab,
-        props.info.context_trained,
-        env!("CARGO_PKG_VERSION"),
-        props.info.kernels.name,
-        props.threads.count,
-        props.threads.led,
-        props.slowdown,
-        props.shows_metrics
-    )
-    .expect("memory");
-    for (index, step) in props.calibration.steps.iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        let (threads, led) = (step.threads.count, step.threads.led);
-        let (rows, is_prompt) = (step.rows, step.is_prompt);
-        let ms = step.took.as_secs_f64() * 1e3;
-        write!(
-            out,
-            "{comma}{{\"threads\":{threads},\"led\":{led},\"rows\":{rows},\"is_prompt\":{is_prompt},\
-             \"ms\":{ms:.3}}}"
-        )
-        .expect("memory");
+    #[derive(Serialize)]
+    struct Answer<'a, A, C> {
+        default_generation_settings: Defaults,
+        total_slots: usize,
+        model_alias: &'a str,
+        model_path: &'a str,
+        chat_template: &'a str,
+        chat_template_caps: A,
+        bos_token: &'a str,
+        eos_token: &'a str,
+        n_vocab: usize,
+        n_ctx_train: u32,
+        build_info: &'a str,
+        kernels: &'a str,
+        compute_threads: u16,
+        products_led: bool,
+        slowdown: f64,
+        modalities: Modalities,
+        endpoint_slots: bool,
+        endpoint_props: bool,
+        endpoint_metrics: bool,
+        is_sleeping: bool,
+        calibration: C,
     }
-    out.extend_from_slice(b"]}");
+    #[derive(Serialize)]
+    struct Defaults {
+        n_ctx: u32,
+        params: settings::Defaults,
+    }
+    #[derive(Serialize)]
+    struct Modalities {
+        vision: bool,
+        audio: bool,
+    }
+    #[derive(Serialize)]
+    struct Step {
+        threads: u16,
+        led: bool,
+        rows: usize,
+        is_prompt: bool,
+        ms: f64,
+    }
+    let abilities = props.chat.map(ChatModel::abilities).into_iter().flatten();
+    let abilities: Vec<_> =
+        abilities.map(|(name, able)| (format!("supports_{name}"), able)).collect();
+    let steps = props.calibration.steps.iter().map(|step| Step {
+        threads: step.threads.count,
+        led: step.threads.led,
+        rows: step.rows,
+        is_prompt: step.is_prompt,
+        ms: rounded(step.took.as_secs_f64() * 1e3),
+    });
+    let answer = Answer {
+        default_generation_settings: Defaults { n_ctx: props.n_ctx, params: settings::Defaults },
+        total_slots: props.slots,
+        model_alias: props.model,
+        model_path: props.path,
+        chat_template: props.chat.map_or("", |chat| &chat.source),
+        chat_template_caps: Object(abilities.iter().map(|(name, able)| (name, able))),
+        bos_token: props.bos,
+        eos_token: props.eos,
+        n_vocab: props.info.n_vocab,
+        n_ctx_train: props.info.context_trained,
+        build_info: concat!("corelane ", env!("CARGO_PKG_VERSION")),
+        kernels: props.info.kernels.name,
+        compute_threads: props.threads.count,
+        products_led: props.threads.led,
+        slowdown: rounded(props.slowdown),
+        modalities: Modalities { vision: false, audio: false },
+        endpoint_slots: true,
+        endpoint_props: false,
+        endpoint_metrics: props.shows_metrics,
+        is_sleeping: false,
+        calibration: List(steps),
+    };
+    push_json(out, &answer);
 }

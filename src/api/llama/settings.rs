@@ -1,13 +1,13 @@
 //! The settings of a `/completion` request, as its answer and `/props` repeat them.
 
 use std::borrow::Cow;
-use std::io::Write;
-use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use simd_json::prelude::*;
 
 use super::super::error::ApiError;
 use super::super::json::{Fields, wrong};
+use super::super::write::{Object, Written};
 use crate::limits::{RESPONSE_FIELD_BYTES_MAX, RESPONSE_FIELDS_MAX};
 
 /// Each setting except the seed, with its default in JSON, in llama-server's order.
@@ -59,20 +59,12 @@ const SETTINGS: &[(&str, &str)] = &[
 const LENGTHS: [&str; 3] = ["n_predict", "max_completion_tokens", "max_tokens"];
 
 /// Parts of a request that its answer repeats.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug)]
 pub struct Repeated {
     /// The value of each of [`SETTINGS`], in JSON.
     settings: Vec<Cow<'static, str>>,
     /// The fields that the last object of a choice shall have; all if there are none.
     pub response_fields: Vec<String>,
-    /// The seed of the first choice of each prompt. [`crate::prepare`] fills it in.
-    pub seed: u64,
-    /// Choices of each prompt. As above.
-    pub n: usize,
-    /// Whether a part of the prompt was cut. As above.
-    pub truncated: bool,
-    /// The prompts as JSON strings, if the answer shows them. As above.
-    pub prompts: Vec<Arc<[u8]>>,
 }
 
 impl Repeated {
@@ -93,7 +85,7 @@ impl Repeated {
             settings.push(given.map_or(Cow::from(*default), |value| value.encode().into()));
         }
         let response_fields = read_response_fields(fields)?;
-        Ok(Self { settings, response_fields, ..Self::default() })
+        Ok(Self { settings, response_fields })
     }
 
     /// Whether the answer shows the prompts.
@@ -101,45 +93,45 @@ impl Repeated {
         self.response_fields.is_empty() || self.response_fields.iter().any(|name| name == "prompt")
     }
 
-    /// Bytes of the settings and prompts, and of their copies in an answer with `choices` choices.
-    /// An answer may have the settings twice: as an object, and by their names.
-    pub fn bytes(&self, choices: usize) -> usize {
-        let prompts: usize = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len()).sum();
+    /// Bytes of the settings, and of their copies in an answer with `choices` choices. An answer may
+    /// have the settings twice: as an object, and by their names.
+    pub fn bytes_in(&self, choices: usize) -> usize {
         let settings: usize = self.settings.iter().map(|value| value.len()).sum();
         let names: usize = self.response_fields.iter().map(String::len).sum();
-        prompts + (1 + 2 * choices) * settings + (1 + choices) * names
+        (1 + 2 * choices) * settings + (1 + choices) * names
     }
 
-    /// The seed of a choice.
-    fn seed_of(&self, choice: usize) -> u64 {
-        self.seed.wrapping_add((choice % self.n.max(1)) as u64)
+    /// The settings of a choice with this seed.
+    pub fn settings(&self, seed: u64) -> impl Serialize {
+        let seed = ("seed", Setting::Seed(seed));
+        let others = SETTINGS.iter().zip(&self.settings);
+        let others = others.map(|((name, _), value)| (*name, Setting::from(&**value)));
+        Object([seed].into_iter().chain(others))
     }
 
-    /// Writes the settings of a choice.
-    pub fn push_settings(&self, choice: usize, out: &mut Vec<u8>) {
-        write!(out, "{{\"seed\":{}", self.seed_of(choice)).expect("memory");
-        for ((name, _), value) in SETTINGS.iter().zip(&self.settings) {
-            write!(out, ",\"{name}\":{value}").expect("memory");
-        }
-        out.push(b'}');
-    }
-
-    /// Writes one setting of a choice. Returns false if there is none of this name.
-    pub fn push_setting(&self, choice: usize, name: &str, out: &mut Vec<u8>) -> bool {
+    /// One of them, if there is one of this name.
+    pub fn setting(&self, seed: u64, name: &str) -> Option<Setting<'_>> {
         if name == "seed" {
-            write!(out, "{}", self.seed_of(choice)).expect("memory");
-            return true;
+            return Some(Setting::Seed(seed));
         }
-        let place = SETTINGS.iter().position(|(known, _)| *known == name);
-        let value = place.and_then(|place| self.settings.get(place));
-        out.extend_from_slice(value.map_or(b"", |value| value.as_bytes()));
-        value.is_some()
+        let place = SETTINGS.iter().position(|(known, _)| *known == name)?;
+        self.settings.get(place).map(|value| (&**value).into())
     }
+}
 
-    /// Writes the prompt of a choice.
-    pub fn push_prompt(&self, choice: usize, out: &mut Vec<u8>) {
-        let prompt = self.prompts.get(choice / self.n.max(1));
-        out.extend_from_slice(prompt.map_or(b"\"\"", |prompt| prompt));
+/// The value of a setting.
+#[derive(Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub enum Setting<'a> {
+    /// A seed.
+    Seed(u64),
+    /// Any other, as the request had it.
+    Other(Written<'a>),
+}
+
+impl<'a> From<&'a str> for Setting<'a> {
+    fn from(json: &'a str) -> Self {
+        Setting::Other(Written(json.as_bytes()))
     }
 }
 
@@ -171,13 +163,14 @@ fn read_response_fields(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError
     Ok(found)
 }
 
-/// Writes the settings of a request that has none.
-pub fn push_defaults(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"seed\":-1");
-    for (name, default) in SETTINGS {
-        write!(out, ",\"{name}\":{default}").expect("memory");
+/// The settings of a request that has none.
+pub struct Defaults;
+
+impl Serialize for Defaults {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let settings = [("seed", "-1")].into_iter().chain(SETTINGS.iter().copied());
+        serializer.collect_map(settings.map(|(name, json)| (name, Written(json.as_bytes()))))
     }
-    out.push(b'}');
 }
 
 #[cfg(test)]
@@ -188,22 +181,24 @@ mod tests {
     use super::*;
     use crate::api::json::read_object;
     use crate::api::request::GenerationRequest;
+    use crate::api::write::push_json;
 
     fn read(body: &Value) -> GenerationRequest {
         read_completion(&mut body.to_string().into_bytes()).unwrap()
     }
 
     fn settings(body: &Value) -> Value {
-        let repeated = *read(body).reply.llama.unwrap();
+        let mut body = body.to_string().into_bytes();
+        let repeated = read_object(&mut body, Repeated::read).unwrap();
         let mut out = Vec::new();
-        repeated.push_settings(0, &mut out);
+        push_json(&mut out, &repeated.settings(0));
         serde_json::from_slice(&out).unwrap()
     }
 
     #[test]
     fn the_defaults_are_those_of_a_request_that_says_nothing() {
         let mut out = Vec::new();
-        push_defaults(&mut out);
+        push_json(&mut out, &Defaults);
         let mut body: Value = serde_json::from_slice(&out).unwrap();
         body["prompt"] = "a".into();
         body.as_object_mut().unwrap().remove("max_tokens"); // -1 only under llama-server's name

@@ -1,12 +1,11 @@
 //! llama-server's `/tokenize`, `/detokenize` and `/apply-template`.
 
-use std::io::Write;
-
+use serde::Serialize;
 use simd_json::prelude::*;
 
 use super::super::error::ApiError;
 use super::super::json::{read_object, wrong};
-use super::super::write::push_string;
+use super::super::write::{List, Object, push_json};
 use crate::types::TokenId;
 
 /// A request to `/tokenize`.
@@ -43,25 +42,28 @@ pub fn push_tokens<'a>(
     tokens: &[TokenId],
     bytes_of: Option<impl Fn(TokenId) -> &'a [u8]>,
 ) {
-    out.extend_from_slice(b"{\"tokens\":");
-    match bytes_of {
-        None => serde_json::to_writer(&mut *out, tokens).expect("memory"),
-        Some(bytes_of) => {
-            out.push(b'[');
-            for (index, token) in tokens.iter().enumerate() {
-                let comma = if index > 0 { "," } else { "" };
-                write!(out, "{comma}{{\"id\":{token},\"piece\":").expect("memory");
-                let bytes = bytes_of(*token);
-                match std::str::from_utf8(bytes) {
-                    Ok(text) => push_string(out, text),
-                    Err(_) => serde_json::to_writer(&mut *out, bytes).expect("memory"),
-                }
-                out.push(b'}');
-            }
-            out.push(b']');
-        }
+    #[derive(Serialize)]
+    struct Tokens<T> {
+        tokens: T,
     }
-    out.push(b'}');
+    #[derive(Serialize)]
+    struct Token<'a> {
+        id: TokenId,
+        piece: Piece<'a>,
+    }
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum Piece<'a> {
+        Text(&'a str),
+        Bytes(&'a [u8]),
+    }
+    let Some(bytes_of) = bytes_of else { return push_json(out, &Tokens { tokens }) };
+    let token = |id: &TokenId| {
+        let bytes = bytes_of(*id);
+        let piece = std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text);
+        Token { id: *id, piece }
+    };
+    push_json(out, &Tokens { tokens: List(tokens.iter().map(token)) });
 }
 
 /// Reads the tokens of a `/detokenize` request.
@@ -90,7 +92,5 @@ pub fn push_prompt(out: &mut Vec<u8>, prompt: &str) {
 }
 
 fn push_named(out: &mut Vec<u8>, name: &str, text: &str) {
-    write!(out, "{{\"{name}\":").expect("memory");
-    push_string(out, text);
-    out.push(b'}');
+    push_json(out, &Object([(name, text)]));
 }

@@ -1,6 +1,6 @@
 //! Ollama's embeddings: `/api/embed`, and `/api/embeddings` for one text.
 
-use std::io::Write;
+use serde::Serialize;
 
 use crate::api::embeddings::{
     EmbeddingsRequest, InputType, Norm, PushVectors, Vectors, read_dimensions,
@@ -9,7 +9,7 @@ use crate::api::error::ApiError;
 use crate::api::json::{Fields, read_object};
 use crate::api::prompts::{Prompt, read_prompt_list, read_text};
 use crate::api::request::read_timeout;
-use crate::api::write::push_string;
+use crate::api::write::push_json;
 
 use super::models::read_model;
 use crate::limits::EMBEDDING_INPUTS_MAX;
@@ -64,16 +64,21 @@ fn request(
 
 /// Writes the answer of `/api/embed`.
 fn push_vectors(out: &mut Vec<u8>, answer: &Vectors<'_>) {
-    out.extend_from_slice(b"{\"model\":");
-    push_string(out, answer.model);
-    out.extend_from_slice(b",\"embeddings\":");
-    serde_json::to_writer(&mut *out, answer.vectors).expect("memory");
-    write!(out, ",\"prompt_eval_count\":{}}}", answer.tokens).expect("memory");
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        model: &'a str,
+        embeddings: &'a [Vec<f32>],
+        prompt_eval_count: usize,
+    }
+    let Vectors { model, vectors: embeddings, tokens: prompt_eval_count, .. } = *answer;
+    push_json(out, &Answer { model, embeddings, prompt_eval_count });
 }
 
 /// Writes the answer of `/api/embeddings`.
 fn push_vector(out: &mut Vec<u8>, answer: &Vectors<'_>) {
-    out.extend_from_slice(b"{\"embedding\":");
-    serde_json::to_writer(&mut *out, &answer.vectors[0]).expect("memory");
-    out.push(b'}');
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        embedding: &'a [f32],
+    }
+    push_json(out, &Answer { embedding: &answer.vectors[0] });
 }

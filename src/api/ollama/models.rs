@@ -1,10 +1,11 @@
 //! Ollama's paths about models: `/api/tags`, `/api/ps`, `/api/show` and `/api/version`.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, read_object};
 use crate::api::model::{Model, capabilities, details, listed, time};
+use crate::api::write::push_json;
 
 /// A request that only loads or unloads the model, which do nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +33,6 @@ pub fn read_show(body: &mut [u8]) -> Result<(), ApiError> {
     })
 }
 
-/// Writes a time, in seconds since 1970, as a JSON string of RFC 3339.
-pub fn push_time(out: &mut Vec<u8>, seconds: u64) {
-    push(out, &Value::from(time(seconds)));
-}
-
 /// Writes the answer to [`Loading`].
 pub fn push_loading(out: &mut Vec<u8>, loading: Loading, model: &Model<'_>, created: u64) {
     let mut answer = json!({
@@ -50,14 +46,14 @@ pub fn push_loading(out: &mut Vec<u8>, loading: Loading, model: &Model<'_>, crea
     } else {
         answer["response"] = "".into();
     }
-    push(out, &answer);
+    push_json(out, &answer);
 }
 
 /// Writes the answer to `GET /api/tags`: the models of the server.
 pub fn push_tags(out: &mut Vec<u8>, model: &Model<'_>) {
     let mut listed = listed(model);
     listed["modified_at"] = time(model.info.modified).into();
-    push(out, &json!({"models": [listed]}));
+    push_json(out, &json!({"models": [listed]}));
 }
 
 /// Writes the answer to `GET /api/ps`: the models in memory.
@@ -66,7 +62,7 @@ pub fn push_running(out: &mut Vec<u8>, model: &Model<'_>) {
     listed["expires_at"] = "2999-12-31T23:59:59Z".into(); // it stays until the server ends
     listed["size_vram"] = 0.into();
     listed["context_length"] = model.context_tokens.into();
-    push(out, &json!({"models": [listed]}));
+    push_json(out, &json!({"models": [listed]}));
 }
 
 /// Writes the answer to `/api/show`: a model's properties.
@@ -95,20 +91,18 @@ pub fn push_show(out: &mut Vec<u8>, model: &Model<'_>) {
         "capabilities": capabilities(model),
         "modified_at": time(info.modified),
     });
-    push(out, &answer);
+    push_json(out, &answer);
 }
 
 /// Writes the answer to `GET /api/version`.
 pub fn push_version(out: &mut Vec<u8>) {
-    push(out, &json!({"version": env!("CARGO_PKG_VERSION")}));
-}
-
-fn push(out: &mut Vec<u8>, value: &Value) {
-    serde_json::to_writer(out, value).expect("memory");
+    push_json(out, &json!({"version": env!("CARGO_PKG_VERSION")}));
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::types::ModelInfo;
 

@@ -1,15 +1,15 @@
 //! Writes the replies of `/api/chat` and `/api/generate`: one JSON object, or a line for each piece.
 
-use std::io::Write;
-use std::time::Duration;
+use serde::Serialize;
 
-use crate::api::logprobs::TokenList;
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary};
-use crate::api::write::push_string;
+use crate::api::logprobs::push_tokens;
+use crate::api::model::time;
+use crate::api::reply::{
+    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary,
+};
+use crate::api::write::{List, Written, WrittenList, push_json};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
-
-use super::models::push_time;
 
 /// The reply of one request.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct OllamaReply {
     options: ReplyOptions,
     form: Form,
     received: Micros,
-    /// `{"model":…,"created_at":…`
-    prefix: Vec<u8>,
+    model: String,
+    created_at: String,
     parser: Parser,
     content: String,
     thinking: String,
@@ -26,7 +26,7 @@ pub struct OllamaReply {
     calls: Vec<Call>,
     /// The number of calls that the text has begun.
     calls_begun: usize,
-    logprobs: TokenList,
+    logprobs: WrittenList,
     finish: Option<FinishReason>,
 }
 
@@ -48,22 +48,24 @@ struct Call {
 
 impl OllamaReply {
     /// A reply without any text yet.
-    pub fn new(form: Form, options: ReplyOptions, context: &ReplyContext) -> Self {
-        let mut prefix = b"{\"model\":".to_vec();
-        push_string(&mut prefix, &context.model);
-        prefix.extend_from_slice(b",\"created_at\":");
-        push_time(&mut prefix, context.created);
+    pub fn new(
+        form: Form,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Self {
         Self {
-            parser: Parser::new(options.parser),
+            parser: Parser::new(facts.parser),
             options,
             form,
             received: context.received,
-            prefix,
+            model: context.model.clone(),
+            created_at: time(context.created),
             content: String::new(),
             thinking: String::new(),
             calls: Vec::new(),
             calls_begun: 0,
-            logprobs: TokenList::default(),
+            logprobs: WrittenList::default(),
             finish: None,
         }
     }
@@ -87,46 +89,105 @@ impl OllamaReply {
         if delta.finish.is_some() {
             parser.finish(&mut take);
         }
-        self.logprobs.extend(delta.logprobs, false);
+        push_tokens(&mut self.logprobs, delta.logprobs, false);
         self.finish = delta.finish;
     }
 
     /// Writes the text so far, with the first `calls` of the calls.
-    fn push_text(&mut self, calls: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.prefix);
-        out.extend_from_slice(match self.form {
-            Form::Chat => b",\"message\":{\"role\":\"assistant\",\"content\":",
-            Form::Generate => b",\"response\":",
-        });
-        push_string(out, &self.content);
-        if !self.thinking.is_empty() {
-            out.extend_from_slice(b",\"thinking\":");
-            push_string(out, &self.thinking);
-        }
+    fn push_text(&mut self, calls: usize, end: Option<End>, out: &mut Vec<u8>) {
         // Arguments that were cut off are not JSON, and have no other place here.
         let is_whole =
-            |call: &Call| serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok();
-        let mut begun = false;
-        for call in self.calls.drain(..calls).filter(is_whole) {
-            out.extend_from_slice(if begun { b"," } else { b",\"tool_calls\":[" });
-            begun = true;
-            write!(out, "{{\"function\":{{\"index\":{},\"name\":", call.index).expect("memory");
-            push_string(out, &call.name);
-            write!(out, ",\"arguments\":{}}}}}", call.arguments).expect("memory");
+            |call: &&Call| serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok();
+        let whole = self.calls[..calls].iter().filter(is_whole);
+        let said = Said {
+            role: None,
+            content: None,
+            response: None,
+            thinking: Some(self.thinking.as_str()).filter(|thinking| !thinking.is_empty()),
+            tool_calls: whole.clone().next().map(|_| List(whole.map(Call::shown))),
+        };
+        let (role, content) = (Some("assistant"), Some(self.content.as_str()));
+        let (message, said) = match self.form {
+            Form::Chat => (Some(Said { role, content, ..said }), None),
+            Form::Generate => (None, Some(Said { response: content, ..said })),
+        };
+        let line = Line {
+            model: &self.model,
+            created_at: &self.created_at,
+            message,
+            said,
+            logprobs: self.options.logprobs.then_some(&self.logprobs),
+            done: end.is_some(),
+            end,
+        };
+        push_json(out, &line);
+        if self.options.stream {
+            out.push(b'\n');
         }
-        if begun {
-            out.push(b']');
-        }
-        if self.form == Form::Chat {
-            out.push(b'}');
-        }
-        if self.options.logprobs {
-            out.extend_from_slice(b",\"logprobs\":");
-            self.logprobs.push(out);
-        }
+        self.calls.drain(..calls);
         self.content.clear();
         self.thinking.clear();
         self.logprobs.clear();
+    }
+}
+
+/// A line of a stream, or a whole answer.
+#[derive(Serialize)]
+struct Line<'a, C> {
+    model: &'a str,
+    created_at: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<Said<'a, C>>,
+    #[serde(flatten)]
+    said: Option<Said<'a, C>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'a WrittenList>,
+    done: bool,
+    #[serde(flatten)]
+    end: Option<End>,
+}
+
+#[derive(Serialize)]
+struct Said<'a, C> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<C>,
+}
+
+/// The counts and times of a request, in nanoseconds.
+#[derive(Serialize)]
+struct End {
+    done_reason: &'static str,
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: u64,
+    prompt_eval_duration: u128,
+    eval_count: u64,
+    eval_duration: u128,
+}
+
+impl Call {
+    fn shown(&self) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            function: Function<'a>,
+        }
+        #[derive(Serialize)]
+        struct Function<'a> {
+            index: usize,
+            name: &'a str,
+            arguments: Written<'a>,
+        }
+        let Self { index, name, arguments } = self;
+        let arguments = Written(arguments.as_bytes());
+        Shown { function: Function { index: *index, name, arguments } }
     }
 }
 
@@ -144,33 +205,24 @@ impl Reply for OllamaReply {
         if !self.options.stream || is_empty {
             return;
         }
-        self.push_text(calls, out);
-        out.extend_from_slice(b",\"done\":false}\n");
+        self.push_text(calls, None, out);
     }
 
     fn push_end(&mut self, summary: Summary, now: Micros, out: &mut Vec<u8>) {
-        self.push_text(self.calls.len(), out);
-        let reason = match self.finish {
-            Some(FinishReason::Stop) | None => "stop",
-            Some(FinishReason::Length | FinishReason::Timeout) => "length",
-        };
         let Summary { usage, timings, .. } = summary;
-        let ns = |time: Duration| time.as_nanos();
-        write!(
-            out,
-            ",\"done\":true,\"done_reason\":\"{reason}\",\"total_duration\":{},\
-             \"load_duration\":0,\"prompt_eval_count\":{},\"prompt_eval_duration\":{},\
-             \"eval_count\":{},\"eval_duration\":{}}}",
-            1000 * now.since(self.received),
-            usage.prompt_tokens,
-            ns(timings.prefill),
-            usage.completion_tokens,
-            ns(timings.decode),
-        )
-        .expect("memory");
-        if self.options.stream {
-            out.push(b'\n');
-        }
+        let end = End {
+            done_reason: match self.finish {
+                Some(FinishReason::Stop) | None => "stop",
+                Some(FinishReason::Length | FinishReason::Timeout) => "length",
+            },
+            total_duration: 1000 * now.since(self.received),
+            load_duration: 0,
+            prompt_eval_count: usage.prompt_tokens,
+            prompt_eval_duration: timings.prefill.as_nanos(),
+            eval_count: usage.completion_tokens,
+            eval_duration: timings.decode.as_nanos(),
+        };
+        self.push_text(self.calls.len(), Some(end), out);
     }
 }
 
@@ -200,11 +252,8 @@ mod tests {
             tools: Some(ToolSyntax::Hermes),
             ..Default::default()
         };
-        OllamaReply::new(
-            form,
-            ReplyOptions { choices: 1, stream, parser, ..Default::default() },
-            &context,
-        )
+        let facts = PromptFacts { choices: 1, parser, ..Default::default() };
+        OllamaReply::new(form, ReplyOptions { stream, ..Default::default() }, facts, &context)
     }
 
     fn lines(form: Form, stream: bool, pieces: &[&str]) -> Vec<Value> {

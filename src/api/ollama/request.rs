@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
 use super::models::{Loading, read_model};
+use super::reply::{Form, OllamaReply};
 use crate::api::advanced::{RequestedAdvanced, read_advanced, read_logprobs};
 use crate::api::asked::Request;
 use crate::api::chat::ChatRequest;
@@ -13,7 +14,7 @@ use crate::api::error::ApiError;
 use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::prompts::Prompt;
-use crate::api::reply::ReplyOptions;
+use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::{
     GenerationRequest, Length, read_sampling, read_seed, read_stop_list, read_suffix, read_urgency,
 };
@@ -38,7 +39,7 @@ fn sampling() -> Sampling {
 /// Reads a `/api/chat` request. Without messages it only loads the model.
 pub fn read_chat(body: &mut [u8]) -> Result<Request, ApiError> {
     read_object(body, |fields| {
-        let generation = read_generation(fields)?;
+        let generation = read_generation(fields, Form::Chat)?;
         let messages = match fields.get("messages")? {
             Some(value) => objects("messages", &value, MESSAGES_MAX)?,
             None => Vec::new(),
@@ -54,7 +55,12 @@ pub fn read_chat(body: &mut [u8]) -> Result<Request, ApiError> {
         let tools = read_tool_list(fields)?;
         let tool_choice = if tools.is_empty() { ToolChoice::None } else { ToolChoice::Auto };
         let conversation = Conversation { messages, tools, tool_choice, ..talk(fields)? };
-        Ok(Request::chat(ChatRequest { generation, conversation, split_reasoning: true }))
+        Ok(Request::chat(ChatRequest {
+            generation,
+            conversation,
+            split_reasoning: true,
+            turns: None,
+        }))
     })
 }
 
@@ -63,7 +69,7 @@ pub fn read_generate(body: &mut [u8]) -> Result<Request, ApiError> {
     read_object(body, |fields| {
         refuse(fields, &[("template", "\"\""), ("context", "[]")])?;
         refuse_images(fields)?;
-        let generation = read_generation(fields)?;
+        let generation = read_generation(fields, Form::Generate)?;
         let prompt = fields.string("prompt")?.unwrap_or_default();
         let gap = read_suffix(fields)?;
         let raw = fields.boolean("raw")?.unwrap_or(false);
@@ -80,14 +86,23 @@ pub fn read_generate(body: &mut [u8]) -> Result<Request, ApiError> {
         let system = system.map(|system| said(Role::System, system));
         let messages = system.into_iter().chain([said(Role::User, prompt)]).collect();
         let conversation = Conversation { messages, ..talk(fields)? };
-        Ok(Request::chat(ChatRequest { generation, conversation, split_reasoning: true }))
+        Ok(Request::chat(ChatRequest {
+            generation,
+            conversation,
+            split_reasoning: true,
+            turns: None,
+        }))
     })
 }
 
 /// Reads the fields that both paths share.
-fn read_generation(fields: &Fields<'_, '_>) -> Result<GenerationRequest, ApiError> {
+fn read_generation(fields: &Fields<'_, '_>, form: Form) -> Result<GenerationRequest, ApiError> {
     read_model(fields)?;
-    let mut request = GenerationRequest { sampling: sampling(), ..GenerationRequest::default() };
+    let make_reply = move |options, facts, context: &ReplyContext| {
+        OllamaReply::new(form, options, facts, context)
+    };
+    let mut request =
+        GenerationRequest { sampling: sampling(), ..GenerationRequest::new(make_reply) };
     if let Some(options) = &fields.object("options")? {
         request.sampling = read_sampling(options, sampling())?;
         request.advanced = read_advanced(options, &mut request.sampling)?;

@@ -1,31 +1,33 @@
 //! The parts of a request that its response needs.
 
-use super::items::Items;
-use super::turn::Turn;
+use super::reply::ResponsesReply;
+use crate::api::reply::{MakeReply, PromptFacts, Reply, ReplyContext, ReplyOptions};
+use crate::api::stored::Items;
 
 /// The parts of a request that its response repeats, or that are kept with it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct ResponseFields {
-    /// Members of the response's object: `"instructions":…,"tools":…`.
-    pub echo: String,
+    /// Members of the response's object, as JSON.
+    pub echo: Vec<(String, Box<[u8]>)>,
     /// Whether the response is kept.
     pub store: bool,
     /// The input, as items. None if the response is not kept.
     pub items: Items,
-    /// The id of the response that this one continues, until its turns are found.
-    pub previous: Option<String>,
-    /// Whether the messages of the turns before are still to be put into the conversation.
-    pub continues: bool,
-    /// Messages at the start of the conversation that come from `instructions`. They are not kept.
-    pub instructions: usize,
-    /// The request's own messages, after the turns before.
-    pub turn: Turn,
 }
 
-impl ResponseFields {
-    /// About the bytes of memory that they take. Turns before count in full: they stay while this
-    /// request runs, even if nothing else needs them any longer.
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.echo.len() + self.items.bytes() + self.turn.size.bytes
+impl MakeReply for ResponseFields {
+    fn make(
+        self: Box<Self>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Box<dyn Reply> {
+        Box::new(ResponsesReply::new(self, options, facts, context))
+    }
+
+    fn bytes(&self, _choices: usize) -> usize {
+        let echo =
+            self.echo.iter().map(|member| size_of_val(member) + member.0.len() + member.1.len());
+        size_of::<Self>() + echo.sum::<usize>() + self.items.bytes()
     }
 }

@@ -5,90 +5,9 @@ use simd_json::prelude::*;
 
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, keep, objects, wrong};
+use crate::api::stored::{Items, checked_id};
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
-use crate::limits::{ID_BYTES_MAX, MESSAGES_MAX, PARTS_MAX};
-
-/// Items as they came, as JSON in one block of memory.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Items {
-    /// The members of each item, without its id and type.
-    json: Vec<u8>,
-    places: Vec<Place>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Place {
-    /// The end of its members in the block.
-    end: usize,
-    kind: &'static str,
-    id: Option<Box<str>>,
-}
-
-/// One of the items.
-#[derive(Clone, Copy, Debug)]
-pub struct Item<'a> {
-    /// Its id, if it came with one.
-    pub id: Option<&'a str>,
-    /// Its type.
-    pub kind: &'static str,
-    /// Its other members, with a comma before each.
-    pub json: &'a [u8],
-}
-
-impl Items {
-    /// Adds an item of a type.
-    ///
-    /// # Errors
-    /// 400 if its id is too long.
-    pub fn push(&mut self, item: &Map<String, Value>, kind: &'static str) -> Result<(), ApiError> {
-        let id = item.get("id").and_then(Value::as_str);
-        let id = id.map(|id| checked_id("id", id)).transpose()?;
-        let others = item.iter().filter(|(name, _)| !["id", "type"].contains(&name.as_str()));
-        for (name, value) in others {
-            self.json.push(b',');
-            serde_json::to_writer(&mut self.json, name).expect("memory");
-            self.json.push(b':');
-            serde_json::to_writer(&mut self.json, value).expect("memory");
-        }
-        self.places.push(Place { end: self.json.len(), kind, id: id.map(Into::into) });
-        Ok(())
-    }
-
-    /// Their number.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// The item at a place, from 0.
-    pub fn get(&self, index: usize) -> Item<'_> {
-        let begin = index.checked_sub(1).map_or(0, |before| self.places[before].end);
-        let Place { end, kind, id } = &self.places[index];
-        Item { id: id.as_deref(), kind, json: &self.json[begin..*end] }
-    }
-
-    /// About the bytes of memory that they take.
-    pub fn bytes(&self) -> usize {
-        let ids = self.places.iter().filter_map(|place| place.id.as_ref()).map(|id| id.len());
-        self.json.capacity() + size_of_val(self.places.as_slice()) + ids.sum::<usize>()
-    }
-}
-
-/// An id that is not too long.
-///
-/// # Errors
-/// 400 with both lengths.
-pub fn checked_id<'a>(name: &'static str, id: &'a str) -> Result<&'a str, ApiError> {
-    if id.len() <= ID_BYTES_MAX {
-        return Ok(id);
-    }
-    let message = format!("{name} has {} bytes; an id has at most {ID_BYTES_MAX}", id.len());
-    Err(ApiError::field(name, message))
-}
+use crate::limits::{MESSAGES_MAX, PARTS_MAX};
 
 /// Reads `input`. Returns its items as they came, if they are to be kept, and the messages that they
 /// are.

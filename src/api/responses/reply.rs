@@ -1,13 +1,19 @@
 //! Writes the reply of `/v1/responses`, whole or as events.
 
-use std::io::Write;
+use std::cell::Cell;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::fields::ResponseFields;
-use super::stored::Stored;
-use crate::api::logprobs::TokenList;
-use crate::api::reply::{Delta, FinishReason, Reply, ReplyContext, ReplyOptions, Summary, Usage};
-use crate::api::write::{push_string, push_string_inside};
+use crate::api::logprobs::push_tokens;
+use crate::api::reply::{
+    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+};
+use crate::api::stored::Stored;
+use crate::api::turn::Turn;
+use crate::api::write::{List, Object, Spelled, Written, WrittenList, push_json, push_named_event};
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
@@ -17,6 +23,8 @@ use crate::clock::Micros;
 pub struct ResponsesReply {
     options: ReplyOptions,
     fields: Box<ResponseFields>,
+    /// The request's messages.
+    turn: Turn,
     /// `resp_` and digits.
     id: String,
     model: String,
@@ -25,9 +33,9 @@ pub struct ResponsesReply {
     parser: Option<Parser>,
     items: Vec<Item>,
     /// The number of the next event.
-    sequence: u64,
+    sequence: Cell<u64>,
     /// Log-probabilities whose text has not come yet.
-    logprobs: TokenList,
+    logprobs: WrittenList,
     reasoning_tokens: u64,
     finish: Option<FinishReason>,
     stored: Option<Box<Stored>>,
@@ -39,7 +47,7 @@ struct Item {
     kind: Kind,
     /// The text, or the arguments of a call.
     text: String,
-    logprobs: TokenList,
+    logprobs: WrittenList,
 }
 
 #[derive(Debug, PartialEq)]
@@ -51,20 +59,23 @@ enum Kind {
 
 impl ResponsesReply {
     /// A reply without any text yet.
-    ///
-    /// # Panics
-    /// If the request was not one of this dialect.
-    pub fn new(mut options: ReplyOptions, context: &ReplyContext) -> Self {
+    pub fn new(
+        fields: Box<ResponseFields>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Self {
         Self {
-            fields: options.response.take().expect("this dialect's requests have them"),
+            fields,
+            turn: facts.turn,
             id: context.id.clone(),
             model: context.model.clone(),
             created: context.created,
-            parser: Some(Parser::new(options.parser)),
+            parser: Some(Parser::new(facts.parser)),
             options,
             items: Vec::new(),
-            sequence: 0,
-            logprobs: TokenList::default(),
+            sequence: Cell::new(0),
+            logprobs: WrittenList::default(),
             reasoning_tokens: 0,
             finish: None,
             stored: None,
@@ -103,19 +114,14 @@ impl ResponsesReply {
         };
         let (is_message, is_call) = (item.kind == Kind::Message, item.is_call());
         if self.options.stream && !text.is_empty() {
-            self.begin_event(name, out);
-            self.push_place(index, out);
-            if !is_call {
-                out.extend_from_slice(b",\"content_index\":0");
-            }
-            out.extend_from_slice(b",\"delta\":\"");
-            push_string_inside(out, text);
-            out.push(b'"');
-            if is_message {
-                out.extend_from_slice(b",\"logprobs\":");
-                self.logprobs.push(out);
-            }
-            end_event(out);
+            let content_index = (!is_call).then_some(0);
+            let logprobs = is_message.then_some(&self.logprobs);
+            let delta = Some(text);
+            self.push_event(
+                name,
+                &Change { content_index, delta, logprobs, ..self.at(index) },
+                out,
+            );
         }
         let Self { items, logprobs, .. } = self;
         match items.last_mut() {
@@ -127,63 +133,48 @@ impl ResponsesReply {
     fn begin_item(&mut self, kind: Kind, out: &mut Vec<u8>) {
         let index = self.items.len();
         let is_call = matches!(kind, Kind::Call { .. });
-        self.items.push(Item { kind, text: String::new(), logprobs: TokenList::default() });
+        self.items.push(Item { kind, text: String::new(), logprobs: WrittenList::default() });
         if !self.options.stream {
             return;
         }
-        if self.sequence == 0 {
+        if self.sequence.get() == 0 {
             for name in ["response.created", "response.in_progress"] {
-                self.begin_event(name, out);
-                out.extend_from_slice(b",\"response\":");
-                self.push_response(None, out);
-                end_event(out);
+                self.push_event(name, &Whole { response: self.response(None) }, out);
             }
         }
-        self.begin_event("response.output_item.added", out);
-        write!(out, ",\"output_index\":{index},\"item\":").expect("memory");
-        self.push_item(index, "in_progress", out);
-        end_event(out);
+        let item = self.item(index, "in_progress");
+        self.push_event("response.output_item.added", &Added { output_index: index, item }, out);
         if !is_call {
             self.push_part_event("response.content_part.added", index, out);
         }
     }
 
     /// Ends the last item, if there is one.
-    fn end_item(&mut self, out: &mut Vec<u8>) {
+    fn end_item(&self, out: &mut Vec<u8>) {
         let Some(index) = self.items.len().checked_sub(1).filter(|_| self.options.stream) else {
             return;
         };
-        let item = &self.items[index];
-        let (name, field) = match item.kind {
-            Kind::Message => ("response.output_text.done", "text"),
-            Kind::Reasoning => ("response.reasoning_text.done", "text"),
-            Kind::Call { .. } => ("response.function_call_arguments.done", "arguments"),
+        let Item { kind, text, logprobs } = &self.items[index];
+        let (at, text, content_index) = (self.at(index), Some(text.as_str()), Some(0));
+        let (name, end) = match kind {
+            Kind::Message => (
+                "response.output_text.done",
+                Change { text, content_index, logprobs: Some(logprobs), ..at },
+            ),
+            Kind::Reasoning => {
+                ("response.reasoning_text.done", Change { text, content_index, ..at })
+            }
+            Kind::Call { name } => (
+                "response.function_call_arguments.done",
+                Change { arguments: text, name: Some(name), ..at },
+            ),
         };
-        self.begin_event(name, out);
-        self.push_place(index, out);
-        let item = &self.items[index];
-        write!(out, ",\"{field}\":").expect("memory");
-        push_string(out, &item.text);
-        match &item.kind {
-            Kind::Call { name } => {
-                out.extend_from_slice(b",\"name\":");
-                push_string(out, name);
-            }
-            Kind::Message => {
-                out.extend_from_slice(b",\"content_index\":0,\"logprobs\":");
-                item.logprobs.push(out);
-            }
-            Kind::Reasoning => out.extend_from_slice(b",\"content_index\":0"),
-        }
-        end_event(out);
-        if !self.items[index].is_call() {
+        self.push_event(name, &end, out);
+        if content_index == end.content_index {
             self.push_part_event("response.content_part.done", index, out);
         }
-        self.begin_event("response.output_item.done", out);
-        write!(out, ",\"output_index\":{index},\"item\":").expect("memory");
-        let status = self.status_of(index);
-        self.push_item(index, status, out);
-        end_event(out);
+        let item = self.item(index, self.status_of(index));
+        self.push_event("response.output_item.done", &Added { output_index: index, item }, out);
     }
 
     /// `completed`, or `incomplete` for the last item of a text that was cut off.
@@ -192,116 +183,142 @@ impl ResponsesReply {
         if cut && index + 1 == self.items.len() { "incomplete" } else { "completed" }
     }
 
-    fn push_part_event(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
-        self.begin_event(name, out);
-        self.push_place(index, out);
-        out.extend_from_slice(b",\"content_index\":0,\"part\":");
-        self.items[index].push_content(out);
-        end_event(out);
+    fn push_part_event(&self, name: &str, index: usize, out: &mut Vec<u8>) {
+        let part = Some(self.items[index].content());
+        self.push_event(name, &Change { content_index: Some(0), part, ..self.at(index) }, out);
     }
 
-    /// Writes the start of an event, up to its own members.
-    fn begin_event(&mut self, name: &str, out: &mut Vec<u8>) {
-        let number = self.sequence;
-        self.sequence += 1;
-        write!(out, "event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":{number}")
-            .expect("memory");
+    fn push_event(&self, name: &str, body: &impl Serialize, out: &mut Vec<u8>) {
+        #[derive(Serialize)]
+        struct Event<'a, T> {
+            sequence_number: u64,
+            #[serde(flatten)]
+            body: &'a T,
+        }
+        let sequence_number = self.sequence.replace(self.sequence.get() + 1);
+        push_named_event(out, name, &Event { sequence_number, body });
     }
 
-    fn push_place(&self, index: usize, out: &mut Vec<u8>) {
-        write!(out, ",\"output_index\":{index},\"item_id\":\"").expect("memory");
-        self.push_item_id(index, out);
-        out.push(b'"');
+    /// An event at the place of an item, without a change.
+    fn at(&self, index: usize) -> Change<'_, impl Serialize> {
+        Change {
+            output_index: index,
+            item_id: Spelled(self.item_id(index)),
+            text: None,
+            arguments: None,
+            name: None,
+            content_index: None,
+            delta: None,
+            part: None,
+            logprobs: None,
+        }
     }
 
-    fn push_item_id(&self, index: usize, out: &mut Vec<u8>) {
+    fn item_id(&self, index: usize) -> impl Display {
         let prefix = match self.items[index].kind {
             Kind::Message => "msg",
             Kind::Reasoning => "rs",
             Kind::Call { .. } => "fc",
         };
-        write!(out, "{prefix}_{}_{index}", self.digits()).expect("memory");
+        fmt::from_fn(move |f| write!(f, "{prefix}_{}_{index}", self.digits()))
     }
 
     fn digits(&self) -> &str {
         self.id.trim_start_matches("resp_")
     }
 
-    fn push_item(&self, index: usize, status: &str, out: &mut Vec<u8>) {
+    fn item<'a>(&'a self, index: usize, status: &'a str) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Shown<'a, I, C> {
+            id: I,
+            r#type: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            role: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            summary: Option<[(); 0]>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            call_id: Option<C>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            arguments: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            content: Option<List<Option<Text<'a>>>>,
+            status: &'a str,
+        }
         let item = &self.items[index];
-        out.extend_from_slice(b"{\"id\":\"");
-        self.push_item_id(index, out);
-        // A new item has no content yet.
-        let has_content = status != "in_progress";
-        match &item.kind {
+        let call_id = fmt::from_fn(move |f| write!(f, "call_{}_{index}", self.digits()));
+        let (mut role, mut summary, mut called) = (None, None, None);
+        let r#type = match &item.kind {
             Kind::Message => {
-                out.extend_from_slice(
-                    b"\",\"type\":\"message\",\"role\":\"assistant\",\"content\":[",
-                );
+                role = Some("assistant");
+                "message"
             }
             Kind::Reasoning => {
-                out.extend_from_slice(b"\",\"type\":\"reasoning\",\"summary\":[],\"content\":[");
+                summary = Some([]);
+                "reasoning"
             }
             Kind::Call { name } => {
-                write!(
-                    out,
-                    "\",\"type\":\"function_call\",\"call_id\":\"call_{}_{index}\"",
-                    self.digits()
-                )
-                .expect("memory");
-                out.extend_from_slice(b",\"name\":");
-                push_string(out, name);
-                out.extend_from_slice(b",\"arguments\":");
-                push_string(out, &item.text);
+                called = Some(name.as_str());
+                "function_call"
             }
+        };
+        // A new item has no content yet.
+        let content = (status != "in_progress").then(|| item.content());
+        Shown {
+            id: Spelled(self.item_id(index)),
+            r#type,
+            role,
+            summary,
+            call_id: called.map(|_| Spelled(call_id)),
+            name: called,
+            arguments: called.map(|_| item.text.as_str()),
+            content: (!item.is_call()).then_some(List(content)),
+            status,
         }
-        if !item.is_call() {
-            if has_content {
-                item.push_content(out);
-            }
-            out.push(b']');
-        }
-        write!(out, ",\"status\":\"{status}\"}}").expect("memory");
     }
 
-    /// Writes the response's object: with its output and `usage` at the end, and before that
-    /// without.
-    fn push_response(&self, usage: Option<Usage>, out: &mut Vec<u8>) {
-        let status = match (usage, self.finish) {
-            (None, _) => "in_progress",
-            (_, Some(FinishReason::Length | FinishReason::Timeout)) => "incomplete",
-            _ => "completed",
+    /// The response's object: with its output and `usage` at the end, and before that without.
+    fn response(&self, usage: Option<Usage>) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Shown<'a, E, O> {
+            id: &'a str,
+            object: &'a str,
+            created_at: u64,
+            status: &'a str,
+            error: (),
+            incomplete_details: Option<Details>,
+            model: &'a str,
+            #[serde(flatten)]
+            echo: E,
+            output: O,
+            usage: Option<Tokens>,
+        }
+        #[derive(Serialize)]
+        struct Details {
+            reason: &'static str,
+        }
+        let cut = matches!(self.finish, Some(FinishReason::Length | FinishReason::Timeout));
+        let is_cut = usage.is_some() && cut;
+        let status = match usage {
+            None => "in_progress",
+            Some(_) if cut => "incomplete",
+            Some(_) => "completed",
         };
-        out.extend_from_slice(b"{\"id\":");
-        push_string(out, &self.id);
-        write!(
-            out,
-            ",\"object\":\"response\",\"created_at\":{},\"status\":\"{status}\",\"error\":null,\
-             \"incomplete_details\":",
-            self.created
-        )
-        .expect("memory");
-        out.extend_from_slice(match status {
-            "incomplete" => b"{\"reason\":\"max_output_tokens\"}",
-            _ => b"null",
-        });
-        out.extend_from_slice(b",\"model\":");
-        push_string(out, &self.model);
-        out.push(b',');
-        out.extend_from_slice(self.fields.echo.as_bytes());
-        out.extend_from_slice(b",\"output\":[");
-        for index in 0..usage.map_or(0, |_| self.items.len()) {
-            if index > 0 {
-                out.push(b',');
-            }
-            self.push_item(index, self.status_of(index), out);
+        let echo = self.fields.echo.iter();
+        let output = 0..usage.map_or(0, |_| self.items.len());
+        Shown {
+            id: &self.id,
+            object: "response",
+            created_at: self.created,
+            status,
+            error: (),
+            incomplete_details: is_cut.then_some(Details { reason: "max_output_tokens" }),
+            model: &self.model,
+            echo: Object(echo.map(|(name, json)| (name, Written(json)))),
+            output: List(output.map(|index| self.item(index, self.status_of(index)))),
+            usage: usage.map(|usage| Tokens::new(usage, self.reasoning_tokens)),
         }
-        out.extend_from_slice(b"],\"usage\":");
-        match usage {
-            Some(usage) => push_usage(usage, self.reasoning_tokens, out),
-            None => out.extend_from_slice(b"null"),
-        }
-        out.push(b'}');
     }
 
     /// The output as a message of the conversation.
@@ -328,34 +345,94 @@ impl Item {
         matches!(self.kind, Kind::Call { .. })
     }
 
-    /// Writes the part that holds the text.
-    fn push_content(&self, out: &mut Vec<u8>) {
-        let kind = if self.kind == Kind::Message { "output_text" } else { "reasoning_text" };
-        write!(out, "{{\"type\":\"{kind}\",\"text\":").expect("memory");
-        push_string(out, &self.text);
-        if self.kind == Kind::Message {
-            out.extend_from_slice(b",\"annotations\":[],\"logprobs\":");
-            self.logprobs.push(out);
+    /// The part that holds the text.
+    fn content(&self) -> Text<'_> {
+        let is_message = self.kind == Kind::Message;
+        Text {
+            r#type: if is_message { "output_text" } else { "reasoning_text" },
+            text: &self.text,
+            annotations: is_message.then_some([]),
+            logprobs: is_message.then_some(&self.logprobs),
         }
-        out.push(b'}');
     }
 }
 
-fn end_event(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"}\n\n");
+#[derive(Clone, Copy, Serialize)]
+struct Text<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<[(); 0]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'a WrittenList>,
 }
 
-fn push_usage(usage: Usage, reasoning_tokens: u64, out: &mut Vec<u8>) {
-    let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
-    write!(
-        out,
-        "{{\"input_tokens\":{prompt_tokens},\"input_tokens_details\":{{\"cached_tokens\":\
-         {cached_tokens},\"cache_write_tokens\":0}},\"output_tokens\":{completion_tokens},\
-         \"output_tokens_details\":{{\"reasoning_tokens\":{reasoning_tokens}}},\
-         \"total_tokens\":{}}}",
-        prompt_tokens + completion_tokens
-    )
-    .expect("memory");
+/// The members of an event about the whole response.
+#[derive(Serialize)]
+struct Whole<T> {
+    response: T,
+}
+
+/// Those of an event about a whole item.
+#[derive(Serialize)]
+struct Added<T> {
+    output_index: usize,
+    item: T,
+}
+
+/// Those of the other events.
+#[derive(Serialize)]
+struct Change<'a, I> {
+    output_index: usize,
+    item_id: I,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'a WrittenList>,
+}
+
+/// `usage`.
+#[derive(Serialize)]
+struct Tokens {
+    input_tokens: u64,
+    input_tokens_details: Input,
+    output_tokens: u64,
+    output_tokens_details: Output,
+    total_tokens: u64,
+}
+
+#[derive(Serialize)]
+struct Input {
+    cached_tokens: u64,
+    cache_write_tokens: u64,
+}
+
+#[derive(Serialize)]
+struct Output {
+    reasoning_tokens: u64,
+}
+
+impl Tokens {
+    fn new(usage: Usage, reasoning_tokens: u64) -> Self {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
+        Self {
+            input_tokens: prompt_tokens,
+            input_tokens_details: Input { cached_tokens, cache_write_tokens: 0 },
+            output_tokens: completion_tokens,
+            output_tokens_details: Output { reasoning_tokens },
+            total_tokens: prompt_tokens + completion_tokens,
+        }
+    }
 }
 
 impl Reply for ResponsesReply {
@@ -369,7 +446,7 @@ impl Reply for ResponsesReply {
     }
 
     fn push_delta(&mut self, _: usize, delta: Delta<'_>, out: &mut Vec<u8>) {
-        self.logprobs.extend(delta.logprobs, false);
+        push_tokens(&mut self.logprobs, delta.logprobs, false);
         self.finish = delta.finish;
         let mut parser = self.parser.take().expect("it is put back");
         let mut thought = false;
@@ -393,19 +470,16 @@ impl Reply for ResponsesReply {
 
     fn push_end(&mut self, summary: Summary, _: Micros, out: &mut Vec<u8>) {
         let mut body = Vec::new();
-        self.push_response(Some(summary.usage), &mut body);
+        push_json(&mut body, &self.response(Some(summary.usage)));
         if self.options.stream {
             let cut = matches!(self.finish, Some(FinishReason::Length | FinishReason::Timeout));
             let name = if cut { "response.incomplete" } else { "response.completed" };
-            self.begin_event(name, out);
-            out.extend_from_slice(b",\"response\":");
-            out.extend_from_slice(&body);
-            end_event(out);
+            self.push_event(name, &Whole { response: Written(&body) }, out);
         } else {
             out.extend_from_slice(&body);
         }
         if self.fields.store {
-            let mut turn = std::mem::take(&mut self.fields.turn);
+            let mut turn = std::mem::take(&mut self.turn);
             turn.push(&self.message());
             let items = std::mem::take(&mut self.fields.items);
             let (id, body) = (self.id.clone(), Arc::new(body));
@@ -424,7 +498,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::responses::turn::Turn;
     use crate::chat::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
     const SAID: &str = "<think>\nHm.\n</think>\n\nI add.\n\
@@ -445,16 +518,14 @@ mod tests {
             ..Default::default()
         };
         let fields = ResponseFields {
-            echo: "\"store\":true".into(),
+            echo: vec![("store".into(), b"true"[..].into())],
             store: true,
-            turn: Turn::new(&[Message::default()]),
             ..ResponseFields::default()
         };
-        let response = Some(Box::new(fields));
-        ResponsesReply::new(
-            ReplyOptions { choices: 1, stream, parser, response, ..Default::default() },
-            &context,
-        )
+        let turn = Turn::new(&[Message::default()]);
+        let facts = PromptFacts { choices: 1, parser, turn, ..Default::default() };
+        let options = ReplyOptions { stream, ..Default::default() };
+        ResponsesReply::new(Box::new(fields), options, facts, &context)
     }
 
     fn say(reply: &mut ResponsesReply, pieces: &[&str], finish: FinishReason) -> String {

@@ -1,13 +1,11 @@
 //! Reads the requests of `/v1/responses` and `/v1/responses/input_tokens`.
 
-use std::io::Write;
-
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
 use super::fields::ResponseFields;
-use super::items::{checked_id, read_input};
-use super::turn::Turn;
+use super::items::read_input;
 use crate::api::advanced::RequestedAdvanced;
 use crate::api::chat::ChatRequest;
 use crate::api::chat::messages::{
@@ -21,6 +19,9 @@ use crate::api::reply::ReplyOptions;
 use crate::api::request::{
     GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency,
 };
+use crate::api::stored::checked_id;
+use crate::api::turn::{Turn, Turns};
+use crate::api::write::push_json;
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
 use crate::limits::{
@@ -59,7 +60,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             let message = "input is missing; it must be a string or an array of items";
             return Err(ApiError::field("input", message));
         }
-        let turn = Turn::new(&messages);
+        let own = Turn::new(&messages);
         if let Some(text) = &instructions {
             let content = Content::Text(text.clone());
             messages.insert(0, Message { role: Role::System, content, ..Message::default() });
@@ -94,6 +95,12 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             "truncation": "disabled",
             "user": read_hint("user", fields)?,
         });
+        let turns = Turns {
+            continues: previous.is_some(),
+            previous,
+            instructions: usize::from(instructions.is_some()),
+            own,
+        };
         let generation = GenerationRequest {
             length: max_output_tokens.map_or(Length::Default(None), |n| Length::AtMost(n as u32)),
             sampling: read_sampling(fields, Sampling::default())?,
@@ -109,18 +116,9 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             reply: ReplyOptions {
                 stream: fields.boolean("stream")?.unwrap_or(false),
                 logprobs: top_logprobs.is_some(),
-                response: Some(Box::new(ResponseFields {
-                    echo: members(&echo)?,
-                    store,
-                    items,
-                    continues: previous.is_some(),
-                    previous,
-                    instructions: usize::from(instructions.is_some()),
-                    turn,
-                })),
                 ..ReplyOptions::default()
             },
-            ..GenerationRequest::default()
+            ..GenerationRequest::new(ResponseFields { echo: members(echo)?, store, items })
         };
         let conversation = Conversation {
             messages,
@@ -130,30 +128,41 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             template_kwargs,
             ..Conversation::default()
         };
-        Ok(ChatRequest { generation, conversation, split_reasoning: true })
+        Ok(ChatRequest {
+            generation,
+            conversation,
+            split_reasoning: true,
+            turns: Some(Box::new(turns)),
+        })
     })
 }
 
 /// Writes the answer to a request for the number of tokens.
 pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
-    write!(out, "{{\"object\":\"response.input_tokens\",\"input_tokens\":{tokens}}}")
-        .expect("memory");
+    #[derive(Serialize)]
+    struct Count<'a> {
+        object: &'a str,
+        input_tokens: usize,
+    }
+    push_json(out, &Count { object: "response.input_tokens", input_tokens: tokens });
 }
 
-/// The members of an object that the response repeats, without its braces. The front lane writes
-/// them, so they are bounded.
-fn members(object: &Value) -> Result<String, ApiError> {
-    let mut text = object.to_string();
-    if text.len() > ECHO_BYTES_MAX {
+/// The fields that the response repeats, as JSON. The front lane writes them, so they are bounded.
+fn members(object: Value) -> Result<Vec<(String, Box<[u8]>)>, ApiError> {
+    let Value::Object(members) = object else { unreachable!("it is an object") };
+    let json = |(name, value): (_, Value)| (name, value.to_string().into_bytes().into());
+    let members: Vec<(String, Box<[u8]>)> = members.into_iter().map(json).collect();
+    // With quotes, a colon and a comma for each, and the braces.
+    let bytes: usize =
+        1 + members.iter().map(|(name, json)| name.len() + json.len() + 4).sum::<usize>();
+    if bytes > ECHO_BYTES_MAX {
         let message = format!(
-            "instructions, tools and the other fields that the response repeats have {} bytes; they \
-             may have {ECHO_BYTES_MAX}",
-            text.len()
+            "instructions, tools and the other fields that the response repeats have {bytes} bytes; \
+             they may have {ECHO_BYTES_MAX}"
         );
         return Err(ApiError::invalid(message));
     }
-    text.pop();
-    Ok(text.split_off(1))
+    Ok(members)
 }
 
 /// Reads an id.
@@ -321,6 +330,8 @@ fn read_choice(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::reply::{ReplyContext, Summary};
+    use crate::clock::Micros;
 
     fn parse(body: &str) -> Result<ChatRequest, String> {
         read(&mut body.as_bytes().to_vec()).map_err(|error| error.message)
@@ -334,16 +345,26 @@ mod tests {
             "reasoning":{"effort":"low"},"previous_response_id":"resp_1","max_output_tokens":9}"#,
         )
         .unwrap();
-        let fields = chat.generation.reply.response.unwrap();
-        let echo: Value = serde_json::from_str(&format!("{{{}}}", fields.echo)).unwrap();
-        assert_eq!((&echo["temperature"], &echo["top_p"]), (&0.7.into(), &1.0.into()));
-        assert_eq!((&echo["store"], &echo["tools"]), (&true.into(), &json!([])));
-        assert_eq!(echo["text"]["format"]["name"], "s");
-        assert_eq!((fields.previous.as_deref(), fields.instructions), (Some("resp_1"), 1));
+        let context = ReplyContext {
+            id: "resp_2".into(),
+            model: "m".into(),
+            created: 5,
+            received: Micros(0),
+            prompt_tokens: 1,
+        };
         assert_eq!(chat.conversation.messages[0].role, Role::System);
         assert_eq!(chat.conversation.template_kwargs["reasoning_effort"], "low");
-        assert_eq!(chat.generation.length, Length::AtMost(9));
-        assert!(chat.generation.constraint.is_some());
+        let turns = chat.turns.unwrap();
+        assert_eq!((turns.previous.as_deref(), turns.instructions), (Some("resp_1"), 1));
+        let GenerationRequest { make_reply, reply, facts, length, constraint, .. } =
+            chat.generation;
+        assert_eq!((length, constraint.is_some()), (Length::AtMost(9), true));
+        let mut out = Vec::new();
+        make_reply.make(reply, facts, &context).push_end(Summary::default(), Micros(0), &mut out);
+        let shown: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&shown["temperature"], &shown["top_p"]), (&0.7.into(), &1.0.into()));
+        assert_eq!((&shown["store"], &shown["tools"]), (&true.into(), &json!([])));
+        assert_eq!(shown["text"]["format"]["name"], "s");
     }
 
     #[test]

@@ -9,8 +9,9 @@ use super::{Connection, Gone, Incoming};
 use crate::api::error::ApiError;
 use crate::api::model::Model;
 use crate::api::ollama::models as ollama;
-use crate::api::responses::stored::{self, Stored};
 use crate::api::route::{OnStored, Page, parameter_of};
+use crate::api::state::{Load, SlotStatus};
+use crate::api::stored::{self, Stored};
 use crate::api::{OPENAPI, lanes, llama, model, sglang};
 use crate::clock::{Micros, unix_seconds};
 use crate::engine::budget::Hold;
@@ -178,7 +179,7 @@ impl Connection {
             }
             Page::ModelInfo => sglang::model_info(&facts, &path),
             _ if !self.front.shows_all() => sglang::load(service.engine.load(key)),
-            _ => sglang::load(sglang::Load {
+            _ => sglang::load(Load {
                 running: counters.running.get(),
                 waiting: counters.waiting.get(),
                 tokens: used.saturating_sub(counters.kv_tokens_kept.get()),
@@ -316,7 +317,7 @@ impl Connection {
         let mut body = Vec::with_capacity(4096);
         if let Some(service) = &*self.front.service.borrow() {
             let slots = service.engine.slots(self.front.clock.now(), key);
-            if wants_one && slots.iter().all(llama::SlotStatus::is_busy) {
+            if wants_one && slots.iter().all(SlotStatus::is_busy) {
                 let message = format!("none of the {} slots is free", slots.len());
                 return Err(ApiError::unavailable(message, 1));
             }

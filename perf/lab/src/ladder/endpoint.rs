@@ -7,6 +7,7 @@ use super::measure::{Measured, Watch};
 use super::pipe::Waiter;
 use super::workload::{STOP, Workload};
 use corelane::api::asked::Request;
+use corelane::api::openai::CompletionReply;
 use corelane::api::prompts::Prompt;
 use corelane::api::request::{GenerationRequest, Length};
 use corelane::api::route::{self, Route};
@@ -65,7 +66,7 @@ impl Interface {
                     length: Length::AtMost(workload.gen_tokens),
                     sampling: Workload::sampling(),
                     stops: vec![STOP.to_owned()],
-                    ..GenerationRequest::default()
+                    ..GenerationRequest::new(CompletionReply::new)
                 };
                 let route = route::find(Method::Post, "/v1/completions").expect("it is served");
                 prepared(Request::Generate(Box::new(request)), route, index, model, received)

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::items::Items;
+use super::error::ApiError;
 use super::turn::Turn;
-use crate::api::error::ApiError;
+use super::write::{List, Object, Written, push_json, write_json};
 use crate::limits::ID_BYTES_MAX;
 
 /// A response that is kept.
@@ -53,8 +54,7 @@ pub fn not_cancellable(id: &str) -> ApiError {
 
 /// Writes the answer to `DELETE`.
 pub fn push_deleted(out: &mut Vec<u8>, id: &str) {
-    let deleted = json!({"id": id, "object": "response", "deleted": true});
-    serde_json::to_writer(out, &deleted).expect("memory");
+    push_json(out, &json!({"id": id, "object": "response", "deleted": true}));
 }
 
 /// Counts the bytes that are written.
@@ -69,6 +69,85 @@ impl Write for Length {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// Items as they came, in one block of memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Items {
+    /// The name of each member of each item, without its id and type, and its value as JSON.
+    text: String,
+    /// The ends of each member's name and value in the block.
+    members: Vec<(usize, usize)>,
+    places: Vec<Place>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Place {
+    /// The end of its members.
+    end: usize,
+    kind: &'static str,
+    id: Option<Box<str>>,
+}
+
+impl Items {
+    /// Adds an item of a type.
+    ///
+    /// # Errors
+    /// 400 if its id is too long.
+    pub fn push(&mut self, item: &Map<String, Value>, kind: &'static str) -> Result<(), ApiError> {
+        let id = item.get("id").and_then(Value::as_str);
+        let id = id.map(|id| checked_id("id", id)).transpose()?;
+        let others = item.iter().filter(|(name, _)| !["id", "type"].contains(&name.as_str()));
+        for (name, value) in others {
+            self.text.push_str(name);
+            let end_of_name = self.text.len();
+            self.text.push_str(&value.to_string());
+            self.members.push((end_of_name, self.text.len()));
+        }
+        let end = self.members.len();
+        self.places.push(Place { end, kind, id: id.map(Into::into) });
+        Ok(())
+    }
+
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The members of an item besides its id and type.
+    fn members(&self, index: usize) -> impl Iterator<Item = (&str, Written<'_>)> + Clone {
+        let begin = index.checked_sub(1).map_or(0, |before| self.places[before].end);
+        (begin..self.places[index].end).map(|member| {
+            let (end_of_name, end) = self.members[member];
+            let begin = member.checked_sub(1).map_or(0, |before| self.members[before].1);
+            let value = self.text[end_of_name..end].as_bytes();
+            (&self.text[begin..end_of_name], Written(value))
+        })
+    }
+
+    /// About the bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        let ids = self.places.iter().filter_map(|place| place.id.as_ref()).map(|id| id.len());
+        let places = size_of_val(self.places.as_slice()) + size_of_val(self.members.as_slice());
+        self.text.capacity() + places + ids.sum::<usize>()
+    }
+}
+
+/// An id that is not too long.
+///
+/// # Errors
+/// 400 with both lengths.
+pub fn checked_id<'a>(name: &'static str, id: &'a str) -> Result<&'a str, ApiError> {
+    if id.len() <= ID_BYTES_MAX {
+        return Ok(id);
+    }
+    let message = format!("{name} has {} bytes; an id has at most {ID_BYTES_MAX}", id.len());
+    Err(ApiError::field(name, message))
 }
 
 /// A page of a response's items, in the order of the input.
@@ -133,36 +212,53 @@ impl Stored {
         self.write_page(out, page).expect("memory");
     }
 
-    fn write_page(&self, out: &mut impl Write, page: &Page) -> std::io::Result<()> {
-        let (mut forward, mut backward) = (page.items.clone(), page.items.clone().rev());
-        let order: &mut dyn Iterator<Item = usize> =
-            if page.descending { &mut backward } else { &mut forward };
-        let (mut first, mut last) = (Value::Null, Value::Null);
-        out.write_all(b"{\"object\":\"list\",\"data\":[")?;
-        for index in order {
-            let (item, id) = (self.items.get(index), Value::from(self.item_id(index)));
-            out.write_all(if first.is_null() { b"" } else { b"," })?;
-            write!(out, "{{\"id\":{id},\"type\":\"{}\"", item.kind)?;
-            out.write_all(item.json)?;
-            out.write_all(b"}")?;
-            first = if first.is_null() { id.clone() } else { first };
-            last = id;
+    fn write_page(&self, out: impl Write, page: &Page) -> Result<(), serde_json::Error> {
+        #[derive(Serialize)]
+        struct Shown<'a, D, I> {
+            object: &'a str,
+            data: D,
+            first_id: Option<&'a I>,
+            last_id: Option<&'a I>,
+            has_more: bool,
         }
-        let more = page.has_more;
-        write!(out, "],\"first_id\":{first},\"last_id\":{last},\"has_more\":{more}}}")
+        #[derive(Serialize)]
+        struct Item<'a, I, M> {
+            id: I,
+            r#type: &'a str,
+            #[serde(flatten)]
+            members: M,
+        }
+        let Page { items, descending, has_more } = page;
+        let order =
+            items.clone().map(|n| if *descending { items.start + items.end - 1 - n } else { n });
+        let item = |index| Item {
+            id: self.item_id(index),
+            r#type: self.items.places[index].kind,
+            members: Object(self.items.members(index)),
+        };
+        let (first, last) = (order.clone().next(), order.clone().last());
+        let (first, last) = (first.map(|n| self.item_id(n)), last.map(|n| self.item_id(n)));
+        let shown = Shown {
+            object: "list",
+            data: List(order.map(item)),
+            first_id: first.as_ref(),
+            last_id: last.as_ref(),
+            has_more: *has_more,
+        };
+        write_json(out, &shown)
     }
 
     /// The id of an item: its own, or one made of the response's.
     fn item_id(&self, index: usize) -> String {
-        let id = || format!("{}{index}", self.item_prefix());
-        self.items.get(index).id.map_or_else(id, str::to_owned)
+        let id = self.items.places[index].id.as_deref().map(str::to_owned);
+        id.unwrap_or_else(|| format!("{}{index}", self.item_prefix()))
     }
 
     /// The place of the item with this id.
     fn place_of(&self, id: &str) -> Option<usize> {
         let made = id.strip_prefix(&self.item_prefix()).and_then(|index| index.parse().ok());
         let made = made.filter(|index| *index < self.items.len() && self.item_id(*index) == id);
-        made.or_else(|| (0..self.items.len()).find(|index| self.items.get(*index).id == Some(id)))
+        made.or_else(|| self.items.places.iter().position(|place| place.id.as_deref() == Some(id)))
     }
 
     fn item_prefix(&self) -> String {

@@ -4,9 +4,22 @@
 
 use std::sync::Arc;
 
-use crate::api::error::ApiError;
+use super::error::ApiError;
 use crate::chat::conversation::Message;
 use crate::limits::{BODY_BYTES_MAX, JSON_MARKS_MAX, MESSAGES_MAX};
+
+/// The place of a request in a conversation that is kept.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// The id of the response that it continues, until its turns are found.
+    pub previous: Option<String>,
+    /// Whether the messages of the turns before are still to be put into the conversation.
+    pub continues: bool,
+    /// Messages at the start of the conversation that are instructions. They are not kept.
+    pub instructions: usize,
+    /// The request's own messages, after the turns before.
+    pub own: Turn,
+}
 
 /// The messages of one request and the answer to it, without instructions.
 #[derive(Clone, Debug, Default, PartialEq)]
