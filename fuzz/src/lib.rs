@@ -166,7 +166,7 @@ pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Comp
         Err(error) => {
             assert!((400..500).contains(&error.status), "{}: {}", error.status, error.message);
             let mut answer = Vec::new();
-            error.push_body(route::dialect(path), &mut answer);
+            (route::dialect(path).push_error)(&mut answer, &error);
             serde_json::from_slice::<serde_json::Value>(&answer).expect("an error is JSON");
         }
     }

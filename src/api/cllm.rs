@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::error::ApiError;
+use super::error::{ApiError, Dialect};
 use super::json::read_object;
 use super::json::refuse;
 use super::prompts::read_text;
@@ -12,6 +12,31 @@ use super::request::{GenerationRequest, read_generation, refuse_unsupported};
 use super::write::{push_event, push_json, rounded};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};
+
+/// cLLM's dialect.
+pub static DIALECT: Dialect = Dialect {
+    stream_type: "text/event-stream",
+    has_comments: true,
+    push_error: |out, error| push_json(out, &Failure::from(error)),
+    push_error_event: |out, error| push_event(out, &Failure::from(error)),
+};
+
+/// The body of an error.
+#[derive(Serialize)]
+struct Failure<'a> {
+    success: bool,
+    error: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+}
+
+impl<'a> From<&'a ApiError> for Failure<'a> {
+    fn from(error: &'a ApiError) -> Self {
+        let ApiError { kind, message, retry_after, .. } = error;
+        Self { success: false, error: kind, message, retry_after: *retry_after }
+    }
+}
 
 /// cLLM's default for `max_tokens`.
 const MAX_TOKENS: u32 = 100;

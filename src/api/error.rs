@@ -1,36 +1,20 @@
 //! An error as a client sees it: a status and a sentence, in the form of its dialect.
 
-use std::io::Write;
-
-use super::write::push_string;
-
 /// Bytes of an error's message.
 const ERROR_BYTES_MAX: usize = 1024;
 
-/// The form of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    /// OpenAI's form.
-    OpenAi,
-    /// cLLM's form.
-    Cllm,
-    /// Anthropic's form.
-    Anthropic,
-    /// Ollama's form.
-    Ollama,
-}
-
-impl Dialect {
+/// The facts of a dialect that all its paths share. Its module has the value.
+#[derive(Debug)]
+pub struct Dialect {
     /// The `Content-Type` of a stream.
-    pub fn stream_type(self) -> &'static str {
-        if self == Dialect::Ollama { "application/x-ndjson" } else { "text/event-stream" }
-    }
-
+    pub stream_type: &'static str,
     /// Whether a stream may have comments, which tell a client that it goes on. Lines of JSON have
     /// none.
-    pub fn has_comments(self) -> bool {
-        self != Dialect::Ollama
-    }
+    pub has_comments: bool,
+    /// Writes the body of an error.
+    pub push_error: fn(&mut Vec<u8>, &ApiError),
+    /// Writes the event that ends a stream with an error, after its head has been sent.
+    pub push_error_event: fn(&mut Vec<u8>, &ApiError),
 }
 
 /// An error: what was wrong, and what would be right.
@@ -109,21 +93,6 @@ impl ApiError {
         Self::unauthorized("the API key was removed")
     }
 
-    /// Writes the event that ends a stream with an error, after its head has been sent.
-    pub fn push_event(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        match dialect {
-            Dialect::Anthropic => out.extend_from_slice(b"event: error\n"),
-            Dialect::Ollama => {
-                self.push_body(dialect, out);
-                return out.push(b'\n');
-            }
-            Dialect::OpenAi | Dialect::Cllm => {}
-        }
-        out.extend_from_slice(b"data: ");
-        self.push_body(dialect, out);
-        out.extend_from_slice(b"\n\n");
-    }
-
     /// 404: no such path.
     pub fn not_found(path: &str) -> Self {
         Self::no_such(format!("there is nothing at {path}"))
@@ -200,68 +169,5 @@ impl ApiError {
     /// The request was not valid HTTP.
     pub fn http(error: &crate::http::HttpError) -> Self {
         Self::new(error.status(), "invalid_request_error", error.to_string())
-    }
-
-    /// Anthropic's name for this class of error.
-    fn anthropic_kind(&self) -> &'static str {
-        match self.status {
-            401 => "authentication_error",
-            404 => "not_found_error",
-            413 => "request_too_large",
-            429 => "rate_limit_error",
-            500 => "api_error",
-            503 => "overloaded_error",
-            504 => "timeout_error",
-            _ => "invalid_request_error",
-        }
-    }
-
-    /// Appends the response's body.
-    pub fn push_body(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        match dialect {
-            Dialect::OpenAi => {
-                out.extend_from_slice(b"{\"error\":{\"message\":");
-                push_string(out, &self.message);
-                out.extend_from_slice(b",\"type\":");
-                push_string(out, self.kind);
-                out.extend_from_slice(b",\"param\":");
-                push_optional(out, self.param);
-                out.extend_from_slice(b",\"code\":");
-                push_optional(out, self.code);
-                if let Some((prompt, limit)) = self.tokens.as_deref() {
-                    write!(out, ",\"n_prompt_tokens\":{prompt},\"n_ctx\":{limit}").expect("memory");
-                }
-                out.extend_from_slice(b"}}");
-            }
-            Dialect::Anthropic => {
-                out.extend_from_slice(b"{\"type\":\"error\",\"error\":{\"type\":");
-                push_string(out, self.anthropic_kind());
-                out.extend_from_slice(b",\"message\":");
-                push_string(out, &self.message);
-                out.extend_from_slice(b"}}");
-            }
-            Dialect::Ollama => {
-                out.extend_from_slice(b"{\"error\":");
-                push_string(out, &self.message);
-                out.push(b'}');
-            }
-            Dialect::Cllm => {
-                out.extend_from_slice(b"{\"success\":false,\"error\":");
-                push_string(out, self.kind);
-                out.extend_from_slice(b",\"message\":");
-                push_string(out, &self.message);
-                if let Some(seconds) = self.retry_after {
-                    write!(out, ",\"retry_after\":{seconds}").expect("memory");
-                }
-                out.push(b'}');
-            }
-        }
-    }
-}
-
-fn push_optional(out: &mut Vec<u8>, text: Option<&str>) {
-    match text {
-        Some(text) => push_string(out, text),
-        None => out.extend_from_slice(b"null"),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::error::ApiError;
+use super::error::{ApiError, Dialect};
 use super::json::read_object;
 use super::json::refuse;
 use super::logprobs::{SpelledLogprobs, TokenColumns};
@@ -17,10 +17,42 @@ use super::reply::{
     Usage,
 };
 use super::request::{GenerationRequest, read_generation, refuse_unsupported};
-use super::write::{List, Spelled, push_event, push_json, rounded};
+use super::write::{List, Object, Spelled, push_event, push_json, rounded};
 use crate::clock::Micros;
 use crate::metrics::LateCount;
 use crate::types::{Sampling, TokenId};
+
+/// OpenAI's dialect.
+pub static DIALECT: Dialect = Dialect {
+    stream_type: "text/event-stream",
+    has_comments: true,
+    push_error: |out, error| push_json(out, &error_body(error)),
+    push_error_event: |out, error| push_event(out, &error_body(error)),
+};
+
+fn error_body(error: &ApiError) -> impl Serialize {
+    #[derive(Clone, Copy, Serialize)]
+    struct Body<'a> {
+        message: &'a str,
+        r#type: &'a str,
+        param: Option<&'a str>,
+        code: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        n_prompt_tokens: Option<usize>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        n_ctx: Option<u32>,
+    }
+    let ApiError { message, kind, param, code, tokens, .. } = error;
+    let body = Body {
+        message,
+        r#type: kind,
+        param: *param,
+        code: *code,
+        n_prompt_tokens: tokens.as_deref().map(|(prompt, _)| *prompt),
+        n_ctx: tokens.as_deref().map(|(_, limit)| *limit),
+    };
+    Object([("error", body)])
+}
 
 /// OpenAI's default for `max_tokens` of a completion.
 const COMPLETION_MAX_TOKENS: u32 = 16;

@@ -13,7 +13,7 @@ pub struct Route {
     /// The paths. `{id}` matches a part of a path, and `{model}` all of its rest.
     pub paths: &'static [&'static str],
     /// The form of its errors.
-    pub dialect: Dialect,
+    pub dialect: &'static Dialect,
     /// Whether it is open to clients without an API key. As in llama-server, load balancers and
     /// client set-up need such paths.
     pub is_public: bool,
@@ -112,7 +112,7 @@ impl Page {
 
 /// A route of OpenAI's dialect that needs a key.
 const fn route(paths: &'static [&'static str], action: Action) -> Route {
-    Route { paths, dialect: Dialect::OpenAi, is_public: false, action }
+    Route { paths, dialect: &openai::DIALECT, is_public: false, action }
 }
 
 impl Route {
@@ -120,7 +120,7 @@ impl Route {
         Self { is_public: true, ..self }
     }
 
-    const fn of(self, dialect: Dialect) -> Self {
+    const fn of(self, dialect: &'static Dialect) -> Self {
         Self { dialect, ..self }
     }
 
@@ -188,7 +188,7 @@ pub static ROUTES: &[Route] = &[
             id_prefix: "msg_",
         },
     )
-    .of(Dialect::Anthropic),
+    .of(&anthropic::DIALECT),
     route(
         &["/completion", "/completions"],
         Action::Generate {
@@ -213,7 +213,7 @@ pub static ROUTES: &[Route] = &[
             id_prefix: "gen-",
         },
     )
-    .of(Dialect::Cllm),
+    .of(&cllm::DIALECT),
     route(
         &["/generate_stream"],
         Action::Generate {
@@ -222,12 +222,12 @@ pub static ROUTES: &[Route] = &[
             id_prefix: "gen-",
         },
     )
-    .of(Dialect::Cllm),
+    .of(&cllm::DIALECT),
     route(
         &["/api/chat"],
         Action::Generate { operation: "chat", read: ollama::request::read_chat, id_prefix: "" },
     )
-    .of(Dialect::Ollama),
+    .of(&ollama::DIALECT),
     route(
         &["/api/generate"],
         Action::Generate {
@@ -236,25 +236,25 @@ pub static ROUTES: &[Route] = &[
             id_prefix: "",
         },
     )
-    .of(Dialect::Ollama),
+    .of(&ollama::DIALECT),
     route(
         &["/api/embed"],
         Action::Answer(|body| ollama::embed::read_embed(body).map(Request::embed)),
     )
-    .of(Dialect::Ollama),
+    .of(&ollama::DIALECT),
     route(
         &["/api/embeddings"],
         Action::Answer(|body| ollama::embed::read_embeddings(body).map(Request::embed)),
     )
-    .of(Dialect::Ollama),
+    .of(&ollama::DIALECT),
     route(
         &["/api/show"],
         Action::Answer(|body| ollama::models::read_show(body).map(|()| Request::ShowModel)),
     )
-    .of(Dialect::Ollama),
-    route(&["/api/tags"], Action::Show(Page::Tags)).of(Dialect::Ollama).public(),
-    route(&["/api/ps"], Action::Show(Page::Running)).of(Dialect::Ollama),
-    route(&["/api/version"], Action::Show(Page::Version)).of(Dialect::Ollama).public(),
+    .of(&ollama::DIALECT),
+    route(&["/api/tags"], Action::Show(Page::Tags)).of(&ollama::DIALECT).public(),
+    route(&["/api/ps"], Action::Show(Page::Running)).of(&ollama::DIALECT),
+    route(&["/api/version"], Action::Show(Page::Version)).of(&ollama::DIALECT).public(),
     route(
         &["/v1/responses"],
         Action::Generate {
@@ -301,7 +301,7 @@ pub static ROUTES: &[Route] = &[
             Ok(Request::CountTokens(Box::new(chat), anthropic::push_count))
         }),
     )
-    .of(Dialect::Anthropic),
+    .of(&anthropic::DIALECT),
     route(
         &["/apply-template"],
         Action::Answer(|body| {
@@ -317,7 +317,7 @@ pub static ROUTES: &[Route] = &[
         Action::Answer(|body| tokens::read_detokenize(body).map(Request::Detokenize)),
     ),
     route(&["/encode"], Action::Answer(|body| cllm::read_encode(body).map(Request::Encode)))
-        .of(Dialect::Cllm),
+        .of(&cllm::DIALECT),
 ];
 
 /// The path of one model.
@@ -353,8 +353,8 @@ pub fn find(method: Method, path: &str) -> Result<&'static Route, ApiError> {
 }
 
 /// The dialect in which a path's errors are written: OpenAI's for an unknown path.
-pub fn dialect(path: &str) -> Dialect {
-    at(path).next().map_or(Dialect::OpenAi, |route| route.dialect)
+pub fn dialect(path: &str) -> &'static Dialect {
+    at(path).next().map_or(&openai::DIALECT, |route| route.dialect)
 }
 
 /// The path as the table has it, with the names of its parameters; an unknown one as it is.

@@ -137,19 +137,6 @@ pub fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
 
-/// Appends a JSON string.
-pub fn push_string(out: &mut Vec<u8>, text: &str) {
-    push_json(out, text);
-}
-
-/// Appends the inside of a JSON string, without its quotes.
-pub fn push_string_inside(out: &mut Vec<u8>, text: &str) {
-    let start = out.len();
-    push_string(out, text);
-    out.pop();
-    out.remove(start);
-}
-
 /// Bytes of a text in a JSON string, without the quotes.
 pub fn bytes_inside(text: &str) -> usize {
     let bytes = |byte: u8| match byte {

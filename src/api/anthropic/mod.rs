@@ -3,6 +3,7 @@
 
 pub mod reply;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
@@ -10,7 +11,7 @@ use self::reply::MessagesReply;
 use super::chat::ChatRequest;
 use super::chat::messages::{check_choice, check_names, check_object, checked_name, function};
 use super::constrain::{RequestedConstraint, of_schema};
-use super::error::ApiError;
+use super::error::{ApiError, Dialect};
 use super::json::refuse;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::reply::ReplyOptions;
@@ -18,10 +19,48 @@ use super::request::{
     GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
     refuse_unsupported,
 };
-use super::write::{Object, push_json};
+use super::write::{Object, push_json, push_named_event};
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
+
+/// Anthropic's dialect.
+pub static DIALECT: Dialect = Dialect {
+    stream_type: "text/event-stream",
+    has_comments: true,
+    push_error: |out, error| push_json(out, &ErrorBody { r#type: "error", error: error.into() }),
+    push_error_event: |out, error| {
+        push_named_event(out, "error", &Object([("error", Failure::from(error))]))
+    },
+};
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    r#type: &'a str,
+    error: Failure<'a>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Failure<'a> {
+    r#type: &'a str,
+    message: &'a str,
+}
+
+impl<'a> From<&'a ApiError> for Failure<'a> {
+    fn from(error: &'a ApiError) -> Self {
+        let kind = match error.status {
+            401 => "authentication_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            500 => "api_error",
+            503 => "overloaded_error",
+            504 => "timeout_error",
+            _ => "invalid_request_error",
+        };
+        Self { r#type: kind, message: &error.message }
+    }
+}
 
 /// Reads a `/v1/messages` request.
 pub fn read_messages(body: &mut [u8]) -> Result<ChatRequest, ApiError> {

@@ -315,7 +315,7 @@ impl Connection {
             Ping::After(time) => Some(time),
             Ping::Never => None,
         };
-        let every = every.filter(|_| dialect.has_comments());
+        let every = every.filter(|_| dialect.has_comments);
         let mut head_sent = false;
         loop {
             self.timer.set_deadline(every.map(|every| self.front.clock.now() + every));
@@ -329,7 +329,7 @@ impl Connection {
             if !head_sent {
                 head_sent = true;
                 exchange.borrow_mut().head_sent = true;
-                let options = self.options(incoming, dialect.stream_type(), keep_alive);
+                let options = self.options(incoming, dialect.stream_type, keep_alive);
                 self.front.counters().responses.count(pattern(&incoming.head.path), 200);
                 response::push_stream_head(&mut self.output, &options, chunked);
             }
@@ -367,14 +367,14 @@ impl Connection {
     fn take_events(
         &mut self,
         exchange: &SharedExchange,
-        dialect: Dialect,
+        dialect: &Dialect,
         event: &Progress,
         outcome: Option<&Result<(), ApiError>>,
     ) {
         let mut exchange = exchange.borrow_mut();
         exchange.take_out(&mut self.output);
         match (outcome, event) {
-            (Some(Err(error)), _) => error.push_event(dialect, &mut self.output),
+            (Some(Err(error)), _) => (dialect.push_error_event)(&mut self.output, error),
             (None, Progress::Silence) => self.output.extend_from_slice(response::PING),
             _ => {}
         }

@@ -150,7 +150,7 @@ impl Connection {
         let Asked { path, request_id, origin } = *asked;
         self.front.counters().responses.count(route::pattern(path), error.status);
         let mut body = Vec::with_capacity(256);
-        error.push_body(route::dialect(path), &mut body);
+        (route::dialect(path).push_error)(&mut body, error);
         let options = HeadOptions {
             content_type: "application/json",
             request_id,
