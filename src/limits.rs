@@ -136,9 +136,9 @@ pub const MESSAGES_MAX: usize = 4096;
 /// Parts of one message's content.
 pub const PARTS_MAX: usize = 1024;
 /// Tools of one request, as OpenAI has it.
-pub const TOOLS_MAX: usize = 128;
+pub const TOOLS_MAX: usize = 4096;
 /// Characters of a tool's name, as OpenAI has it.
-pub const TOOL_NAME_CHARS_MAX: usize = 64;
+pub const TOOL_NAME_CHARS_MAX: usize = 128;
 
 /// Bytes of a request's `cache_salt`.
 pub const CACHE_SALT_BYTES_MAX: usize = 256;

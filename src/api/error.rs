@@ -62,14 +62,19 @@ impl ApiError {
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
     }
 
-    /// 400: a prompt of `prompt_tokens`, with the tokens to generate, exceeds `limit`. The kind and
-    /// the numbers are llama-server's, the code OpenAI's.
+    /// 400: a prompt of `prompt_tokens`, or at least so many, leaves no room for an answer within
+    /// `limit`. The kind and the numbers are llama-server's, the code OpenAI's. Agents look for these
+    /// words, and then shorten the conversation.
     pub fn too_long(
         param: &'static str,
         prompt_tokens: usize,
+        qualifier: &str,
         limit: u32,
-        message: impl Into<String>,
     ) -> Self {
+        let message = format!(
+            "the prompt has {qualifier}{prompt_tokens} tokens and exceeds the available context size: \
+             a request may have {limit} tokens, and its answer at least one of them"
+        );
         Self {
             param: Some(param),
             code: Some("context_length_exceeded"),

@@ -32,6 +32,7 @@ pub mod route;
 pub mod sglang;
 pub mod state;
 pub mod stored;
+pub mod tools;
 pub mod turn;
 pub mod write;
 

@@ -59,6 +59,8 @@ pub struct GenerationRequest {
     pub guessing: RequestedGuessing,
     /// Only requests with an equal salt share prefixes in the KV cache.
     pub cache_salt: Option<String>,
+    /// Parts of the request that have no effect, for the log.
+    pub ignored: Vec<String>,
     /// How to write the reply.
     pub reply: ReplyOptions,
     /// Makes the reply.
@@ -102,14 +104,25 @@ pub enum Length {
     /// The request does not say: the server's `--n-predict` or else the dialect's own default,
     /// cut to what fits. `None` is as many as fit.
     Default(Option<u32>),
-    /// At most this many, at least 1. They must fit behind the prompt.
+    /// At most this many, at least 1, cut to what fits behind the prompt: clients ask for as many
+    /// as their largest model can write.
     AtMost(u32),
-    /// At most this many, at least 1, cut to what fits.
-    UpTo(u32),
     /// As many as fit behind the prompt.
     Fit,
     /// None: the prompt is computed and kept in the KV cache.
     PromptOnly,
+}
+
+impl Length {
+    /// The length for a number in a request: 0 computes the prompt only, and a negative number
+    /// generates as many tokens as fit.
+    pub fn of(tokens: i64) -> Self {
+        match tokens {
+            0 => Length::PromptOnly,
+            ..0 => Length::Fit,
+            tokens => Length::AtMost(u32::try_from(tokens).unwrap_or(u32::MAX)),
+        }
+    }
 }
 
 impl GenerationRequest {
@@ -134,6 +147,7 @@ impl GenerationRequest {
             cache_prompt: true,
             guessing: RequestedGuessing::default(),
             cache_salt: None,
+            ignored: Vec::new(),
             reply: ReplyOptions::default(),
             make_reply: Box::new(make_reply),
             facts: PromptFacts::default(),
@@ -159,11 +173,7 @@ pub fn read_generation(
     let flag = |name, default| Ok(fields.boolean(name)?.unwrap_or(default));
     let mut sampling = read_sampling(fields, defaults)?;
     let advanced = read_advanced(fields, &mut sampling)?;
-    let max_tokens = read_max_tokens(fields, 0)?.map(|n| match n {
-        0 => Length::PromptOnly,
-        n => Length::AtMost(n),
-    });
-    let length = read_n_predict(fields)?.or(max_tokens);
+    let length = read_max_tokens(fields)?;
     Ok(GenerationRequest {
         prompts: Vec::new(),
         n,
@@ -192,6 +202,7 @@ pub fn read_generation(
         cache_prompt: flag("cache_prompt", true)?,
         guessing: read_guessing(fields)?,
         cache_salt: read_cache_salt(fields)?,
+        ignored: read_hints(fields)?,
         ..GenerationRequest::new(make_reply)
     })
 }
@@ -321,7 +332,8 @@ impl GenerationRequest {
 
     /// About the bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        let stops = self.stops.iter().map(|stop| size_of::<String>() + stop.len());
+        let stops = self.stops.iter().chain(&self.ignored);
+        let stops = stops.map(|stop| size_of::<String>() + stop.len());
         let sources = self.constraint.iter().chain(&self.form);
         let sources = sources.map(|requested| requested.constraint.source_bytes());
         let ready = self.ready.iter().map(|(ids, _)| size_of_val(&**ids));
@@ -404,13 +416,11 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
 /// Fields of OpenAI's, llama-server's or vLLM's API that corelane does not support. Each has the
 /// JSON value that asks for nothing.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("n_cache_reuse", "0"),
     ("lora", "[]"),
     ("functions", "[]"),
     ("function_call", "\"none\""),
     ("modalities", "[\"text\"]"),
     ("audio", "null"),
-    ("web_search_options", "null"),
     ("structured_outputs", "null"),
     ("allowed_token_ids", "[]"),
     ("include_stop_str_in_output", "false"),
@@ -418,13 +428,8 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("documents", "[]"),
     ("skip_special_tokens", "true"),
     ("spaces_between_special_tokens", "true"),
-    ("output_format", "null"),
-    ("mcp_servers", "[]"),
     ("container", "null"),
-    ("context_management", "null"),
     ("parse_tool_calls", "true"),
-    ("store", "false"),
-    ("verbosity", "\"medium\""),
     ("prompt_logprobs", "0"),
     ("post_sampling_probs", "false"),
     ("stop_token_ids", "[]"),
@@ -438,22 +443,39 @@ pub fn refuse_unsupported(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
     refuse(fields, UNSUPPORTED)
 }
 
-/// Reads `max_completion_tokens` (OpenAI's newer name) or `max_tokens`, `least` or more.
-pub fn read_max_tokens(fields: &Fields<'_, '_>, least: i64) -> Result<Option<u32>, ApiError> {
-    let range = least..=SEQUENCE_TOKENS_MAX as i64;
-    let newer = fields.integer("max_completion_tokens", range.clone())?;
-    let older = fields.integer("max_tokens", range)?;
-    Ok(newer.or(older).map(|n| n as u32)) // in range, so it fits
+/// Hints: fields that change neither the form nor the meaning of an answer, and fields about tools
+/// and lists that only the API's owner has. A request with them is served as if it had none.
+const HINTS: &[&str] = &[
+    "context_management",
+    "mcp_servers",
+    "n_cache_reuse",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "store",
+    "verbosity",
+    "web_search_options",
+];
+
+/// The hints in a request, for the log.
+pub fn read_hints(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
+    let mut found = Vec::new();
+    for name in HINTS {
+        if fields.find(name)?.is_some() {
+            found.push((*name).to_owned());
+        }
+    }
+    Ok(found)
 }
 
-/// Reads llama-server's `n_predict`: -1 generates as many tokens as fit, 0 computes the prompt
-/// only.
-fn read_n_predict(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
-    let n = fields.integer("n_predict", -1..=SEQUENCE_TOKENS_MAX as i64)?;
-    Ok(n.map(|n| match n {
-        0 => Length::PromptOnly,
-        n => u32::try_from(n).map_or(Length::Fit, Length::AtMost),
-    }))
+/// Reads the number of tokens to generate: llama-server's `n_predict`, `max_completion_tokens`
+/// (OpenAI's newer name) or `max_tokens`.
+pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
+    let read = |name| fields.integer(name, -1..=i64::MAX);
+    let (newer, older) = (read("max_completion_tokens")?, read("max_tokens")?);
+    Ok(read("n_predict")?.or(newer).or(older).map(Length::of))
 }
 
 /// Reads `seed`, any whole number. A negative one (llama-server's -1) draws a seed.

@@ -155,6 +155,8 @@ pub struct Tool {
     pub name: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
+    /// Whether the client relies on the schema: every keyword is obeyed, or the request refused.
+    pub is_strict: bool,
     /// The whole definition in OpenAI's form, which templates expect.
     pub definition: Value,
 }

@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn tools_are_described_where_the_template_shows_it() {
         let definition = json!({"type": "function", "function": {"name": "f"}});
-        let tool = Tool { name: "f".into(), parameters: json!({}), definition };
+        let tool = Tool { name: "f".into(), parameters: json!({}), is_strict: false, definition };
         let tools = [tool];
         let user = || said(Role::User, "Hi".into());
         let described = |mut messages: Vec<Message>, has_system| {

@@ -431,7 +431,7 @@ mod tests {
             let mut talk = conversation(&[(Role::User, "Hi")]);
             talk.tool_choice = ToolChoice::Auto;
             let definition = json!({"type": "function", "function": {"name": "add"}});
-            talk.tools = vec![Tool { name: "add".into(), parameters: json!({}), definition }];
+            talk.tools = vec![Tool { name: "add".into(), parameters: json!({}), is_strict: false, definition }];
             let prompt = prompt(source, &talk).unwrap();
             assert!(prompt.text.contains("{\"name\":\"add\"}"), "{}", prompt.text);
             assert_eq!(prompt.parser.tools, Some(ToolSyntax::Hermes));

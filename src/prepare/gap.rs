@@ -146,9 +146,8 @@ fn of_infill(
 fn room_for_text(length: Length, model: &ServedModel) -> usize {
     let some = model.sequence_tokens / 4;
     let tokens = match length {
-        Length::AtMost(tokens) => tokens,
-        // The numbers below may be reduced to fit, so at most a quarter of a sequence is reserved.
-        Length::UpTo(tokens) => tokens.min(some),
+        // The number is reduced to fit, so at most a quarter of a sequence is reserved.
+        Length::AtMost(tokens) => tokens.min(some),
         Length::Default(default) => model.n_predict.or(default).unwrap_or(some).min(some),
         Length::Fit => some,
         Length::PromptOnly => 0,

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::envelope::Envelope;
 use super::gap::tokens_around;
+use super::ignored;
 use super::model::ServedModel;
 use super::prompt::{check_length, check_prompt_text, check_wanted, text_of, tokens_of};
 use super::resolve::resolve;
@@ -19,11 +20,14 @@ use crate::api::prompts::Prompt;
 use crate::api::reply::{PromptFacts, ReplyContext};
 use crate::api::request::GenerationRequest;
 use crate::api::route::Action;
+use crate::api::tools::no_parameters;
 use crate::api::write::{bytes_inside, push_json};
-use crate::chat::conversation::ToolChoice;
+use crate::chat::conversation::{Tool, ToolChoice};
 use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
-use crate::constraint::{CompileError, Compiler, Constraint};
+use crate::constraint::{
+    CompileError, Compiler, Constraint, check_schema, close_objects, loosened,
+};
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
 use crate::model::vocab::Vocab;
@@ -47,6 +51,7 @@ pub(super) fn render(
     now: OffsetDateTime,
 ) -> Result<Box<GenerationRequest>, ApiError> {
     chat.join_turns();
+    chat.conversation.tools.iter_mut().try_for_each(prepare_schema)?;
     let mut form_field = None;
     if chat.conversation.tool_choice != ToolChoice::None
         && let Some(form) = chat.generation.constraint.take()
@@ -83,6 +88,32 @@ pub(super) fn render(
     generation.facts.parser = parser;
     generation.facts.turn = turns.map(|turns| turns.own).unwrap_or_default();
     Ok(Box::new(generation))
+}
+
+/// Makes the schema of a tool's arguments one that can be obeyed. The model still sees the client's
+/// own schema.
+fn prepare_schema(tool: &mut Tool) -> Result<(), ApiError> {
+    if tool.is_strict {
+        check_schema(&tool.parameters).map_err(|error| {
+            let message = format!(
+                "the tool {:?} is strict, and its schema cannot be obeyed: {error}; without \
+                 \"strict\": true the keyword is left out",
+                tool.name
+            );
+            ApiError::field("tools", message)
+        })?;
+    } else {
+        tool.parameters = loosened(&tool.parameters);
+        // A type such as ["object", "null"]: a call has arguments.
+        if let Some(kind) = tool.parameters.get_mut("type") {
+            *kind = "object".into();
+        }
+    }
+    close_objects(&mut tool.parameters);
+    if tool.parameters == no_parameters() {
+        tool.parameters["additionalProperties"] = false.into();
+    }
+    Ok(())
 }
 
 /// Tokenises the next prompt. Returns the bytes of its text.
@@ -148,6 +179,7 @@ pub(super) fn job(
     envelope: &Envelope,
     model: &ServedModel,
 ) -> Result<Box<Job>, ApiError> {
+    ignored::log(&request.ignored);
     let n = request.n;
     let prompts = std::mem::take(&mut request.ready);
     let (mut echo, mut bytes) = (Vec::new(), 0);

@@ -14,6 +14,7 @@
 mod envelope;
 mod gap;
 mod generate;
+mod ignored;
 pub mod lane;
 mod model;
 mod prompt;

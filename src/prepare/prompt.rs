@@ -83,7 +83,7 @@ pub fn check_prompt_text(
     check_text(param, text)?;
     let least_tokens = text.len() / model.vocab.longest_token_bytes();
     if least_tokens > model.sequence_tokens as usize {
-        return Err(too_long(least_tokens, "at least ", None, 1, model.sequence_tokens));
+        return Err(ApiError::too_long(param, least_tokens, "at least ", model.sequence_tokens));
     }
     Ok(())
 }
@@ -164,11 +164,11 @@ pub fn tokens_in(
     }
 }
 
-/// The number of tokens to generate after a prompt of `prompt_tokens`. [`Length::AtMost`] must fit;
-/// other numbers are reduced to fit, but not below 1.
+/// The number of tokens to generate after a prompt of `prompt_tokens`: as many as were asked for and
+/// fit behind it, but not below 1.
 ///
 /// # Errors
-/// 400 if the prompt and the generated tokens do not fit into a sequence, with all numbers.
+/// 400 if the prompt leaves no room for a token, with the numbers.
 pub fn check_length(
     prompt_tokens: usize,
     length: Length,
@@ -176,33 +176,16 @@ pub fn check_length(
 ) -> Result<u32, ApiError> {
     let limit = model.sequence_tokens;
     let room = (limit as usize).saturating_sub(prompt_tokens) as u32; // at most limit
-    let (asked, max_tokens) = match length {
-        Length::AtMost(tokens) => (Some(tokens), tokens),
-        Length::PromptOnly => (None, 0),
-        Length::Fit => (None, room.max(1)),
-        Length::UpTo(tokens) => (None, tokens.min(room).max(1)),
+    let max_tokens = match length {
+        Length::PromptOnly => 0,
+        Length::Fit => room.max(1),
+        Length::AtMost(tokens) => tokens.min(room).max(1),
         Length::Default(default) => {
-            (None, model.n_predict.or(default).map_or(room, |default| default.min(room)).max(1))
+            model.n_predict.or(default).map_or(room, |default| default.min(room)).max(1)
         }
     };
     if prompt_tokens + max_tokens as usize > limit as usize {
-        return Err(too_long(prompt_tokens, "", asked, max_tokens, limit));
+        return Err(ApiError::too_long("prompt", prompt_tokens, "", limit));
     }
     Ok(max_tokens)
-}
-
-fn too_long(
-    prompt_tokens: usize,
-    qualifier: &str,
-    asked: Option<u32>,
-    max_tokens: u32,
-    limit: u32,
-) -> ApiError {
-    let message = format!(
-        "the prompt has {qualifier}{prompt_tokens} tokens and {max_tokens} are to be generated, {} \
-         together; a request may have {limit}",
-        prompt_tokens + max_tokens as usize
-    );
-    let param = if asked.is_some() { "max_tokens" } else { "prompt" };
-    ApiError::too_long(param, prompt_tokens, limit, message)
 }

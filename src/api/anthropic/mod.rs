@@ -3,24 +3,26 @@
 
 pub mod reply;
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 use simd_json::prelude::*;
 
 use self::reply::MessagesReply;
 use super::chat::ChatRequest;
-use super::chat::messages::{check_choice, check_names, check_object, checked_name, function};
 use super::constrain::{RequestedConstraint, of_schema};
 use super::error::{ApiError, Dialect};
 use super::json::refuse;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::reply::ReplyOptions;
 use super::request::{
-    GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
-    refuse_unsupported,
+    GenerationRequest, Length, read_hints, read_max_tokens, read_sampling, read_stop_list,
+    read_urgency, refuse_unsupported,
 };
+use super::tools::{Offer, Offered, checked_name, function, note, placeholder, read_parameters};
 use super::write::{Object, push_json, push_named_event};
-use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolCall, ToolChoice};
+use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
@@ -40,10 +42,10 @@ struct ErrorBody<'a> {
     error: Failure<'a>,
 }
 
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Serialize)]
 struct Failure<'a> {
     r#type: &'a str,
-    message: &'a str,
+    message: Cow<'a, str>,
 }
 
 impl<'a> From<&'a ApiError> for Failure<'a> {
@@ -58,7 +60,15 @@ impl<'a> From<&'a ApiError> for Failure<'a> {
             504 => "timeout_error",
             _ => "invalid_request_error",
         };
-        Self { r#type: kind, message: &error.message }
+        let message = match error.tokens.as_deref() {
+            // Anthropic's own words, which its clients look for.
+            Some((tokens, limit)) => {
+                let most = limit - 1; // an answer needs a token, too
+                format!("prompt is too long: {tokens} tokens > {most} maximum").into()
+            }
+            None => error.message.as_str().into(),
+        };
+        Self { r#type: kind, message }
     }
 }
 
@@ -66,7 +76,7 @@ impl<'a> From<&'a ApiError> for Failure<'a> {
 pub fn read_messages(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
     read(body, |max_tokens| {
         let message = "max_tokens is missing; it must be a whole number of at least 1";
-        max_tokens.map(Length::AtMost).ok_or_else(|| ApiError::field("max_tokens", message))
+        max_tokens.ok_or_else(|| ApiError::field("max_tokens", message))
     })
 }
 
@@ -77,27 +87,30 @@ pub fn read_count(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
 
 fn read(
     body: &mut [u8],
-    length: impl FnOnce(Option<u32>) -> Result<Length, ApiError>,
+    length: impl FnOnce(Option<Length>) -> Result<Length, ApiError>,
 ) -> Result<ChatRequest, ApiError> {
     read_object(body, |fields| {
         refuse_unsupported(fields)?;
         refuse(fields, &[("n_cmpl", "1"), ("add_generation_prompt", "true")])?;
         fields.string("model")?; // any name is accepted, for only one model is served
-        let length = length(read_max_tokens(fields, 1)?)?;
+        let length = length(read_max_tokens(fields)?)?;
         let stream = fields.boolean("stream")?.unwrap_or(false);
-        let generation = GenerationRequest {
+        let mut generation = GenerationRequest {
             length,
             sampling: read_sampling(fields, Sampling::default())?,
             stops: read_stop_list("stop_sequences", fields)?,
             reply: ReplyOptions { stream, ..ReplyOptions::default() },
             urgency: read_urgency(fields)?,
             constraint: read_format(fields)?,
+            ignored: read_hints(fields)?,
             ..GenerationRequest::new(MessagesReply::new)
         };
         let mut messages = read_system(fields)?;
-        messages.extend(read_turns(fields)?);
-        let tools = read_tools(fields)?;
-        let (tool_choice, parallel_tool_calls) = read_choice(fields, &tools)?;
+        messages.extend(read_turns(fields, &mut generation.ignored)?);
+        let (choice, parallel_tool_calls) = read_choice(fields)?;
+        let offered = read_tools(fields)?.chosen(choice)?;
+        let Offered { tools, choice: tool_choice, ignored } = offered;
+        generation.ignored.extend(ignored);
         // If the last message is the assistant's, the model continues it.
         let last = messages.last();
         let continue_final_message =
@@ -142,21 +155,24 @@ fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> 
     Ok(kwargs)
 }
 
-/// Reads `output_config.format`, the schema of the answer.
+/// Reads `output_config.format`, the schema of the answer, or `output_format`, its older name.
 fn read_format(fields: &Fields<'_, '_>) -> Result<Option<RequestedConstraint>, ApiError> {
     const NAME: &str = "output_config";
+    const OLDER: &str = "output_format";
     let config = fields.object(NAME)?;
-    let Some(format) = config.map(|config| config.object("format")).transpose()?.flatten() else {
-        return Ok(None);
+    let newer = config.map(|config| config.object("format")).transpose()?.flatten();
+    let (field, format) = match (newer, fields.object(OLDER)?) {
+        (Some(format), _) => (NAME, format),
+        (None, Some(format)) => (OLDER, format),
+        (None, None) => return Ok(None),
     };
     match (format.string("type")?.as_deref(), format.get("schema")?) {
         (Some("json_schema"), Some(schema)) => {
-            let constraint = of_schema(NAME, &schema)?;
-            Ok(Some(RequestedConstraint { field: NAME, constraint }))
+            Ok(Some(RequestedConstraint { field, constraint: of_schema(field, &schema)? }))
         }
         _ => {
             let message = "output_config.format must have the type json_schema and a schema";
-            Err(ApiError::field(NAME, message))
+            Err(ApiError::field(field, message))
         }
     }
 }
@@ -165,9 +181,22 @@ fn read_system(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     let Some(value) = fields.get("system")? else { return Ok(Vec::new()) };
     let content = match value.as_str() {
         Some(text) => Content::Text(text.to_owned()),
-        None => Content::Parts(read_texts("system", &value)?),
+        None => {
+            let mut texts = read_texts("system", &value)?;
+            texts.retain(|text| !is_billing(text));
+            if texts.is_empty() {
+                return Ok(Vec::new());
+            }
+            Content::Parts(texts)
+        }
     };
     Ok(vec![Message { role: Role::System, content, ..Message::default() }])
+}
+
+/// Whether a text is the header that some versions of Claude Code put before their instructions. It
+/// has a number that changes with each request, so no prefix after it would be found in the cache.
+fn is_billing(text: &str) -> bool {
+    text.starts_with("x-anthropic-billing-header:") && !text.trim_end().contains('\n')
 }
 
 /// Reads text blocks; refuses all other blocks.
@@ -195,7 +224,10 @@ fn unsupported_block(name: &'static str, kind: Option<&str>) -> ApiError {
     ApiError::unsupported(name, format!("a content block of type {kind:?} is not supported"))
 }
 
-fn read_turns(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
+fn read_turns(
+    fields: &Fields<'_, '_>,
+    ignored: &mut Vec<String>,
+) -> Result<Vec<Message>, ApiError> {
     const NAME: &str = "messages";
     let Some(value) = fields.get(NAME)? else {
         let message = "messages is missing; it must be an array of objects with role and content";
@@ -207,14 +239,18 @@ fn read_turns(fields: &Fields<'_, '_>) -> Result<Vec<Message>, ApiError> {
     }
     let mut messages = Vec::with_capacity(turns.len());
     for (index, turn) in turns.iter().enumerate() {
-        read_turn(turn, &mut messages)
+        read_turn(turn, &mut messages, ignored)
             .map_err(|error| error.within(NAME, format_args!("messages.{index}")))?;
     }
     Ok(messages)
 }
 
 /// Reads one turn. It becomes several messages if it holds tool results.
-fn read_turn(turn: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
+fn read_turn(
+    turn: &Fields<'_, '_>,
+    messages: &mut Vec<Message>,
+    ignored: &mut Vec<String>,
+) -> Result<(), ApiError> {
     let role = match turn.string("role")?.as_deref() {
         Some("user") => Role::User,
         Some("assistant") => Role::Assistant,
@@ -253,7 +289,13 @@ fn read_turn(turn: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<(), A
                 said.reasoning.get_or_insert_default().push_str(&thought);
             }
             (Some("redacted_thinking"), Role::Assistant) => {}
-            (Some("tool_result"), Role::User) => messages.push(read_tool_result(&block)?),
+            (Some("tool_result"), Role::User) => messages.push(read_tool_result(&block, ignored)?),
+            // The work of tools that another server ran.
+            (Some(kind), Role::Assistant)
+                if kind == "server_tool_use" || kind.ends_with("_tool_result") =>
+            {
+                note(ignored, kind);
+            }
             (other, _) => return Err(unsupported_block("content", other)),
         }
     }
@@ -281,12 +323,24 @@ fn read_tool_use(block: &Fields<'_, '_>) -> Result<ToolCall, ApiError> {
     })
 }
 
-fn read_tool_result(block: &Fields<'_, '_>) -> Result<Message, ApiError> {
+/// Reads the result of a tool. A block that is no text becomes a placeholder: an error would come
+/// again in each later turn of the conversation.
+fn read_tool_result(
+    block: &Fields<'_, '_>,
+    ignored: &mut Vec<String>,
+) -> Result<Message, ApiError> {
     let mut content = match block.get("content")? {
         None => Content::Text(String::new()),
         Some(value) => match value.as_str() {
             Some(text) => Content::Text(text.to_owned()),
-            None => Content::Parts(read_texts("content", &value)?),
+            None => {
+                let blocks = objects("content", &value, PARTS_MAX)?;
+                let mut text = |block: &Fields<'_, '_>| match block.string("type")?.as_deref() {
+                    Some("text") => text_of("content", block),
+                    kind => Ok(placeholder(kind, ignored)),
+                };
+                Content::Parts(blocks.iter().map(&mut text).collect::<Result<_, _>>()?)
+            }
         },
     };
     if block.boolean("is_error")? == Some(true) {
@@ -297,36 +351,27 @@ fn read_tool_result(block: &Fields<'_, '_>) -> Result<Message, ApiError> {
     Ok(Message { role: Role::Tool, content, tool_call_id, ..Message::default() })
 }
 
-fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
-    let Some(value) = fields.get("tools")? else { return Ok(Vec::new()) };
-    let read = |tool: &Fields<'_, '_>| {
+fn read_tools(fields: &Fields<'_, '_>) -> Result<Offer, ApiError> {
+    let mut offer = Offer::default();
+    let Some(value) = fields.get("tools")? else { return Ok(offer) };
+    for tool in &objects("tools", &value, TOOLS_MAX)? {
         if let Some(kind) = tool.string("type")?.filter(|kind| kind != "custom") {
-            let message = format!("a tool of type {kind:?} is not supported; custom is");
-            return Err(ApiError::unsupported("tools", message));
+            offer.leave_out(&kind, tool)?;
+            continue;
         }
         let name = checked_name(tool.string("name")?)?;
-        let parameters = match tool.get("input_schema")? {
-            Some(schema) if schema.is_object() => check_object(keep("tools", &schema)?)?,
-            _ => {
-                return Err(ApiError::field(
-                    "tools",
-                    "a tool must have an input_schema, an object",
-                ));
-            }
-        };
-        Ok(function(name, tool.string("description")?, parameters))
-    };
-    let tools: Vec<Tool> =
-        objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect::<Result<_, _>>()?;
-    check_names(&tools)?;
-    Ok(tools)
+        let message = "a tool must have an input_schema, an object";
+        let parameters = read_parameters("input_schema", tool)?;
+        let parameters = parameters.ok_or_else(|| ApiError::field("tools", message))?;
+        let is_strict = tool.boolean("strict")?.unwrap_or(false);
+        offer.add(function(name, tool.string("description")?, parameters, is_strict))?;
+    }
+    Ok(offer)
 }
 
 /// Reads `tool_choice`, and whether several tools may be called at once.
-fn read_choice(fields: &Fields<'_, '_>, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
-    let Some(choice) = fields.object("tool_choice")? else {
-        return Ok((check_choice(ToolChoice::Auto, tools)?, true));
-    };
+fn read_choice(fields: &Fields<'_, '_>) -> Result<(ToolChoice, bool), ApiError> {
+    let Some(choice) = fields.object("tool_choice")? else { return Ok((ToolChoice::Auto, true)) };
     let parallel = !choice.boolean("disable_parallel_tool_use")?.unwrap_or(false);
     let choice = match (choice.string("type")?.as_deref(), choice.string("name")?) {
         (Some("auto"), _) => ToolChoice::Auto,
@@ -338,5 +383,5 @@ fn read_choice(fields: &Fields<'_, '_>, tools: &[Tool]) -> Result<(ToolChoice, b
             return Err(ApiError::field("tool_choice", message));
         }
     };
-    Ok((check_choice(choice, tools)?, parallel))
+    Ok((choice, parallel))
 }

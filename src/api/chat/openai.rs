@@ -7,6 +7,7 @@ use crate::api::error::ApiError;
 use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, read_object};
 use crate::api::request::{read_generation, refuse_unsupported};
+use crate::api::tools::Offered;
 use crate::chat::conversation::Conversation;
 use crate::types::Sampling;
 
@@ -16,8 +17,9 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         refuse_unsupported(fields)?;
         refuse(fields, &[("echo", "false"), ("suffix", "\"\"")])?;
         fields.string("model")?; // any name is accepted, for only one model is served
-        let (tools, tool_choice) = read_tools(fields)?;
-        let generation = read_generation(fields, Sampling::default(), None, ChatReply::new)?;
+        let Offered { tools, choice: tool_choice, ignored } = read_tools(fields)?;
+        let mut generation = read_generation(fields, Sampling::default(), None, ChatReply::new)?;
+        generation.ignored.extend(ignored);
         let mut template_kwargs = match fields.get("chat_template_kwargs")? {
             Some(kwargs) => read_kwargs(&kwargs)?,
             None => serde_json::Map::new(),
@@ -29,7 +31,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             template_kwargs.entry("reasoning_effort").or_insert(effort.into());
         }
         let conversation = Conversation {
-            messages: read_messages(fields)?,
+            messages: read_messages(fields, &mut generation.ignored)?,
             tools,
             tool_choice,
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),

@@ -18,9 +18,10 @@ use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::{
     GenerationRequest, Length, read_sampling, read_seed, read_stop_list, read_suffix, read_urgency,
 };
+use crate::api::tools::Offered;
 use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
 use crate::constraint::Constraint;
-use crate::limits::{MESSAGES_MAX, SEQUENCE_TOKENS_MAX, TOOLS_MAX};
+use crate::limits::{MESSAGES_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
 /// Ollama's default sampling.
@@ -39,7 +40,7 @@ fn sampling() -> Sampling {
 /// Reads a `/api/chat` request. Without messages it only loads the model.
 pub fn read_chat(body: &mut [u8]) -> Result<Request, ApiError> {
     read_object(body, |fields| {
-        let generation = read_generation(fields, Form::Chat)?;
+        let mut generation = read_generation(fields, Form::Chat)?;
         let messages = match fields.get("messages")? {
             Some(value) => objects("messages", &value, MESSAGES_MAX)?,
             None => Vec::new(),
@@ -52,8 +53,9 @@ pub fn read_chat(body: &mut [u8]) -> Result<Request, ApiError> {
                 .map_err(|error| error.within("messages", format_args!("messages[{index}]")))
         };
         let messages = messages.iter().enumerate().map(message).collect::<Result<_, _>>()?;
-        let tools = read_tool_list(fields)?;
-        let tool_choice = if tools.is_empty() { ToolChoice::None } else { ToolChoice::Auto };
+        let offered = read_tool_list(fields)?.chosen(ToolChoice::Auto)?;
+        let Offered { tools, choice: tool_choice, ignored } = offered;
+        generation.ignored.extend(ignored);
         let conversation = Conversation { messages, tools, tool_choice, ..talk(fields)? };
         Ok(Request::chat(ChatRequest {
             generation,
@@ -108,12 +110,8 @@ fn read_generation(fields: &Fields<'_, '_>, form: Form) -> Result<GenerationRequ
         request.advanced = read_advanced(options, &mut request.sampling)?;
         request.seed = read_seed(options)?;
         request.stops = read_stop_list("stop", options)?;
-        let length = options.integer("num_predict", -2..=SEQUENCE_TOKENS_MAX as i64)?;
-        request.length = match length {
-            None => Length::Default(None),
-            Some(0) => Length::PromptOnly,
-            Some(n) => u32::try_from(n).map_or(Length::Fit, Length::UpTo),
-        };
+        let length = options.integer("num_predict", -2..=i64::MAX)?;
+        request.length = length.map_or(Length::Default(None), Length::of);
     }
     let logprobs = read_logprobs(fields)?;
     if logprobs.is_some() {
@@ -149,8 +147,8 @@ fn talk(fields: &Fields<'_, '_>) -> Result<Conversation, ApiError> {
     if let Some(think) = fields.get("think")? {
         let (enabled, effort) = match (think.as_bool(), think.as_str()) {
             (Some(enabled), _) => (enabled, None),
-            (_, Some(effort @ ("low" | "medium" | "high"))) => (true, Some(effort)),
-            _ => return Err(wrong("think", "true, false, low, medium or high", &think)),
+            (_, Some(effort @ ("low" | "medium" | "high" | "max"))) => (true, Some(effort)),
+            _ => return Err(wrong("think", "true, false, low, medium, high or max", &think)),
         };
         template_kwargs.insert("enable_thinking".to_owned(), enabled.into());
         if let Some(effort) = effort {
@@ -239,7 +237,7 @@ mod tests {
         let read = chat(&format!(r#"{{{hi},"stream":false,{options}}}"#)).unwrap().generation;
         assert!(!read.reply.stream);
         assert_eq!((read.sampling.temperature, read.sampling.top_k), (0.0, 40));
-        assert_eq!((read.length, read.stops), (Length::UpTo(7), vec!["x".to_owned()]));
+        assert_eq!((read.length, read.stops), (Length::AtMost(7), vec!["x".to_owned()]));
         for (n, length) in [("-1", Length::Fit), ("-2", Length::Fit), ("0", Length::PromptOnly)] {
             let body = format!(r#"{{{hi},"options":{{"num_predict":{n}}}}}"#);
             assert_eq!(chat(&body).unwrap().generation.length, length);

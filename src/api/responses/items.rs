@@ -3,15 +3,21 @@
 use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
+use super::fields::Namespaces;
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, keep, objects, wrong};
 use crate::api::stored::{Items, checked_id};
+use crate::api::tools::{note, placeholder};
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX};
 
 /// Reads `input`. Returns its items as they came, if they are to be kept, and the messages that they
 /// are.
-pub fn read_input(fields: &Fields<'_, '_>, keeps: bool) -> Result<(Items, Vec<Message>), ApiError> {
+pub fn read_input(
+    fields: &Fields<'_, '_>,
+    keeps: bool,
+    ignored: &mut Vec<String>,
+) -> Result<(Items, Vec<Message>), ApiError> {
     const NAME: &str = "input";
     let mut kept = Items::default();
     let Some(value) = fields.get(NAME)? else { return Ok((kept, Vec::new())) };
@@ -30,7 +36,7 @@ pub fn read_input(fields: &Fields<'_, '_>, keeps: bool) -> Result<(Items, Vec<Me
     let mut messages = Vec::with_capacity(items.len());
     for (index, (item, value)) in items.iter().zip(array.iter()).enumerate() {
         let within = |error: ApiError| error.within(NAME, format_args!("input[{index}]"));
-        let kind = read_item(item, &mut messages).map_err(within)?;
+        let Some(kind) = read_item(item, &mut messages, ignored).map_err(within)? else { continue };
         if let (true, Value::Object(item)) = (keeps, keep(NAME, &value)?) {
             kept.push(&item, kind).map_err(within)?;
         }
@@ -39,10 +45,15 @@ pub fn read_input(fields: &Fields<'_, '_>, keeps: bool) -> Result<(Items, Vec<Me
 }
 
 /// Reads an item, and returns its type. Reasoning, text and calls that follow each other are one
-/// message of the assistant, as templates expect.
-fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<&'static str, ApiError> {
+/// message of the assistant, as templates expect. The calls of tools that only another server has,
+/// and their results, are left out: an error would come again in each later turn.
+fn read_item(
+    item: &Fields<'_, '_>,
+    messages: &mut Vec<Message>,
+    ignored: &mut Vec<String>,
+) -> Result<Option<&'static str>, ApiError> {
     match item.string("type")?.as_deref() {
-        None | Some("message") => read_message(item, messages).map(|()| "message"),
+        None | Some("message") => read_message(item, messages).map(|()| Some("message")),
         Some("function_call") => {
             let text = |name: &'static str| {
                 let message = format!("a function_call must have a string {name}");
@@ -54,9 +65,13 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<&'sta
             };
             let id = text("call_id")?;
             checked_id("call_id", &id)?;
-            let call = ToolCall { id, name: text("name")?, arguments };
+            let name = match item.string("namespace")? {
+                Some(namespace) => Namespaces::join(&namespace, &text("name")?),
+                None => text("name")?,
+            };
+            let call = ToolCall { id, name, arguments };
             assistant(messages, |_| true).tool_calls.push(call);
-            Ok("function_call")
+            Ok(Some("function_call"))
         }
         Some("function_call_output") => {
             let Some(output) = item.get("output")? else {
@@ -65,7 +80,7 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<&'sta
             };
             let content = match output.as_str() {
                 Some(text) => Content::Text(text.to_owned()),
-                None => Content::Parts(read_parts("output", &output)?),
+                None => Content::Parts(read_output(&output, ignored)?),
             };
             let tool_call_id = item.string("call_id")?;
             checked_id("call_id", tool_call_id.as_deref().unwrap_or_default())?;
@@ -75,7 +90,7 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<&'sta
                 tool_call_id,
                 ..Message::default()
             });
-            Ok("function_call_output")
+            Ok(Some("function_call_output"))
         }
         Some("reasoning") => {
             let mut thought = String::new();
@@ -91,7 +106,11 @@ fn read_item(item: &Fields<'_, '_>, messages: &mut Vec<Message>) -> Result<&'sta
                 let message = assistant(messages, |m| fresh(m) && m.reasoning.is_none());
                 message.reasoning = Some(thought);
             }
-            Ok("reasoning")
+            Ok(Some("reasoning"))
+        }
+        Some(kind) if kind.ends_with("_call") || kind.ends_with("_output") => {
+            note(ignored, kind);
+            Ok(None)
         }
         Some(other) => {
             let message = format!(
@@ -139,6 +158,22 @@ fn assistant(messages: &mut Vec<Message>, fits: impl Fn(&Message) -> bool) -> &m
     messages.last_mut().expect("there is one")
 }
 
+/// Reads the parts of a tool's result. A part that is no text becomes a placeholder: an error would
+/// come again in each later turn.
+fn read_output(
+    value: &simd_json::tape::Value<'_, '_>,
+    ignored: &mut Vec<String>,
+) -> Result<Vec<String>, ApiError> {
+    let mut texts = Vec::new();
+    for part in &objects("output", value, PARTS_MAX)? {
+        texts.push(match part.string("text")? {
+            Some(text) => text,
+            None => placeholder(part.string("type")?.as_deref(), ignored),
+        });
+    }
+    Ok(texts)
+}
+
 /// Reads parts with text; refuses all others.
 fn read_parts(
     name: &'static str,
@@ -171,7 +206,7 @@ mod tests {
 
     fn read(input: &str) -> Result<Vec<Message>, String> {
         let mut body = format!("{{\"input\":{input}}}").into_bytes();
-        read_object(&mut body, |fields| read_input(fields, true))
+        read_object(&mut body, |fields| read_input(fields, true, &mut Vec::new()))
             .map(|(_, messages)| messages)
             .map_err(|error| error.message)
     }
@@ -208,7 +243,7 @@ mod tests {
             ("7", "input must be a string or an array of items, not 7"),
             (r#"[{"role":"king","content":"a"}]"#, "input[0]: role must be user, assistant"),
             (r#"[{"role":"user"}]"#, "input[0]: a message must have a content"),
-            (r#"[{"type":"web_search_call"}]"#, "an item of type \"web_search_call\" is not supp"),
+            (r#"[{"type":"file"}]"#, "an item of type \"file\" is not supp"),
             (r#"[{"type":"function_call","name":"f"}]"#, "must have a string arguments"),
             (
                 r#"[{"role":"user","content":[{"type":"input_image"}]}]"#,

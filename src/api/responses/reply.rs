@@ -166,7 +166,7 @@ impl ResponsesReply {
             }
             Kind::Call { name } => (
                 "response.function_call_arguments.done",
-                Change { arguments: text, name: Some(name), ..at },
+                Change { arguments: text, name: Some(self.fields.namespaces.split(name).1), ..at },
             ),
         };
         self.push_event(name, &end, out);
@@ -239,6 +239,8 @@ impl ResponsesReply {
             #[serde(skip_serializing_if = "Option::is_none")]
             call_id: Option<C>,
             #[serde(skip_serializing_if = "Option::is_none")]
+            namespace: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             name: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             arguments: Option<&'a str>,
@@ -259,7 +261,7 @@ impl ResponsesReply {
                 "reasoning"
             }
             Kind::Call { name } => {
-                called = Some(name.as_str());
+                called = Some(self.fields.namespaces.split(name));
                 "function_call"
             }
         };
@@ -271,7 +273,8 @@ impl ResponsesReply {
             role,
             summary,
             call_id: called.map(|_| Spelled(call_id)),
-            name: called,
+            namespace: called.and_then(|(namespace, _)| namespace),
+            name: called.map(|(_, name)| name),
             arguments: called.map(|_| item.text.as_str()),
             content: (!item.is_call()).then_some(List(content)),
             status,

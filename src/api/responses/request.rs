@@ -4,29 +4,26 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
-use super::fields::ResponseFields;
+use super::fields::{Namespaces, ResponseFields};
 use super::items::read_input;
 use crate::api::advanced::RequestedAdvanced;
 use crate::api::chat::ChatRequest;
-use crate::api::chat::messages::{
-    any_object, check_choice, check_names, check_object, checked_name, function,
-};
 use crate::api::constrain::{RequestedConstraint, of_schema};
 use crate::api::error::ApiError;
 use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::reply::ReplyOptions;
 use crate::api::request::{
-    GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency,
+    GenerationRequest, Length, read_cache_salt, read_hints, read_sampling, read_seed, read_urgency,
 };
 use crate::api::stored::checked_id;
+use crate::api::tools::{Offer, Offered, checked_name, function, no_parameters, read_parameters};
 use crate::api::turn::{Turn, Turns};
 use crate::api::write::push_json;
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
 use crate::limits::{
-    METADATA_BYTES_MAX, SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX, TEXT_BYTES_MAX, TOOLS_MAX,
-    TOP_LOGPROBS_MAX,
+    METADATA_BYTES_MAX, TEMPERATURE_MAX, TEXT_BYTES_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
 use crate::types::Sampling;
 
@@ -42,8 +39,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("background", "false"),
     ("conversation", "null"),
     ("prompt", "null"),
-    ("truncation", "\"disabled\""),
-    ("context_management", "[]"),
     ("n_cmpl", "1"),
     ("add_generation_prompt", "true"),
 ];
@@ -55,7 +50,8 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         let instructions = fields.string("instructions")?;
         let previous = read_id("previous_response_id", fields)?;
         let store = fields.boolean("store")?.unwrap_or(true);
-        let (items, mut messages) = read_input(fields, store)?;
+        let mut ignored = read_hints(fields)?;
+        let (items, mut messages) = read_input(fields, store, &mut ignored)?;
         if messages.is_empty() {
             let message = "input is missing; it must be a string or an array of items";
             return Err(ApiError::field("input", message));
@@ -65,14 +61,15 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             let content = Content::Text(text.clone());
             messages.insert(0, Message { role: Role::System, content, ..Message::default() });
         }
-        let tools = read_tools(fields)?;
-        let (tools, tool_choice) = read_choice(fields, tools)?;
+        let mut namespaces = Namespaces::default();
+        let offered = read_choice(fields, read_tools(fields, &mut namespaces)?)?;
+        let Offered { tools, choice: tool_choice, ignored: left_out } = offered;
+        ignored.extend(left_out);
         let parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
         let (constraint, text) = read_text(fields)?;
         let (template_kwargs, reasoning) = read_reasoning(fields)?;
         let top_logprobs = read_logprobs(fields)?;
-        let max_output_tokens =
-            fields.integer("max_output_tokens", 1..=SEQUENCE_TOKENS_MAX as i64)?;
+        let max_output_tokens = fields.integer("max_output_tokens", -1..=i64::MAX)?;
         let echo = json!({
             "background": false,
             "instructions": instructions,
@@ -102,7 +99,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             own,
         };
         let generation = GenerationRequest {
-            length: max_output_tokens.map_or(Length::Default(None), |n| Length::AtMost(n as u32)),
+            length: max_output_tokens.map_or(Length::Default(None), Length::of),
             sampling: read_sampling(fields, Sampling::default())?,
             advanced: top_logprobs.map(|n| {
                 let mut advanced = RequestedAdvanced::default();
@@ -113,12 +110,18 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             urgency: read_urgency(fields)?,
             cache_salt: read_cache_salt(fields)?,
             constraint,
+            ignored,
             reply: ReplyOptions {
                 stream: fields.boolean("stream")?.unwrap_or(false),
                 logprobs: top_logprobs.is_some(),
                 ..ReplyOptions::default()
             },
-            ..GenerationRequest::new(ResponseFields { echo: members(echo)?, store, items })
+            ..GenerationRequest::new(ResponseFields {
+                echo: members(echo)?,
+                store,
+                items,
+                namespaces,
+            })
         };
         let conversation = Conversation {
             messages,
@@ -263,36 +266,43 @@ fn read_logprobs(fields: &Fields<'_, '_>) -> Result<Option<i64>, ApiError> {
     Ok(asked.then_some(top.unwrap_or(0)))
 }
 
-fn read_tools(fields: &Fields<'_, '_>) -> Result<Vec<Tool>, ApiError> {
-    let Some(value) = fields.get("tools")? else { return Ok(Vec::new()) };
-    let read = |tool: &Fields<'_, '_>| {
-        match tool.string("type")?.as_deref() {
-            Some("function") => {}
-            other => {
-                let kind = other.unwrap_or("none");
-                let message = format!("a tool of type {kind:?} is not supported; function is");
-                return Err(ApiError::unsupported("tools", message));
+/// Reads `tools`. The functions in a namespace are offered like the others.
+fn read_tools(fields: &Fields<'_, '_>, namespaces: &mut Namespaces) -> Result<Offer, ApiError> {
+    let mut offer = Offer::default();
+    let Some(value) = fields.get("tools")? else { return Ok(offer) };
+    for tool in &objects("tools", &value, TOOLS_MAX)? {
+        let (kind, inner) = (tool.string("type")?, tool.get("tools")?);
+        match (kind.as_deref(), inner) {
+            (Some("function"), _) => offer.add(read_function(tool, None)?)?,
+            (Some("namespace"), Some(inner)) => {
+                let namespace = tool.string("name")?.unwrap_or_default();
+                for tool in &objects("tools", &inner, TOOLS_MAX)? {
+                    match tool.string("type")?.as_deref() {
+                        Some("function") => {
+                            let name = tool.string("name")?.unwrap_or_default();
+                            let name = namespaces.add(&namespace, &name);
+                            offer.add(read_function(tool, Some(name))?)?;
+                        }
+                        kind => offer.leave_out(kind.unwrap_or("none"), tool)?,
+                    }
+                }
             }
+            (kind, _) => offer.leave_out(kind.unwrap_or("none"), tool)?,
         }
-        let name = checked_name(tool.string("name")?)?;
-        let parameters = match tool.get("parameters")? {
-            Some(schema) if schema.is_object() => check_object(keep("tools", &schema)?)?,
-            Some(other) => return Err(wrong("parameters", "a JSON schema, an object", &other)),
-            None => any_object(),
-        };
-        Ok(function(name, tool.string("description")?, parameters))
-    };
-    let tools: Vec<Tool> =
-        objects("tools", &value, TOOLS_MAX)?.iter().map(read).collect::<Result<_, _>>()?;
-    check_names(&tools)?;
-    Ok(tools)
+    }
+    Ok(offer)
+}
+
+/// Reads a function. `joined` is its name in a namespace.
+fn read_function(tool: &Fields<'_, '_>, joined: Option<String>) -> Result<Tool, ApiError> {
+    let name = checked_name(joined.or(tool.string("name")?))?;
+    let parameters = read_parameters("parameters", tool)?.unwrap_or_else(no_parameters);
+    let is_strict = tool.boolean("strict")?.unwrap_or(false);
+    Ok(function(name, tool.string("description")?, parameters, is_strict))
 }
 
 /// Reads `tool_choice`. It may also leave only some of the tools.
-fn read_choice(
-    fields: &Fields<'_, '_>,
-    mut tools: Vec<Tool>,
-) -> Result<(Vec<Tool>, ToolChoice), ApiError> {
+fn read_choice(fields: &Fields<'_, '_>, mut offer: Offer) -> Result<Offered, ApiError> {
     const NAME: &str = "tool_choice";
     const FORMS: &str = "none, auto, required, or an object of the type function or allowed_tools";
     let word = |word: Option<&str>| match word {
@@ -301,10 +311,7 @@ fn read_choice(
         Some("required") => Some(ToolChoice::Required),
         Some(_) => None,
     };
-    let Some(value) = fields.get(NAME)? else {
-        let choice = check_choice(ToolChoice::Auto, &tools)?;
-        return Ok((tools, choice));
-    };
+    let Some(value) = fields.get(NAME)? else { return offer.chosen(ToolChoice::Auto) };
     let expected = || wrong(NAME, FORMS, &value);
     let choice = if value.is_str() {
         word(value.as_str()).ok_or_else(expected)?
@@ -317,14 +324,13 @@ fn read_choice(
                 let names = objects(NAME, &allowed, TOOLS_MAX)?;
                 let names: Vec<Option<String>> =
                     names.iter().map(|tool| tool.string("name")).collect::<Result<_, _>>()?;
-                tools.retain(|tool| names.iter().flatten().any(|name| *name == tool.name));
+                offer.retain(|tool| names.iter().flatten().any(|name| name == tool));
                 word(choice.string("mode")?.as_deref()).ok_or_else(expected)?
             }
             _ => return Err(expected()),
         }
     };
-    let choice = check_choice(choice, &tools)?;
-    Ok((tools, choice))
+    offer.chosen(choice)
 }
 
 #[cfg(test)]
@@ -381,9 +387,32 @@ mod tests {
             "tools":[{"type":"function","name":"g"}]}"#;
         assert_eq!(with(allowed), Ok((1, ToolChoice::Required)));
         assert!(with(r#"{"type":"mcp"}"#).unwrap_err().contains("tool_choice must be none, auto"));
-        assert!(
-            parse(r#"{"input":"a","tools":[{"type":"web_search"}]}"#).unwrap_err().contains("web")
-        );
+        let hosted = parse(r#"{"input":"a","tools":[{"type":"web_search"}]}"#).unwrap();
+        assert_eq!(hosted.conversation.tool_choice, ToolChoice::None);
+        assert_eq!(hosted.generation.ignored, ["tools of type \"web_search\""]);
+    }
+
+    /// In the form of Codex, which puts the tools of each MCP server into a namespace.
+    #[test]
+    fn tools_in_namespaces_are_offered_and_called_by_both_names() {
+        let chat = parse(
+            r#"{"input":[{"role":"user","content":"a"},
+                {"type":"function_call","namespace":"mcp__x","name":"open","call_id":"1",
+                "arguments":"{}"},
+                {"type":"function_call_output","call_id":"1","output":[
+                {"type":"input_text","text":"b"},{"type":"input_image","image_url":"data:"}]},
+                {"type":"web_search_call","id":"ws_1"}],
+                "tools":[{"type":"namespace","name":"mcp__x","tools":[
+                {"type":"function","name":"open","strict":false,"parameters":{"type":"object"}},
+                {"type":"custom","name":"exec"}]},{"type":"custom","name":"apply_patch"}]}"#,
+        )
+        .unwrap();
+        let Conversation { tools, messages, .. } = &chat.conversation;
+        assert_eq!((tools.len(), tools[0].name.as_str()), (1, "mcp__x__open"));
+        assert_eq!(messages[1].tool_calls[0].name, "mcp__x__open");
+        let shown = "b\n[a part of type input_image, which this model cannot see]";
+        assert_eq!(messages[2].content.text(), shown);
+        assert_eq!(chat.generation.ignored.len(), 3, "{:?}", chat.generation.ignored);
     }
 
     #[test]
@@ -391,9 +420,7 @@ mod tests {
         for (body, message) in [
             ("{}", "input is missing"),
             (r#"{"input":"a","background":true}"#, "background is not supported here"),
-            (r#"{"input":"a","truncation":"auto"}"#, "truncation is not supported here"),
             (r#"{"input":"a","metadata":{"a":1}}"#, "metadata must be an object of strings"),
-            (r#"{"input":"a","max_output_tokens":0}"#, "max_output_tokens must be a whole number"),
             (r#"{"input":"a","text":{"format":{"type":"xml"}}}"#, "text.format must have the type"),
             (r#"{"input":"a","include":[1]}"#, "include must be an array of strings"),
         ] {

@@ -81,6 +81,14 @@ fn apply(edit: Edit, schema: &mut Value) {
     }
 }
 
+/// Checks that a schema can be obeyed.
+///
+/// # Errors
+/// The keyword that cannot, and its place.
+pub fn check_schema(schema: &Value) -> Result<(), ConstraintError> {
+    check(schema.clone()).map(drop)
+}
+
 /// A schema that allows at least the values that `schema` allows, and that [`check`] accepts: without
 /// the keywords that cannot be obeyed. For tools whose schemas are hints to the model.
 pub fn loosened(schema: &Value) -> Value {
