@@ -1,6 +1,8 @@
 //! Turns a conversation into a prompt with the model's own template, and chooses how the model's
 //! answer is parsed.
 
+use std::sync::Arc;
+
 use minijinja::Value;
 use minijinja::value::Serde;
 use serde_json::json;
@@ -9,7 +11,7 @@ use time::OffsetDateTime;
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use super::generic;
 use super::output::grammar::{CallRule, GrammarOptions, ToolSpec};
-use super::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
+use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
 /// A chat model: its template, and the template's properties.
@@ -28,6 +30,8 @@ pub struct ChatModel {
     knows_developer: bool,
     /// Whether the template needs content as a list of parts, and cannot print a plain text.
     wants_parts: bool,
+    /// Whether a JSON object without a marker may be a call.
+    fenced_calls: bool,
 }
 
 /// The parts of a vocabulary that a prompt needs.
@@ -83,7 +87,14 @@ impl ChatModel {
             has_system: has_system(&template),
             source: source.to_owned(),
             template,
+            fenced_calls: true,
         })
+    }
+
+    /// Sets whether a JSON object without a marker, bare or in a code fence, is a call if it is one
+    /// of an offered tool. The default is `true`.
+    pub fn with_fenced_calls(self, fenced_calls: bool) -> Self {
+        Self { fenced_calls, ..self }
     }
 
     /// The abilities of the template itself, with the names of llama.cpp's `caps`. Tools also work
@@ -155,8 +166,12 @@ impl ChatModel {
             syntax if has_tools => Some(syntax.unwrap_or(generic::SYNTAX)),
             _ => None,
         };
+        let specs: Vec<ToolSpec> = if has_tools {
+            conversation.tools.iter().map(spec).collect()
+        } else {
+            Vec::new()
+        };
         let grammar = tools.and_then(|syntax| {
-            let specs: Vec<ToolSpec> = conversation.tools.iter().map(spec).collect();
             let choice = match &conversation.tool_choice {
                 ToolChoice::Required => CallRule::Required,
                 ToolChoice::Named(name) => CallRule::Named(name.clone()),
@@ -176,6 +191,9 @@ impl ChatModel {
             reasoning_syntax: self.reasoning,
             reasoning_is_open,
             tools,
+            offered: Arc::new(OfferedTools::new(&specs)),
+            // An answer with a form is JSON itself.
+            fenced_calls: self.fenced_calls && has_tools && conversation.form.is_none(),
         };
         Ok(ChatPrompt { text, parser, grammar })
     }

@@ -186,7 +186,7 @@ pub(super) fn job(
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());
     bytes += sequences.len() * constraint.map_or(0, |constraint| constraint.bytes());
     bytes += request.reply.response.as_ref().map_or(0, |response| response.bytes());
-    let parser = request.reply.parser;
+    let parser = request.reply.parser.clone();
     let options = ReplyOptions { choices: sequences.len(), echo, ..request.reply };
     let Action::Generate { id_prefix, reply, .. } = envelope.route.action else {
         unreachable!("only a route that generates text reads such a request");

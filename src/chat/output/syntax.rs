@@ -1,5 +1,8 @@
 //! How families of chat models write tool calls. Each family is a row of a table.
 
+use super::literal::QUOTES;
+use super::tagged::{self, Tags};
+
 /// A family's form of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSyntax {
@@ -26,11 +29,34 @@ pub enum ToolSyntax {
     Phi4,
     /// Messages on channels, `to=functions.name`: gpt-oss.
     Harmony,
+    /// `<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{..}`: Kimi K2.
+    Kimi,
+    /// `<TOOLCALL>[{"name": .., "arguments": {..}}, ..]</TOOLCALL>`: Nemotron Nano 2.
+    NemotronList,
+    /// `<function=name>` with `<parameter=key>` inside, in `<tool_call>`: Qwen3-Coder, Qwen 3.5,
+    /// Nemotron 3.
+    QwenCoder,
+    /// Qwen3-Coder's tags in `<seed:tool_call>`: Seed-OSS.
+    Seed,
+    /// `<tool_call>name` with `<arg_key>` and `<arg_value>` on lines: GLM-4.5 and 4.6.
+    GlmLines,
+    /// GLM-4.5's tags without line breaks: GLM-4.7.
+    Glm,
+    /// `<invoke name="..">` with `<parameter name="..">` inside: MiniMax M2.
+    MiniMax,
+    /// MiniMax's tags with DeepSeek's bars, in `function_calls`: DeepSeek V3.2.
+    Dsml,
+    /// DeepSeek V3.2's tags in `tool_calls`: DeepSeek V4.
+    DsmlCalls,
+    /// `<|tool_call>call:name{key:<|"|>text<|"|>}<tool_call|>`: Gemma 4.
+    Gemma,
+    /// `<|tool_call_start|>[name(key="text"), ..]<|tool_call_end|>`: LFM2.
+    Lfm2,
 }
 
 impl ToolSyntax {
     /// All families.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 22] = [
         Self::Hermes,
         Self::Llama3,
         Self::MistralList,
@@ -42,18 +68,37 @@ impl ToolSyntax {
         Self::Granite,
         Self::Phi4,
         Self::Harmony,
+        Self::Kimi,
+        Self::NemotronList,
+        Self::QwenCoder,
+        Self::Seed,
+        Self::GlmLines,
+        Self::Glm,
+        Self::MiniMax,
+        Self::Dsml,
+        Self::DsmlCalls,
+        Self::Gemma,
+        Self::Lfm2,
     ];
 
     /// Finds a chat template's family by the markers in its source. Returns `None` if the template
-    /// has no tools (Gemma, Llama 2, ChatML...) or writes calls without JSON (Qwen3-Coder, GLM).
+    /// has no tools (Gemma 3, Llama 2, ChatML...).
     pub fn of_template(source: &str) -> Option<Self> {
         let has = |marker: &str| source.contains(marker);
-        // `<tool_call>` with XML inside.
-        if has("<function=") || has("<arg_key>") {
-            return None;
-        }
         // The first marker found decides; rare markers come first.
         let families = [
+            (has("<minimax:tool_call>"), Self::MiniMax),
+            (has("<seed:tool_call>"), Self::Seed),
+            (has("｜DSML｜") && has("function_calls"), Self::Dsml),
+            (has("｜DSML｜"), Self::DsmlCalls),
+            // The first templates of Kimi K2 and of LFM2 show only the list of tools.
+            (has("<|tool_calls_section_begin|>") || has("tool_declare<|im_middle|>"), Self::Kimi),
+            (has("<|tool_call>call:") || has("<tool_call|>"), Self::Gemma),
+            (has("<|tool_call_start|>") || has("<|tool_list_start|>"), Self::Lfm2),
+            (has("<TOOLCALL>"), Self::NemotronList),
+            (has("</arg_key><arg_value>"), Self::Glm),
+            (has("<arg_key>"), Self::GlmLines),
+            (has("<function="), Self::QwenCoder),
             (has("<|channel|>"), Self::Harmony),
             (has("<|START_ACTION|>"), Self::CommandR),
             (has("Action: ```json"), Self::CommandRFenced),
@@ -87,6 +132,41 @@ impl ToolSyntax {
             Self::Granite => &GRANITE,
             Self::Phi4 => &PHI_4,
             Self::Harmony => &HARMONY,
+            Self::Kimi => &KIMI,
+            Self::NemotronList => &NEMOTRON_LIST,
+            Self::QwenCoder => &QWEN_CODER,
+            Self::Seed => &SEED,
+            Self::GlmLines => &GLM_LINES,
+            Self::Glm => &GLM,
+            Self::MiniMax => &MINIMAX,
+            Self::Dsml => &DSML,
+            Self::DsmlCalls => &DSML_CALLS,
+            Self::Gemma => &GEMMA,
+            Self::Lfm2 => &LFM2,
+        }
+    }
+}
+
+/// How a family writes a call's name and arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The arguments are JSON.
+    Json,
+    /// Each argument stands between tags.
+    Tagged(&'static Tags),
+    /// `name{key:value}`, with strings in quotes of Gemma 4.
+    Gemma,
+    /// `name(key=value)`, as in Python.
+    Python,
+}
+
+impl Form {
+    /// The texts of the form itself, beside those of a row.
+    pub fn texts(self) -> Vec<&'static str> {
+        match self {
+            Self::Json | Self::Python => Vec::new(),
+            Self::Tagged(tags) => tags.texts(),
+            Self::Gemma => QUOTES[..1].to_vec(),
         }
     }
 }
@@ -101,12 +181,19 @@ pub(super) struct Syntax {
     pub prefix: &'static [&'static str],
     /// Separators between a name outside JSON and the arguments. Empty if calls are objects.
     pub separators: &'static [&'static str],
+    /// Whether `:` and a number follow a name outside JSON.
+    pub has_index: bool,
     /// Markers that may follow a call.
     pub close: &'static [&'static str],
     /// Markers that are never content.
     pub noise: &'static [&'static str],
     /// Whether an object at the start of the answer is a call, even without a marker.
     pub bare: bool,
+    /// How calls are written between these markers.
+    pub form: Form,
+    /// The marker in `open` that stands directly before a name, if models sometimes leave out the
+    /// markers before it.
+    pub short_open: Option<&'static str>,
 
     /// The text between the marker and the first name.
     pub begin: &'static str,
@@ -125,9 +212,12 @@ const NO_SYNTAX: Syntax = Syntax {
     open: &[],
     prefix: &[],
     separators: &[],
+    has_index: false,
     close: &[],
     noise: &[],
     bare: false,
+    form: Form::Json,
+    short_open: None,
     begin: "",
     infix: "",
     between: "",
@@ -243,6 +333,125 @@ static HARMONY: Syntax = Syntax {
     ..NO_SYNTAX
 };
 
+static KIMI: Syntax = Syntax {
+    open: &["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+    prefix: &["functions."],
+    separators: &["<|tool_call_argument_begin|>"],
+    has_index: true,
+    close: &["<|tool_call_end|>", "<|tool_calls_section_end|>"],
+    begin: "<|tool_call_begin|>functions.",
+    infix: "<|tool_call_argument_begin|>",
+    between: "<|tool_call_end|><|tool_call_begin|>functions.",
+    end: "<|tool_call_end|><|tool_calls_section_end|>",
+    ..NO_SYNTAX
+};
+
+static NEMOTRON_LIST: Syntax = Syntax {
+    open: &["<TOOLCALL>"],
+    close: &["</TOOLCALL>"],
+    begin: "[{\"name\": \"",
+    infix: "\", \"arguments\": ",
+    between: "}, {\"name\": \"",
+    end: "}]</TOOLCALL>",
+    ..NO_SYNTAX
+};
+
+static QWEN_CODER: Syntax = Syntax {
+    open: &["<tool_call>", "<function="],
+    close: &["</function>", "</tool_call>"],
+    form: Form::Tagged(&tagged::QWEN_CODER),
+    short_open: Some("<function="),
+    begin: "\n<function=",
+    infix: ">\n",
+    between: "\n</tool_call>\n<tool_call>\n<function=",
+    end: "\n</tool_call>",
+    ..NO_SYNTAX
+};
+
+static SEED: Syntax = Syntax {
+    open: &["<seed:tool_call>", "<function="],
+    close: &["</function>", "</seed:tool_call>"],
+    form: Form::Tagged(&tagged::SEED),
+    short_open: Some("<function="),
+    begin: "\n<function=",
+    infix: ">\n",
+    between: "\n</seed:tool_call>\n<seed:tool_call>\n<function=",
+    end: "\n</seed:tool_call>",
+    ..NO_SYNTAX
+};
+
+const GLM_READ: Syntax = Syntax { open: &["<tool_call>"], close: &["</tool_call>"], ..NO_SYNTAX };
+
+static GLM_LINES: Syntax = Syntax {
+    form: Form::Tagged(&tagged::GLM_LINES),
+    infix: "\n",
+    between: "</tool_call>\n<tool_call>",
+    end: "</tool_call>",
+    ..GLM_READ
+};
+
+static GLM: Syntax = Syntax {
+    form: Form::Tagged(&tagged::GLM),
+    between: "</tool_call><tool_call>",
+    end: "</tool_call>",
+    ..GLM_READ
+};
+
+static MINIMAX: Syntax = Syntax {
+    open: &["<minimax:tool_call>"],
+    close: &["</invoke>", "</minimax:tool_call>"],
+    form: Form::Tagged(&tagged::MINIMAX),
+    begin: "\n<invoke name=\"",
+    infix: "\">\n",
+    between: "\n<invoke name=\"",
+    end: "\n</minimax:tool_call>",
+    ..NO_SYNTAX
+};
+
+const DSML_READ: Syntax = Syntax {
+    open: &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
+    close: &["</｜DSML｜invoke>", "</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"],
+    form: Form::Tagged(&tagged::DSML),
+    begin: "\n<｜DSML｜invoke name=\"",
+    infix: "\">\n",
+    between: "\n<｜DSML｜invoke name=\"",
+    ..NO_SYNTAX
+};
+
+static DSML: Syntax = Syntax { end: "\n</｜DSML｜function_calls>", ..DSML_READ };
+
+static DSML_CALLS: Syntax = Syntax {
+    open: &["<｜DSML｜tool_calls>", "<｜DSML｜function_calls>"],
+    end: "\n</｜DSML｜tool_calls>",
+    ..DSML_READ
+};
+
+static GEMMA: Syntax = Syntax {
+    open: &["<|tool_call>"],
+    prefix: &["call:"],
+    close: &["<tool_call|>"],
+    form: Form::Gemma,
+    begin: "call:",
+    infix: "{",
+    between: "<tool_call|><|tool_call>call:",
+    end: "<tool_call|>",
+    ..NO_SYNTAX
+};
+
+static LFM2: Syntax = Syntax {
+    open: &["<|tool_call_start|>"],
+    close: &["<|tool_call_end|>"],
+    form: Form::Python,
+    begin: "[",
+    infix: "(",
+    between: ", ",
+    end: "]<|tool_call_end|>",
+    ..NO_SYNTAX
+};
+
+/// Texts that are one token in the vocabularies of some families, within markers.
+pub(super) const INNER_TOKENS: &[&str] = &["｜DSML｜"];
+
 #[cfg(test)]
 mod tests {
     use super::super::ReasoningSyntax;
@@ -254,8 +463,18 @@ mod tests {
         let cases = [
             ("{{ '<tool_call>\\n{\"name\": ' }}", Some(Hermes)),
             ("within <tools></tools> XML tags", Some(Hermes)),
-            ("<tool_call>\\n<function=example>", None),
-            ("<tool_call>{{ name }}\\n<arg_key>", None),
+            ("<tool_call>\\n<function=example>", Some(QwenCoder)),
+            ("<seed:tool_call>\\n<function=example>", Some(Seed)),
+            ("<tool_call>{{ name }}\\n<arg_key>{{ k }}</arg_key>\n<arg_value>", Some(GlmLines)),
+            ("<tool_call>{{ name }}<arg_key>{{ k }}</arg_key><arg_value>", Some(Glm)),
+            ("<tools></tools> '<minimax:tool_call>'", Some(MiniMax)),
+            ("dsml_token = '｜DSML｜' <{{ dsml_token }}function_calls>", Some(Dsml)),
+            ("dsml_token = '｜DSML｜' <{{ dsml_token }}tool_calls>", Some(DsmlCalls)),
+            ("<|tool_calls_section_begin|><|tool_call_begin|>", Some(Kimi)),
+            ("'<|tool_call>call:' + name", Some(Gemma)),
+            ("'<|tool_call_start|>['", Some(Lfm2)),
+            ("List of tools: <|tool_list_start|>[", Some(Lfm2)),
+            ("'<TOOLCALL>['", Some(NemotronList)),
             ("{{- \"<|start_header_id|>ipython<|end_header_id|>\\n\\n\" }}", Some(Llama3)),
             ("{{- \"[TOOL_CALLS] [\" }}", Some(MistralList)),
             ("{{- '[TOOL_CALLS]' + name + '[ARGS]' }}", Some(MistralNamed)),
