@@ -90,6 +90,8 @@ impl Types {
     pub const ARRAY: Self = Self(16);
     pub const OBJECT: Self = Self(32);
     pub const ANY: Self = Self(63);
+    /// Numbers, truth values and null.
+    pub const SCALAR: Self = Self(2 + 4 + 8);
     pub const NOT_STRING: Self = Self(63 - 1);
     const NONE: Self = Self(0);
 

@@ -3,6 +3,7 @@
 
 use llguidance::Matcher;
 use llguidance::api::TopLevelGrammar;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::accepted::{Vocabulary, each};
@@ -87,7 +88,9 @@ fn check(parts: &[Whole], what: &str) -> usize {
     for part in parts {
         let Whole::Call(name, arguments) = part else { continue };
         calls += 1;
-        let arguments: Value = serde_json::from_str(arguments).expect(what);
+        serde_json::from_str::<IgnoredAny>(arguments).expect(what);
+        // JSON allows numbers and escapes for which `Value` has no room.
+        let Ok(arguments) = serde_json::from_str::<Value>(arguments) else { continue };
         let members = arguments.as_object().expect(what);
         match name.as_str() {
             "weather" => {
@@ -116,6 +119,10 @@ fn seeds(syntax: ToolSyntax) -> Vec<String> {
 #[test]
 fn whatever_a_grammar_accepts_is_read_as_calls_that_fit_the_tools() {
     each(|syntax, vocabulary| {
+        // Harmony's markers end a message wherever they stand, so its models have them as tokens.
+        if syntax == ToolSyntax::Harmony && vocabulary.markers.is_empty() {
+            return;
+        }
         let (seeds, mut random) = (seeds(syntax), Random(random_seed(syntax)));
         let (mut whole, mut called) = (0, 0);
         for choice in [CallRule::Auto, CallRule::Required, CallRule::Named("weather".into())] {

@@ -89,6 +89,7 @@ impl ToolSyntax {
             reasoning: options.reasoning,
             token: options.token,
             rules: String::new(),
+            shared: Vec::new(),
         };
         grammar.rule("TEXT", "/(.|\\n)*/");
         grammar.rule("SPACE", "/[ \\n]{1,4}/");
@@ -112,6 +113,8 @@ struct Grammar<'a> {
     reasoning: Option<ReasoningSyntax>,
     token: &'a dyn Fn(&str) -> Option<u32>,
     rules: String,
+    /// The names of the rules that several others use, of those that were added.
+    shared: Vec<&'static str>,
 }
 
 impl Grammar<'_> {
@@ -120,10 +123,17 @@ impl Grammar<'_> {
     }
 
     /// Adds a rule that several others use.
-    fn rule_once(&mut self, name: &str, body: &str) {
-        if !self.rules.contains(&format!("\n{name}: ")) {
+    fn rule_once(&mut self, name: &'static str, body: &str) {
+        if self.is_first(name) {
             self.rule(name, body);
         }
+    }
+
+    /// Whether this is the first question about the rule `name`, which several others use.
+    fn is_first(&mut self, name: &'static str) -> bool {
+        let is_first = !self.shared.contains(&name);
+        self.shared.extend(is_first.then_some(name));
+        is_first
     }
 
     /// The rule of a key that the schema does not name.
@@ -250,13 +260,13 @@ impl Grammar<'_> {
         self.after(name, "TEXT", marker)
     }
 
-    /// Like `until`, for a name and a marker that are used several times.
-    fn until_shared(&mut self, name: &str, marker: &str) -> String {
-        let rules = self.rules.len();
+    /// Like `until`, for a name and a marker that several rules use.
+    fn until_shared(&mut self, name: &'static str, marker: &str) -> String {
+        let is_first = self.is_first(name);
+        let length = self.rules.len();
         let body = self.until(name, marker);
-        let added = self.rules.split_off(rules);
-        if !self.rules.contains(&added) {
-            self.rules.push_str(&added);
+        if !is_first {
+            self.rules.truncate(length);
         }
         body
     }

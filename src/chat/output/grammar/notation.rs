@@ -1,6 +1,6 @@
 //! Grammars of calls in the notations of Python (LFM2) and of Gemma 4.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::schema::{choices, is_any_text, json_of};
 use super::{Grammar, ToolSpec, literal};
@@ -137,14 +137,18 @@ fn gemma_value(
         let texts: Vec<String> = texts.into_iter().map(literal).collect();
         return format!("{quote} ( {} ) {quote}", texts.join(" | "));
     }
-    if types == Types::STRING && is_any_text(schema, root) {
-        return text(grammar);
+    let schema = resolve(schema, root);
+    let options = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
+    if let Some(options) = options.filter(|_| depth > 0) {
+        let option = |(i, option): (usize, &Value)| {
+            value(grammar, Notation::Gemma, &format!("{name}_way_{i}"), option, root, depth - 1)
+        };
+        let options: Vec<String> = options.iter().enumerate().map(option).collect();
+        return format!("( {} )", options.join(" | "));
     }
-    let scalar = Types::NUMBER | Types::BOOLEAN | Types::NULL;
-    if scalar.has(types) {
+    if Types::SCALAR.has(types) {
         return json_of(schema, root);
     }
-    let schema = resolve(schema, root);
     if types == Types::ARRAY && depth > 0 && schema.get("items").is_some() {
         let rule = format!("{name}_item");
         let item = value(grammar, Notation::Gemma, &rule, &schema["items"], root, depth - 1);
@@ -155,7 +159,30 @@ fn gemma_value(
         let members = members(grammar, Notation::Gemma, name, schema, root, depth - 1);
         return format!("\"{{\" {members} \"}}\"");
     }
-    any_value(grammar, Notation::Gemma)
+    gemma_types(grammar, types)
+}
+
+/// Any value of one of these types.
+fn gemma_types(grammar: &mut Grammar<'_>, types: Types) -> String {
+    let mut ways = Vec::new();
+    if types.has(Types::STRING) {
+        ways.push(text(grammar));
+    }
+    let names = [(Types::NUMBER, "number"), (Types::BOOLEAN, "boolean"), (Types::NULL, "null")];
+    let names = names.into_iter().filter(|(one, _)| types.has(*one)).map(|(_, name)| name);
+    let names: Vec<&str> = names.collect();
+    if !names.is_empty() {
+        ways.push(format!("%json {}", json!({ "type": names })));
+    }
+    if types.has(Types::ARRAY) {
+        let any = any_value(grammar, Notation::Gemma);
+        ways.push(format!("\"[\" ( {any} ( \",\" {any} )* )? \"]\""));
+    }
+    if types.has(Types::OBJECT) {
+        let member = format!("{} \":\" {}", grammar.key(), any_value(grammar, Notation::Gemma));
+        ways.push(format!("\"{{\" ( {member} ( \",\" {member} )* )? \"}}\""));
+    }
+    format!("( {} )", ways.join(" | "))
 }
 
 /// A string of Gemma 4.
@@ -169,11 +196,10 @@ fn any_value(grammar: &mut Grammar<'_>, notation: Notation) -> String {
     if notation == Notation::Python {
         return python_value(Types::ANY, &Value::Object(Default::default()), &Value::Null);
     }
-    let text = text(grammar);
-    let scalar = r#"%json {"type":["number","boolean","null"]}"#;
-    let list = "\"[\" ( any ( \",\" any )* )? \"]\"";
-    let member = format!("{} \":\" any", grammar.key());
-    let object = format!("\"{{\" ( {member} ( \",\" {member} )* )? \"}}\"");
-    grammar.rule_once("any", &format!("{text} | {scalar} | {list} | {object}"));
+    // The rule refers to itself, so its name is known before its body.
+    if grammar.is_first("any") {
+        let body = gemma_types(grammar, Types::ANY);
+        grammar.rule("any", &body);
+    }
     "any".to_owned()
 }
