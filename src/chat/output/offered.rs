@@ -102,10 +102,15 @@ impl Types {
 
     /// The types of the values that a schema allows. `root` has the schemas that it refers to.
     pub fn of_schema(schema: &Value, root: &Value) -> Self {
-        Self::within(schema, root, REFERENCES_MAX)
+        Self::within(schema, root, &mut { OPTIONS_MAX })
     }
 
-    fn within(schema: &Value, root: &Value, depth: usize) -> Self {
+    /// `options` is the number of schemas that may still be looked at.
+    fn within(schema: &Value, root: &Value, options: &mut usize) -> Self {
+        if *options == 0 {
+            return Self::ANY;
+        }
+        *options -= 1;
         let schema = resolve(schema, root);
         let union = |types: &mut dyn Iterator<Item = Self>| types.fold(Self::NONE, BitOr::bitor);
         match &schema["type"] {
@@ -122,10 +127,10 @@ impl Types {
             return Self::of_value(value);
         }
         match schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
-            Some(options) if depth > 0 => {
-                union(&mut options.iter().map(|option| Self::within(option, root, depth - 1)))
+            Some(schemas) => {
+                union(&mut schemas.iter().map(|schema| Self::within(schema, root, options)))
             }
-            _ => Self::ANY,
+            None => Self::ANY,
         }
     }
 
@@ -195,6 +200,9 @@ impl<'a> Members<'a> {
     }
 }
 
+/// Schemas that are looked at for the types of one. An option of a schema may have options, too, and
+/// may refer to the schema itself.
+const OPTIONS_MAX: usize = 64;
 /// References that are followed from one schema to the next. Schemas may refer to themselves.
 const REFERENCES_MAX: usize = 8;
 

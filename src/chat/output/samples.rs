@@ -103,18 +103,20 @@ pub(super) fn tools() -> Vec<ToolSpec> {
     let weather = json!({
         "type": "object",
         "properties": {
-            "city": {"type": "string"},
             "days": {"type": "integer"},
+            "city": {"type": "string"},
             "kind": {"enum": ["rain", "sun"]},
             "hourly": {"type": "boolean"},
             "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
             "places": {"type": "array", "items": {"$ref": "#/$defs/place"}},
+            "other": {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]},
             "extra": {},
         },
         "required": ["city"],
         "additionalProperties": false,
         "$defs": {"place": {"type": "object", "properties": {
-            "name": {"type": "string"}, "at": {"type": "number"}, "sea": {"type": "boolean"}},
+            "name": {"type": "string"}, "at": {"type": "number"}, "sea": {"type": "boolean"},
+            "next": {"$ref": "#/$defs/place"}},
             "required": ["name"], "additionalProperties": false}},
     });
     vec![

@@ -67,22 +67,25 @@ fn fits(key: &str, value: &Value) -> bool {
         "kind" => value == "rain" || value == "sun",
         "hourly" => value.is_boolean(),
         "note" => value.is_string() || value.is_null(),
-        "places" => value.as_array().is_some_and(|places| {
-            places.iter().all(|place| {
-                let known = |(key, value): (&String, &Value)| match key.as_str() {
-                    "name" => value.is_string(),
-                    "at" => value.is_number(),
-                    "sea" => value.is_boolean(),
-                    _ => false,
-                };
-                place["name"].is_string() && place.as_object().unwrap().iter().all(known)
-            })
-        }),
+        "places" => value.as_array().is_some_and(|places| places.iter().all(is_place)),
+        "other" => value.is_null() || is_place(value),
         "extra" => true,
         _ => false,
     }
 }
 
+fn is_place(place: &Value) -> bool {
+    let known = |(key, value): (&String, &Value)| match key.as_str() {
+        "name" => value.is_string(),
+        "at" => value.is_number(),
+        "sea" => value.is_boolean(),
+        "next" => is_place(value),
+        _ => false,
+    };
+    place["name"].is_string() && place.as_object().unwrap().iter().all(known)
+}
+
+/// Checks the calls among `parts`, and returns their number.
 fn check(parts: &[Whole], what: &str) -> usize {
     let mut calls = 0;
     for part in parts {

@@ -31,6 +31,7 @@ use self::notation::Notation;
 use self::schema::{schema_of_object, without_annotations};
 use super::reasoning::ReasoningSyntax;
 use super::syntax::{Form, INNER_TOKENS, Syntax, ToolSyntax};
+use crate::limits::CONSTRAINT_BYTES_MAX;
 
 /// A tool that a model may call.
 #[derive(Clone, Debug)]
@@ -122,6 +123,11 @@ impl Grammar<'_> {
         writeln!(self.rules, "{name}: {body}").expect("a String takes all");
     }
 
+    /// Whether the grammar has more text than a constraint may have, so that it will be refused.
+    fn is_too_long(&self) -> bool {
+        self.rules.len() > CONSTRAINT_BYTES_MAX
+    }
+
     /// Adds a rule that several others use.
     fn rule_once(&mut self, name: &'static str, body: &str) {
         if self.is_first(name) {
@@ -145,6 +151,9 @@ impl Grammar<'_> {
     /// Adds the rule `more`: one call or several, from the first call's name on.
     fn calls(&mut self, tools: &[&ToolSpec], parallel: bool) {
         for (i, tool) in tools.iter().enumerate() {
+            if self.is_too_long() {
+                return;
+            }
             let head = match self.row.has_index {
                 true => {
                     self.rule_once("INDEX", "/[0-9]{1,4}/");

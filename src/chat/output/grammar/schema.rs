@@ -60,21 +60,52 @@ pub(super) fn without_annotations(schema: &Value) -> Value {
     }
 }
 
-/// A grammar of the values of a schema in JSON. The schemas of `root` that it may refer to are
-/// carried along.
+/// A grammar of the values of a schema in JSON. The definitions in `root` that it refers to are
+/// carried along. If it refers to another place, any value is allowed.
 pub(super) fn json_of(schema: &Value, root: &Value) -> String {
     let mut schema = without_annotations(schema);
-    if schema.to_string().contains("\"$ref\"")
-        && let Value::Object(fields) = &mut schema
-    {
-        for name in ["$defs", "definitions"] {
-            if let Some(schemas) = root.get(name).filter(|_| !fields.contains_key(name)) {
-                let schemas = without_annotations(&json!({ name: schemas }))[name].take();
-                fields.insert(name.to_owned(), schemas);
+    match definitions(&schema, root) {
+        Some(definitions) => {
+            if let Value::Object(fields) = &mut schema {
+                for (name, schemas) in definitions {
+                    fields.entry(name).or_insert(Value::Object(schemas));
+                }
             }
+            format!("%json {schema}")
+        }
+        None => "%json {}".to_owned(),
+    }
+}
+
+/// The definitions that a schema refers to, directly or through others: for `$defs` and
+/// `definitions`, names and schemas. `None` if one is missing.
+fn definitions(schema: &Value, root: &Value) -> Option<Vec<(String, Map<String, Value>)>> {
+    let mut found = ["$defs", "definitions"].map(|place| (place.to_owned(), Map::new()));
+    let mut paths = Vec::new();
+    references(schema, &mut paths);
+    while let Some(path) = paths.pop() {
+        let mut parts = path.strip_prefix("#/")?.splitn(3, '/');
+        let (place, name) = (parts.next()?, parts.next()?);
+        let (_, schemas) = found.iter_mut().find(|(known, _)| known == place)?;
+        if !schemas.contains_key(name) {
+            let definition = without_annotations(root.get(place)?.get(name)?);
+            references(&definition, &mut paths);
+            schemas.insert(name.to_owned(), definition);
         }
     }
-    format!("%json {schema}")
+    Some(found.into_iter().filter(|(_, schemas)| !schemas.is_empty()).collect())
+}
+
+/// Adds the targets of all `$ref` in a schema.
+fn references(schema: &Value, paths: &mut Vec<String>) {
+    match schema {
+        Value::Object(fields) => {
+            paths.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|field| references(field, paths));
+        }
+        Value::Array(schemas) => schemas.iter().for_each(|schema| references(schema, paths)),
+        _ => {}
+    }
 }
 
 /// The texts that a value may be, if it must be one of several.
@@ -107,6 +138,47 @@ pub(super) fn is_any_text(schema: &Value, root: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_schema_brings_what_it_refers_to() {
+        let root = json!({"$defs": {
+            "a": {"items": {"$ref": "#/$defs/b"}, "title": "A"},
+            "b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]},
+            "c": {}}});
+        let carried = json_of(&json!({"$ref": "#/$defs/a"}), &root);
+        let schema: Value = serde_json::from_str(carried.strip_prefix("%json ").unwrap()).unwrap();
+        let expected = json!({"$ref": "#/$defs/a", "$defs": {
+            "a": {"items": {"$ref": "#/$defs/b"}},
+            "b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]}}});
+        assert_eq!(schema, expected);
+        assert_eq!(json_of(&json!({"type": "string"}), &root), r#"%json {"type":"string"}"#);
+        for elsewhere in ["#/properties/a", "#/$defs/d", "https://a/b", "#"] {
+            assert_eq!(json_of(&json!({"$ref": elsewhere}), &root), "%json {}", "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_free_where_the_schema_says_nothing_else() {
+        let root = json!({"$defs": {"kind": {"enum": ["a", "b"]}, "text": {"type": "string"}}});
+        let free = [
+            json!({"type": "string", "minLength": 1}),
+            json!({"anyOf": [{"$ref": "#/$defs/text"}, {"type": "null"}]}),
+            json!({"type": ["string", "null"], "description": "a"}),
+            json!({"description": "anything"}),
+            json!(true),
+        ];
+        let bound = [
+            json!({"$ref": "#/$defs/kind"}),
+            json!({"anyOf": [{"$ref": "#/$defs/kind"}, {"type": "null"}]}),
+            json!({"type": ["string", "integer"]}),
+            json!({"allOf": [{"type": "string"}]}),
+        ];
+        free.iter().for_each(|schema| assert!(is_any_text(schema, &root), "{schema}"));
+        bound.iter().for_each(|schema| assert!(!is_any_text(schema, &root), "{schema}"));
+        assert_eq!(choices(&bound[0], &root), Some(vec!["a", "b"]));
+        assert_eq!(choices(&json!({"const": "x"}), &root), Some(vec!["x"]));
+        assert_eq!(choices(&json!({"enum": ["a", 1]}), &root), None);
+    }
 
     #[test]
     fn what_says_nothing_of_the_values_is_left_out() {

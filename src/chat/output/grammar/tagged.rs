@@ -19,6 +19,9 @@ pub(super) fn arguments(
     let members = Members::of(root, root);
     let mut body = Vec::new();
     for (j, (name, schema, is_required)) in members.listed.iter().enumerate() {
+        if grammar.is_too_long() {
+            break;
+        }
         let values = values(grammar, tags, schema, root);
         let rule = format!("call_{index}_{j}");
         let after = grammar.text(tags.after_value);
