@@ -13,7 +13,8 @@ use super::options::ParserOptions;
 use super::part::Part;
 use super::reader::{Reader, Step};
 use super::reasoning::ReasoningSyntax;
-use super::syntax::{self, Form, Syntax, ToolSyntax};
+use super::rows;
+use super::syntax::{Form, Syntax, ToolSyntax};
 use super::tagged::Tagged;
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
@@ -28,14 +29,14 @@ pub(super) struct Blocks {
     calls: usize,
     /// Inside an open array whose elements are calls.
     in_list: bool,
-    offered: Arc<OfferedTools>,
+    offered: Option<Arc<OfferedTools>>,
     /// The reader of arguments that are not JSON, within such arguments, and a buffer for its JSON.
-    reader: Option<Reader>,
+    reader: Option<Box<Reader>>,
     json: String,
     /// Whether an object without a marker may be a call.
     fenced_calls: bool,
     /// The object that may be one.
-    candidate: Option<Candidate>,
+    candidate: Option<Box<Candidate>>,
     /// How the last call was marked.
     last: Marking,
 }
@@ -91,7 +92,7 @@ impl Blocks {
         };
         let fenced_calls = options.fenced_calls && options.tools == Some(ToolSyntax::Hermes);
         Self {
-            syntax: options.tools.map_or(&syntax::NONE, |tools| tools.row()),
+            syntax: options.tools.map_or(&rows::NONE, |tools| tools.row()),
             reasoning: options.reasoning,
             reasoning_syntax: options.reasoning_syntax,
             state,
@@ -151,7 +152,7 @@ impl Blocks {
     #[cfg(test)]
     pub fn held(&self) -> usize {
         let candidate = self.candidate.as_ref().map_or(0, |candidate| candidate.text.len());
-        candidate + self.reader.as_ref().map_or(0, Reader::held)
+        candidate + self.reader.as_ref().map_or(0, |reader| reader.held())
     }
 
     /// A piece of reasoning. It counts as content if the request did not ask to split it off.
@@ -298,7 +299,7 @@ impl Blocks {
 
     fn translate(&mut self, reader: Reader, out: &mut impl FnMut(Part<'_>)) {
         out(Part::ToolCallArguments { index: self.calls - 1, delta: "{" });
-        self.reader = Some(reader);
+        self.reader = Some(Box::new(reader));
         self.state = Inside::Translated;
     }
 
@@ -327,11 +328,15 @@ impl Blocks {
         }
     }
 
+    fn is_offered(&self, name: &str) -> bool {
+        self.offered.as_ref().is_some_and(|offered| offered.has(name))
+    }
+
     fn bare(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
         match fenced::head(window(text)) {
-            Ok((call, is_fenced)) if self.offered.has(&call.name) => {
+            Ok((call, is_fenced)) if self.is_offered(&call.name) => {
                 let candidate = Candidate::new(&text[..call.end], call.name, is_fenced);
-                self.candidate = Some(candidate);
+                self.candidate = Some(Box::new(candidate));
                 self.state = Inside::Candidate;
                 Some(call.end)
             }
@@ -341,32 +346,36 @@ impl Blocks {
     }
 
     fn candidate(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
-        let Some(candidate) = &mut self.candidate else {
-            self.state = Inside::Content;
-            return Some(0);
-        };
+        let mut candidate = self.candidate.take()?;
         let taken = match candidate.push(text) {
-            Ok(Pushed::Taken(taken)) => return Some(taken),
-            Ok(Pushed::End(taken))
-                if self.offered.accepts(&candidate.name, candidate.arguments()) =>
-            {
+            Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => {
+                self.candidate = Some(candidate);
+                return None;
+            }
+            Ok(Pushed::Taken(taken)) => {
+                self.candidate = Some(candidate);
+                return Some(taken);
+            }
+            Ok(Pushed::End(taken)) if self.accepts(&candidate) => {
                 let index = self.calls;
                 self.calls += 1;
                 out(Part::ToolCallBegin { index, name: &candidate.name });
                 out(Part::ToolCallArguments { index, delta: candidate.arguments() });
                 self.last = Marking::None { in_fence: candidate.is_fenced };
-                self.candidate = None;
                 self.state = Inside::After;
                 return Some(taken);
             }
-            Err(Unread::More) if text.len() < TOOL_HEAD_BYTES_MAX => return None,
             Ok(Pushed::TooLong(taken)) => taken,
             Ok(Pushed::End(_)) | Err(_) => 0,
         };
         out(Part::Content(&candidate.text));
-        self.candidate = None;
         self.state = Inside::Content;
         Some(taken)
+    }
+
+    fn accepts(&self, candidate: &Candidate) -> bool {
+        let offered = self.offered.as_ref();
+        offered.is_some_and(|offered| offered.accepts(&candidate.name, candidate.arguments()))
     }
 
     /// Handles a start that was not a call: consumes the marker as content, so that it is not

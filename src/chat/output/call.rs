@@ -81,11 +81,7 @@ fn bracketed(
 
 /// Reads an object from after its brace up to its arguments. A strict object must have arguments,
 /// and few other fields.
-pub(super) fn object(
-    mut cursor: Cursor<'_>,
-    in_list: bool,
-    strict: bool,
-) -> Result<Call, Unread> {
+pub(super) fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, Unread> {
     let mut name: Option<String> = None;
     let mut arguments = Arguments::Absent;
     loop {
@@ -130,7 +126,8 @@ pub(super) fn object(
 /// Reads a name outside JSON, up to the arguments, which are an object.
 fn named(mut cursor: Cursor<'_>, syntax: &Syntax) -> Result<Call, Unread> {
     let name = cursor.word()?.to_owned();
-    if syntax.has_index && cursor.eat(b':')? && !cursor.word()?.bytes().all(|b| b.is_ascii_digit()) {
+    if syntax.has_index && cursor.eat(b':')? && !cursor.word()?.bytes().all(|b| b.is_ascii_digit())
+    {
         return Err(Unread::Not);
     }
     loop {

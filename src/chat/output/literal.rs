@@ -13,7 +13,7 @@ use super::reader::Step;
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
 /// The quotes of strings. Between the first, a text stands as it is, without escapes.
-pub(super) const QUOTES: &[&str] = &[GEMMA_QUOTE, "\"", "'"];
+const QUOTES: &[&str] = &[GEMMA_QUOTE, "\"", "'"];
 pub(super) const GEMMA_QUOTE: &str = "<|\"|>";
 
 /// The place in a value, and the brackets that are open.
@@ -351,15 +351,29 @@ mod tests {
         use Bracket::{Call, Object};
         let cases = [
             (Call, r#"a="x", b=3, c=True)!"#, r#"{"a": "x", "b": 3, "c": true}"#, "!"),
-            (Call, r"a='it\'s \x41\u00e9\q', b=None)", r#"{"a": "it's \u0041\u00e9\\q", "b": null}"#, ""),
+            (
+                Call,
+                r"a='it\'s \x41\u00e9\q', b=None)",
+                r#"{"a": "it's \u0041\u00e9\\q", "b": null}"#,
+                "",
+            ),
             (Call, "a=[1, 'b', (2,), {'c': False}])", r#"{"a": [1, "b", [2], {"c": false}]}"#, ""),
             (Call, "a=\"tab\tline\n\\U0001F600\")", "{\"a\": \"tab\\tline\\n😀\"}", ""),
             (Call, ")]", "{}", "]"),
             (Call, "a = -1.5e3 , )", r#"{"a": -1.5e3}"#, ""),
             (Call, "a=Graz)", r#"{"a": "Graz"}"#, ""),
-            (Call, r#"a={"b": [true, null], "c": "\"}"})"#, r#"{"a": {"b": [true, null], "c": "\"}"}}"#, ""),
-            (Object, r#"a:<|"|>x "y" \n }<|"|>,b:[1,<|"|>z<|"|>],c:{d:true}}"#,
-                r#"{"a": "x \"y\" \\n }", "b": [1, "z"], "c": {"d": true}}"#, ""),
+            (
+                Call,
+                r#"a={"b": [true, null], "c": "\"}"})"#,
+                r#"{"a": {"b": [true, null], "c": "\"}"}}"#,
+                "",
+            ),
+            (
+                Object,
+                r#"a:<|"|>x "y" \n }<|"|>,b:[1,<|"|>z<|"|>],c:{d:true}}"#,
+                r#"{"a": "x \"y\" \\n }", "b": [1, "z"], "c": {"d": true}}"#,
+                "",
+            ),
             (Object, r#"<|"|>a b<|"|>: {},"c":[]}"#, r#"{"a b": {}, "c": []}"#, ""),
             // Broken and cut off.
             (Call, r#""x")"#, r#"{"x""#, "broken"),

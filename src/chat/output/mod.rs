@@ -59,6 +59,7 @@ mod options;
 mod part;
 mod reader;
 pub mod reasoning;
+mod rows;
 pub mod syntax;
 mod tagged;
 

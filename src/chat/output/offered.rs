@@ -54,7 +54,7 @@ impl OfferedTools {
     }
 
     /// Whether there is a tool with this name.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.tool(name).is_some()
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::channels;
 use super::offered::OfferedTools;
 use super::reasoning::ReasoningSyntax;
-use super::syntax::{self, ToolSyntax};
+use super::rows;
+use super::syntax::ToolSyntax;
 
 /// The markers that a [`Parser`](super::Parser) looks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub struct ParserOptions {
     pub reasoning_is_open: bool,
     /// The syntax of tool calls; `None` leaves them in the content.
     pub tools: Option<ToolSyntax>,
-    /// The tools on offer. Some syntaxes do not show the type of a value; their schemas do.
-    pub offered: Arc<OfferedTools>,
+    /// The tools on offer, if there are any. Some syntaxes do not show the type of a value; their schemas do.
+    pub offered: Option<Arc<OfferedTools>>,
     /// Whether a JSON object without a marker, bare or in a code fence, is a call if it is one of
     /// an offered tool. Holds for [`ToolSyntax::Hermes`] only.
     pub fenced_calls: bool,
@@ -30,7 +31,7 @@ impl ParserOptions {
     /// Whether a control token with this spelling is a marker, or a part of one.
     pub fn reads(&self, spelling: &[u8]) -> bool {
         let Ok(spelling) = std::str::from_utf8(spelling) else { return false };
-        let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());
+        let row = self.tools.map_or(&rows::NONE, |tools| tools.row());
         let harmony = (self.tools == Some(ToolSyntax::Harmony)).then_some(channels::MARKERS);
         let texts = [row.begin, row.infix, row.between, row.end];
         let reasoning = self.reasoning_syntax.map(|syntax| [syntax.opener(), syntax.closer()]);

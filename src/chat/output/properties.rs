@@ -72,7 +72,8 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
         let parts = [row.open, row.prefix, row.separators, row.close, row.noise].concat();
         // The text after this marker is a call's id, which is dropped.
         let parts = parts.into_iter().filter(|part| *part != "[CALL_ID]");
-        let parts = parts.chain(row.form.texts()).chain([row.begin, row.infix, row.between, row.end]);
+        let parts =
+            parts.chain(row.form.texts()).chain([row.begin, row.infix, row.between, row.end]);
         fragments.extend(parts.filter(|part| !part.is_empty()).map(str::to_owned));
         fragments.push(written(tools, &[(WORD, "{\"a\": 1}")]));
         fragments.push(format!("{}{}{WORD}{}", row.open[0], row.begin, row.infix));

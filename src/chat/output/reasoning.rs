@@ -21,8 +21,7 @@ pub enum ReasoningSyntax {
 
 impl ReasoningSyntax {
     /// All families, the rarer markers first.
-    pub const ALL: [Self; 5] =
-        [Self::Cohere, Self::Gemma, Self::Seed, Self::Mistral, Self::Think];
+    pub const ALL: [Self; 5] = [Self::Cohere, Self::Gemma, Self::Seed, Self::Mistral, Self::Think];
 
     /// Finds a chat template's family by the markers in its source. Some templates contain only the
     /// closing marker, with which they remove earlier reasoning from the prompt.

@@ -131,8 +131,8 @@ pub(super) fn calling(tools: ToolSyntax) -> ParserOptions {
 }
 
 /// The tools of the tests.
-pub(super) fn offered() -> Arc<OfferedTools> {
-    Arc::new(OfferedTools::new(&tools()))
+pub(super) fn offered() -> Option<Arc<OfferedTools>> {
+    Some(Arc::new(OfferedTools::new(&tools())))
 }
 
 /// Parses `pieces` and joins the parts.

@@ -1,7 +1,8 @@
-//! How families of chat models write tool calls. Each family is a row of a table.
+//! How families of chat models write tool calls. Each family is a row of a table, in `rows`.
 
-use super::literal::QUOTES;
-use super::tagged::{self, Tags};
+use super::literal::GEMMA_QUOTE;
+use super::rows;
+use super::tagged::Tags;
 
 /// A family's form of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,28 +122,28 @@ impl ToolSyntax {
 
     pub(super) fn row(self) -> &'static Syntax {
         match self {
-            Self::Hermes => &HERMES,
-            Self::Llama3 => &LLAMA_3,
-            Self::MistralList => &MISTRAL_LIST,
-            Self::MistralNamed => &MISTRAL_NAMED,
-            Self::DeepSeekFenced => &DEEPSEEK_FENCED,
-            Self::DeepSeek => &DEEPSEEK,
-            Self::CommandR => &COMMAND_R,
-            Self::CommandRFenced => &COMMAND_R_FENCED,
-            Self::Granite => &GRANITE,
-            Self::Phi4 => &PHI_4,
-            Self::Harmony => &HARMONY,
-            Self::Kimi => &KIMI,
-            Self::NemotronList => &NEMOTRON_LIST,
-            Self::QwenCoder => &QWEN_CODER,
-            Self::Seed => &SEED,
-            Self::GlmLines => &GLM_LINES,
-            Self::Glm => &GLM,
-            Self::MiniMax => &MINIMAX,
-            Self::Dsml => &DSML,
-            Self::DsmlCalls => &DSML_CALLS,
-            Self::Gemma => &GEMMA,
-            Self::Lfm2 => &LFM2,
+            Self::Hermes => &rows::HERMES,
+            Self::Llama3 => &rows::LLAMA_3,
+            Self::MistralList => &rows::MISTRAL_LIST,
+            Self::MistralNamed => &rows::MISTRAL_NAMED,
+            Self::DeepSeekFenced => &rows::DEEPSEEK_FENCED,
+            Self::DeepSeek => &rows::DEEPSEEK,
+            Self::CommandR => &rows::COMMAND_R,
+            Self::CommandRFenced => &rows::COMMAND_R_FENCED,
+            Self::Granite => &rows::GRANITE,
+            Self::Phi4 => &rows::PHI_4,
+            Self::Harmony => &rows::HARMONY,
+            Self::Kimi => &rows::KIMI,
+            Self::NemotronList => &rows::NEMOTRON_LIST,
+            Self::QwenCoder => &rows::QWEN_CODER,
+            Self::Seed => &rows::SEED,
+            Self::GlmLines => &rows::GLM_LINES,
+            Self::Glm => &rows::GLM,
+            Self::MiniMax => &rows::MINIMAX,
+            Self::Dsml => &rows::DSML,
+            Self::DsmlCalls => &rows::DSML_CALLS,
+            Self::Gemma => &rows::GEMMA,
+            Self::Lfm2 => &rows::LFM2,
         }
     }
 }
@@ -166,7 +167,7 @@ impl Form {
         match self {
             Self::Json | Self::Python => Vec::new(),
             Self::Tagged(tags) => tags.texts(),
-            Self::Gemma => QUOTES[..1].to_vec(),
+            Self::Gemma => vec![GEMMA_QUOTE],
         }
     }
 }
@@ -206,249 +207,6 @@ pub(super) struct Syntax {
     pub end: &'static str,
 }
 
-/// The defaults of every row. Also the syntax of a message without tools.
-pub(super) static NONE: Syntax = NO_SYNTAX;
-const NO_SYNTAX: Syntax = Syntax {
-    open: &[],
-    prefix: &[],
-    separators: &[],
-    has_index: false,
-    close: &[],
-    noise: &[],
-    bare: false,
-    form: Form::Json,
-    short_open: None,
-    begin: "",
-    infix: "",
-    between: "",
-    end: "",
-};
-
-static HERMES: Syntax = Syntax {
-    open: &["<tool_call>"],
-    close: &["</tool_call>"],
-    begin: "\n{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}\n</tool_call>\n<tool_call>\n{\"name\": \"",
-    end: "}\n</tool_call>",
-    ..NO_SYNTAX
-};
-
-static LLAMA_3: Syntax = Syntax {
-    open: &["<|python_tag|>"],
-    close: &[";"],
-    bare: true,
-    begin: "{\"name\": \"",
-    infix: "\", \"parameters\": ",
-    end: "}",
-    ..NO_SYNTAX
-};
-
-const MISTRAL_READ: Syntax =
-    Syntax { open: &["[TOOL_CALLS]"], separators: &["[CALL_ID]", "[ARGS]"], ..NO_SYNTAX };
-
-static MISTRAL_LIST: Syntax = Syntax {
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]",
-    ..MISTRAL_READ
-};
-
-static MISTRAL_NAMED: Syntax = Syntax { infix: "[ARGS]", between: "[TOOL_CALLS]", ..MISTRAL_READ };
-
-const DEEPSEEK_READ: Syntax = Syntax {
-    open: &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"],
-    prefix: &["function<｜tool▁sep｜>"],
-    separators: &["<｜tool▁sep｜>", "```json"],
-    close: &["```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
-    ..NO_SYNTAX
-};
-
-static DEEPSEEK_FENCED: Syntax = Syntax {
-    begin: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-    infix: "\n```json\n",
-    between: "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-    end: "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ..DEEPSEEK_READ
-};
-
-static DEEPSEEK: Syntax = Syntax {
-    begin: "<｜tool▁call▁begin｜>",
-    infix: "<｜tool▁sep｜>",
-    between: "<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
-    end: "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ..DEEPSEEK_READ
-};
-
-static COMMAND_R: Syntax = Syntax {
-    open: &["<|START_ACTION|>"],
-    close: &["<|END_ACTION|>"],
-    noise: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
-    // The ids carry no information: clients get ids from corelane.
-    begin: "[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"",
-    infix: "\", \"parameters\": ",
-    between: "},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"",
-    end: "}\n]<|END_ACTION|>",
-    ..NO_SYNTAX
-};
-
-static COMMAND_R_FENCED: Syntax = Syntax {
-    open: &["Action:"],
-    prefix: &["```json"],
-    close: &["```"],
-    begin: " ```json\n[\n    {\n        \"tool_name\": \"",
-    infix: "\",\n        \"parameters\": ",
-    between: "\n    },\n    {\n        \"tool_name\": \"",
-    end: "\n    }\n]\n```",
-    ..NO_SYNTAX
-};
-
-static GRANITE: Syntax = Syntax {
-    open: &["<|tool_call|>", "<tool_call>"],
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]",
-    ..NO_SYNTAX
-};
-
-static PHI_4: Syntax = Syntax {
-    open: &["<|tool_call|>"],
-    close: &["<|/tool_call|>"],
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]<|/tool_call|>",
-    ..NO_SYNTAX
-};
-
-/// Only for writing; `channels` reads this family.
-static HARMONY: Syntax = Syntax {
-    open: &["<|channel|>"],
-    separators: &["<|constrain|>", "<|message|>"],
-    close: &["<|start|>", "<|end|>"],
-    begin: "commentary to=functions.",
-    infix: " <|constrain|>json<|message|>",
-    ..NO_SYNTAX
-};
-
-static KIMI: Syntax = Syntax {
-    open: &["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
-    prefix: &["functions."],
-    separators: &["<|tool_call_argument_begin|>"],
-    has_index: true,
-    close: &["<|tool_call_end|>", "<|tool_calls_section_end|>"],
-    begin: "<|tool_call_begin|>functions.",
-    infix: "<|tool_call_argument_begin|>",
-    between: "<|tool_call_end|><|tool_call_begin|>functions.",
-    end: "<|tool_call_end|><|tool_calls_section_end|>",
-    ..NO_SYNTAX
-};
-
-static NEMOTRON_LIST: Syntax = Syntax {
-    open: &["<TOOLCALL>"],
-    close: &["</TOOLCALL>"],
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]</TOOLCALL>",
-    ..NO_SYNTAX
-};
-
-static QWEN_CODER: Syntax = Syntax {
-    open: &["<tool_call>", "<function="],
-    close: &["</function>", "</tool_call>"],
-    form: Form::Tagged(&tagged::QWEN_CODER),
-    short_open: Some("<function="),
-    begin: "\n<function=",
-    infix: ">\n",
-    between: "\n</tool_call>\n<tool_call>\n<function=",
-    end: "\n</tool_call>",
-    ..NO_SYNTAX
-};
-
-static SEED: Syntax = Syntax {
-    open: &["<seed:tool_call>", "<function="],
-    close: &["</function>", "</seed:tool_call>"],
-    form: Form::Tagged(&tagged::SEED),
-    short_open: Some("<function="),
-    begin: "\n<function=",
-    infix: ">\n",
-    between: "\n</seed:tool_call>\n<seed:tool_call>\n<function=",
-    end: "\n</seed:tool_call>",
-    ..NO_SYNTAX
-};
-
-const GLM_READ: Syntax = Syntax { open: &["<tool_call>"], close: &["</tool_call>"], ..NO_SYNTAX };
-
-static GLM_LINES: Syntax = Syntax {
-    form: Form::Tagged(&tagged::GLM_LINES),
-    infix: "\n",
-    between: "</tool_call>\n<tool_call>",
-    end: "</tool_call>",
-    ..GLM_READ
-};
-
-static GLM: Syntax = Syntax {
-    form: Form::Tagged(&tagged::GLM),
-    between: "</tool_call><tool_call>",
-    end: "</tool_call>",
-    ..GLM_READ
-};
-
-static MINIMAX: Syntax = Syntax {
-    open: &["<minimax:tool_call>"],
-    close: &["</invoke>", "</minimax:tool_call>"],
-    form: Form::Tagged(&tagged::MINIMAX),
-    begin: "\n<invoke name=\"",
-    infix: "\">\n",
-    between: "\n<invoke name=\"",
-    end: "\n</minimax:tool_call>",
-    ..NO_SYNTAX
-};
-
-const DSML_READ: Syntax = Syntax {
-    open: &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
-    close: &["</｜DSML｜invoke>", "</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"],
-    form: Form::Tagged(&tagged::DSML),
-    begin: "\n<｜DSML｜invoke name=\"",
-    infix: "\">\n",
-    between: "\n<｜DSML｜invoke name=\"",
-    ..NO_SYNTAX
-};
-
-static DSML: Syntax = Syntax { end: "\n</｜DSML｜function_calls>", ..DSML_READ };
-
-static DSML_CALLS: Syntax = Syntax {
-    open: &["<｜DSML｜tool_calls>", "<｜DSML｜function_calls>"],
-    end: "\n</｜DSML｜tool_calls>",
-    ..DSML_READ
-};
-
-static GEMMA: Syntax = Syntax {
-    open: &["<|tool_call>"],
-    prefix: &["call:"],
-    close: &["<tool_call|>"],
-    form: Form::Gemma,
-    begin: "call:",
-    infix: "{",
-    between: "<tool_call|><|tool_call>call:",
-    end: "<tool_call|>",
-    ..NO_SYNTAX
-};
-
-static LFM2: Syntax = Syntax {
-    open: &["<|tool_call_start|>"],
-    close: &["<|tool_call_end|>"],
-    form: Form::Python,
-    begin: "[",
-    infix: "(",
-    between: ", ",
-    end: "]<|tool_call_end|>",
-    ..NO_SYNTAX
-};
-
 /// Texts that are one token in the vocabularies of some families, within markers.
 pub(super) const INNER_TOKENS: &[&str] = &["｜DSML｜"];
 
@@ -463,6 +221,7 @@ mod tests {
         let cases = [
             ("{{ '<tool_call>\\n{\"name\": ' }}", Some(Hermes)),
             ("within <tools></tools> XML tags", Some(Hermes)),
+            ("<|start_of_role|>{{ role }}<|end_of_role|><tool_call>\\n{\"name\": ", Some(Hermes)),
             ("<tool_call>\\n<function=example>", Some(QwenCoder)),
             ("<seed:tool_call>\\n<function=example>", Some(Seed)),
             ("<tool_call>{{ name }}\\n<arg_key>{{ k }}</arg_key>\n<arg_value>", Some(GlmLines)),

@@ -74,13 +74,8 @@ const FUNCTION: Tags = Tags {
 pub(super) static QWEN_CODER: Tags = FUNCTION;
 
 /// The tags of Seed-OSS, which writes a value without line breaks around it.
-pub(super) static SEED: Tags = Tags {
-    value_on_lines: false,
-    before_text: ">",
-    before_json: ">",
-    after_json: "",
-    ..FUNCTION
-};
+pub(super) static SEED: Tags =
+    Tags { value_on_lines: false, before_text: ">", before_json: ">", after_json: "", ..FUNCTION };
 
 /// The tags of GLM-4.7.
 pub(super) static GLM: Tags = Tags {
@@ -173,7 +168,7 @@ pub(super) fn head(mut cursor: Cursor<'_>, tags: &'static Tags) -> Result<Call, 
 #[derive(Debug)]
 pub(super) struct Tagged {
     tags: &'static Tags,
-    offered: Arc<OfferedTools>,
+    offered: Option<Arc<OfferedTools>>,
     tool: String,
     state: State,
     is_first: bool,
@@ -197,7 +192,7 @@ enum State {
 
 impl Tagged {
     /// A reader of the arguments of a call of `tool`. The caller writes the first brace.
-    pub fn new(tags: &'static Tags, offered: Arc<OfferedTools>, tool: String) -> Self {
+    pub fn new(tags: &'static Tags, offered: Option<Arc<OfferedTools>>, tool: String) -> Self {
         Self { tags, offered, tool, state: State::Member, is_first: true }
     }
 
@@ -261,7 +256,10 @@ impl Tagged {
                 self.state = State::Value(match key_end {
                     IS_STRING => Types::STRING,
                     IS_JSON => Types::NOT_STRING,
-                    _ => self.offered.types(&self.tool, key),
+                    _ => {
+                        let offered = self.offered.as_ref();
+                        offered.map_or(Types::ANY, |offered| offered.types(&self.tool, key))
+                    }
                 });
                 Step::Taken(end)
             }

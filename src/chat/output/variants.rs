@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::samples::{Whole, calling, parse};
-use super::{ParserOptions, ToolSyntax};
+use super::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
 fn content(text: &str) -> Whole {
     Whole::content(text)
@@ -158,7 +158,10 @@ fn a_value_is_what_its_type_makes_of_the_text() {
         let json = format!("{{\"{key}\": {value}}}");
         let lines = format!("<parameter={key}>\n{text}\n</parameter>\n</function>");
         let calls = [
-            (ToolSyntax::QwenCoder, format!("<tool_call>\n<function=weather>\n{lines}\n</tool_call>")),
+            (
+                ToolSyntax::QwenCoder,
+                format!("<tool_call>\n<function=weather>\n{lines}\n</tool_call>"),
+            ),
             (ToolSyntax::QwenCoder, format!("<function=weather>{lines}</tool_call>")),
             (
                 ToolSyntax::MiniMax,
@@ -225,8 +228,11 @@ fn calls_in_other_notations_are_read_as_models_vary_them() {
             "<function=weather>\n<parameter=extra>\na",
             vec![call("weather", r#"{"extra": "a"#)],
         ),
-        (Seed, "<seed:tool_call>\n<function=weather>\n<parameter=city>\nGraz</parameter>\n</function>\n</seed:tool_call>",
-            vec![call("weather", r#"{"city": "\nGraz"}"#)]),
+        (
+            Seed,
+            "<seed:tool_call>\n<function=weather>\n<parameter=city>\nGraz</parameter>\n</function>\n</seed:tool_call>",
+            vec![call("weather", r#"{"city": "\nGraz"}"#)],
+        ),
         (GlmLines, "<tool_call>now\n</tool_call>\n<tool_call>now</tool_call>", vec![now(), now()]),
         (Glm, "<tool_call>now</tool_call>", vec![now()]),
         (
@@ -291,6 +297,41 @@ fn what_is_no_call_in_another_notation_is_content() {
     for (syntax, text) in texts {
         assert_eq!(read(&calling(syntax), text), [content(text)], "{syntax:?}");
     }
+}
+
+#[test]
+fn control_tokens_that_are_markers_are_text() {
+    use ToolSyntax::*;
+    let tokens: [(ToolSyntax, &[&str]); 8] = [
+        (QwenCoder, &["<tool_call>", "</tool_call>"]),
+        (Seed, &["<seed:tool_call>", "</seed:tool_call>"]),
+        (Glm, &["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]),
+        (MiniMax, &["<minimax:tool_call>", "</minimax:tool_call>"]),
+        (Dsml, &["｜DSML｜"]),
+        (Gemma, &["<|tool_call>", "<tool_call|>", "<|\"|>"]),
+        (Lfm2, &["<|tool_call_start|>", "<|tool_call_end|>"]),
+        (
+            Kimi,
+            &[
+                "<|tool_calls_section_begin|>",
+                "<|tool_call_begin|>",
+                "<|tool_call_argument_begin|>",
+                "<|tool_call_end|>",
+                "<|tool_calls_section_end|>",
+            ],
+        ),
+    ];
+    for (syntax, texts) in tokens {
+        for text in texts {
+            assert!(calling(syntax).reads(text.as_bytes()), "{syntax:?} {text}");
+            let other = ParserOptions { tools: Some(Llama3), ..Default::default() };
+            assert!(!other.reads(text.as_bytes()), "{text}");
+        }
+        assert!(!calling(syntax).reads(b"<|im_end|>"), "{syntax:?}");
+    }
+    let reasoning_syntax = Some(ReasoningSyntax::Gemma);
+    let thinking = ParserOptions { reasoning_syntax, ..Default::default() };
+    assert!(thinking.reads(b"<|channel>") && thinking.reads(b"<channel|>"));
 }
 
 #[test]

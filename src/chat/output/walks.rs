@@ -26,7 +26,12 @@ impl Random {
 }
 
 /// An answer of random tokens among those that the grammar allows. `None` if it does not end.
-fn walk(vocabulary: &Vocabulary, lark: &str, seeds: &[String], random: &mut Random) -> Option<String> {
+fn walk(
+    vocabulary: &Vocabulary,
+    lark: &str,
+    seeds: &[String],
+    random: &mut Random,
+) -> Option<String> {
     let grammar = TopLevelGrammar::from_lark(lark.to_owned());
     let mut matcher = Matcher::new(vocabulary.factory.create_parser(grammar));
     let (mut text, mut wanted) = (Vec::new(), Vec::new());
