@@ -46,7 +46,7 @@ impl MessagesReply {
             id: context.id.clone(),
             model: context.model.clone(),
             prompt_tokens: context.prompt_tokens,
-            parser: Some(Parser::new(options.parser)),
+            parser: Some(Parser::new(options.parser.clone())),
             options,
             blocks: Vec::new(),
             begun: 0,

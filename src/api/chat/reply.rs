@@ -66,7 +66,7 @@ impl ChatReply {
         push_string(&mut prefix, &context.model);
         prefix.extend_from_slice(b",\"choices\":[");
         let choice = |_| Choice {
-            parser: Parser::new(options.parser),
+            parser: Parser::new(options.parser.clone()),
             begun: false,
             calls_begun: 0,
             said: Said::default(),

@@ -54,7 +54,7 @@ impl OllamaReply {
         prefix.extend_from_slice(b",\"created_at\":");
         push_time(&mut prefix, context.created);
         Self {
-            parser: Parser::new(options.parser),
+            parser: Parser::new(options.parser.clone()),
             options,
             form,
             received: context.received,

@@ -60,7 +60,7 @@ impl ResponsesReply {
             id: context.id.clone(),
             model: context.model.clone(),
             created: context.created,
-            parser: Some(Parser::new(options.parser)),
+            parser: Some(Parser::new(options.parser.clone())),
             options,
             items: Vec::new(),
             sequence: 0,
