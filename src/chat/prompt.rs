@@ -1,6 +1,8 @@
 //! Turns a conversation into a prompt with the model's own template, and chooses how the model's
 //! answer is parsed.
 
+use std::sync::Arc;
+
 use minijinja::Value;
 use minijinja::value::Serde;
 use serde_json::json;
@@ -10,7 +12,7 @@ use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice
 use super::generic;
 use super::mended::{mended, strictly};
 use super::output::grammar::{CallRule, GrammarOptions, ToolSpec};
-use super::output::{ParserOptions, ReasoningSyntax, ToolSyntax};
+use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
 /// A chat model: its template, and the template's properties.
@@ -31,6 +33,8 @@ pub struct ChatModel {
     wants_parts: bool,
     /// Whether the template shows an answer without text as the word `None`.
     shows_none: bool,
+    /// Whether a JSON object without a marker may be a call.
+    fenced_calls: bool,
 }
 
 /// The parts of a vocabulary that a prompt needs.
@@ -90,7 +94,14 @@ impl ChatModel {
             shows_none: shows_none(&template),
             source: source.to_owned(),
             template,
+            fenced_calls: true,
         })
+    }
+
+    /// Sets whether a JSON object without a marker, bare or in a code fence, is a call if it is one
+    /// of an offered tool. The default is `true`.
+    pub fn with_fenced_calls(self, fenced_calls: bool) -> Self {
+        Self { fenced_calls, ..self }
     }
 
     /// The abilities of the template itself, with the names of llama.cpp's `caps`. Tools also work
@@ -141,6 +152,9 @@ impl ChatModel {
                 generic::describe_tools(&mut messages, &shown_tools, self.has_system);
             }
         }
+        if self.tools == Some(ToolSyntax::Kimi) {
+            name_calls(&mut messages);
+        }
         if continues_final {
             mark(messages.last_mut())?;
         }
@@ -166,8 +180,9 @@ impl ChatModel {
             syntax if has_tools => Some(syntax.unwrap_or(generic::SYNTAX)),
             _ => None,
         };
+        let specs: Vec<ToolSpec> =
+            if has_tools { conversation.tools.iter().map(spec).collect() } else { Vec::new() };
         let grammar = tools.and_then(|syntax| {
-            let specs: Vec<ToolSpec> = conversation.tools.iter().map(spec).collect();
             let choice = match &conversation.tool_choice {
                 ToolChoice::Required => CallRule::Required,
                 ToolChoice::Named(name) => CallRule::Named(name.clone()),
@@ -187,6 +202,9 @@ impl ChatModel {
             reasoning_syntax: self.reasoning,
             reasoning_is_open,
             tools,
+            offered: has_tools.then(|| Arc::new(OfferedTools::new(&specs))),
+            // An answer with a form is JSON itself.
+            fenced_calls: self.fenced_calls && has_tools && conversation.form.is_none(),
         };
         Ok(ChatPrompt { text, parser, grammar, refused })
     }
@@ -292,6 +310,27 @@ fn short_id(id: &str) -> String {
     (0..LENGTH as u32).map(digit).collect()
 }
 
+/// Gives calls the ids that Kimi K2 expects, `functions.name:0`, with their number in the
+/// conversation. Its template shows a call's id instead of its name.
+fn name_calls(messages: &mut [Message]) {
+    let mut ids: Vec<(String, String)> = Vec::new();
+    for message in messages {
+        for call in &mut message.tool_calls {
+            let id = format!("functions.{}:{}", call.name, ids.len());
+            ids.push((std::mem::replace(&mut call.id, id.clone()), id));
+        }
+        let answered = message.tool_call_id.as_mut();
+        // The last call with this id: a client may use an id again.
+        let answered = answered.and_then(|id| {
+            let (_, new) = ids.iter().rev().find(|(old, _)| old == id)?;
+            Some((id, new))
+        });
+        if let Some((id, new)) = answered {
+            id.clone_from(new);
+        }
+    }
+}
+
 fn tools(tools: &[Tool]) -> Value {
     tools.iter().map(|tool| Value::from(Serde(&tool.definition))).collect()
 }
@@ -349,6 +388,7 @@ fn wants_parts(template: &ChatTemplate) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conversation::ToolCall;
     use super::*;
 
     const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
@@ -431,7 +471,12 @@ mod tests {
             let mut talk = conversation(&[(Role::User, "Hi")]);
             talk.tool_choice = ToolChoice::Auto;
             let definition = json!({"type": "function", "function": {"name": "add"}});
-            talk.tools = vec![Tool { name: "add".into(), parameters: json!({}), is_strict: false, definition }];
+            talk.tools = vec![Tool {
+                name: "add".into(),
+                parameters: json!({}),
+                is_strict: false,
+                definition,
+            }];
             let prompt = prompt(source, &talk).unwrap();
             assert!(prompt.text.contains("{\"name\":\"add\"}"), "{}", prompt.text);
             assert_eq!(prompt.parser.tools, Some(ToolSyntax::Hermes));
@@ -484,6 +529,51 @@ mod tests {
         talk.messages[1].reasoning = Some("Hm.".into());
         let text = prompt(CHATML, &talk).unwrap().text;
         assert!(text.contains("assistant\n<|im_end|>"), "{text}");
+    }
+
+    #[test]
+    fn a_call_of_kimi_has_its_name_and_number_as_its_id() {
+        let call = |id: &str, name: &str| {
+            let call = ToolCall { id: id.into(), name: name.into(), arguments: json!({}) };
+            Message { role: Role::Assistant, tool_calls: vec![call], ..Message::default() }
+        };
+        let result = |id: &str| Message {
+            role: Role::Tool,
+            tool_call_id: Some(id.into()),
+            ..Message::default()
+        };
+        let mut messages = conversation(&[(Role::User, "Hi")]);
+        messages.messages.extend([call("a", "f"), result("a"), call("b", "g"), result("b")]);
+        let source = "{% if tools %}{% endif %}{% for m in messages %}{{ m.tool_call_id or '' }}\
+            {% for call in m.tool_calls %}<|tool_calls_section_begin|>{{ call.id }}{% endfor %}\
+            {% endfor %}";
+        let text = prompt(source, &messages).unwrap().text;
+        let marker = "<|tool_calls_section_begin|>";
+        let expected =
+            format!("{marker}functions.f:0functions.f:0{marker}functions.g:1functions.g:1");
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_parser_knows_the_tools_and_whether_objects_may_be_calls() {
+        let mut talk = conversation(&[(Role::User, "Hi")]);
+        talk.tools = vec![Tool {
+            name: "add".into(),
+            parameters: json!({}),
+            is_strict: false,
+            definition: json!({}),
+        }];
+        let parser = prompt(CHATML, &talk).unwrap().parser;
+        assert!(!parser.fenced_calls && parser.offered.is_none(), "no tools are shown");
+        talk.tool_choice = ToolChoice::Auto;
+        let parser = prompt(CHATML, &talk).unwrap().parser;
+        assert!(parser.fenced_calls && parser.offered.unwrap().has("add"));
+        let model = ChatModel::new(CHATML, "", "").unwrap().with_fenced_calls(false);
+        let tokens = Tokens { guard: &str::to_owned, of_text: &|_| None };
+        let now = OffsetDateTime::UNIX_EPOCH;
+        assert!(!model.prompt(&talk, true, now, &tokens).unwrap().parser.fenced_calls);
+        talk.form = Some(json!({"type": "object"}));
+        assert!(!prompt(CHATML, &talk).unwrap().parser.fenced_calls, "the answer is JSON");
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Engine {
                 counts_prompt: choice % choices == 0,
                 slot: SlotId::default(),
                 shows_progress,
-                markers,
+                markers: markers.clone(),
                 constraint_bytes,
             });
         });

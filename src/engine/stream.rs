@@ -69,7 +69,7 @@ impl Stream {
         let Context { vocab, metrics, late, text, now } = context;
         let Generated { token, logprobs, is_last } = generated;
         let spelling = vocab.spelling_of(token);
-        let bytes = match (vocab.bytes_of(token), self.markers) {
+        let bytes = match (vocab.bytes_of(token), &self.markers) {
             // A control token.
             (b"", Some(markers)) if markers.reads(spelling) => spelling,
             (bytes, _) => bytes,

@@ -225,7 +225,7 @@ pub(super) fn job(
     let sequences: Vec<NewSequence> = sequences.collect();
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());
     bytes += sequences.len() * constraint.map_or(0, |constraint| constraint.bytes());
-    let parser = facts.parser;
+    let parser = facts.parser.clone();
     let Action::Generate { id_prefix, .. } = envelope.route.action else {
         unreachable!("only a route that generates text reads such a request");
     };

@@ -226,7 +226,7 @@ struct Answer {
 
 fn read(prompt: &ChatPrompt, text: &str) -> Answer {
     let mut answer = Answer::default();
-    let mut parser = Parser::new(prompt.parser);
+    let mut parser = Parser::new(prompt.parser.clone());
     let mut out = |part: Part<'_>| match part {
         Part::Content(text) => answer.content.push_str(text),
         Part::Reasoning(_) => answer.reasons = true,

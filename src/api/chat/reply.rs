@@ -59,7 +59,7 @@ impl ChatReply {
     pub fn new(options: ReplyOptions, facts: PromptFacts, context: &ReplyContext) -> Self {
         let object = if options.stream { "chat.completion.chunk" } else { "chat.completion" };
         let choice = |_| Choice {
-            parser: Parser::new(facts.parser),
+            parser: Parser::new(facts.parser.clone()),
             begun: false,
             calls_begun: 0,
             said: Said::default(),

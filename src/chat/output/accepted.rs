@@ -7,14 +7,15 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
-use super::samples::written;
-use super::{CallRule, GrammarOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
+use super::samples::{tools, written};
+use super::syntax::{Form, INNER_TOKENS};
+use super::{CallRule, GrammarOptions, ReasoningSyntax, ToolSyntax};
 
 /// A vocabulary of all bytes, some of a family's markers and an end token.
-struct Vocabulary {
+pub(super) struct Vocabulary {
     syntax: ToolSyntax,
-    markers: Vec<&'static str>, // token 256 + index
-    factory: ParserFactory,
+    pub markers: Vec<&'static str>, // token 256 + index
+    pub factory: ParserFactory,
 }
 
 impl Vocabulary {
@@ -32,12 +33,12 @@ impl Vocabulary {
         Self { syntax, markers, factory }
     }
 
-    fn token(&self, text: &str) -> Option<u32> {
+    pub fn token(&self, text: &str) -> Option<u32> {
         let index = self.markers.iter().position(|marker| *marker == text)?;
         Some(256 + u32::try_from(index).unwrap())
     }
 
-    fn tokens(&self, text: &str) -> Vec<u32> {
+    pub fn tokens(&self, text: &str) -> Vec<u32> {
         let (mut tokens, mut at) = (Vec::new(), 0);
         while at < text.len() {
             let rest = &text.as_bytes()[at..];
@@ -55,7 +56,7 @@ impl Vocabulary {
 
     /// Like `grammar`, with the markers of reasoning, whether it is open, and a schema for answers
     /// that call no tool.
-    fn grammar_with(
+    pub fn grammar_with(
         &self,
         choice: &CallRule,
         parallel: bool,
@@ -83,30 +84,23 @@ impl Vocabulary {
 }
 
 /// Runs a test for each family, with its markers as text and as tokens.
-fn each(test: impl Fn(ToolSyntax, &Vocabulary)) {
+pub(super) fn each(test: impl Fn(ToolSyntax, &Vocabulary)) {
     for syntax in ToolSyntax::ALL {
         let row = syntax.row();
-        let mut markers = [row.open, row.separators, row.close, row.noise].concat();
-        markers.extend(ReasoningSyntax::ALL.iter().flat_map(|s| [s.opener(), s.closer()]));
-        markers.retain(|marker| marker.starts_with(['<', '[']));
+        let mut markers = [row.open, row.separators, row.close, row.noise, INNER_TOKENS].concat();
+        markers.extend(row.form.texts());
+        markers.extend(ReasoningSyntax::ALL.iter().flat_map(|s| [s.opening_token(), s.closer()]));
+        let is_token = |marker: &str| {
+            let has_bars = marker.contains("｜DSML｜") && marker.len() > "｜DSML｜".len();
+            let is_tag = marker.ends_with('>') && marker.starts_with('<') && !has_bars;
+            is_tag || marker.starts_with('[') || marker == "｜DSML｜"
+        };
+        markers.retain(|marker| is_token(marker));
         markers.sort_unstable();
         markers.dedup();
         test(syntax, &Vocabulary::new(syntax, Vec::new()));
         test(syntax, &Vocabulary::new(syntax, markers));
     }
-}
-
-fn tools() -> Vec<ToolSpec> {
-    let city = json!({
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": false,
-    });
-    vec![
-        ToolSpec { name: "weather".into(), parameters: city },
-        ToolSpec { name: "now".into(), parameters: Value::Null },
-    ]
 }
 
 const GRAZ: (&str, &str) = ("weather", r#"{"city": "Graz"}"#);
@@ -120,7 +114,12 @@ fn calls_are_let_through_whole_and_with_their_schema_alone() {
             let judge = |text: &str| vocabulary.judge(&lark, text);
             let text = written(syntax, &[GRAZ]);
             assert_eq!(judge(&text), (true, true), "{syntax:?} {text}\n{lark}");
-            for wrong in [("other", "{}"), ("weather", r#"{"city": 5}"#), ("weather", "{}")] {
+            let mut wrong = vec![("other", "{}"), ("weather", "{}"), ("weather", r#"{"x": 1}"#)];
+            let number = ("weather", r#"{"city": 5}"#);
+            // Between tags, any text is a string.
+            let is_string = matches!(syntax.row().form, Form::Tagged(_));
+            wrong.extend((!is_string).then_some(number));
+            for wrong in wrong {
                 let text = written(syntax, &[wrong]);
                 assert!(!judge(&text).0, "{syntax:?} {text}\n{lark}");
             }

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::cursor::{Cursor, Unread};
 use super::json::begins_value;
-use super::syntax::Syntax;
+use super::literal::Bracket;
+use super::syntax::{Form, Syntax};
+use super::tagged::{self, Tags};
 
 /// In `[TOOL_CALLS]name[CALL_ID]id[ARGS]{..}`, the text before the call's id.
 const CALL_ID: &str = "[CALL_ID]";
@@ -31,6 +33,10 @@ pub(super) enum Arguments {
     Before(Range<usize>),
     /// The call has no arguments, and has been read to the end of its object.
     Absent,
+    /// They start at `end`, between tags.
+    Tagged(&'static Tags),
+    /// They start at `end`, after this bracket, in another notation than JSON.
+    Literal(Bracket),
 }
 
 /// Reads the start of a call: markers, an array's bracket and the name.
@@ -49,15 +55,33 @@ pub(super) fn head(text: &str, syntax: &Syntax) -> Result<Call, Unread> {
     if cursor.eat(b'{')? {
         return object(cursor, in_list, syntax.bare);
     }
-    if in_list || syntax.separators.is_empty() {
+    match syntax.form {
+        Form::Json if in_list || syntax.separators.is_empty() => Err(Unread::Not),
+        Form::Json => named(cursor, syntax),
+        Form::Python => bracketed(cursor, in_list, b'(', Bracket::Call),
+        _ if in_list => Err(Unread::Not),
+        Form::Gemma => bracketed(cursor, in_list, b'{', Bracket::Object),
+        Form::Tagged(tags) => tagged::head(cursor, tags),
+    }
+}
+
+/// Reads a name and the bracket after it.
+fn bracketed(
+    mut cursor: Cursor<'_>,
+    in_list: bool,
+    byte: u8,
+    bracket: Bracket,
+) -> Result<Call, Unread> {
+    let name = cursor.word()?.to_owned();
+    if !cursor.eat(byte)? {
         return Err(Unread::Not);
     }
-    named(cursor, syntax)
+    Ok(Call { name, arguments: Arguments::Literal(bracket), in_list, end: cursor.at })
 }
 
 /// Reads an object from after its brace up to its arguments. A strict object must have arguments,
 /// and few other fields.
-fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, Unread> {
+pub(super) fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, Unread> {
     let mut name: Option<String> = None;
     let mut arguments = Arguments::Absent;
     loop {
@@ -102,6 +126,10 @@ fn object(mut cursor: Cursor<'_>, in_list: bool, strict: bool) -> Result<Call, U
 /// Reads a name outside JSON, up to the arguments, which are an object.
 fn named(mut cursor: Cursor<'_>, syntax: &Syntax) -> Result<Call, Unread> {
     let name = cursor.word()?.to_owned();
+    if syntax.has_index && cursor.eat(b':')? && !cursor.word()?.bytes().all(|b| b.is_ascii_digit())
+    {
+        return Err(Unread::Not);
+    }
     loop {
         cursor.skip_space();
         if cursor.peek()? == b'{' {

@@ -1,6 +1,6 @@
 //! Texts that models write, correct or not, and the parts that they are split into.
 
-use super::samples::{Whole, parse, written};
+use super::samples::{Whole, offered, parse, written};
 use super::{ParserOptions, ReasoningSyntax, ToolSyntax};
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
@@ -19,10 +19,12 @@ fn call(name: &str, arguments: &str) -> Whole {
 fn read(tools: ToolSyntax, text: &str) -> Vec<Whole> {
     let reasoning = match tools {
         ToolSyntax::CommandR => ReasoningSyntax::Cohere,
+        ToolSyntax::Gemma => ReasoningSyntax::Gemma,
+        ToolSyntax::Seed => ReasoningSyntax::Seed,
         _ => ReasoningSyntax::Think,
     };
-    let options = ParserOptions { tools: Some(tools), ..splitting(reasoning) };
-    parse(options, [text])
+    let options = ParserOptions { offered: offered(), ..splitting(reasoning) };
+    parse(&ParserOptions { tools: Some(tools), ..options }, [text])
 }
 
 /// Options that split reasoning off.
@@ -32,7 +34,7 @@ fn splitting(syntax: ReasoningSyntax) -> ParserOptions {
 
 fn read_reasoning(is_open: bool, text: &str) -> Vec<Whole> {
     let options = splitting(ReasoningSyntax::Think);
-    parse(ParserOptions { reasoning_is_open: is_open, ..options }, [text])
+    parse(&ParserOptions { reasoning_is_open: is_open, ..options }, [text])
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn reasoning_is_set_apart_with_the_space_around_it() {
     assert_eq!(read_reasoning(false, "<think>\n\n</think>\n\nYes."), [content("Yes.")]);
     // The end marker of another family is text.
     assert_eq!(
-        parse(splitting(ReasoningSyntax::Mistral), ["[THINK]a</think>b[/THINK]c"]),
+        parse(&splitting(ReasoningSyntax::Mistral), ["[THINK]a</think>b[/THINK]c"]),
         [reasoning("a</think>b"), content("c")]
     );
     assert_eq!(read_reasoning(true, "Cut o"), [reasoning("Cut o")]);
@@ -77,7 +79,7 @@ fn reasoning_begins_only_where_a_message_or_a_block_does() {
     assert_eq!(read_reasoning(false, text), [content(text)]);
     let options = ParserOptions::default();
     let text = "<think>Hm.</think>Yes. \n";
-    assert_eq!(parse(options, [text]), [content(text)]);
+    assert_eq!(parse(&options, [text]), [content(text)]);
     let again = format!(
         "<think>a</think>{}<think>b</think>",
         written(ToolSyntax::Hermes, &[("now", "{}")])
@@ -97,15 +99,15 @@ fn the_markers_of_other_templates_are_text() {
                 true => vec![reasoning("a"), content("b")],
                 false => vec![content(&text)],
             };
-            assert_eq!(parse(options, [text.as_str()]), parts, "{syntax:?} for {other:?}");
+            assert_eq!(parse(&options, [text.as_str()]), parts, "{syntax:?} for {other:?}");
             assert_eq!(options.reads(syntax.opener().as_bytes()), other == Some(syntax));
             // A prompt that ends inside reasoning has the same family's markers.
             if let Some(other) = other.filter(|other| *other != syntax) {
-                let options = ParserOptions { reasoning_is_open: true, ..options };
+                let options = ParserOptions { reasoning_is_open: true, ..options.clone() };
                 let text = format!("a{}b{}c", syntax.closer(), other.closer());
                 let thought = format!("a{}b", syntax.closer());
                 let parts = [reasoning(&thought), content("c")];
-                assert_eq!(parse(options, [text.as_str()]), parts, "{syntax:?} for {other:?}");
+                assert_eq!(parse(&options, [text.as_str()]), parts, "{syntax:?} for {other:?}");
             }
         }
     }
@@ -119,12 +121,12 @@ fn reasoning_that_stays_in_the_content_is_as_written_and_calls_nothing() {
     let options = ParserOptions { tools, reasoning_syntax, ..Default::default() };
     let thought = format!(" <think>\n{called}\n</think>\n\n");
     let parts = [content(thought.trim_end()), call("now", "{}")];
-    assert_eq!(parse(options, [format!("{thought}{called}").as_str()]), parts);
+    assert_eq!(parse(&options, [format!("{thought}{called}").as_str()]), parts);
     let text = format!("{thought}Yes.");
-    assert_eq!(parse(options, [text.as_str()]), [content(&text)]);
-    let options = ParserOptions { reasoning_is_open: true, ..options };
+    assert_eq!(parse(&options, [text.as_str()]), [content(&text)]);
+    let options = ParserOptions { reasoning_is_open: true, ..options.clone() };
     let text = format!("\nHm, {called}</think> Yes.");
-    assert_eq!(parse(options, [text.as_str()]), [content(&text)]);
+    assert_eq!(parse(&options, [text.as_str()]), [content(&text)]);
 }
 
 #[test]
@@ -236,9 +238,9 @@ fn a_call_too_long_before_its_arguments_is_content() {
     let name = "a".repeat(TOOL_HEAD_BYTES_MAX);
     let text = format!(r#"<tool_call>{{"name": "{name}", "arguments": {{}}}}"#);
     let options = ParserOptions { tools: Some(ToolSyntax::Hermes), ..Default::default() };
-    assert_eq!(parse(options, [text.as_str()]), [content(&text)]);
+    assert_eq!(parse(&options, [text.as_str()]), [content(&text)]);
     // Letter by letter: `parse` checks the length of the text held back.
-    assert_eq!(parse(options, text.split_inclusive(|_: char| true)), [content(&text)]);
+    assert_eq!(parse(&options, text.split_inclusive(|_: char| true)), [content(&text)]);
 }
 
 #[test]
@@ -247,8 +249,8 @@ fn space_before_a_marker_is_dropped_up_to_the_bound() {
     let text = format!("a{space}{}", written(ToolSyntax::Hermes, &[("now", "{}")]));
     let options = ParserOptions { tools: Some(ToolSyntax::Hermes), ..Default::default() };
     let parts = [content("a  "), call("now", "{}")];
-    assert_eq!(parse(options, [text.as_str()]), parts);
-    assert_eq!(parse(options, text.split_inclusive(|_: char| true)), parts);
+    assert_eq!(parse(&options, [text.as_str()]), parts);
+    assert_eq!(parse(&options, text.split_inclusive(|_: char| true)), parts);
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn harmony_messages_go_where_their_channel_says() {
     let options = ParserOptions { tools: Some(ToolSyntax::Harmony), ..Default::default() };
     let text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant\
                 <|channel|>final<|message|>Yes.";
-    assert_eq!(parse(options, [text]), [content("<|channel|>analysis<|message|>Hm.<|end|>Yes.")]);
+    assert_eq!(parse(&options, [text]), [content("<|channel|>analysis<|message|>Hm.<|end|>Yes.")]);
 
     for text in ["Hello.", "<|channel|>song<|message|>La.", "assist", "<|channel|>fi"] {
         assert_eq!(read(ToolSyntax::Harmony, text), [content(text)]);

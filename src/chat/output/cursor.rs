@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 
 use super::json::{ValueScanner, begins_value};
-use super::marker::{Start, leading_space, start};
+use super::marker::{Start, find, leading_space, start};
 
 /// Why an item was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,18 @@ impl<'a> Cursor<'a> {
             Start::Begun => Err(Unread::More),
             Start::Other => Ok(None),
         }
+    }
+
+    /// Reads the text up to one of `markers`, and that marker.
+    pub fn until(
+        &mut self,
+        markers: &'static [&'static str],
+    ) -> Result<(&'a str, &'static str), Unread> {
+        let (at, marker) = find(self.rest(), markers.iter().copied());
+        let marker = marker.ok_or(Unread::More)?;
+        let text = &self.rest()[..at];
+        self.at += at + marker.len();
+        Ok((text, marker))
     }
 
     /// Reads a function's name.

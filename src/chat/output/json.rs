@@ -1,4 +1,6 @@
-//! Finds the end of a JSON value in a text that arrives in pieces.
+//! Finds the end of a JSON value in a text that arrives in pieces, and writes JSON strings.
+
+use std::fmt::Write;
 
 /// Follows one value from its first character to its last. It counts brackets and skips strings; it
 /// does not check that the text between them is valid JSON.
@@ -54,6 +56,28 @@ impl ValueScanner {
     }
 }
 
+/// Appends a JSON string with this text.
+pub(super) fn push_string(json: &mut String, text: &str) {
+    json.push('"');
+    push_escaped(json, text);
+    json.push('"');
+}
+
+/// Appends the inside of a JSON string with this text.
+pub(super) fn push_escaped(json: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            '\0'..='\x1f' => write!(json, "\\u{:04x}", c as u32).expect("a String takes all"),
+            c => json.push(c),
+        }
+    }
+}
+
 /// Whether a JSON value may start with this byte.
 pub(super) fn begins_value(byte: u8) -> bool {
     matches!(byte, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n')
@@ -62,6 +86,14 @@ pub(super) fn begins_value(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_string_is_the_text_that_it_was() {
+        let text = "a\"b\\c\n\r\t\u{1}\u{7f}é</x>";
+        let mut json = String::new();
+        push_string(&mut json, text);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
 
     #[test]
     fn a_value_ends_where_its_brackets_and_quotes_do() {

@@ -13,7 +13,7 @@
 //! # What is dropped
 //! The parser drops markers, the white space around them (up to `MARKER_SPACE_BYTES_MAX` before
 //! one), the names of harmony's channels, and the fields of a call's object other than its name and
-//! arguments. It keeps everything else:
+//! arguments, and everything of a translated call but its values. It keeps everything else:
 //!
 //! - Text that looks like a call but is not one becomes content, with its marker. Such text is not
 //!   JSON, has no name, has more than `TOOL_HEAD_BYTES_MAX` bytes before its arguments, or ends
@@ -22,30 +22,46 @@
 //!   From there on they are passed on as written and end where brackets and quotes balance.
 //!   Arguments that never balance extend to the end of the text. The client checks that they
 //!   are valid JSON; a [grammar](ToolSyntax::grammar) makes them valid.
+//! - Arguments in another notation (tags, Python, Gemma's) are translated to JSON while they
+//!   stream. If the text is cut off, so is the JSON. A value of unknown type is held back whole, up
+//!   to 64 KiB, until it is known to be JSON or a string.
 //! - An error after the arguments, such as a missing brace or marker, does not affect the call;
 //!   the remaining text is content.
+//! - A bare or fenced JSON object at the start of a line may be a call, if
+//!   [`ParserOptions::fenced_calls`] says so. It is held back whole, up to 64 KiB, until it is
+//!   known to be a call of an offered tool or content.
 //!
 //! The modules:
 //! - [`syntax`]: how each family of models writes tool calls, and which family a template is of.
 //! - [`reasoning`]: the markers around reasoning, and which ones a template has.
 //! - [`grammar`]: a grammar that forces or permits calls.
+//! - [`offered`]: the tools of the request, with the types of their parameters.
 //! - `blocks`, `channels`: the two kinds of parser, for marked blocks and for harmony.
 //! - `call`, `cursor`, `json`, `marker`: how the start of a call is read.
+//! - `reader`: reads arguments that are not JSON: `tagged` those between tags, `literal` those of
+//!   Python and of Gemma 4.
+//! - `fenced`: recognises a call that is a bare or fenced JSON object.
 //!
-//! **Invariant:** nothing here does I/O or reads a clock, and at most `TOOL_HEAD_BYTES_MAX` bytes
-//! are held back from the stream.
+//! **Invariant:** nothing here does I/O or reads a clock. At most `TOOL_HEAD_BYTES_MAX` bytes are
+//! held back from the stream, and of a value or an object of which the end decides, 64 KiB.
 
 mod blocks;
 mod call;
 mod channels;
 mod cursor;
+mod fenced;
 pub mod grammar;
 mod json;
+mod literal;
 mod marker;
+pub mod offered;
 mod options;
 mod part;
+mod reader;
 pub mod reasoning;
+mod rows;
 pub mod syntax;
+mod tagged;
 
 #[cfg(test)]
 mod accepted;
@@ -55,10 +71,15 @@ mod cases;
 mod properties;
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod variants;
+#[cfg(test)]
+mod walks;
 
 use blocks::Blocks;
 use channels::Channels;
 pub use grammar::{CallRule, GrammarOptions, ToolSpec};
+pub use offered::OfferedTools;
 pub use options::ParserOptions;
 pub use part::Part;
 pub use reasoning::ReasoningSyntax;
@@ -108,18 +129,19 @@ impl Parser {
     /// Ends the text: passes the text held back to `out`. Nothing may be pushed after it.
     pub fn finish(&mut self, out: &mut impl FnMut(Part<'_>)) {
         let held = std::mem::take(&mut self.held);
-        let last = match &self.rules {
-            Rules::Blocks(blocks) => blocks.last_part(&held),
-            Rules::Channels(channels) => channels.last_part(&held),
-        };
-        if let Some(part) = last {
-            out(part);
+        match &mut self.rules {
+            Rules::Blocks(blocks) => blocks.finish(&held, out),
+            Rules::Channels(channels) => channels.last_part(&held).into_iter().for_each(out),
         }
     }
 
-    /// Bytes held back.
+    /// Bytes held back: those that were not consumed, and those of a value or an object.
     #[cfg(test)]
-    fn held(&self) -> usize {
-        self.held.len()
+    fn held(&self) -> (usize, usize) {
+        let whole = match &self.rules {
+            Rules::Blocks(blocks) => blocks.held(),
+            Rules::Channels(_) => 0,
+        };
+        (self.held.len(), whole)
     }
 }

@@ -1,11 +1,15 @@
 //! The markers that a parser looks for.
 
+use std::sync::Arc;
+
 use super::channels;
+use super::offered::OfferedTools;
 use super::reasoning::ReasoningSyntax;
-use super::syntax::{self, ToolSyntax};
+use super::rows;
+use super::syntax::ToolSyntax;
 
 /// The markers that a [`Parser`](super::Parser) looks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParserOptions {
     /// Whether blocks of reasoning become [`Part::Reasoning`](super::Part::Reasoning). If not, they
     /// stay in the content as written. Either way, a call inside reasoning does not count.
@@ -16,17 +20,23 @@ pub struct ParserOptions {
     pub reasoning_is_open: bool,
     /// The syntax of tool calls; `None` leaves them in the content.
     pub tools: Option<ToolSyntax>,
+    /// The tools on offer, if there are any. Some syntaxes do not show the type of a value; their schemas do.
+    pub offered: Option<Arc<OfferedTools>>,
+    /// Whether a JSON object without a marker, bare or in a code fence, is a call if it is one of
+    /// an offered tool. Holds for [`ToolSyntax::Hermes`] only.
+    pub fenced_calls: bool,
 }
 
 impl ParserOptions {
     /// Whether a control token with this spelling is a marker, or a part of one.
     pub fn reads(&self, spelling: &[u8]) -> bool {
         let Ok(spelling) = std::str::from_utf8(spelling) else { return false };
-        let row = self.tools.map_or(&syntax::NONE, |tools| tools.row());
+        let row = self.tools.map_or(&rows::NONE, |tools| tools.row());
         let harmony = (self.tools == Some(ToolSyntax::Harmony)).then_some(channels::MARKERS);
         let texts = [row.begin, row.infix, row.between, row.end];
         let reasoning = self.reasoning_syntax.map(|syntax| [syntax.opener(), syntax.closer()]);
-        let lists = [row.open, row.prefix, row.separators, row.close, row.noise, &texts];
+        let own = row.form.texts();
+        let lists = [row.open, row.prefix, row.separators, row.close, row.noise, &texts, &own];
         let all = lists.into_iter().chain(harmony.unwrap_or_default().iter().copied());
         let mut markers = all.flatten().chain(reasoning.iter().flatten());
         !spelling.is_empty() && markers.any(|marker| marker.contains(spelling))

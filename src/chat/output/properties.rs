@@ -4,19 +4,22 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use serde_json::json;
 
-use super::samples::{Whole, parse, written};
+use super::samples::{Whole, offered, parse, written};
 use super::{ParserOptions, ReasoningSyntax, ToolSyntax};
 
 fn options() -> impl Strategy<Value = ParserOptions> {
     let tools = option::weighted(0.9, select(ToolSyntax::ALL.to_vec()));
     let syntax = option::weighted(0.9, select(ReasoningSyntax::ALL.to_vec()));
-    (any::<bool>(), syntax, any::<bool>(), tools).prop_map(
-        |(reasoning, reasoning_syntax, reasoning_is_open, tools)| ParserOptions {
+    (any::<bool>(), syntax, any::<bool>(), tools, any::<bool>()).prop_map(
+        |(reasoning, reasoning_syntax, reasoning_is_open, tools, fenced_calls)| ParserOptions {
             reasoning,
             reasoning_syntax,
             reasoning_is_open,
             tools,
+            offered: offered(),
+            fenced_calls,
         },
     )
 }
@@ -43,6 +46,19 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
         "{}",
         "12",
         r#"{"a": "}\"{", "b": [1]}"#,
+        "'",
+        "(",
+        ")",
+        "=",
+        ":",
+        "a=",
+        "\\",
+        "True",
+        "```",
+        "```json\n",
+        "\n{\"name\": \"now\", \"arguments\": {\"a\": \"WORD\"}}",
+        "\n{\"name\": \"weather\", \"arguments\": {\"city\": \"WORD\"}}\n```",
+        "{\"name\": \"weather\", \"arguments\": {\"town\": \"WORD\"}}",
         "<|end|>",
         "<|start|>assistant",
         "<|channel|>final",
@@ -56,10 +72,17 @@ fn fragments(tools: Option<ToolSyntax>) -> Vec<String> {
         let parts = [row.open, row.prefix, row.separators, row.close, row.noise].concat();
         // The text after this marker is a call's id, which is dropped.
         let parts = parts.into_iter().filter(|part| *part != "[CALL_ID]");
-        let parts = parts.chain([row.begin, row.infix, row.between, row.end]);
+        let parts =
+            parts.chain(row.form.texts()).chain([row.begin, row.infix, row.between, row.end]);
         fragments.extend(parts.filter(|part| !part.is_empty()).map(str::to_owned));
         fragments.push(written(tools, &[(WORD, "{\"a\": 1}")]));
         fragments.push(format!("{}{}{WORD}{}", row.open[0], row.begin, row.infix));
+        for key in ["city", "days", "note", "places", "extra"] {
+            for value in [json!(WORD), json!([WORD]), json!(1), json!({WORD: [true]})] {
+                let arguments = json!({key: value}).to_string();
+                fragments.push(written(tools, &[("weather", &arguments)]));
+            }
+        }
     }
     fragments
 }
@@ -114,9 +137,9 @@ proptest! {
         lengths in vec(1usize..12, 1..8),
     ) {
         let (text, words) = text_of(options.tools, &picks);
-        let whole = parse(options, [text.as_str()]);
-        prop_assert_eq!(&parse(options, cut(&text, &[1])), &whole, "{:?}", text);
-        prop_assert_eq!(&parse(options, cut(&text, &lengths)), &whole, "{:?}", text);
+        let whole = parse(&options, [text.as_str()]);
+        prop_assert_eq!(&parse(&options, cut(&text, &[1])), &whole, "{:?}", text);
+        prop_assert_eq!(&parse(&options, cut(&text, &lengths)), &whole, "{:?}", text);
         let shown = shown(&whole);
         for word in words {
             prop_assert!(shown.contains(&word), "{} of {:?} is not in {:?}", word, text, whole);
@@ -130,12 +153,12 @@ proptest! {
         lengths in vec(1usize..12, 1..8),
     ) {
         let options = ParserOptions { reasoning_is_open: false, ..options };
-        prop_assert_eq!(parse(options, cut(&text, &lengths)), [Whole::content(&text)]);
+        prop_assert_eq!(parse(&options, cut(&text, &lengths)), [Whole::content(&text)]);
     }
 
     #[test]
     fn no_text_makes_it_panic(options in options(), text in any::<String>()) {
-        let whole = parse(options, [text.as_str()]);
-        prop_assert_eq!(parse(options, cut(&text, &[1])), whole);
+        let whole = parse(&options, [text.as_str()]);
+        prop_assert_eq!(parse(&options, cut(&text, &[1])), whole);
     }
 }

@@ -9,6 +9,10 @@
 pub enum ReasoningSyntax {
     /// `<|START_THINKING|>` and `<|END_THINKING|>`: Command A.
     Cohere,
+    /// `<|channel>thought` and `<channel|>`: Gemma 4.
+    Gemma,
+    /// `<seed:think>` and `</seed:think>`: Seed-OSS.
+    Seed,
     /// `[THINK]` and `[/THINK]`: Magistral.
     Mistral,
     /// `<think>` and `</think>`: most models.
@@ -17,7 +21,7 @@ pub enum ReasoningSyntax {
 
 impl ReasoningSyntax {
     /// All families, the rarer markers first.
-    pub const ALL: [Self; 3] = [Self::Cohere, Self::Mistral, Self::Think];
+    pub const ALL: [Self; 5] = [Self::Cohere, Self::Gemma, Self::Seed, Self::Mistral, Self::Think];
 
     /// Finds a chat template's family by the markers in its source. Some templates contain only the
     /// closing marker, with which they remove earlier reasoning from the prompt.
@@ -31,6 +35,8 @@ impl ReasoningSyntax {
     pub fn opener(self) -> &'static str {
         match self {
             Self::Cohere => "<|START_THINKING|>",
+            Self::Gemma => "<|channel>thought",
+            Self::Seed => "<seed:think>",
             Self::Mistral => "[THINK]",
             Self::Think => "<think>",
         }
@@ -40,8 +46,18 @@ impl ReasoningSyntax {
     pub fn closer(self) -> &'static str {
         match self {
             Self::Cohere => "<|END_THINKING|>",
+            Self::Gemma => "<channel|>",
+            Self::Seed => "</seed:think>",
             Self::Mistral => "[/THINK]",
             Self::Think => "</think>",
+        }
+    }
+
+    /// The part of the opening marker that is a token in the family's own vocabulary.
+    pub(super) fn opening_token(self) -> &'static str {
+        match self {
+            Self::Gemma => "<|channel>",
+            _ => self.opener(),
         }
     }
 
@@ -63,6 +79,8 @@ mod tests {
         assert!(!is_open("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
         assert!(!is_open("<|im_start|>assistant\n"));
         assert!(!is_open("[THINK]"), "another family's");
+        assert!(ReasoningSyntax::Gemma.is_open("<|turn>model\n<|channel>thought\n"));
+        assert!(!ReasoningSyntax::Gemma.is_open("<|turn>model\n<|channel>thought\n<channel|>"));
     }
 
     #[test]
@@ -73,6 +91,8 @@ mod tests {
             ("{{ '<think>\\n' }}", Some(Think)),
             ("{{ '[THINK]' }}", Some(Mistral)),
             ("<|START_THINKING|>{{ plan }}<|END_THINKING|>", Some(Cohere)),
+            ("{{- '<|channel>thought\\n<channel|>' -}}", Some(Gemma)),
+            ("{%- set think_end_token = '</seed:think>' -%}", Some(Seed)),
             ("<tool_call>", None),
         ];
         for (source, syntax) in cases {

@@ -1,4 +1,8 @@
-//! How families of chat models write tool calls. Each family is a row of a table.
+//! How families of chat models write tool calls. Each family is a row of a table, in `rows`.
+
+use super::literal::GEMMA_QUOTE;
+use super::rows;
+use super::tagged::Tags;
 
 /// A family's form of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +30,34 @@ pub enum ToolSyntax {
     Phi4,
     /// Messages on channels, `to=functions.name`: gpt-oss.
     Harmony,
+    /// `<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{..}`: Kimi K2.
+    Kimi,
+    /// `<TOOLCALL>[{"name": .., "arguments": {..}}, ..]</TOOLCALL>`: Nemotron Nano 2.
+    NemotronList,
+    /// `<function=name>` with `<parameter=key>` inside, in `<tool_call>`: Qwen3-Coder, Qwen 3.5,
+    /// Nemotron 3.
+    QwenCoder,
+    /// Qwen3-Coder's tags in `<seed:tool_call>`: Seed-OSS.
+    Seed,
+    /// `<tool_call>name` with `<arg_key>` and `<arg_value>` on lines: GLM-4.5 and 4.6.
+    GlmLines,
+    /// GLM-4.5's tags without line breaks: GLM-4.7.
+    Glm,
+    /// `<invoke name="..">` with `<parameter name="..">` inside: MiniMax M2.
+    MiniMax,
+    /// MiniMax's tags with DeepSeek's bars, in `function_calls`: DeepSeek V3.2.
+    Dsml,
+    /// DeepSeek V3.2's tags in `tool_calls`: DeepSeek V4.
+    DsmlCalls,
+    /// `<|tool_call>call:name{key:<|"|>text<|"|>}<tool_call|>`: Gemma 4.
+    Gemma,
+    /// `<|tool_call_start|>[name(key="text"), ..]<|tool_call_end|>`: LFM2.
+    Lfm2,
 }
 
 impl ToolSyntax {
     /// All families.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 22] = [
         Self::Hermes,
         Self::Llama3,
         Self::MistralList,
@@ -42,18 +69,37 @@ impl ToolSyntax {
         Self::Granite,
         Self::Phi4,
         Self::Harmony,
+        Self::Kimi,
+        Self::NemotronList,
+        Self::QwenCoder,
+        Self::Seed,
+        Self::GlmLines,
+        Self::Glm,
+        Self::MiniMax,
+        Self::Dsml,
+        Self::DsmlCalls,
+        Self::Gemma,
+        Self::Lfm2,
     ];
 
     /// Finds a chat template's family by the markers in its source. Returns `None` if the template
-    /// has no tools (Gemma, Llama 2, ChatML...) or writes calls without JSON (Qwen3-Coder, GLM).
+    /// has no tools (Gemma 3, Llama 2, ChatML...).
     pub fn of_template(source: &str) -> Option<Self> {
         let has = |marker: &str| source.contains(marker);
-        // `<tool_call>` with XML inside.
-        if has("<function=") || has("<arg_key>") {
-            return None;
-        }
         // The first marker found decides; rare markers come first.
         let families = [
+            (has("<minimax:tool_call>"), Self::MiniMax),
+            (has("<seed:tool_call>"), Self::Seed),
+            (has("｜DSML｜") && has("function_calls"), Self::Dsml),
+            (has("｜DSML｜"), Self::DsmlCalls),
+            // The first templates of Kimi K2 and of LFM2 show only the list of tools.
+            (has("<|tool_calls_section_begin|>") || has("tool_declare<|im_middle|>"), Self::Kimi),
+            (has("<|tool_call>call:") || has("<tool_call|>"), Self::Gemma),
+            (has("<|tool_call_start|>") || has("<|tool_list_start|>"), Self::Lfm2),
+            (has("<TOOLCALL>"), Self::NemotronList),
+            (has("</arg_key><arg_value>"), Self::Glm),
+            (has("<arg_key>"), Self::GlmLines),
+            (has("<function="), Self::QwenCoder),
             (has("<|channel|>"), Self::Harmony),
             (has("<|START_ACTION|>"), Self::CommandR),
             (has("Action: ```json"), Self::CommandRFenced),
@@ -76,17 +122,52 @@ impl ToolSyntax {
 
     pub(super) fn row(self) -> &'static Syntax {
         match self {
-            Self::Hermes => &HERMES,
-            Self::Llama3 => &LLAMA_3,
-            Self::MistralList => &MISTRAL_LIST,
-            Self::MistralNamed => &MISTRAL_NAMED,
-            Self::DeepSeekFenced => &DEEPSEEK_FENCED,
-            Self::DeepSeek => &DEEPSEEK,
-            Self::CommandR => &COMMAND_R,
-            Self::CommandRFenced => &COMMAND_R_FENCED,
-            Self::Granite => &GRANITE,
-            Self::Phi4 => &PHI_4,
-            Self::Harmony => &HARMONY,
+            Self::Hermes => &rows::HERMES,
+            Self::Llama3 => &rows::LLAMA_3,
+            Self::MistralList => &rows::MISTRAL_LIST,
+            Self::MistralNamed => &rows::MISTRAL_NAMED,
+            Self::DeepSeekFenced => &rows::DEEPSEEK_FENCED,
+            Self::DeepSeek => &rows::DEEPSEEK,
+            Self::CommandR => &rows::COMMAND_R,
+            Self::CommandRFenced => &rows::COMMAND_R_FENCED,
+            Self::Granite => &rows::GRANITE,
+            Self::Phi4 => &rows::PHI_4,
+            Self::Harmony => &rows::HARMONY,
+            Self::Kimi => &rows::KIMI,
+            Self::NemotronList => &rows::NEMOTRON_LIST,
+            Self::QwenCoder => &rows::QWEN_CODER,
+            Self::Seed => &rows::SEED,
+            Self::GlmLines => &rows::GLM_LINES,
+            Self::Glm => &rows::GLM,
+            Self::MiniMax => &rows::MINIMAX,
+            Self::Dsml => &rows::DSML,
+            Self::DsmlCalls => &rows::DSML_CALLS,
+            Self::Gemma => &rows::GEMMA,
+            Self::Lfm2 => &rows::LFM2,
+        }
+    }
+}
+
+/// How a family writes a call's name and arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The arguments are JSON.
+    Json,
+    /// Each argument stands between tags.
+    Tagged(&'static Tags),
+    /// `name{key:value}`, with strings in quotes of Gemma 4.
+    Gemma,
+    /// `name(key=value)`, as in Python.
+    Python,
+}
+
+impl Form {
+    /// The texts of the form itself, beside those of a row.
+    pub fn texts(self) -> Vec<&'static str> {
+        match self {
+            Self::Json | Self::Python => Vec::new(),
+            Self::Tagged(tags) => tags.texts(),
+            Self::Gemma => vec![GEMMA_QUOTE],
         }
     }
 }
@@ -101,12 +182,19 @@ pub(super) struct Syntax {
     pub prefix: &'static [&'static str],
     /// Separators between a name outside JSON and the arguments. Empty if calls are objects.
     pub separators: &'static [&'static str],
+    /// Whether `:` and a number follow a name outside JSON.
+    pub has_index: bool,
     /// Markers that may follow a call.
     pub close: &'static [&'static str],
     /// Markers that are never content.
     pub noise: &'static [&'static str],
     /// Whether an object at the start of the answer is a call, even without a marker.
     pub bare: bool,
+    /// How calls are written between these markers.
+    pub form: Form,
+    /// The marker in `open` that stands directly before a name, if models sometimes leave out the
+    /// markers before it.
+    pub short_open: Option<&'static str>,
 
     /// The text between the marker and the first name.
     pub begin: &'static str,
@@ -119,129 +207,8 @@ pub(super) struct Syntax {
     pub end: &'static str,
 }
 
-/// The defaults of every row. Also the syntax of a message without tools.
-pub(super) static NONE: Syntax = NO_SYNTAX;
-const NO_SYNTAX: Syntax = Syntax {
-    open: &[],
-    prefix: &[],
-    separators: &[],
-    close: &[],
-    noise: &[],
-    bare: false,
-    begin: "",
-    infix: "",
-    between: "",
-    end: "",
-};
-
-static HERMES: Syntax = Syntax {
-    open: &["<tool_call>"],
-    close: &["</tool_call>"],
-    begin: "\n{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}\n</tool_call>\n<tool_call>\n{\"name\": \"",
-    end: "}\n</tool_call>",
-    ..NO_SYNTAX
-};
-
-static LLAMA_3: Syntax = Syntax {
-    open: &["<|python_tag|>"],
-    close: &[";"],
-    bare: true,
-    begin: "{\"name\": \"",
-    infix: "\", \"parameters\": ",
-    end: "}",
-    ..NO_SYNTAX
-};
-
-const MISTRAL_READ: Syntax =
-    Syntax { open: &["[TOOL_CALLS]"], separators: &["[CALL_ID]", "[ARGS]"], ..NO_SYNTAX };
-
-static MISTRAL_LIST: Syntax = Syntax {
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]",
-    ..MISTRAL_READ
-};
-
-static MISTRAL_NAMED: Syntax = Syntax { infix: "[ARGS]", between: "[TOOL_CALLS]", ..MISTRAL_READ };
-
-const DEEPSEEK_READ: Syntax = Syntax {
-    open: &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"],
-    prefix: &["function<｜tool▁sep｜>"],
-    separators: &["<｜tool▁sep｜>", "```json"],
-    close: &["```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
-    ..NO_SYNTAX
-};
-
-static DEEPSEEK_FENCED: Syntax = Syntax {
-    begin: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-    infix: "\n```json\n",
-    between: "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-    end: "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ..DEEPSEEK_READ
-};
-
-static DEEPSEEK: Syntax = Syntax {
-    begin: "<｜tool▁call▁begin｜>",
-    infix: "<｜tool▁sep｜>",
-    between: "<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
-    end: "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ..DEEPSEEK_READ
-};
-
-static COMMAND_R: Syntax = Syntax {
-    open: &["<|START_ACTION|>"],
-    close: &["<|END_ACTION|>"],
-    noise: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
-    // The ids carry no information: clients get ids from corelane.
-    begin: "[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"",
-    infix: "\", \"parameters\": ",
-    between: "},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"",
-    end: "}\n]<|END_ACTION|>",
-    ..NO_SYNTAX
-};
-
-static COMMAND_R_FENCED: Syntax = Syntax {
-    open: &["Action:"],
-    prefix: &["```json"],
-    close: &["```"],
-    begin: " ```json\n[\n    {\n        \"tool_name\": \"",
-    infix: "\",\n        \"parameters\": ",
-    between: "\n    },\n    {\n        \"tool_name\": \"",
-    end: "\n    }\n]\n```",
-    ..NO_SYNTAX
-};
-
-static GRANITE: Syntax = Syntax {
-    open: &["<|tool_call|>", "<tool_call>"],
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]",
-    ..NO_SYNTAX
-};
-
-static PHI_4: Syntax = Syntax {
-    open: &["<|tool_call|>"],
-    close: &["<|/tool_call|>"],
-    begin: "[{\"name\": \"",
-    infix: "\", \"arguments\": ",
-    between: "}, {\"name\": \"",
-    end: "}]<|/tool_call|>",
-    ..NO_SYNTAX
-};
-
-/// Only for writing; `channels` reads this family.
-static HARMONY: Syntax = Syntax {
-    open: &["<|channel|>"],
-    separators: &["<|constrain|>", "<|message|>"],
-    close: &["<|start|>", "<|end|>"],
-    begin: "commentary to=functions.",
-    infix: " <|constrain|>json<|message|>",
-    ..NO_SYNTAX
-};
+/// Texts that are one token in the vocabularies of some families, within markers.
+pub(super) const INNER_TOKENS: &[&str] = &["｜DSML｜"];
 
 #[cfg(test)]
 mod tests {
@@ -254,8 +221,19 @@ mod tests {
         let cases = [
             ("{{ '<tool_call>\\n{\"name\": ' }}", Some(Hermes)),
             ("within <tools></tools> XML tags", Some(Hermes)),
-            ("<tool_call>\\n<function=example>", None),
-            ("<tool_call>{{ name }}\\n<arg_key>", None),
+            ("<|start_of_role|>{{ role }}<|end_of_role|><tool_call>\\n{\"name\": ", Some(Hermes)),
+            ("<tool_call>\\n<function=example>", Some(QwenCoder)),
+            ("<seed:tool_call>\\n<function=example>", Some(Seed)),
+            ("<tool_call>{{ name }}\\n<arg_key>{{ k }}</arg_key>\n<arg_value>", Some(GlmLines)),
+            ("<tool_call>{{ name }}<arg_key>{{ k }}</arg_key><arg_value>", Some(Glm)),
+            ("<tools></tools> '<minimax:tool_call>'", Some(MiniMax)),
+            ("dsml_token = '｜DSML｜' <{{ dsml_token }}function_calls>", Some(Dsml)),
+            ("dsml_token = '｜DSML｜' <{{ dsml_token }}tool_calls>", Some(DsmlCalls)),
+            ("<|tool_calls_section_begin|><|tool_call_begin|>", Some(Kimi)),
+            ("'<|tool_call>call:' + name", Some(Gemma)),
+            ("'<|tool_call_start|>['", Some(Lfm2)),
+            ("List of tools: <|tool_list_start|>[", Some(Lfm2)),
+            ("'<TOOLCALL>['", Some(NemotronList)),
             ("{{- \"<|start_header_id|>ipython<|end_header_id|>\\n\\n\" }}", Some(Llama3)),
             ("{{- \"[TOOL_CALLS] [\" }}", Some(MistralList)),
             ("{{- '[TOOL_CALLS]' + name + '[ARGS]' }}", Some(MistralNamed)),

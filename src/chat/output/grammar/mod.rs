@@ -9,15 +9,29 @@
 //! and the answer ends after it. If the request has a JSON schema for the answer, an answer either
 //! obeys it or consists of calls.
 //!
+//! A tool's arguments obey its schema in JSON. In other notations they have the schema's members and
+//! their types; a text between tags or in Gemma's quotes has no escapes, so it is free up to the
+//! closing marker.
+//!
 //! A grammar accepts only the special tokens that it names. This one names the tokens of reasoning
 //! and of answers of the model's own template, and no others.
+//!
+//! - `schema`: schemas of tools and of their members.
+//! - `tagged`, `notation`: arguments that are not JSON.
+
+mod notation;
+mod schema;
+mod tagged;
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use self::notation::Notation;
+use self::schema::{schema_of_object, without_annotations};
 use super::reasoning::ReasoningSyntax;
-use super::syntax::{Syntax, ToolSyntax};
+use super::syntax::{Form, INNER_TOKENS, Syntax, ToolSyntax};
+use crate::limits::CONSTRAINT_BYTES_MAX;
 
 /// A tool that a model may call.
 #[derive(Clone, Debug)]
@@ -71,7 +85,13 @@ impl ToolSyntax {
         if tools.is_empty() {
             return None;
         }
-        let mut grammar = Grammar { row: self.row(), token: options.token, rules: String::new() };
+        let mut grammar = Grammar {
+            row: self.row(),
+            reasoning: options.reasoning,
+            token: options.token,
+            rules: String::new(),
+            shared: Vec::new(),
+        };
         grammar.rule("TEXT", "/(.|\\n)*/");
         grammar.rule("SPACE", "/[ \\n]{1,4}/");
         let parallel = options.parallel && !matches!(choice, CallRule::Named(_));
@@ -91,8 +111,11 @@ impl ToolSyntax {
 /// A grammar under construction.
 struct Grammar<'a> {
     row: &'static Syntax,
+    reasoning: Option<ReasoningSyntax>,
     token: &'a dyn Fn(&str) -> Option<u32>,
     rules: String,
+    /// The names of the rules that several others use, of those that were added.
+    shared: Vec<&'static str>,
 }
 
 impl Grammar<'_> {
@@ -100,12 +123,52 @@ impl Grammar<'_> {
         writeln!(self.rules, "{name}: {body}").expect("a String takes all");
     }
 
+    /// Whether the grammar has more text than a constraint may have, so that it will be refused.
+    fn is_too_long(&self) -> bool {
+        self.rules.len() > CONSTRAINT_BYTES_MAX
+    }
+
+    /// Adds a rule that several others use.
+    fn rule_once(&mut self, name: &'static str, body: &str) {
+        if self.is_first(name) {
+            self.rule(name, body);
+        }
+    }
+
+    /// Whether this is the first question about the rule `name`, which several others use.
+    fn is_first(&mut self, name: &'static str) -> bool {
+        let is_first = !self.shared.contains(&name);
+        self.shared.extend(is_first.then_some(name));
+        is_first
+    }
+
+    /// The rule of a key that the schema does not name.
+    fn key(&mut self) -> &'static str {
+        self.rule_once("KEY", "/[A-Za-z_][A-Za-z0-9_.-]*/");
+        "KEY"
+    }
+
     /// Adds the rule `more`: one call or several, from the first call's name on.
     fn calls(&mut self, tools: &[&ToolSpec], parallel: bool) {
         for (i, tool) in tools.iter().enumerate() {
-            let head = self.text(&format!("{}{}", tool.name, self.row.infix));
-            let schema = schema_of_object(&tool.parameters);
-            self.rule(&format!("call_{i}"), &format!("{head} %json {schema}"));
+            if self.is_too_long() {
+                return;
+            }
+            let head = match self.row.has_index {
+                true => {
+                    self.rule_once("INDEX", "/[0-9]{1,4}/");
+                    let name = literal(&format!("{}:", tool.name));
+                    format!("{name} INDEX {}", self.text(self.row.infix))
+                }
+                false => self.text(&format!("{}{}", tool.name, self.row.infix)),
+            };
+            let arguments = match self.row.form {
+                Form::Json => format!("%json {}", schema_of_object(&tool.parameters)),
+                Form::Tagged(tags) => tagged::arguments(self, tags, i, tool),
+                Form::Gemma => notation::arguments(self, Notation::Gemma, i, tool),
+                Form::Python => notation::arguments(self, Notation::Python, i, tool),
+            };
+            self.rule(&format!("call_{i}"), &format!("{head} {arguments}"));
         }
         let names: Vec<String> = (0..tools.len()).map(|i| format!("call_{i}")).collect();
         self.rule("call", &names.join(" | "));
@@ -151,8 +214,11 @@ impl Grammar<'_> {
             self.rule("answer", &format!("SPACE? {open} {calls} {form}"));
             return;
         }
-        let opened = self.until("opened", &[self.row.open[0]]);
+        let opened = self.until("opened", self.row.open[0]);
         let mut answers = vec!["TEXT".to_owned(), format!("{opened} {calls}")];
+        if let Some(short) = self.row.short_open {
+            answers.push(format!("{} more", self.until("opened_short", short)));
+        }
         if self.row.bare {
             // Lazy: text that starts like a call is a call, not free text.
             self.rule("bare[lazy]", &format!("SPACE? {begin}"));
@@ -170,17 +236,17 @@ impl Grammar<'_> {
     /// Adds the rule `start`: reasoning, then the answer.
     fn start(&mut self, options: &GrammarOptions<'_>) {
         let Some(syntax) = options.reasoning else { return self.rule("start", "answer") };
-        let closed = self.until("closed", &[syntax.closer()]);
+        let closed = self.until("closed", syntax.closer());
         if options.reasoning_is_open {
             return self.rule("start", &format!("( {closed} ) answer"));
         }
-        let opened = self.any_of("thinks", "", &[syntax.opener()]);
+        let opened = self.after("thinks", "", syntax.opener());
         self.rule("start", &format!("( ( {opened} ) ( {closed} ) )? answer"));
     }
 
     /// Adds the rule `start` of harmony: messages on channels, the last of which may be a call.
     fn messages(&mut self, is_free: bool, form: Option<&str>) {
-        let body = self.until("body", &["<|end|>"]);
+        let body = self.until("body", "<|end|>");
         let channel = self.text("<|channel|>");
         let message = self.text("<|message|>");
         let next = self.text("<|start|>assistant");
@@ -198,27 +264,41 @@ impl Grammar<'_> {
         }
     }
 
-    /// Matches any text up to the first of `markers`, and that marker.
-    fn until(&mut self, name: &str, markers: &[&str]) -> String {
-        self.any_of(name, "TEXT", markers)
+    /// Matches any text up to the first `marker`, and that marker.
+    fn until(&mut self, name: &str, marker: &str) -> String {
+        self.after(name, "TEXT", marker)
     }
 
-    /// Matches one of `markers` after `before`. Markers that are one token are matched as tokens.
-    /// The others are matched as text by a lazy rule with this name, which ends at the first
-    /// marker.
-    fn any_of(&mut self, name: &str, before: &str, markers: &[&str]) -> String {
-        let (mut ways, mut texts) = (Vec::new(), Vec::new());
-        for marker in markers {
-            match self.one_token(marker) {
-                Some(token) => ways.push(format!("{before} {token}")),
-                None => texts.push(literal(marker)),
+    /// Like `until`, for a name and a marker that several rules use.
+    fn until_shared(&mut self, name: &'static str, marker: &str) -> String {
+        let is_first = self.is_first(name);
+        let length = self.rules.len();
+        let body = self.until(name, marker);
+        if !is_first {
+            self.rules.truncate(length);
+        }
+        body
+    }
+
+    /// Matches `marker` after `before`. A marker that has a token is matched by the token. Another
+    /// is matched as text by a lazy rule with this name, which ends at the first marker.
+    fn after(&mut self, name: &str, before: &str, marker: &str) -> String {
+        let mut parts = self.parts(marker);
+        let is_token = |part: &String| part.starts_with('<');
+        match parts.iter().position(is_token) {
+            None => {
+                self.rule(&format!("{name}[lazy]"), &format!("{before} ( {} )", literal(marker)));
+                name.to_owned()
+            }
+            Some(0) => format!("{before} {}", parts.join(" ")),
+            // The text before the token is of one lexeme with the text before the marker.
+            Some(_) => {
+                let begin = parts.remove(0);
+                let lexeme = format!("{}_BEGIN", name.to_uppercase());
+                self.rule(&lexeme, &format!("{before} {begin}"));
+                format!("{lexeme} {}", parts.join(" "))
             }
         }
-        if !texts.is_empty() {
-            self.rule(&format!("{name}[lazy]"), &format!("{before} ( {} )", texts.join(" | ")));
-            ways.push(name.to_owned());
-        }
-        ways.join(" | ")
     }
 
     fn one_token(&self, marker: &str) -> Option<String> {
@@ -233,12 +313,15 @@ impl Grammar<'_> {
     /// The literals and the tokens of a text.
     fn parts(&self, text: &str) -> Vec<String> {
         let row = self.row;
-        let markers = [row.open, row.separators, row.close, row.noise].concat();
+        let mut markers = [row.open, row.separators, row.close, row.noise, INNER_TOKENS].concat();
+        markers.extend(row.form.texts());
+        let reasoning = self.reasoning.map(|syntax| [syntax.opening_token(), syntax.closer()]);
+        markers.extend(reasoning.into_iter().flatten());
         let mut parts = Vec::new();
         let (mut plain, mut rest) = (String::new(), text);
         while let Some(c) = rest.chars().next() {
-            let marker = markers.iter().find(|marker| rest.starts_with(**marker));
-            let token = marker.and_then(|marker| Some((marker, self.one_token(marker)?)));
+            let mut begun = markers.iter().filter(|marker| rest.starts_with(**marker));
+            let token = begun.find_map(|marker| Some((marker, self.one_token(marker)?)));
             let Some((marker, token)) = token else {
                 plain.push(c);
                 rest = &rest[c.len_utf8()..];
@@ -262,64 +345,10 @@ fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Makes sure that a schema of arguments is the schema of an object.
-fn schema_of_object(parameters: &Value) -> Value {
-    match without_annotations(parameters) {
-        Value::Object(schema) if schema.contains_key("type") || schema.contains_key("$ref") => {
-            Value::Object(schema)
-        }
-        Value::Object(schema) => {
-            let mut object = Map::from_iter([("type".to_owned(), json!("object"))]);
-            object.extend(schema);
-            Value::Object(object)
-        }
-        _ => json!({"type": "object"}),
-    }
-}
-
-/// Removes annotations from a schema, such as descriptions. They are most of the text of a large
-/// set of tools, do not restrict values, and the model has read them in its prompt.
-fn without_annotations(schema: &Value) -> Value {
-    const ANNOTATIONS: &[&str] = &[
-        "title",
-        "description",
-        "default",
-        "examples",
-        "$comment",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-    ];
-    // The keys in these objects are names chosen by the user; each has a schema.
-    const NAMED: &[&str] =
-        &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-    // These hold values rather than schemas.
-    const VALUES: &[&str] = &["enum", "const"];
-    match schema {
-        Value::Object(fields) => {
-            let kept = fields.iter().filter(|(name, _)| !ANNOTATIONS.contains(&name.as_str()));
-            let field = |(name, value): (&String, &Value)| {
-                let value = match value {
-                    Value::Object(named) if NAMED.contains(&name.as_str()) => {
-                        let one = |(name, schema): (&String, &Value)| {
-                            (name.clone(), without_annotations(schema))
-                        };
-                        Value::Object(named.iter().map(one).collect())
-                    }
-                    value if VALUES.contains(&name.as_str()) => value.clone(),
-                    value => without_annotations(value),
-                };
-                (name.clone(), value)
-            };
-            Value::Object(kept.map(field).collect())
-        }
-        Value::Array(schemas) => schemas.iter().map(without_annotations).collect(),
-        value => value.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn tools() -> Vec<ToolSpec> {
@@ -368,21 +397,6 @@ mod tests {
         assert!(
             lark.contains(r#"call_1: "now\", \"parameters\": " %json {"type":"object"}"#),
             "{lark}"
-        );
-    }
-
-    #[test]
-    fn what_says_nothing_of_the_values_is_left_out() {
-        let long = "a".repeat(100_000);
-        let parameters = json!({"title": "T", "description": long, "type": "object", "properties": {
-            "description": {"type": "string", "description": "d", "default": "x"},
-            "kind": {"enum": [{"title": 1}], "examples": [1]},
-            "more": {"anyOf": [{"const": {"default": 1}, "title": "t"}, {"type": "null"}]}}});
-        assert_eq!(
-            schema_of_object(&parameters),
-            json!({"type": "object", "properties": {"description": {"type": "string"},
-                "kind": {"enum": [{"title": 1}]},
-                "more": {"anyOf": [{"const": {"default": 1}}, {"type": "null"}]}}})
         );
     }
 
