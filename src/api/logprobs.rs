@@ -194,7 +194,9 @@ mod tests {
         let quote = serde_json::json!({"token": "\"", "logprob": -9999.0, "bytes": [34]});
         let list = |with_id| {
             let mut list = WrittenList::default();
-            tokens().iter().for_each(|token| push_tokens(&mut list, &[token.clone()], with_id));
+            tokens()
+                .iter()
+                .for_each(|token| push_tokens(&mut list, std::slice::from_ref(token), with_id));
             json(&list)
         };
         let chat = list(false);

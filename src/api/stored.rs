@@ -125,7 +125,7 @@ impl Items {
         (begin..self.places[index].end).map(|member| {
             let (end_of_name, end) = self.members[member];
             let begin = member.checked_sub(1).map_or(0, |before| self.members[before].1);
-            let value = self.text[end_of_name..end].as_bytes();
+            let value = &self.text.as_bytes()[end_of_name..end];
             (&self.text[begin..end_of_name], Written(value))
         })
     }
@@ -236,7 +236,7 @@ impl Stored {
             r#type: self.items.places[index].kind,
             members: Object(self.items.members(index)),
         };
-        let (first, last) = (order.clone().next(), order.clone().last());
+        let (first, last) = (order.clone().next(), order.clone().next_back());
         let (first, last) = (first.map(|n| self.item_id(n)), last.map(|n| self.item_id(n)));
         let shown = Shown {
             object: "list",

@@ -78,9 +78,9 @@ impl MessagesReply {
             return;
         }
         let delta = match block.kind {
-            Kind::Text => More::TextDelta { text },
-            Kind::Thinking => More::ThinkingDelta { thinking: text },
-            Kind::ToolUse { .. } => More::InputJsonDelta { partial_json: text },
+            Kind::Text => More::Text { text },
+            Kind::Thinking => More::Thinking { thinking: text },
+            Kind::ToolUse { .. } => More::Input { partial_json: text },
         };
         let index = self.begun - 1;
         push_named_event(out, "content_block_delta", &Event::Delta { index, delta });
@@ -175,11 +175,14 @@ enum Event<'a> {
 
 /// More of a block.
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum More<'a> {
-    TextDelta { text: &'a str },
-    ThinkingDelta { thinking: &'a str },
-    InputJsonDelta { partial_json: &'a str },
+    #[serde(rename = "text_delta")]
+    Text { text: &'a str },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: &'a str },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: &'a str },
 }
 
 #[derive(Serialize)]

@@ -206,7 +206,7 @@ impl MakeReply for Repeated {
     }
 
     fn bytes(&self, choices: usize) -> usize {
-        self.bytes_in(choices)
+        self.size(choices)
     }
 }
 

@@ -95,7 +95,7 @@ impl Repeated {
 
     /// Bytes of the settings, and of their copies in an answer with `choices` choices. An answer may
     /// have the settings twice: as an object, and by their names.
-    pub fn bytes_in(&self, choices: usize) -> usize {
+    pub fn size(&self, choices: usize) -> usize {
         let settings: usize = self.settings.iter().map(|value| value.len()).sum();
         let names: usize = self.response_fields.iter().map(String::len).sum();
         (1 + 2 * choices) * settings + (1 + choices) * names

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::reply::ResponsesReply;
-use crate::api::reply::{MakeReply, PromptFacts, Reply, ReplyContext, ReplyOptions};
 use crate::api::stored::Items;
+
+/// Members of an object, as JSON.
+pub type Members = Vec<(String, Box<[u8]>)>;
 
 /// The parts of a request that its response repeats, or that are kept with it.
 #[derive(Debug, Default)]
 pub struct ResponseFields {
-    /// Members of the response's object, as JSON.
-    pub echo: Vec<(String, Box<[u8]>)>,
+    /// Members of the response's object.
+    pub echo: Members,
     /// Whether the response is kept.
     pub store: bool,
     /// The input, as items. None if the response is not kept.
@@ -55,19 +56,11 @@ impl Namespaces {
     }
 }
 
-impl MakeReply for ResponseFields {
-    fn make(
-        self: Box<Self>,
-        options: ReplyOptions,
-        facts: PromptFacts,
-        context: &ReplyContext,
-    ) -> Box<dyn Reply> {
-        Box::new(ResponsesReply::new(self, options, facts, context))
-    }
-
-    fn bytes(&self, _choices: usize) -> usize {
-        let echo =
-            self.echo.iter().map(|member| size_of_val(member) + member.0.len() + member.1.len());
+impl ResponseFields {
+    /// About the bytes of memory that they take.
+    pub fn size(&self) -> usize {
+        let echo = self.echo.iter();
+        let echo = echo.map(|member| size_of_val(member) + member.0.len() + member.1.len());
         size_of::<Self>() + echo.sum::<usize>() + self.items.bytes() + self.namespaces.bytes()
     }
 }

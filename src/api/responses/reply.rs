@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::fields::ResponseFields;
 use crate::api::logprobs::push_tokens;
 use crate::api::reply::{
-    Delta, FinishReason, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary, Usage,
+    Delta, FinishReason, MakeReply, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary, Usage,
 };
 use crate::api::stored::Stored;
 use crate::api::turn::Turn;
@@ -55,6 +55,21 @@ enum Kind {
     Message,
     Reasoning,
     Call { name: String },
+}
+
+impl MakeReply for ResponseFields {
+    fn make(
+        self: Box<Self>,
+        options: ReplyOptions,
+        facts: PromptFacts,
+        context: &ReplyContext,
+    ) -> Box<dyn Reply> {
+        Box::new(ResponsesReply::new(self, options, facts, context))
+    }
+
+    fn bytes(&self, _choices: usize) -> usize {
+        self.size()
+    }
 }
 
 impl ResponsesReply {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use simd_json::prelude::*;
 
-use super::fields::{Namespaces, ResponseFields};
+use super::fields::{Members, Namespaces, ResponseFields};
 use super::items::read_input;
 use crate::api::advanced::RequestedAdvanced;
 use crate::api::chat::ChatRequest;
@@ -151,10 +151,10 @@ pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
 }
 
 /// The fields that the response repeats, as JSON. The front lane writes them, so they are bounded.
-fn members(object: Value) -> Result<Vec<(String, Box<[u8]>)>, ApiError> {
+fn members(object: Value) -> Result<Members, ApiError> {
     let Value::Object(members) = object else { unreachable!("it is an object") };
     let json = |(name, value): (_, Value)| (name, value.to_string().into_bytes().into());
-    let members: Vec<(String, Box<[u8]>)> = members.into_iter().map(json).collect();
+    let members: Members = members.into_iter().map(json).collect();
     // With quotes, a colon and a comma for each, and the braces.
     let bytes: usize =
         1 + members.iter().map(|(name, json)| name.len() + json.len() + 4).sum::<usize>();
