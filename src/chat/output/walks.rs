@@ -140,7 +140,7 @@ fn whatever_a_grammar_accepts_is_read_as_calls_that_fit_the_tools() {
                 let lark =
                     vocabulary.grammar_with(&tools, &choice, parallel, reasoning, false, None);
                 let options = ParserOptions { reasoning_syntax: reasoning, ..calling(syntax) };
-                for _ in 0..15 {
+                for _ in 0..8 {
                     let Some(text) = walk(vocabulary, &lark, &seeds, &mut random) else { continue };
                     let parts = parse(&options, [text.as_str()]);
                     let what = format!("{syntax:?} {text:?} is {parts:?}\n{lark}");
@@ -152,7 +152,7 @@ fn whatever_a_grammar_accepts_is_read_as_calls_that_fit_the_tools() {
                 }
             }
         }
-        assert!(whole > 15 && called > 10, "{syntax:?}: {whole} answers, {called} with calls");
+        assert!(whole > 10 && called > 5, "{syntax:?}: {whole} answers, {called} with calls");
     });
 }
 
