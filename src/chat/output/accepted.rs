@@ -7,9 +7,9 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
-use super::samples::{tools, written};
+use super::samples::written;
 use super::syntax::{Form, INNER_TOKENS};
-use super::{CallRule, GrammarOptions, ReasoningSyntax, ToolSyntax};
+use super::{CallRule, GrammarOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 
 /// A vocabulary of all bytes, some of a family's markers and an end token.
 pub(super) struct Vocabulary {
@@ -49,15 +49,16 @@ impl Vocabulary {
         tokens
     }
 
-    /// The grammar for `tools`, of a model that does not reason.
+    /// The grammar for `small_tools`, of a model that does not reason.
     fn grammar(&self, choice: &CallRule, parallel: bool) -> String {
-        self.grammar_with(choice, parallel, None, false, None)
+        self.grammar_with(&small_tools(), choice, parallel, None, false, None)
     }
 
     /// Like `grammar`, with the markers of reasoning, whether it is open, and a schema for answers
     /// that call no tool.
     pub fn grammar_with(
         &self,
+        tools: &[ToolSpec],
         choice: &CallRule,
         parallel: bool,
         reasoning: Option<ReasoningSyntax>,
@@ -67,7 +68,7 @@ impl Vocabulary {
         let token = |text: &str| self.token(text);
         let options =
             GrammarOptions { parallel, reasoning, reasoning_is_open, form, token: &token };
-        self.syntax.grammar(&tools(), choice, &options).unwrap()
+        self.syntax.grammar(tools, choice, &options).unwrap()
     }
 
     /// Whether the grammar accepts a text as the start of an answer, and as a whole answer.
@@ -101,6 +102,20 @@ pub(super) fn each(test: impl Fn(ToolSyntax, &Vocabulary)) {
         test(syntax, &Vocabulary::new(syntax, Vec::new()));
         test(syntax, &Vocabulary::new(syntax, markers));
     }
+}
+
+/// Tools whose grammars compile fast.
+fn small_tools() -> Vec<ToolSpec> {
+    let city = json!({
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": false,
+    });
+    vec![
+        ToolSpec { name: "weather".into(), parameters: city },
+        ToolSpec { name: "now".into(), parameters: Value::Null },
+    ]
 }
 
 const GRAZ: (&str, &str) = ("weather", r#"{"city": "Graz"}"#);
@@ -162,7 +177,8 @@ fn what_is_no_call_may_have_to_have_a_form() {
         };
         let call = written(syntax, &[GRAZ]);
         for (choice, is_free) in [(CallRule::Auto, true), (CallRule::Required, false)] {
-            let lark = vocabulary.grammar_with(&choice, true, None, false, Some(&form));
+            let lark =
+                vocabulary.grammar_with(&small_tools(), &choice, true, None, false, Some(&form));
             let judge = |text: &str| vocabulary.judge(&lark, text);
             assert_eq!(judge(&call), (true, true), "{syntax:?} {call}\n{lark}");
             assert_eq!(judge(&said("{\"x\": 7}")).1, is_free, "{syntax:?}\n{lark}");
@@ -211,9 +227,23 @@ fn a_model_may_think_before_it_calls() {
         for choice in [CallRule::Auto, CallRule::Required] {
             for markers in ReasoningSyntax::ALL {
                 let open = format!("Hm {{ {}\n\n{call}", markers.closer());
-                let lark = vocabulary.grammar_with(&choice, true, Some(markers), true, None);
+                let lark = vocabulary.grammar_with(
+                    &small_tools(),
+                    &choice,
+                    true,
+                    Some(markers),
+                    true,
+                    None,
+                );
                 assert_eq!(vocabulary.judge(&lark, &open), (true, true), "{syntax:?}\n{lark}");
-                let lark = vocabulary.grammar_with(&choice, true, Some(markers), false, None);
+                let lark = vocabulary.grammar_with(
+                    &small_tools(),
+                    &choice,
+                    true,
+                    Some(markers),
+                    false,
+                    None,
+                );
                 for text in [format!("{}{open}", markers.opener()), call.clone()] {
                     assert_eq!(vocabulary.judge(&lark, &text), (true, true), "{text}\n{lark}");
                 }
@@ -227,7 +257,7 @@ fn a_call_that_is_required_cannot_be_thought_away_with_markers_of_another_family
     each(|syntax, vocabulary| {
         for choice in [CallRule::Required, CallRule::Named("weather".into())] {
             for own in [None].into_iter().chain(ReasoningSyntax::ALL.map(Some)) {
-                let lark = vocabulary.grammar_with(&choice, true, own, false, None);
+                let lark = vocabulary.grammar_with(&small_tools(), &choice, true, own, false, None);
                 let others = ReasoningSyntax::ALL.into_iter().filter(|other| Some(*other) != own);
                 for other in others {
                     // Its first letter may be that of a call or of another marker.

@@ -205,7 +205,7 @@ impl Blocks {
     fn content(&mut self, text: &str, out: &mut impl FnMut(Part<'_>)) -> Option<usize> {
         let noise = self.syntax.noise;
         let (mut at, marker) = find(text, self.syntax.open.iter().chain(noise).copied());
-        let bare = fenced::find_line(&text[..at]).filter(|_| self.fenced_calls);
+        let bare = if self.fenced_calls { fenced::find_line(&text[..at]) } else { None };
         at = bare.unwrap_or(at);
         let shown = length_before_space(&text[..at]);
         if shown > 0 {

@@ -18,7 +18,8 @@ pub enum Part<'a> {
     ToolCallArguments {
         /// Its index among the message's calls, from 0.
         index: usize,
-        /// JSON text as the model wrote it; all deltas together are the whole value.
+        /// JSON text, as the model wrote it or translated from its own notation; all deltas together
+        /// are the whole value.
         delta: &'a str,
     },
 }

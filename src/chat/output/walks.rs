@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::accepted::{Vocabulary, each};
-use super::samples::{Whole, calling, parse};
+use super::samples::{Whole, calling, parse, tools};
 use super::{CallRule, ParserOptions, ReasoningSyntax, ToolSyntax};
 
 /// Tokens of an answer. A longer one is given up.
@@ -126,6 +126,7 @@ fn seeds(syntax: ToolSyntax) -> Vec<String> {
 
 #[test]
 fn whatever_a_grammar_accepts_is_read_as_calls_that_fit_the_tools() {
+    let tools = tools();
     each(|syntax, vocabulary| {
         // Harmony's markers end a message wherever they stand, so its models have them as tokens.
         if syntax == ToolSyntax::Harmony && vocabulary.markers.is_empty() {
@@ -136,9 +137,10 @@ fn whatever_a_grammar_accepts_is_read_as_calls_that_fit_the_tools() {
         for choice in [CallRule::Auto, CallRule::Required, CallRule::Named("weather".into())] {
             for (parallel, reasoning) in [(false, None), (true, Some(ReasoningSyntax::Think))] {
                 let reasoning = reasoning.filter(|_| syntax != ToolSyntax::Harmony);
-                let lark = vocabulary.grammar_with(&choice, parallel, reasoning, false, None);
+                let lark =
+                    vocabulary.grammar_with(&tools, &choice, parallel, reasoning, false, None);
                 let options = ParserOptions { reasoning_syntax: reasoning, ..calling(syntax) };
-                for _ in 0..15 {
+                for _ in 0..8 {
                     let Some(text) = walk(vocabulary, &lark, &seeds, &mut random) else { continue };
                     let parts = parse(&options, [text.as_str()]);
                     let what = format!("{syntax:?} {text:?} is {parts:?}\n{lark}");
@@ -150,7 +152,7 @@ fn whatever_a_grammar_accepts_is_read_as_calls_that_fit_the_tools() {
                 }
             }
         }
-        assert!(whole > 15 && called > 10, "{syntax:?}: {whole} answers, {called} with calls");
+        assert!(whole > 10 && called > 5, "{syntax:?}: {whole} answers, {called} with calls");
     });
 }
 

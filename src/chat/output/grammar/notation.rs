@@ -83,6 +83,7 @@ impl<'w> Writer<'w, '_> {
             let any = format!("( {member} ( {comma} {member} )* )?");
             return if members.is_open { any } else { String::new() };
         }
+        let first_required = members.listed.iter().position(|(_, _, is_required)| *is_required);
         // From the last member to the first: `rest` is what may follow another member, `first` what
         // may follow the bracket.
         let (mut first, mut rest) = (String::new(), String::new());
@@ -95,14 +96,16 @@ impl<'w> Writer<'w, '_> {
             let key = self.grammar.text(&format!("{key}{separator}"));
             self.grammar.rule(&member, &format!("{key} {value}"));
             let alone = format!("{member} {rest}");
-            let start = format!("{name}_{i}_first");
-            let body = match (*is_required, first.is_empty()) {
-                (true, _) => alone,
-                (false, true) => format!("( {alone} )?"),
-                (false, false) => format!("{alone} | {first}"),
-            };
-            self.grammar.rule(&start, &body);
-            first = start;
+            if first_required.is_none_or(|required| i <= required) {
+                let start = format!("{name}_{i}_first");
+                let body = match (*is_required, first.is_empty()) {
+                    (true, _) => alone,
+                    (false, true) => format!("( {alone} )?"),
+                    (false, false) => format!("{alone} | {first}"),
+                };
+                self.grammar.rule(&start, &body);
+                first = start;
+            }
             let option = if *is_required { "" } else { "?" };
             let after = format!("{name}_{i}_on");
             self.grammar.rule(&after, &format!("( {comma} {member} ){option} {rest}"));
