@@ -26,6 +26,10 @@ pub const RING_CAPACITY: usize = 4;
 /// KV cells of all sequences together.
 pub const CONTEXT_TOKENS_MAX: usize = 1 << 26;
 
+/// The largest number of tokens that a request may ask for. Every parser of JSON can hold it. What
+/// does not fit behind the prompt is cut.
+pub const LENGTH_MAX: i64 = (1 << 53) - 1;
+
 /// Tokens that one sequence may hold, prompt and generated together. Bounds
 /// the decode lane's token history; a model's context is cut to this.
 pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;

@@ -434,8 +434,8 @@ mod tests {
             ),
             (r#"{"prompt":"a","top_p":1.5}"#, "top_p must be a number from 0 to 1, not 1.5"),
             (
-                r#"{"prompt":"a","max_tokens":-1}"#,
-                "max_tokens must be a whole number from 0 to 1048576, not -1",
+                r#"{"prompt":"a","max_tokens":-2}"#,
+                "max_tokens must be a whole number from -1 to 9007199254740991, not -2",
             ),
             (
                 r#"{"prompt":"a","stream":"yes"}"#,

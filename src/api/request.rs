@@ -13,8 +13,9 @@ use super::prompts::Prompt;
 use super::reply::{MakeReply, Ping, PromptFacts, ReplyOptions};
 use crate::constraint::Compiled;
 use crate::limits::{
-    CACHE_SALT_BYTES_MAX, CHOICES_MAX, INDENT_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX, PRIORITY_MAX,
-    REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TEMPERATURE_MAX,
+    CACHE_SALT_BYTES_MAX, CHOICES_MAX, INDENT_MAX, LENGTH_MAX, LLAMA_SAMPLING_MAX, PENALTY_MAX,
+    PRIORITY_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX,
+    TEMPERATURE_MAX,
 };
 use crate::types::{Guessing, LineLimits, Sampling, TokenId};
 
@@ -37,6 +38,8 @@ pub struct GenerationRequest {
     pub stops: Vec<String>,
     /// The form that the text must have, until it is compiled.
     pub constraint: Option<RequestedConstraint>,
+    /// What takes the place of `constraint` if it cannot be compiled, the last one first.
+    pub fallbacks: Vec<Option<RequestedConstraint>>,
     /// The form of an answer that may be tool calls instead. It is compiled alone, so that an error
     /// in it is not blamed on the tools.
     pub form: Option<RequestedConstraint>,
@@ -137,6 +140,7 @@ impl GenerationRequest {
             seed: None,
             stops: Vec::new(),
             constraint: None,
+            fallbacks: Vec::new(),
             form: None,
             is_costly: false,
             compiled: None,
@@ -335,6 +339,7 @@ impl GenerationRequest {
         let stops = self.stops.iter().chain(&self.ignored);
         let stops = stops.map(|stop| size_of::<String>() + stop.len());
         let sources = self.constraint.iter().chain(&self.form);
+        let sources = sources.chain(self.fallbacks.iter().flatten());
         let sources = sources.map(|requested| requested.constraint.source_bytes());
         let ready = self.ready.iter().map(|(ids, _)| size_of_val(&**ids));
         let prompts = self.prompts.iter().map(|prompt| size_of::<Prompt>() + prompt.bytes());
@@ -473,7 +478,7 @@ pub fn read_hints(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
 /// Reads the number of tokens to generate: llama-server's `n_predict`, `max_completion_tokens`
 /// (OpenAI's newer name) or `max_tokens`.
 pub fn read_max_tokens(fields: &Fields<'_, '_>) -> Result<Option<Length>, ApiError> {
-    let read = |name| fields.integer(name, -1..=i64::MAX);
+    let read = |name| fields.integer(name, -1..=LENGTH_MAX);
     let (newer, older) = (read("max_completion_tokens")?, read("max_tokens")?);
     Ok(read("n_predict")?.or(newer).or(older).map(Length::of))
 }

@@ -52,8 +52,12 @@ pub struct ChatPrompt {
     pub text: String,
     /// How to split the answer.
     pub parser: ParserOptions,
-    /// A grammar in llguidance's Lark, if tools may be called.
-    pub grammar: Option<String>,
+    /// Grammars in llguidance's Lark, if tools may be called. The first one obeys the schemas of all
+    /// tools, the second one only those of strict tools. It is for schemas that are too large, or
+    /// that no value fits.
+    pub grammars: Vec<String>,
+    /// Whether the answer may do without a grammar: no tool must be called, and none is strict.
+    pub is_free: bool,
     /// The template's error, if it refused the conversation until that was
     /// [mended](super::mended).
     pub refused: Option<TemplateError>,
@@ -180,9 +184,10 @@ impl ChatModel {
             syntax if has_tools => Some(syntax.unwrap_or(generic::SYNTAX)),
             _ => None,
         };
-        let specs: Vec<ToolSpec> =
-            if has_tools { conversation.tools.iter().map(spec).collect() } else { Vec::new() };
-        let grammar = tools.and_then(|syntax| {
+        let offered = if has_tools { &conversation.tools[..] } else { &[] };
+        let specs: Vec<ToolSpec> = offered.iter().map(spec).collect();
+        let grammar = |specs: &[ToolSpec]| {
+            let syntax = tools?;
             let choice = match &conversation.tool_choice {
                 ToolChoice::Required => CallRule::Required,
                 ToolChoice::Named(name) => CallRule::Named(name.clone()),
@@ -195,8 +200,16 @@ impl ChatModel {
             let token = tokens.of_text;
             let options = GrammarOptions { parallel, reasoning, reasoning_is_open, form, token };
             // A model that may call a tool writes free text until it starts a call.
-            if has_tools { syntax.grammar(&specs, &choice, &options) } else { None }
-        });
+            if has_tools { syntax.grammar(specs, &choice, &options) } else { None }
+        };
+        let mut grammars: Vec<String> = grammar(&specs).into_iter().collect();
+        if offered.iter().any(|tool| !tool.is_strict) {
+            let loose: Vec<ToolSpec> = offered.iter().map(loose_spec).collect();
+            grammars.extend(grammar(&loose));
+        }
+        let is_free = conversation.tool_choice == ToolChoice::Auto
+            && conversation.form.is_none()
+            && !offered.iter().any(|tool| tool.is_strict);
         let parser = ParserOptions {
             reasoning: split_reasoning,
             reasoning_syntax: self.reasoning,
@@ -206,7 +219,7 @@ impl ChatModel {
             // An answer with a form is JSON itself.
             fenced_calls: self.fenced_calls && has_tools && conversation.form.is_none(),
         };
-        Ok(ChatPrompt { text, parser, grammar, refused })
+        Ok(ChatPrompt { text, parser, grammars, is_free, refused })
     }
 
     /// Renders messages as they are or, if the template refuses them, mended. Returns the prompt,
@@ -337,6 +350,12 @@ fn tools(tools: &[Tool]) -> Value {
 
 fn spec(tool: &Tool) -> ToolSpec {
     ToolSpec { name: tool.name.clone(), parameters: tool.parameters.clone() }
+}
+
+/// A tool that takes any object, unless it is strict.
+fn loose_spec(tool: &Tool) -> ToolSpec {
+    let any = || ToolSpec { name: tool.name.clone(), parameters: json!({"type": "object"}) };
+    if tool.is_strict { spec(tool) } else { any() }
 }
 
 /// The prompt of these messages; empty if the template refuses them.
@@ -480,7 +499,7 @@ mod tests {
             let prompt = prompt(source, &talk).unwrap();
             assert!(prompt.text.contains("{\"name\":\"add\"}"), "{}", prompt.text);
             assert_eq!(prompt.parser.tools, Some(ToolSyntax::Hermes));
-            assert!(prompt.grammar.is_some());
+            assert!(!prompt.grammars.is_empty());
         }
     }
 

@@ -26,7 +26,7 @@ use crate::chat::conversation::{Tool, ToolChoice};
 use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{
-    CompileError, Compiler, Constraint, check_schema, close_objects, loosened,
+    CompileError, Compiler, Constraint, ConstraintError, check_schema, close_objects, loosened,
 };
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
@@ -40,6 +40,9 @@ use crate::types::{CacheScope, KeyId, Sampling, TokenId};
 /// channels.
 const HARMONY_BEGIN: &str = "<|start|>assistant";
 const HARMONY_ANSWER: &str = "<|channel|>final<|message|>";
+
+/// The field for the grammar of tool calls.
+const TOOLS: &str = "tools";
 
 /// Whether the log has said that conversations are mended.
 static MENDED: Once = Once::new();
@@ -61,7 +64,7 @@ pub(super) fn render(
         chat.generation.form = Some(form);
     }
     let prompt = chat_prompt(&chat, model, now, form_field)?;
-    let ChatPrompt { mut text, mut parser, grammar, refused } = prompt;
+    let ChatPrompt { mut text, mut parser, grammars, is_free, refused } = prompt;
     if let Some(error) = refused {
         MENDED.call_once(|| {
             tracing::warn!(%error, "the chat template refused a conversation; its turns are merged");
@@ -79,9 +82,13 @@ pub(super) fn render(
     if generation.constraint.is_some() && is_harmony && begins && text.ends_with(HARMONY_BEGIN) {
         text.push_str(HARMONY_ANSWER);
     }
-    if let Some(grammar) = grammar {
-        let constraint = Constraint::Lark(grammar);
-        generation.constraint = Some(RequestedConstraint { field: "tools", constraint });
+    let mut constraints = grammars
+        .into_iter()
+        .map(|grammar| RequestedConstraint { field: TOOLS, constraint: Constraint::Lark(grammar) });
+    if let Some(constraint) = constraints.next() {
+        generation.constraint = Some(constraint);
+        generation.fallbacks = is_free.then_some(None).into_iter().collect();
+        generation.fallbacks.extend(constraints.map(Some));
     }
     check_prompt_text(&text, "messages", model)?;
     generation.prompts = vec![Prompt::Chat(text)];
@@ -154,9 +161,25 @@ pub(super) fn compile_next(
         request.is_costly = true;
         return Ok(());
     }
-    let compiled = compiler.compile_for(key, constraint, is_wanted).map_err(|error| {
+    let compiled = compiler.compile_for(key, constraint, is_wanted);
+    if let Err(CompileError::Constraint(_)) = &compiled
+        && *field == TOOLS
+        && let Some(fallback) = request.fallbacks.pop()
+    {
+        check_wanted(is_wanted)?;
+        request.ignored.push("schemas of tools that cannot be obeyed together".into());
+        request.constraint = fallback;
+        request.is_costly = false;
+        return Ok(());
+    }
+    let compiled = compiled.map_err(|error| {
         // If nobody waits any longer, the trial was only ended early.
         check_wanted(is_wanted).err().unwrap_or_else(|| match error {
+            // The lines of the error are those of a grammar that the client has never seen.
+            CompileError::Constraint(error) if *field == TOOLS => ApiError::field(
+                TOOLS,
+                format!("the schemas of the tools cannot be obeyed together: {}", unlined(&error)),
+            ),
             CompileError::Constraint(error) => ApiError::field(field, error.to_string()),
             CompileError::Unavailable(_) => ApiError::unavailable(error.to_string(), 1),
         })
@@ -171,6 +194,16 @@ pub(super) fn compile_next(
         request.compiled = Some(compiled);
     }
     Ok(())
+}
+
+/// An error without the line of the grammar that it names.
+fn unlined(error: &ConstraintError) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    match first.strip_prefix("line ").and_then(|rest| rest.split_once(": ")) {
+        Some((_, rest)) => rest.trim_start_matches("in %json: ").to_owned(),
+        None => first.to_owned(),
+    }
 }
 
 /// The job of a request whose prompts are tokenised and whose constraint is compiled.

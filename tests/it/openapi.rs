@@ -192,6 +192,7 @@ fn known_limits() -> BTreeMap<&'static str, i64> {
         ("REGEX_BYTES_MAX", size(limits::REGEX_BYTES_MAX)),
         ("REQUEST_ID_BYTES_MAX", size(limits::REQUEST_ID_BYTES_MAX)),
         ("REQUEST_TIMEOUT_MAX", i64::try_from(limits::REQUEST_TIMEOUT_MAX.as_millis()).unwrap()),
+        ("LENGTH_MAX", limits::LENGTH_MAX),
         ("RETRY_AFTER_S_MAX", i64::try_from(limits::RETRY_AFTER_S_MAX).unwrap()),
         ("SAMPLERS_MAX", size(limits::SAMPLERS_MAX)),
         ("RESPONSE_FIELDS_MAX", size(limits::RESPONSE_FIELDS_MAX)),

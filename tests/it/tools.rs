@@ -147,6 +147,7 @@ fn conversation(choice: ToolChoice, parallel: bool) -> Conversation {
         definition: json!({"type": "function",
             "function": {"name": name, "description": "d", "parameters": parameters}}),
         parameters,
+        is_strict: true,
     };
     let user = Message {
         role: Role::User,
@@ -165,7 +166,7 @@ fn conversation(choice: ToolChoice, parallel: bool) -> Conversation {
 /// Walks at random through the grammar of a prompt, with guesses before each mask and without.
 /// Returns the text, if it ended in time.
 fn walk(vocabulary: &mut Vocabulary, prompt: &ChatPrompt, seed: u64) -> Option<String> {
-    let lark = prompt.grammar.clone().expect("there are tools");
+    let lark = prompt.grammars.first().cloned().expect("there are tools");
     let compiled = vocabulary.compiler.compile(&Constraint::Lark(lark)).unwrap();
     let (mut plain, mut guessing) = (Matcher::new(&compiled), Matcher::new(&compiled));
     let mut random = Random::new(seed);
@@ -274,7 +275,7 @@ fn a_required_call_is_made_on_every_template_and_guesses_change_nothing() {
                 for seed in 0..12 {
                     let Some(text) = walk(&mut vocabulary, &prompt, seed) else { continue };
                     whole += 1;
-                    let what = format!("{name} {choice:?} {text:?}\n{:?}", prompt.grammar);
+                    let what = format!("{name} {choice:?} {text:?}\n{:?}", prompt.grammars);
                     let answer = read(&prompt, &text);
                     assert!(!answer.calls.is_empty(), "no call: {what}");
                     assert!(parallel || answer.calls.len() == 1, "several calls: {what}");
@@ -320,7 +321,7 @@ fn calls_that_are_optional_are_well_formed_and_guesses_change_nothing() {
                 for seed in 0..12 {
                     let Some(text) = walk(&mut vocabulary, &prompt, seed) else { continue };
                     let answer = read(&prompt, &text);
-                    let what = format!("{name} {text:?}\n{:?}", prompt.grammar);
+                    let what = format!("{name} {text:?}\n{:?}", prompt.grammars);
                     check_calls(&answer.calls, &what);
                     called += usize::from(!answer.calls.is_empty());
                     if has_form && answer.calls.is_empty() {
@@ -345,7 +346,7 @@ fn no_answer_begins_with_a_marker_of_another_template() {
         let conversation = conversation(ToolChoice::Required, true);
         let now = OffsetDateTime::UNIX_EPOCH;
         let prompt = model.prompt(&conversation, true, now, &tokens).unwrap();
-        let lark = prompt.grammar.clone().unwrap();
+        let lark = prompt.grammars[0].clone();
         let compiled = vocabulary.compiler.compile(&Constraint::Lark(lark)).unwrap();
         for [opener, _] in THINKS {
             let mut logits = vec![0.0; vocabulary.texts.len()];
@@ -354,7 +355,7 @@ fn no_answer_begins_with_a_marker_of_another_template() {
             let is_open = prompt.parser.reasoning_is_open;
             let own = THINKS.iter().find(|pair| pair.iter().any(|marker| source.contains(marker)));
             let expected = !is_open && own.is_some_and(|[own, _]| *own == opener);
-            assert_eq!(begins, expected, "{name} {opener}\n{:?}", prompt.grammar);
+            assert_eq!(begins, expected, "{name} {opener}\n{:?}", prompt.grammars);
             let is_own = own.is_some_and(|[own, _]| *own == opener);
             assert_eq!(prompt.parser.reads(opener.as_bytes()), is_own, "{name} {opener}");
         }

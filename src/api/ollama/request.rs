@@ -21,7 +21,7 @@ use crate::api::request::{
 use crate::api::tools::Offered;
 use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
 use crate::constraint::Constraint;
-use crate::limits::{MESSAGES_MAX, TOOLS_MAX};
+use crate::limits::{LENGTH_MAX, MESSAGES_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
 /// Ollama's default sampling.
@@ -110,7 +110,7 @@ fn read_generation(fields: &Fields<'_, '_>, form: Form) -> Result<GenerationRequ
         request.advanced = read_advanced(options, &mut request.sampling)?;
         request.seed = read_seed(options)?;
         request.stops = read_stop_list("stop", options)?;
-        let length = options.integer("num_predict", -2..=i64::MAX)?;
+        let length = options.integer("num_predict", -2..=LENGTH_MAX)?;
         request.length = length.map_or(Length::Default(None), Length::of);
     }
     let logprobs = read_logprobs(fields)?;

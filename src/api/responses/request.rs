@@ -23,7 +23,7 @@ use crate::api::write::push_json;
 use crate::chat::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use crate::constraint::Constraint;
 use crate::limits::{
-    METADATA_BYTES_MAX, TEMPERATURE_MAX, TEXT_BYTES_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
+    LENGTH_MAX, METADATA_BYTES_MAX, TEMPERATURE_MAX, TEXT_BYTES_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
 use crate::types::Sampling;
 
@@ -69,7 +69,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         let (constraint, text) = read_text(fields)?;
         let (template_kwargs, reasoning) = read_reasoning(fields)?;
         let top_logprobs = read_logprobs(fields)?;
-        let max_output_tokens = fields.integer("max_output_tokens", -1..=i64::MAX)?;
+        let max_output_tokens = fields.integer("max_output_tokens", -1..=LENGTH_MAX)?;
         let echo = json!({
             "background": false,
             "instructions": instructions,
