@@ -134,6 +134,15 @@ impl ApiError {
         )
     }
 
+    /// 415: a body that is compressed.
+    pub fn compressed(coding: &str) -> Self {
+        let message = format!(
+            "the body must not be compressed; Content-Encoding says {coding:.64?}, and identity is \
+             read"
+        );
+        Self::new(415, "invalid_request_error", message)
+    }
+
     /// 403: a web page or a name that may not use the server.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, "permission_error", message)

@@ -27,6 +27,11 @@ pub fn read_object<T>(
     body: &mut [u8],
     read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
+    // Some editors and scripts begin a file with a byte order mark.
+    let body = match body {
+        [0xef, 0xbb, 0xbf, rest @ ..] => rest,
+        body => body,
+    };
     let marks = body.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
     if marks > JSON_MARKS_MAX {
         return Err(ApiError::invalid(format!(

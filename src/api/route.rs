@@ -256,7 +256,7 @@ pub static ROUTES: &[Route] = &[
     route(&["/api/ps"], Action::Show(Page::Running)).of(&ollama::DIALECT),
     route(&["/api/version"], Action::Show(Page::Version)).of(&ollama::DIALECT).public(),
     route(
-        &["/v1/responses"],
+        &["/v1/responses", "/responses"],
         Action::Generate {
             operation: "chat",
             read: |body| responses::request::read(body).map(Request::chat),
@@ -264,7 +264,7 @@ pub static ROUTES: &[Route] = &[
         },
     ),
     route(
-        &["/v1/responses/input_tokens"],
+        &["/v1/responses/input_tokens", "/responses/input_tokens"],
         Action::Answer(|body| {
             let chat = responses::request::read(body)?;
             Ok(Request::CountTokens(Box::new(chat), responses::request::push_count))
@@ -352,9 +352,15 @@ pub fn find(method: Method, path: &str) -> Result<&'static Route, ApiError> {
     }
 }
 
-/// The dialect in which a path's errors are written: OpenAI's for an unknown path.
+/// The dialect in which a path's errors are written. For an unknown path, that of the paths that
+/// begin like it, or else OpenAI's.
 pub fn dialect(path: &str) -> &'static Dialect {
-    at(path).next().map_or(&openai::DIALECT, |route| route.dialect)
+    match at(path).next() {
+        Some(route) => route.dialect,
+        None if path.starts_with("/api/") => &ollama::DIALECT,
+        None if path.starts_with("/v1/messages/") => &anthropic::DIALECT,
+        None => &openai::DIALECT,
+    }
 }
 
 /// The path as the table has it, with the names of its parameters; an unknown one as it is.

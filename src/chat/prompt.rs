@@ -11,8 +11,8 @@ use time::OffsetDateTime;
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use super::generic;
 use super::mended::{mended, strictly};
-use super::output::grammar::{CallRule, GrammarOptions, ToolSpec};
-use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSyntax};
+use super::output::grammar::{CallRule, GrammarOptions};
+use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
 /// A chat model: its template, and the template's properties.

@@ -25,6 +25,8 @@ pub struct Head {
     pub expects_continue: bool,
     /// The body's media type in lower case, without parameters.
     pub content_type: Option<String>,
+    /// How the body is compressed, in lower case.
+    pub content_encoding: Option<String>,
     /// The key from `Authorization: Bearer` or `X-Api-Key`.
     pub api_key: Option<Vec<u8>>,
     /// The client's own request id, if it is short and printable.
@@ -181,13 +183,14 @@ fn interpret(request: &Request<'_, '_>) -> Head {
             "OPTIONS" => Method::Options,
             _ => Method::Other,
         },
-        path: path.to_owned(),
+        path: tidy(path),
         query: query.to_owned(),
         framing,
         keep_alive: if version_1_1 { !fields.close } else { fields.keep_alive && !fields.close },
         chunks_allowed: version_1_1,
         expects_continue: fields.expects_continue && version_1_1,
         content_type: fields.content_type,
+        content_encoding: fields.content_encoding,
         // A key in another scheme counts as a wrong key, unless `X-Api-Key` has one.
         api_key: match fields.authorization {
             Some(key) => key.or(fields.api_key).or(Some(Vec::new())),
@@ -217,6 +220,16 @@ fn target(target: &str) -> Result<(&str, &str), HttpError> {
     Ok(local.split_once('?').unwrap_or((local, "")))
 }
 
+/// A path without doubled slashes and without one at its end, which a base URL such as
+/// `http://host/v1/` brings.
+fn tidy(path: &str) -> String {
+    if !path.contains("//") && (path == "/" || !path.ends_with('/')) {
+        return path.to_owned();
+    }
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    format!("/{}", parts.collect::<Vec<_>>().join("/"))
+}
+
 /// The relevant header fields, while they are collected.
 #[derive(Default)]
 struct Fields {
@@ -227,6 +240,7 @@ struct Fields {
     expects_continue: bool,
     hosts: usize,
     content_type: Option<String>,
+    content_encoding: Option<String>,
     /// The bearer key. `Some(None)` if the scheme is another one, usually a proxy's.
     authorization: Option<Option<Vec<u8>>>,
     api_key: Option<Vec<u8>>,
@@ -325,6 +339,9 @@ impl Fields {
             let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
             let media = String::from_utf8_lossy(media.trim_ascii()).to_ascii_lowercase();
             once(&mut self.content_type, media, "Content-Type")?;
+        } else if is("content-encoding") {
+            let coding = String::from_utf8_lossy(value.trim_ascii()).to_ascii_lowercase();
+            once(&mut self.content_encoding, coding, "Content-Encoding")?;
         } else if is("authorization") {
             let key = match value.split_at_checked(7) {
                 Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => {

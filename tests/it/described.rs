@@ -323,7 +323,7 @@ fn bad() -> Vec<(&'static str, Value)> {
         ("/v1/embeddings", json!({"input": ""})),
         ("/v1/embeddings", json!({"input": "a", "encoding_format": "hex"})),
         ("/v1/messages", json!({"max_tokens": 5, "messages": [{"role": "king", "content": "a"}]})),
-        ("/v1/messages", json!({"max_tokens": 0, "messages": [{"role": "user", "content": "a"}]})),
+        ("/v1/messages", json!({"max_tokens": -2, "messages": [{"role": "user", "content": "a"}]})),
         ("/v1/messages/count_tokens", json!({"messages": "a"})),
         ("/completion", json!({"prompt": "a", "n_predict": "many"})),
         ("/completion", json!({"prompt": "a", "response_fields": "content"})),

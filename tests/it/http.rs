@@ -168,6 +168,32 @@ fn http_1_0_gets_no_chunks() {
     assert_eq!(response.events().last().unwrap(), "[DONE]");
 }
 
+/// As clients write base URLs, and files that begin with a byte order mark.
+#[test]
+fn paths_and_bodies_may_be_untidy() {
+    let server = TestServer::fake(config(), 0);
+    let mut client = server.connect();
+    for path in ["/v1/models/", "//v1//models", "/v1/models"] {
+        assert_eq!(client.get(path).status, 200, "{path}");
+    }
+    let marked = format!("\u{feff}{}", r#"{"prompt":"a","max_tokens":1}"#);
+    assert_eq!(client.post("/v1/completions/", &marked).status, 200);
+    let unknown = client.post("/api/nothing", "{}");
+    assert_eq!((unknown.status, unknown.json()["error"].is_string()), (404, true));
+    let body = "{}";
+    let length = body.len();
+    client.send(
+        format!(
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\
+             Content-Encoding: gzip\r\n\r\n{body}"
+        )
+        .as_bytes(),
+    );
+    let response = client.response();
+    assert_eq!(response.status, 415);
+    assert!(response.body.contains("Content-Encoding says \\\"gzip\\\""), "{}", response.body);
+}
+
 #[test]
 fn every_error_has_its_status_and_shape() {
     let server = TestServer::fake(config(), 0);

@@ -1,5 +1,6 @@
 """The official `anthropic` package against the real binary."""
 
+import re
 import typing
 
 import anthropic
@@ -170,7 +171,9 @@ def test_errors_are_the_right_exceptions(server, client, small_banner):
     assert refused(bad, 400, messages=[]).body["error"]["type"] == "invalid_request_error"
     refused(bad, 400, extra_body={"temperature": -1})
     refused(bad, 400, output_config={"format": {"type": "json_schema", "schema": {"type": 7}}})
-    refused(bad, 400, max_tokens=10_000)
+    long = refused(bad, 400, messages=[{"role": "user", "content": "a b " * 5000}])
+    assert re.match(r"prompt is too long: \d+ tokens > \d+ maximum", long.body["error"]["message"])
+    assert client.messages.create(**GREEDY | {"messages": SUM, "max_tokens": 20_000}).content
     refused(bad, 400, tools=[WEATHER, WEATHER])
     refused(bad, 400, tools=[WEATHER | {"input_schema": {"type": "array"}}])
     refused(bad, 400, messages=[{"role": "king", "content": "a"}])

@@ -90,8 +90,10 @@ def test_errors_are_the_right_exceptions(server, client):
     with pytest.raises(openai.BadRequestError, match="prompt is empty") as error:
         client.completions.create(model=MODEL, prompt="")
     assert error.value.param == "prompt"
-    with pytest.raises(openai.BadRequestError, match="a request may have"):
-        client.completions.create(model=MODEL, prompt="a", max_tokens=100_000)
+    with pytest.raises(openai.BadRequestError, match="exceeds the available context size") as error:
+        client.completions.create(model=MODEL, prompt="a b " * 5000)
+    assert error.value.code == "context_length_exceeded"
+    assert client.completions.create(model=MODEL, prompt="Once", max_tokens=100_000).choices[0].text
     with pytest.raises(openai.BadRequestError, match="temperature must be a number from 0 to 2"):
         client.completions.create(model=MODEL, prompt="a", temperature=3)
     stranger = openai.OpenAI(base_url=f"{server}/v1", api_key="wrong", max_retries=0)

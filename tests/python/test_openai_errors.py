@@ -25,7 +25,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ({"temperature": 3}, "temperature"),
         ({"top_logprobs": 1000, "logprobs": True}, "top_logprobs"),
         ({"n": 0}, "n"),
-        ({"max_tokens": 100_000}, "max_tokens"),
+        ({"messages": [{"role": "user", "content": "a b " * 5000}]}, "prompt"),
         ({"logit_bias": {"99999999": 1}}, "logit_bias"),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"stop": [""]}, "stop"),
@@ -35,7 +35,7 @@ def test_bad_requests(client, wrong, param):
     with pytest.raises(openai.BadRequestError) as error:
         client.chat.completions.create(**{"model": MODEL, "messages": MESSAGES} | wrong)
     assert error.value.status_code == 400
-    kinds = {"max_tokens": "exceed_context_size_error"}
+    kinds = {"prompt": "exceed_context_size_error"}
     assert error.value.type == kinds.get(param, "invalid_request_error")
     assert error.value.param == param
     assert error.value.request_id

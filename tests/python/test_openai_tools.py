@@ -187,4 +187,4 @@ def test_what_cannot_be(tool_client):
     refused(tool_client, "not among the tools", tool_choice=unknown)
     refused(tool_client, "there are no tools", tools=[], tool_choice="required")
     refused(tool_client, "name", tools=[{"type": "function", "function": {"name": "a b"}}])
-    refused(tool_client, "no other form", extra_body={"regex": "a+"})
+    refused(tool_client, "only a JSON schema can", extra_body={"regex": "a+"})

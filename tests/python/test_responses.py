@@ -189,7 +189,7 @@ def test_errors_are_the_packages_own(server, client):
     for wrong, param in (
         ({"temperature": 3}, "temperature"),
         ({"input": []}, "input"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"background": True}, "background"),
         ({"input": "a " * 5000}, "prompt"),
     ):

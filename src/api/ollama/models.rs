@@ -7,6 +7,10 @@ use crate::api::json::{Fields, read_object};
 use crate::api::model::{Model, capabilities, details, listed, time};
 use crate::api::write::push_json;
 
+/// The version of Ollama that has the fields of this dialect. Clients compare it, and refuse to
+/// talk to an older one.
+const OLLAMA_VERSION: &str = "0.9.6";
+
 /// A request that only loads or unloads the model, which do nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loading {
@@ -27,7 +31,10 @@ pub fn read_model(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
 /// Reads a `/api/show` request.
 pub fn read_show(body: &mut [u8]) -> Result<(), ApiError> {
     read_object(body, |fields| {
-        read_model(fields)?;
+        // Older clients call it `name`.
+        if fields.string("name")?.is_none() {
+            read_model(fields)?;
+        }
         fields.boolean("verbose")?;
         Ok(())
     })
@@ -96,7 +103,8 @@ pub fn push_show(out: &mut Vec<u8>, model: &Model<'_>) {
 
 /// Writes the answer to `GET /api/version`.
 pub fn push_version(out: &mut Vec<u8>) {
-    push_json(out, &json!({"version": env!("CARGO_PKG_VERSION")}));
+    let own = format!("corelane {}", env!("CARGO_PKG_VERSION"));
+    push_json(out, &json!({"version": OLLAMA_VERSION, "server": own}));
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
+use super::form::{Form, INNER_TOKENS};
 use super::samples::written;
-use super::syntax::{Form, INNER_TOKENS};
 use super::{CallRule, GrammarOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 
 /// A vocabulary of all bytes, some of a family's markers and an end token.

@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use super::call::{self, Arguments};
+use super::call;
+use super::called::Arguments;
 use super::cursor::Unread;
 use super::fenced::{self, Candidate, Pushed};
+use super::form::{Form, Syntax};
 use super::json::ValueScanner;
 use super::literal::Literal;
 use super::marker::{Start, find, leading_space, length_before_space, start, window};
 use super::offered::OfferedTools;
 use super::options::ParserOptions;
 use super::part::Part;
-use super::reader::{Reader, Step};
+use super::reader::Reader;
 use super::reasoning::ReasoningSyntax;
 use super::rows;
-use super::syntax::{Form, Syntax, ToolSyntax};
+use super::step::Step;
+use super::syntax::ToolSyntax;
 use super::tagged::Tagged;
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 

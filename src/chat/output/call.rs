@@ -1,43 +1,14 @@
 //! Reads the text around a tool call's arguments.
 
-use std::ops::Range;
-
+use super::called::{Arguments, Call};
 use super::cursor::{Cursor, Unread};
+use super::form::{Form, Syntax};
 use super::json::begins_value;
 use super::literal::Bracket;
-use super::syntax::{Form, Syntax};
-use super::tagged::{self, Tags};
+use super::tagged;
 
 /// In `[TOOL_CALLS]name[CALL_ID]id[ARGS]{..}`, the text before the call's id.
 const CALL_ID: &str = "[CALL_ID]";
-
-/// A call up to its arguments.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub name: String,
-    pub arguments: Arguments,
-    /// Whether it is the first call of a JSON array.
-    pub in_list: bool,
-    /// The number of bytes read.
-    pub end: usize,
-}
-
-/// The place of a call's arguments.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Arguments {
-    /// They start at `end`; more of the call's object follows them.
-    InObject,
-    /// They start at `end`; nothing follows them.
-    Alone,
-    /// They came before the name. The call has been read to the end of its object.
-    Before(Range<usize>),
-    /// The call has no arguments, and has been read to the end of its object.
-    Absent,
-    /// They start at `end`, between tags.
-    Tagged(&'static Tags),
-    /// They start at `end`, after this bracket, in another notation than JSON.
-    Literal(Bracket),
-}
 
 /// Reads the start of a call: markers, an array's bracket and the name.
 pub(super) fn head(text: &str, syntax: &Syntax) -> Result<Call, Unread> {

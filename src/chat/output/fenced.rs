@@ -4,7 +4,8 @@
 //! answer in JSON. It is held back and becomes a call only if it has the name of an offered tool and
 //! arguments that the tool can have. Otherwise it is content, exactly as written.
 
-use super::call::{Arguments, Call, object};
+use super::call::object;
+use super::called::{Arguments, Call};
 use super::cursor::{Cursor, Unread};
 use super::json::ValueScanner;
 use super::marker::{Start, leading_space, start};

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 
 use super::json::{push_escaped, push_string};
 use super::marker::{Start, find, leading_space, start};
-use super::reader::Step;
+use super::step::Step;
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
 /// The quotes of strings. Between the first, a text stands as it is, without escapes.

@@ -47,9 +47,11 @@
 
 mod blocks;
 mod call;
+mod called;
 mod channels;
 mod cursor;
 mod fenced;
+mod form;
 pub mod grammar;
 mod json;
 mod literal;
@@ -60,8 +62,10 @@ mod part;
 mod reader;
 pub mod reasoning;
 mod rows;
+mod step;
 pub mod syntax;
 mod tagged;
+mod tags;
 
 #[cfg(test)]
 mod accepted;
@@ -78,8 +82,8 @@ mod walks;
 
 use blocks::Blocks;
 use channels::Channels;
-pub use grammar::{CallRule, GrammarOptions, ToolSpec};
-pub use offered::OfferedTools;
+pub use grammar::{CallRule, GrammarOptions};
+pub use offered::{OfferedTools, ToolSpec};
 pub use options::ParserOptions;
 pub use part::Part;
 pub use reasoning::ReasoningSyntax;

@@ -7,7 +7,15 @@ use std::ops::BitOr;
 
 use serde_json::{Map, Value};
 
-use super::grammar::ToolSpec;
+/// A tool that a model may call.
+#[derive(Clone, Debug)]
+pub struct ToolSpec {
+    /// Its name: letters, digits, `_`, `-` and `.`, which need no quotes.
+    pub name: String,
+    /// The JSON schema of its arguments. Without a `type`, it becomes a schema of an object.
+    /// llguidance expects an object's members in the schema's order.
+    pub parameters: Value,
+}
 
 /// The tools that a model may call, with their parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,20 +1,8 @@
 //! Reads the arguments of a call that are not written as JSON, and writes them as JSON.
 
 use super::literal::Literal;
+use super::step::Step;
 use super::tagged::Tagged;
-
-/// The result of reading a part of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// So many bytes were read; 0 if only the state has changed.
-    Taken(usize),
-    /// More text must come first.
-    More,
-    /// So many bytes were read, and the last of them ends the arguments.
-    End(usize),
-    /// The text goes on in a way that no arguments do. It was not read.
-    Broken,
-}
 
 /// A reader of one call's arguments.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The rows of the table of families: how each writes tool calls.
 
-use super::syntax::{Form, Syntax};
-use super::tagged;
+use super::form::{Form, Syntax};
+use super::tags;
 
 /// The defaults of every row. Also the syntax of a message without tools.
 pub(super) static NONE: Syntax = NO_SYNTAX;
@@ -157,7 +157,7 @@ pub(super) static NEMOTRON_LIST: Syntax = Syntax {
 pub(super) static QWEN_CODER: Syntax = Syntax {
     open: &["<tool_call>", "<function="],
     close: &["</function>", "</tool_call>"],
-    form: Form::Tagged(&tagged::QWEN_CODER),
+    form: Form::Tagged(&tags::QWEN_CODER),
     short_open: Some("<function="),
     begin: "\n<function=",
     infix: ">\n",
@@ -169,7 +169,7 @@ pub(super) static QWEN_CODER: Syntax = Syntax {
 pub(super) static SEED: Syntax = Syntax {
     open: &["<seed:tool_call>", "<function="],
     close: &["</function>", "</seed:tool_call>"],
-    form: Form::Tagged(&tagged::SEED),
+    form: Form::Tagged(&tags::SEED),
     short_open: Some("<function="),
     begin: "\n<function=",
     infix: ">\n",
@@ -181,7 +181,7 @@ pub(super) static SEED: Syntax = Syntax {
 const GLM_READ: Syntax = Syntax { open: &["<tool_call>"], close: &["</tool_call>"], ..NO_SYNTAX };
 
 pub(super) static GLM_LINES: Syntax = Syntax {
-    form: Form::Tagged(&tagged::GLM_LINES),
+    form: Form::Tagged(&tags::GLM_LINES),
     infix: "\n",
     between: "</tool_call>\n<tool_call>",
     end: "</tool_call>",
@@ -189,7 +189,7 @@ pub(super) static GLM_LINES: Syntax = Syntax {
 };
 
 pub(super) static GLM: Syntax = Syntax {
-    form: Form::Tagged(&tagged::GLM),
+    form: Form::Tagged(&tags::GLM),
     between: "</tool_call><tool_call>",
     end: "</tool_call>",
     ..GLM_READ
@@ -198,7 +198,7 @@ pub(super) static GLM: Syntax = Syntax {
 pub(super) static MINIMAX: Syntax = Syntax {
     open: &["<minimax:tool_call>"],
     close: &["</invoke>", "</minimax:tool_call>"],
-    form: Form::Tagged(&tagged::MINIMAX),
+    form: Form::Tagged(&tags::MINIMAX),
     begin: "\n<invoke name=\"",
     infix: "\">\n",
     between: "\n<invoke name=\"",
@@ -209,7 +209,7 @@ pub(super) static MINIMAX: Syntax = Syntax {
 const DSML_READ: Syntax = Syntax {
     open: &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
     close: &["</｜DSML｜invoke>", "</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"],
-    form: Form::Tagged(&tagged::DSML),
+    form: Form::Tagged(&tags::DSML),
     begin: "\n<｜DSML｜invoke name=\"",
     infix: "\">\n",
     between: "\n<｜DSML｜invoke name=\"",

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::fenced::OBJECT_BYTES_MAX;
-use super::syntax::{Form, ToolSyntax};
+use super::form::Form;
+use super::syntax::ToolSyntax;
 use super::{OfferedTools, Parser, ParserOptions, Part, ToolSpec};
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 

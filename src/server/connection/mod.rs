@@ -359,6 +359,11 @@ impl Connection {
             let method = route.methods().split(',').next().unwrap_or_default();
             takes_no_body(head, method)?;
         }
+        if let Some(coding) = head.content_encoding.as_deref()
+            && !["", "identity"].contains(&coding)
+        {
+            return Err(ApiError::compressed(coding));
+        }
         if head.method == Method::Post {
             match head.content_type.as_deref() {
                 // For this type, a browser sends a preflight request first; for simpler types it

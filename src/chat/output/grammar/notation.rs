@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::rules::{Grammar, literal};
 use super::schema::{choices, is_any_text, json_of};
-use super::{Grammar, ToolSpec, literal};
 use crate::chat::output::literal::GEMMA_QUOTE;
-use crate::chat::output::offered::{Members, Types, resolve};
+use crate::chat::output::offered::{Members, ToolSpec, Types, resolve};
 
 /// How keys and values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

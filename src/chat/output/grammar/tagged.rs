@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::rules::{Grammar, literal};
 use super::schema::{choices, is_any_text, json_of};
-use super::{Grammar, ToolSpec, literal};
-use crate::chat::output::offered::{Members, Types};
-use crate::chat::output::tagged::Tags;
+use crate::chat::output::offered::{Members, ToolSpec, Types};
+use crate::chat::output::tags::Tags;
 
 /// Adds the rules of the parameters of the tool with this index. Returns the text of a call after
 /// its name's tag.
