@@ -99,14 +99,18 @@ def embedding_server():
         yield address(text)
 
 
-@pytest.fixture(scope="session")
-def slow_model(tmp_path_factory):
-    """A model with random weights that takes about a millisecond for a token. The one in the binary is done at once."""
-    path = tmp_path_factory.mktemp("models") / "slow.gguf"
-    sizes = ["--layers=6", "--width=768", "--ffn=2304", "--heads=12", "--kv-heads=4", "--head-size=64"]
-    command = [BINARY, "model", "synth", "--shape=tiny", *sizes, "--context=1024", path]
+def made(path, *sizes):
+    """A model of this shape with random weights."""
+    command = [BINARY, "model", "synth", "--shape=tiny", *sizes, path]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return path
+
+
+@pytest.fixture(scope="session")
+def slow_model(tmp_path_factory):
+    """A model that takes about a millisecond for a token. The one in the binary is done at once."""
+    sizes = ["--layers=6", "--width=768", "--ffn=2304", "--heads=12", "--kv-heads=4", "--head-size=64"]
+    return made(tmp_path_factory.mktemp("models") / "slow.gguf", *sizes, "--context=1024")
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ import json
 
 import httpx
 import pytest
-from conftest import KEY, running
+from conftest import KEY, address, made, running
 
-TOOLS = [f"mcp__files__tool_{n}" for n in range(20)]
+TOOLS = [f"mcp__files__tool_{n}" for n in range(14)]
 # Keywords that no grammar keeps, as agents send them.
 SCHEMA = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -25,9 +25,11 @@ SCHEMA = {
 
 
 @pytest.fixture(scope="module")
-def agent_server():
-    with running("--ctx-size=8192") as text:
-        yield text.split("address", 1)[1].split()[0]
+def agent_server(tmp_path_factory):
+    """With room for an agent's tools, which the model in the binary has not. What it says is random."""
+    model = made(tmp_path_factory.mktemp("models") / "long.gguf", "--context=8192")
+    with running(f"--model={model}", "--ctx-size=16384", "--parallel=2") as text:
+        yield address(text)
 
 
 def post(server, path, body):
@@ -139,7 +141,7 @@ def test_a_tool_of_a_namespace_is_called_by_both_names(agent_server):
     assert response.status_code == 200, response.text
     [call] = [item for item in response.json()["output"] if item["type"] == "function_call"]
     assert (call["namespace"], call["name"]) == ("mcp__files", "read")
-    assert set(json.loads(call["arguments"])) <= set(SCHEMA["properties"])
+    assert call["arguments"].startswith('{"path":'), "the one that is required"
 
 
 def test_a_strict_tool_keeps_its_contract(agent_server):
