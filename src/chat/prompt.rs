@@ -59,7 +59,7 @@ pub struct ChatPrompt {
     /// Whether the answer may do without a grammar: no tool must be called, and none is strict.
     pub is_free: bool,
     /// The template's error, if it refused the conversation until that was
-    /// [mended](super::mended).
+    /// mended.
     pub refused: Option<TemplateError>,
 }
 

@@ -51,6 +51,9 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         let previous = read_id("previous_response_id", fields)?;
         let store = fields.boolean("store")?.unwrap_or(true);
         let mut ignored = read_hints(fields)?;
+        // These have an effect here: a response is kept, or repeats them.
+        ignored
+            .retain(|name| !["store", "prompt_cache_key", "safety_identifier"].contains(&&**name));
         let (items, mut messages) = read_input(fields, store, &mut ignored)?;
         if messages.is_empty() {
             let message = "input is missing; it must be a string or an array of items";

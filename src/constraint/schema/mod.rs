@@ -89,7 +89,7 @@ pub fn check_schema(schema: &Value) -> Result<(), ConstraintError> {
     check(schema.clone()).map(drop)
 }
 
-/// A schema that allows at least the values that `schema` allows, and that [`check`] accepts: without
+/// A schema that allows at least the values that `schema` allows, and that can be obeyed: without
 /// the keywords that cannot be obeyed. For tools whose schemas are hints to the model.
 pub fn loosened(schema: &Value) -> Value {
     let mut loose = schema.clone();
