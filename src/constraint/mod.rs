@@ -59,7 +59,7 @@ pub use compiler::Compiler;
 pub use error::{CompileError, ConstraintError};
 pub use kind::Constraint;
 pub use matcher::{Allowed, Matcher};
-pub use schema::{check_schema, close_objects, loosened};
+pub use schema::{SchemaBudget, check_schema, close_objects, loosened};
 pub use tables::{Compiled, Tables};
 pub use walk::Walk;
 pub use watch::stop_long_work;

@@ -101,7 +101,7 @@ fn undescribed(path: &str) -> &'static [&'static str] {
             &["echo", "logprobs", "suffix", "top_logprobs"]
         }
         "/v1/messages" => SAMPLING,
-        "/v1/responses" => RESPONSES,
+        "/v1/responses" | "/responses" => RESPONSES,
         "/api/chat" | "/api/generate" => OLLAMA_OPTIONS,
         _ => &[],
     }
@@ -178,7 +178,10 @@ fn bodies(path: &str) -> Vec<Value> {
                     "format": {"type": "json_schema", "schema": {"type": "object"}}},
             })]
         }
-        "/v1/responses" | "/v1/responses/input_tokens" => {
+        "/v1/responses"
+        | "/responses"
+        | "/v1/responses/input_tokens"
+        | "/responses/input_tokens" => {
             let text = json!([{"type": "input_text", "text": "a"}]);
             let body = |choice: Value, format: Value| {
                 json!({

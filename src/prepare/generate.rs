@@ -26,7 +26,8 @@ use crate::chat::conversation::{Tool, ToolChoice};
 use crate::chat::output::{ParserOptions, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{
-    CompileError, Compiler, Constraint, ConstraintError, check_schema, close_objects, loosened,
+    CompileError, Compiler, Constraint, ConstraintError, SchemaBudget, check_schema, close_objects,
+    loosened,
 };
 use crate::engine::job::Job;
 use crate::limits::PROMPTS_MAX;
@@ -54,7 +55,8 @@ pub(super) fn render(
     now: OffsetDateTime,
 ) -> Result<Box<GenerationRequest>, ApiError> {
     chat.join_turns();
-    chat.conversation.tools.iter_mut().try_for_each(prepare_schema)?;
+    let budget = SchemaBudget::default();
+    chat.conversation.tools.iter_mut().try_for_each(|tool| prepare_schema(tool, &budget))?;
     let mut form_field = None;
     if chat.conversation.tool_choice != ToolChoice::None
         && let Some(form) = chat.generation.constraint.take()
@@ -99,9 +101,9 @@ pub(super) fn render(
 
 /// Makes the schema of a tool's arguments one that can be obeyed. The model still sees the client's
 /// own schema.
-fn prepare_schema(tool: &mut Tool) -> Result<(), ApiError> {
+fn prepare_schema(tool: &mut Tool, budget: &SchemaBudget) -> Result<(), ApiError> {
     if tool.is_strict {
-        check_schema(&tool.parameters).map_err(|error| {
+        check_schema(&tool.parameters, budget).map_err(|error| {
             let message = format!(
                 "the tool {:?} is strict, and its schema cannot be obeyed: {error}; without \
                  \"strict\": true the keyword is left out",
@@ -110,7 +112,7 @@ fn prepare_schema(tool: &mut Tool) -> Result<(), ApiError> {
             ApiError::field("tools", message)
         })?;
     } else {
-        tool.parameters = loosened(&tool.parameters);
+        tool.parameters = loosened(&tool.parameters, budget);
         // A type such as ["object", "null"]: a call has arguments.
         if let Some(kind) = tool.parameters.get_mut("type") {
             *kind = "object".into();

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::constraint::error::ConstraintError;
 use crate::limits::JSON_INDENT_MAX;
+pub use walk::SchemaBudget;
 use walk::{Edit, Strictness};
 
 /// Rounds of removing the keywords of a schema that cannot be obeyed. More than two are rare.
@@ -37,11 +38,15 @@ pub(super) fn read(source: &str) -> Result<Value, ConstraintError> {
 }
 
 /// Checks a schema. The result is for llguidance only.
-pub(super) fn check(mut schema: Value) -> Result<Value, ConstraintError> {
+pub(super) fn check(schema: Value) -> Result<Value, ConstraintError> {
+    check_within(schema, &SchemaBudget::default())
+}
+
+fn check_within(mut schema: Value, budget: &SchemaBudget) -> Result<Value, ConstraintError> {
     if schema == Value::Bool(true) {
         schema = json!({});
     }
-    let edits = walk::walk(&schema, Strictness::Refuse)?;
+    let edits = walk::walk(&schema, Strictness::Refuse, budget)?;
     for edit in edits {
         apply(edit, &mut schema);
     }
@@ -84,18 +89,19 @@ fn apply(edit: Edit, schema: &mut Value) {
 /// Checks that a schema can be obeyed.
 ///
 /// # Errors
-/// The keyword that cannot, and its place.
-pub fn check_schema(schema: &Value) -> Result<(), ConstraintError> {
-    check(schema.clone()).map(drop)
+/// The keyword that cannot, and its place; or that the budget is spent.
+pub fn check_schema(schema: &Value, budget: &SchemaBudget) -> Result<(), ConstraintError> {
+    check_within(schema.clone(), budget).map(drop)
 }
 
 /// A schema that allows at least the values that `schema` allows, and that can be obeyed: without
-/// the keywords that cannot be obeyed. For tools whose schemas are hints to the model.
-pub fn loosened(schema: &Value) -> Value {
+/// the keywords that cannot be obeyed. For tools whose schemas are hints to the model. Once the budget
+/// is spent, it allows any object.
+pub fn loosened(schema: &Value, budget: &SchemaBudget) -> Value {
     let mut loose = schema.clone();
     for _ in 0..LOOSENING_ROUNDS {
         // An edit may remove the target of a reference, which the next round then removes.
-        match walk::walk(&loose, Strictness::Loosen) {
+        match walk::walk(&loose, Strictness::Loosen, budget) {
             Ok(edits) if edits.is_empty() => return loose,
             Ok(edits) => edits.into_iter().for_each(|edit| apply(edit, &mut loose)),
             Err(_) => break,

@@ -41,15 +41,57 @@ pub(super) enum Strictness {
     Loosen,
 }
 
+/// The work that the schemas of one request may take together. A request can have thousands of
+/// tools.
+#[derive(Debug)]
+pub struct SchemaBudget {
+    /// Subschemas that may be visited.
+    schemas: Cell<usize>,
+    /// Comparisons of values.
+    comparisons: Cell<usize>,
+}
+
+impl Default for SchemaBudget {
+    /// Enough for one schema that has the most of everything.
+    fn default() -> Self {
+        Self {
+            schemas: Cell::new(SCHEMAS_MAX + SCHEMA_PATTERNS_MAX * PATTERN_COST),
+            comparisons: Cell::new(SCHEMA_COMPARISONS_MAX),
+        }
+    }
+}
+
+impl SchemaBudget {
+    fn spend(&self, cost: usize) -> Result<(), ConstraintError> {
+        match self.schemas.get().checked_sub(cost) {
+            Some(left) => {
+                self.schemas.set(left);
+                Ok(())
+            }
+            None => {
+                let message = "the JSON schemas of the request have too many parts together";
+                Err(ConstraintError(message.into()))
+            }
+        }
+    }
+}
+
+/// A regular expression takes as long as so many subschemas.
+const PATTERN_COST: usize = 32;
+
 /// Checks the schema and returns the edits it needs.
-pub(super) fn walk(root: &Value, strictness: Strictness) -> Result<Vec<Edit>, ConstraintError> {
+pub(super) fn walk(
+    root: &Value,
+    strictness: Strictness,
+    budget: &SchemaBudget,
+) -> Result<Vec<Edit>, ConstraintError> {
     let mut walk = Walk {
         root,
+        budget,
         loosens: strictness == Strictness::Loosen,
         reached: Vec::new(),
         seen: HashSet::new(),
         patterns: 0,
-        work: Cell::new(SCHEMA_COMPARISONS_MAX),
         edits: Vec::new(),
     };
     walk.visit(String::new(), root, 0)?;
@@ -65,13 +107,12 @@ pub(super) fn walk(root: &Value, strictness: Strictness) -> Result<Vec<Edit>, Co
 
 struct Walk<'a> {
     root: &'a Value,
+    budget: &'a SchemaBudget,
     loosens: bool,
     /// The schemas, each with its JSON pointer.
     reached: Vec<(String, &'a Value)>,
     seen: HashSet<String>,
     patterns: usize,
-    /// Comparisons of values left.
-    work: Cell<usize>,
     edits: Vec<Edit>,
 }
 
@@ -102,6 +143,7 @@ impl<'a> Walk<'a> {
         schema: &'a Value,
         depth: usize,
     ) -> Result<(), ConstraintError> {
+        self.budget.spend(1)?;
         if depth > SCHEMA_DEPTH_MAX {
             let message =
                 format!("the JSON schema is nested deeper than {SCHEMA_DEPTH_MAX} levels");
@@ -290,7 +332,7 @@ impl<'a> Walk<'a> {
     /// value matches two of the schemas.
     fn alternatives(&self, at: &str, value: &Value) -> Result<(), ConstraintError> {
         let options = value.as_array().map_or(&[][..], Vec::as_slice);
-        match disjoint::overlap(self.root, options, &self.work) {
+        match disjoint::overlap(self.root, options, &self.budget.comparisons) {
             Some((a, b)) => {
                 let what = format!(
                     "is supported only where no value fits two of its schemas; numbers {a} and \
@@ -312,6 +354,7 @@ impl<'a> Walk<'a> {
     }
 
     fn pattern(&mut self, at: &str, keyword: &str, source: &str) -> Result<(), ConstraintError> {
+        self.budget.spend(PATTERN_COST)?;
         self.patterns += 1;
         if self.patterns > SCHEMA_PATTERNS_MAX {
             let what = format!("is one pattern too many; there may be {SCHEMA_PATTERNS_MAX}");
