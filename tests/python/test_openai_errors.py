@@ -25,7 +25,6 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ({"temperature": 3}, "temperature"),
         ({"top_logprobs": 1000, "logprobs": True}, "top_logprobs"),
         ({"n": 0}, "n"),
-        ({"messages": [{"role": "user", "content": "a b " * 5000}]}, "prompt"),
         ({"logit_bias": {"99999999": 1}}, "logit_bias"),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"stop": [""]}, "stop"),
@@ -35,10 +34,15 @@ def test_bad_requests(client, wrong, param):
     with pytest.raises(openai.BadRequestError) as error:
         client.chat.completions.create(**{"model": MODEL, "messages": MESSAGES} | wrong)
     assert error.value.status_code == 400
-    kinds = {"prompt": "exceed_context_size_error"}
-    assert error.value.type == kinds.get(param, "invalid_request_error")
+    assert error.value.type == "invalid_request_error"
     assert error.value.param == param
     assert error.value.request_id
+
+
+def test_a_conversation_that_is_too_long_says_so_in_words_that_agents_know(client):
+    with pytest.raises(openai.BadRequestError, match="exceeds the available context size") as error:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "a b " * 5000}])
+    assert (error.value.type, error.value.code) == ("exceed_context_size_error", "context_length_exceeded")
 
 
 def test_other_statuses(server, client):

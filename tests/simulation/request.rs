@@ -259,7 +259,8 @@ impl Requests {
             let most = if path == "/v1/responses" { most.div_ceil(4) } else { most };
             let asked = random.within(1, most);
             fields.insert(name.into(), asked.into());
-            return (vec![asked; prompts.len()], longest + asked <= limit);
+            let cut = |prompt| asked.min(room(prompt));
+            return (prompts.iter().map(cut).collect(), longest < limit);
         }
         let fitting = |prompt| room(prompt).min(default.unwrap_or(usize::MAX));
         (prompts.iter().map(fitting).collect(), longest < limit)
