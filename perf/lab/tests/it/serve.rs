@@ -95,7 +95,7 @@ fn the_servers_refusals_are_failures_with_its_reasons() {
     }
     let keyed = Load { api_key: Some("k".into()), ..load(server.address, 3) };
     assert!(quiet(&keyed).requests.iter().all(|request| request.is_ok()));
-    let too_long = Load { output_tokens: 10_000_000, ..keyed };
+    let too_long = Load { prompts: prompts(2, 5000), ..keyed };
     assert!(quiet(&too_long).requests.iter().all(|r| !r.is_ok() && r.error.is_some()));
 }
 
