@@ -141,7 +141,7 @@ def test_a_tool_of_a_namespace_is_called_by_both_names(agent_server):
     assert response.status_code == 200, response.text
     [call] = [item for item in response.json()["output"] if item["type"] == "function_call"]
     assert (call["namespace"], call["name"]) == ("mcp__files", "read")
-    assert call["arguments"].startswith('{"path":'), "the one that is required"
+    assert '"path"' in call["arguments"], "the one that is required"
 
 
 def test_a_strict_tool_keeps_its_contract(agent_server):
