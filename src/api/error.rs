@@ -62,8 +62,8 @@ impl ApiError {
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
     }
 
-    /// 400: a prompt of `prompt_tokens`, or at least so many, leaves no room for an answer within
-    /// `limit`. The kind and the numbers are llama-server's, the code OpenAI's. Agents look for these
+    /// 400: a prompt of `prompt_tokens` leaves no room for an answer within `limit`. The `qualifier`
+    /// is `at least ` if the tokens were not counted to the end. The kind and the numbers are llama-server's, the code OpenAI's. Agents look for these
     /// words, and then shorten the conversation.
     pub fn too_long(
         param: &'static str,

@@ -140,10 +140,12 @@ pub struct PromptFacts {
 }
 
 impl PromptFacts {
-    /// Bytes of the prompts and the turn, with the copies of the prompts in an answer.
+    /// Bytes of the prompts, the turn and the offered tools, with the copies of the prompts in an
+    /// answer.
     pub fn bytes(&self) -> usize {
         let prompts = self.prompts.iter().map(|prompt| (1 + self.n) * prompt.len());
-        prompts.sum::<usize>() + self.turn.size.bytes
+        let offered = self.parser.offered.as_ref().map_or(0, |offered| offered.bytes());
+        prompts.sum::<usize>() + self.turn.size.bytes + offered
     }
 }
 

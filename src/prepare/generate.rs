@@ -55,7 +55,7 @@ pub(super) fn render(
     now: OffsetDateTime,
 ) -> Result<Box<GenerationRequest>, ApiError> {
     chat.join_turns();
-    let budget = SchemaBudget::default();
+    let budget = SchemaBudget::of_tools();
     chat.conversation.tools.iter_mut().try_for_each(|tool| prepare_schema(tool, &budget))?;
     let mut form_field = None;
     if chat.conversation.tool_choice != ToolChoice::None

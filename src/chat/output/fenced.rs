@@ -100,10 +100,10 @@ impl Candidate {
 /// The result of taking more of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// So many bytes were taken.
+    /// This number of bytes was taken.
     Taken(usize),
-    /// So many bytes were taken, and the object has more than `OBJECT_BYTES_MAX`.
+    /// This number of bytes was taken, and the object has more than `OBJECT_BYTES_MAX`.
     TooLong(usize),
-    /// The object ends after so many bytes.
+    /// The object ends after this number of bytes.
     End(usize),
 }

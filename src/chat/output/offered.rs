@@ -57,6 +57,16 @@ impl OfferedTools {
         Self { tools: tools.iter().map(offered).collect() }
     }
 
+    /// About the bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        let parameter = |parameter: &Parameter| size_of::<Parameter>() + parameter.name.len();
+        let tool = |tool: &OfferedTool| {
+            let parameters = tool.parameters.iter().map(parameter);
+            size_of::<OfferedTool>() + tool.name.len() + parameters.sum::<usize>()
+        };
+        self.tools.iter().map(tool).sum()
+    }
+
     fn tool(&self, name: &str) -> Option<&OfferedTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }

@@ -3,11 +3,11 @@
 /// The result of reading a part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// So many bytes were read; 0 if only the state has changed.
+    /// This number of bytes was read; 0 if only the state has changed.
     Taken(usize),
     /// More text must come first.
     More,
-    /// So many bytes were read, and the last of them ends the arguments.
+    /// This number of bytes was read, and the last of them ends the arguments.
     End(usize),
     /// The text goes on in a way that no arguments do. It was not read.
     Broken,

@@ -188,12 +188,12 @@ fn deep_json_is_refused() {
 }
 
 fn loosened(schema: &Value) -> Value {
-    super::loosened(schema, &super::SchemaBudget::default())
+    super::loosened(schema, &super::SchemaBudget::of_tools())
 }
 
 #[test]
 fn thousands_of_tools_share_one_budget() {
-    let budget = super::SchemaBudget::default();
+    let budget = super::SchemaBudget::of_tools();
     let tool = json!({"type": "object", "properties": {
         "a": {"type": "string", "pattern": "^a+$"}, "b": {"type": "integer"}}});
     assert_eq!(super::loosened(&tool, &budget), tool);

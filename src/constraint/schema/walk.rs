@@ -62,6 +62,11 @@ impl Default for SchemaBudget {
 }
 
 impl SchemaBudget {
+    /// The budget of all tools of a request.
+    pub fn of_tools() -> Self {
+        Self { comparisons: Cell::new(TOOL_COMPARISONS_MAX), ..Self::default() }
+    }
+
     fn spend(&self, cost: usize) -> Result<(), ConstraintError> {
         match self.schemas.get().checked_sub(cost) {
             Some(left) => {
@@ -76,8 +81,12 @@ impl SchemaBudget {
     }
 }
 
-/// A regular expression takes as long as so many subschemas.
+/// Checking a regular expression takes about as long as visiting 32 subschemas.
 const PATTERN_COST: usize = 32;
+
+/// Comparisons of values in the schemas of all tools of a request. They take less than a
+/// millisecond, for the front lane may make them.
+const TOOL_COMPARISONS_MAX: usize = 100_000;
 
 /// Checks the schema and returns the edits it needs.
 pub(super) fn walk(
