@@ -4,11 +4,12 @@
 use serde::Serialize;
 
 use super::error::{ApiError, Dialect};
+use super::hints::refuse_unsupported;
 use super::json::read_object;
 use super::json::refuse;
 use super::prompts::read_text;
 use super::reply::{Delta, PromptFacts, Reply, ReplyContext, ReplyOptions, Summary};
-use super::request::{GenerationRequest, read_generation, refuse_unsupported};
+use super::request::{GenerationRequest, read_generation};
 use super::write::{push_event, push_json, rounded};
 use crate::clock::Micros;
 use crate::types::{Sampling, TokenId};

@@ -16,6 +16,7 @@ pub mod cllm;
 pub mod constrain;
 pub mod embeddings;
 pub mod error;
+pub mod hints;
 pub mod json;
 pub mod lanes;
 pub mod llama;

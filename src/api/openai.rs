@@ -8,6 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::error::{ApiError, Dialect};
+use super::hints::refuse_unsupported;
 use super::json::read_object;
 use super::json::refuse;
 use super::logprobs::{SpelledLogprobs, TokenColumns};
@@ -16,7 +17,7 @@ use super::reply::{
     Delta, FinishReason, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions, Summary,
     Usage,
 };
-use super::request::{GenerationRequest, read_generation, refuse_unsupported};
+use super::request::{GenerationRequest, read_generation};
 use super::write::{List, Object, Spelled, push_event, push_json, rounded};
 use crate::clock::Micros;
 use crate::metrics::LateCount;

@@ -6,9 +6,11 @@
 //! - [`conversation`]: messages and tools of any dialect.
 //! - [`prompt`]: turns a conversation into a prompt.
 //! - `generic`: writes tools as text for templates that have none.
+//! - `ids`: the ids of tool calls in the forms that some templates want.
 //! - `mended`: conversations in the form that strict templates accept.
 //! - [`named`]: llama.cpp's templates by name.
 //! - [`output`]: splits the model's text into content, reasoning and tool calls.
+//! - `probe`: what a template can do.
 //! - [`template`]: the template, compiled once and rendered for each request.
 //! - `translate`: rewrites a template's source so that minijinja reads it as Jinja2 does.
 //! - `python`: methods of Python's strings, lists and dicts that minijinja lacks.
@@ -20,9 +22,11 @@
 pub mod chosen;
 pub mod conversation;
 mod generic;
+mod ids;
 mod mended;
 pub mod named;
 pub mod output;
+mod probe;
 pub mod prompt;
 mod python;
 mod size;

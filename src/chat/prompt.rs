@@ -10,9 +10,11 @@ use time::OffsetDateTime;
 
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
 use super::generic;
+use super::ids::{name_calls, short_id};
 use super::mended::{mended, strictly};
 use super::output::grammar::{CallRule, GrammarOptions};
 use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
+use super::probe::{NEEDLE, has_system, shows_none, wants_parts};
 use super::template::{Chat, ChatTemplate, TemplateError};
 
 /// A chat model: its template, and the template's properties.
@@ -291,9 +293,6 @@ impl ChatModel {
     }
 }
 
-/// A text that no template contains.
-const NEEDLE: &str = "corelane-needle";
-
 /// Appends [`NEEDLE`] to the last message, to find the place in the prompt where the model
 /// continues.
 fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
@@ -305,43 +304,6 @@ fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
         _ => return Err(ChatError::NotContinuable),
     }
     Ok(())
-}
-
-/// Shortens a call's id: Mistral's templates accept only ids of nine letters and digits. The result
-/// depends only on the id, so that a call and its result still match.
-fn short_id(id: &str) -> String {
-    const LENGTH: usize = 9;
-    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    if id.len() == LENGTH && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return id.to_owned();
-    }
-    // The hash is FNV-1a.
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let digit = |place: u32| ALPHABET[(hash / 62u64.pow(place) % 62) as usize] as char;
-    (0..LENGTH as u32).map(digit).collect()
-}
-
-/// Gives calls the ids that Kimi K2 expects, `functions.name:0`, with their number in the
-/// conversation. Its template shows a call's id instead of its name.
-fn name_calls(messages: &mut [Message]) {
-    let mut ids: Vec<(String, String)> = Vec::new();
-    for message in messages {
-        for call in &mut message.tool_calls {
-            let id = format!("functions.{}:{}", call.name, ids.len());
-            ids.push((std::mem::replace(&mut call.id, id.clone()), id));
-        }
-        let answered = message.tool_call_id.as_mut();
-        // The last call with this id: a client may use an id again.
-        let answered = answered.and_then(|id| {
-            let (_, new) = ids.iter().rev().find(|(old, _)| old == id)?;
-            Some((id, new))
-        });
-        if let Some((id, new)) = answered {
-            id.clone_from(new);
-        }
-    }
 }
 
 fn tools(tools: &[Tool]) -> Value {
@@ -356,53 +318,6 @@ fn spec(tool: &Tool) -> ToolSpec {
 fn loose_spec(tool: &Tool) -> ToolSpec {
     let any = || ToolSpec { name: tool.name.clone(), parameters: json!({"type": "object"}) };
     if tool.is_strict { spec(tool) } else { any() }
-}
-
-/// The prompt of these messages; empty if the template refuses them.
-fn rendered(template: &ChatTemplate, messages: serde_json::Value) -> String {
-    let chat = Chat {
-        messages: Value::from(Serde(messages)),
-        tools: Value::UNDEFINED,
-        add_generation_prompt: true,
-        kwargs: Default::default(),
-        now: OffsetDateTime::UNIX_EPOCH,
-    };
-    template.render(&chat).unwrap_or_default()
-}
-
-/// Whether a template shows a system message, as a text or in parts.
-fn has_system(template: &ChatTemplate) -> bool {
-    let shows = |content: fn(&str) -> serde_json::Value| {
-        let system = json!({"role": "system", "content": content(NEEDLE)});
-        let user = json!({"role": "user", "content": content("a")});
-        rendered(template, json!([system, user])).contains(NEEDLE)
-    };
-    shows(|text| json!(text)) || shows(|text| json!([{"type": "text", "text": text}]))
-}
-
-/// Whether a template shows an answer without text as Python's word for nothing.
-fn shows_none(template: &ChatTemplate) -> bool {
-    let shown = |content: serde_json::Value| {
-        let call = json!({"id": "1", "type": "function",
-            "function": {"name": "f", "arguments": {}}});
-        let said = json!({"role": "assistant", "content": content, "tool_calls": [call]});
-        rendered(template, json!([{"role": "user", "content": "a"}, said]))
-    };
-    shown(json!(null)).contains("None") && !shown(json!("")).contains("None")
-}
-
-/// Whether a template handles content in parts: rendered with one part, it shows only the part's
-/// text. (llama.cpp tests templates in the same way.)
-fn wants_parts(template: &ChatTemplate) -> bool {
-    let shown = |content: serde_json::Value| {
-        rendered(template, json!([{"role": "user", "content": content}]))
-    };
-    let of_parts = shown(json!([{"type": "text", "text": NEEDLE}]));
-    let of_text = shown(json!(NEEDLE));
-    let is_whole = |text: &str| {
-        text.contains(NEEDLE) && !text.contains("'type'") && !text.contains("\"type\"")
-    };
-    is_whole(&of_parts) && !is_whole(&of_text)
 }
 
 #[cfg(test)]
@@ -468,17 +383,6 @@ mod tests {
         talk.messages[1].content = Content::None;
         talk.continue_final_message = true;
         assert_eq!(prompt(CHATML, &talk).unwrap_err(), ChatError::NotContinuable);
-    }
-
-    #[test]
-    fn ids_are_as_long_as_mistral_wants_them() {
-        assert_eq!(short_id("call00001"), "call00001");
-        let (one, other) =
-            (short_id("call_0123456789abcdef_0_0"), short_id("call_0123456789abcdef_0_1"));
-        assert_ne!(one, other);
-        for id in [one, other, short_id(""), short_id("a-b-c-d-e")] {
-            assert!(id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{id}");
-        }
     }
 
     /// Gemma's template refuses a system message.

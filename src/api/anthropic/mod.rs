@@ -13,12 +13,12 @@ use self::reply::MessagesReply;
 use super::chat::ChatRequest;
 use super::constrain::{RequestedConstraint, of_schema};
 use super::error::{ApiError, Dialect};
+use super::hints::{read_hints, refuse_unsupported};
 use super::json::refuse;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::reply::ReplyOptions;
 use super::request::{
-    GenerationRequest, Length, read_hints, read_max_tokens, read_sampling, read_stop_list,
-    read_urgency, refuse_unsupported,
+    GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
 };
 use super::tools::{Offer, Offered, checked_name, function, note, placeholder, read_parameters};
 use super::write::{Object, push_json, push_named_event};
@@ -102,7 +102,7 @@ fn read(
             reply: ReplyOptions { stream, ..ReplyOptions::default() },
             urgency: read_urgency(fields)?,
             constraint: read_format(fields)?,
-            ignored: read_hints(fields)?,
+            ignored: read_hints(fields, &[])?,
             ..GenerationRequest::new(MessagesReply::new)
         };
         let mut messages = read_system(fields)?;

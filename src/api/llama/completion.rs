@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::super::error::ApiError;
+use super::super::hints::refuse_unsupported;
 use super::super::json::{Fields, read_object, refuse};
 use super::super::logprobs::push_tokens;
 use super::super::openai::{Progress, Times};
@@ -11,7 +12,7 @@ use super::super::reply::{
     Delta, FinishReason, MakeReply, PromptFacts, PromptProgress, Reply, ReplyContext, ReplyOptions,
     Summary, Usage,
 };
-use super::super::request::{GenerationRequest, read_generation, refuse_unsupported};
+use super::super::request::{GenerationRequest, read_generation};
 use super::super::write::{List, Object, Written, WrittenList, push_event, push_json};
 use super::settings::{Repeated, Setting};
 use crate::clock::Micros;

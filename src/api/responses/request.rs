@@ -10,11 +10,12 @@ use crate::api::advanced::RequestedAdvanced;
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::{RequestedConstraint, of_schema};
 use crate::api::error::ApiError;
+use crate::api::hints::read_hints;
 use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::reply::ReplyOptions;
 use crate::api::request::{
-    GenerationRequest, Length, read_cache_salt, read_hints, read_sampling, read_seed, read_urgency,
+    GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency,
 };
 use crate::api::stored::checked_id;
 use crate::api::tools::{Offer, Offered, checked_name, function, no_parameters, read_parameters};
@@ -50,10 +51,9 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         let instructions = fields.string("instructions")?;
         let previous = read_id("previous_response_id", fields)?;
         let store = fields.boolean("store")?.unwrap_or(true);
-        let mut ignored = read_hints(fields)?;
-        // These have an effect here: a response is kept, or repeats them.
-        ignored
-            .retain(|name| !["store", "prompt_cache_key", "safety_identifier"].contains(&&**name));
+        // A response is kept, or repeats these.
+        let effective = ["store", "prompt_cache_key", "safety_identifier"];
+        let mut ignored = read_hints(fields, &effective)?;
         let (items, mut messages) = read_input(fields, store, &mut ignored)?;
         if messages.is_empty() {
             let message = "input is missing; it must be a string or an array of items";

@@ -449,6 +449,8 @@ impl Blocks {
                 self.state = Inside::Head;
                 return Some(0);
             }
+            // Of an object whose outer braces are doubled.
+            (b'}', Marking::None { .. }) => return Some(1),
             (b'`', Marking::None { in_fence: true }) => match fenced::begins(text) {
                 Start::Marker(fence) => {
                     self.last = Marking::None { in_fence: false };

@@ -1,6 +1,7 @@
 //! Recognises a call that a model writes as a bare JSON object, or as one in a code fence.
 //!
-//! Qwen2.5-Coder does so, although its template shows `<tool_call>`. Such an object could also be an
+//! Qwen2.5-Coder does so, although its template shows `<tool_call>`. It also doubles the outer braces,
+//! because the example in its template does. Such an object could also be an
 //! answer in JSON. It is held back and becomes a call only if it has the name of an offered tool and
 //! arguments that the tool can have. Otherwise it is content, exactly as written.
 
@@ -41,6 +42,9 @@ pub(super) fn head(text: &str) -> Result<(Call, bool), Unread> {
     cursor.skip_space();
     if !cursor.eat(b'{')? {
         return Err(Unread::Not);
+    }
+    if cursor.peek()? == b'{' {
+        cursor.eat(b'{')?;
     }
     let call = object(cursor, false, true)?;
     let has_arguments = call.arguments == Arguments::InObject;

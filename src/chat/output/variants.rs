@@ -352,6 +352,9 @@ fn fenced_and_bare_objects_are_calls_of_offered_tools_alone() {
         (format!("```json\n{graz}\n```"), vec![called()]),
         (format!("```\n{graz}\n```\nI wait."), vec![called(), content("I wait.")]),
         (graz.to_owned(), vec![called()]),
+        // With the outer braces doubled, and closed by as many or by one more.
+        (format!("{{{graz}}}"), vec![called()]),
+        (format!("```json\n{{{graz}}}}}\n```\nI wait."), vec![called(), content("I wait.")]),
         (format!("{graz}\n{graz}\n"), vec![called(), called()]),
         (
             format!("I look:\n\n```json\n{graz}\n```\n\n```json\n{graz}\n```"),
