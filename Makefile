@@ -10,7 +10,7 @@ ARGS ?=
 #             (make dist-aarch64: for ARM processors, in target/dist-aarch64)
 # make deb    a Debian package of it (make deb-aarch64: for ARM)
 #             make test-deb tries it in a fresh Debian, which it fetches
-.PHONY: run check test build dist dist-aarch64 deb deb-aarch64 cargo-deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
+.PHONY: run check test beside-e2e build dist dist-aarch64 deb deb-aarch64 cargo-deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
@@ -22,7 +22,11 @@ build: setup
 check: fmt clippy
 	$(CARGO) test --release --lib --test rules --test simulation
 
-test: fmt clippy doc unit e2e loom fuzz
+# The clients need no compiler once the unit tests are built, so they run beside the stages that do.
+test: fmt clippy unit
+	$(MAKE) --jobs=2 --output-sync=target e2e beside-e2e
+
+beside-e2e: doc loom fuzz
 
 setup:
 	@.ci/setup cmake clang libclang-dev pkg-config
