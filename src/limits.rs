@@ -291,7 +291,7 @@ pub const RESPONSES_SHARE: usize = 8;
 /// Bytes of the id of a response, an item or a tool call in the Responses API: OpenAI's bound.
 pub const ID_BYTES_MAX: usize = 64;
 /// Bytes of an answer about a stored response up to which the front lane writes it itself.
-pub const PAGE_BYTES_MAX: usize = 64 * 1024;
+pub const RANGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a response's metadata, as JSON.
 pub const METADATA_BYTES_MAX: usize = 16 * 1024;
 /// The least memory for requests that the user may set: a body of any size, and the answers of two

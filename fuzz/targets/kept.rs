@@ -69,10 +69,10 @@ fn answer(
 
 /// A page of a response's items is JSON, and as long as was counted.
 fn page(stored: &Stored, query: &str) {
-    let Ok(page) = stored.page(query) else { return };
+    let Ok(range) = stored.range(query) else { return };
     let mut answer = Vec::new();
-    stored.push_page(&mut answer, &page);
-    assert_eq!(answer.len(), stored.page_bytes(&page));
+    stored.push_range(&mut answer, &range);
+    assert_eq!(answer.len(), stored.range_bytes(&range));
     let answer: Value = serde_json::from_slice(&answer).expect("a page is JSON");
     let data = answer["data"].as_array().expect("a list");
     assert_eq!(answer["first_id"], data.first().map_or(Value::Null, |item| item["id"].clone()));

@@ -25,7 +25,7 @@ pub struct Route {
 #[derive(Clone, Copy)]
 pub enum Action {
     /// `GET`: shows the state of the server.
-    Show(Page),
+    Show(StatePage),
     /// `POST`: computes an answer from the body.
     Answer(ReadBody),
     /// `POST`: generates text.
@@ -69,7 +69,7 @@ pub type ReadBody = fn(&mut [u8]) -> Result<Request, ApiError>;
 
 /// The pages that show the server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Page {
+pub enum StatePage {
     /// Whether the server is ready, and how busy it is.
     Health,
     /// The list of models.
@@ -100,11 +100,11 @@ pub enum Page {
     Load,
 }
 
-impl Page {
+impl StatePage {
     /// The type of its content.
     pub fn content_type(self) -> &'static str {
         match self {
-            Page::Metrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            StatePage::Metrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             _ => "application/json",
         }
     }
@@ -153,17 +153,17 @@ impl Route {
 
 /// Every route.
 pub static ROUTES: &[Route] = &[
-    route(&["/health", "/v1/health"], Action::Show(Page::Health)).public(),
-    route(&["/models", "/v1/models"], Action::Show(Page::Models)).public(),
-    route(&[MODEL_PATH], Action::Show(Page::Model)).public(),
-    route(&["/openapi.json"], Action::Show(Page::OpenApi)).public(),
-    route(&["/slots"], Action::Show(Page::Slots)),
-    route(&["/props"], Action::Show(Page::Props)),
-    route(&["/metrics"], Action::Show(Page::Metrics)),
-    route(&["/lanes"], Action::Show(Page::Lanes)),
-    route(&["/server_info", "/get_server_info"], Action::Show(Page::ServerInfo)),
-    route(&["/model_info", "/get_model_info"], Action::Show(Page::ModelInfo)),
-    route(&["/get_load"], Action::Show(Page::Load)),
+    route(&["/health", "/v1/health"], Action::Show(StatePage::Health)).public(),
+    route(&["/models", "/v1/models"], Action::Show(StatePage::Models)).public(),
+    route(&[MODEL_PATH], Action::Show(StatePage::Model)).public(),
+    route(&["/openapi.json"], Action::Show(StatePage::OpenApi)).public(),
+    route(&["/slots"], Action::Show(StatePage::Slots)),
+    route(&["/props"], Action::Show(StatePage::Props)),
+    route(&["/metrics"], Action::Show(StatePage::Metrics)),
+    route(&["/lanes"], Action::Show(StatePage::Lanes)),
+    route(&["/server_info", "/get_server_info"], Action::Show(StatePage::ServerInfo)),
+    route(&["/model_info", "/get_model_info"], Action::Show(StatePage::ModelInfo)),
+    route(&["/get_load"], Action::Show(StatePage::Load)),
     route(
         &["/v1/completions"],
         Action::Generate {
@@ -252,9 +252,9 @@ pub static ROUTES: &[Route] = &[
         Action::Answer(|body| ollama::models::read_show(body).map(|()| Request::ShowModel)),
     )
     .of(&ollama::DIALECT),
-    route(&["/api/tags"], Action::Show(Page::Tags)).of(&ollama::DIALECT).public(),
-    route(&["/api/ps"], Action::Show(Page::Running)).of(&ollama::DIALECT),
-    route(&["/api/version"], Action::Show(Page::Version)).of(&ollama::DIALECT).public(),
+    route(&["/api/tags"], Action::Show(StatePage::Tags)).of(&ollama::DIALECT).public(),
+    route(&["/api/ps"], Action::Show(StatePage::Running)).of(&ollama::DIALECT),
+    route(&["/api/version"], Action::Show(StatePage::Version)).of(&ollama::DIALECT).public(),
     route(
         &["/v1/responses", "/responses"],
         Action::Generate {

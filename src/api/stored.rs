@@ -150,20 +150,20 @@ pub fn checked_id<'a>(name: &'static str, id: &'a str) -> Result<&'a str, ApiErr
     Err(ApiError::field(name, message))
 }
 
-/// A page of a response's items, in the order of the input.
+/// A range of a response's items, in the order of the input.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
+pub struct ItemRange {
     items: Range<usize>,
     descending: bool,
     has_more: bool,
 }
 
 impl Stored {
-    /// The page of items that `query` asks for with `limit`, `order` and `after`.
+    /// The range of items that `query` asks for with `limit`, `order` and `after`.
     ///
     /// # Errors
     /// 400 for a query of another form.
-    pub fn page(&self, query: &str) -> Result<Page, ApiError> {
+    pub fn range(&self, query: &str) -> Result<ItemRange, ApiError> {
         let given = |name: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
@@ -197,22 +197,22 @@ impl Stored {
             false => items.start..items.end.min(items.start + limit),
             true => items.end.saturating_sub(limit).max(items.start)..items.end,
         };
-        Ok(Page { items, descending, has_more })
+        Ok(ItemRange { items, descending, has_more })
     }
 
-    /// The bytes of a page's answer. Takes little time, however long the items are.
-    pub fn page_bytes(&self, page: &Page) -> usize {
+    /// The bytes of a range's answer. Takes little time, however long the items are.
+    pub fn range_bytes(&self, range: &ItemRange) -> usize {
         let mut length = Length(0);
-        self.write_page(&mut length, page).expect("a number takes all");
+        self.write_range(&mut length, range).expect("a number takes all");
         length.0
     }
 
-    /// Writes a page of items.
-    pub fn push_page(&self, out: &mut Vec<u8>, page: &Page) {
-        self.write_page(out, page).expect("memory");
+    /// Writes a range of items.
+    pub fn push_range(&self, out: &mut Vec<u8>, range: &ItemRange) {
+        self.write_range(out, range).expect("memory");
     }
 
-    fn write_page(&self, out: impl Write, page: &Page) -> Result<(), serde_json::Error> {
+    fn write_range(&self, out: impl Write, range: &ItemRange) -> Result<(), serde_json::Error> {
         #[derive(Serialize)]
         struct Shown<'a, D, I> {
             object: &'a str,
@@ -228,7 +228,7 @@ impl Stored {
             #[serde(flatten)]
             members: M,
         }
-        let Page { items, descending, has_more } = page;
+        let ItemRange { items, descending, has_more } = range;
         let order =
             items.clone().map(|n| if *descending { items.start + items.end - 1 - n } else { n });
         let item = |index| Item {
@@ -279,32 +279,32 @@ mod tests {
         }
         let stored =
             Stored { id: "resp_7".into(), body: Arc::default(), items, turn: Arc::default() };
-        let page = |query: &str| {
+        let range = |query: &str| {
             let mut out = Vec::new();
-            let page = stored.page(query).map_err(|error| error.message)?;
-            stored.push_page(&mut out, &page);
-            assert_eq!(out.len(), stored.page_bytes(&page));
+            let range = stored.range(query).map_err(|error| error.message)?;
+            stored.push_range(&mut out, &range);
+            assert_eq!(out.len(), stored.range_bytes(&range));
             Ok::<Value, String>(serde_json::from_slice(&out).unwrap())
         };
-        let contents = |page: &Value| -> String {
-            let data = page["data"].as_array().unwrap().iter();
+        let contents = |range: &Value| -> String {
+            let data = range["data"].as_array().unwrap().iter();
             data.map(|item| item["content"].as_str().unwrap()).collect()
         };
-        let whole = page("").unwrap();
+        let whole = range("").unwrap();
         assert_eq!(contents(&whole), "43210");
         assert_eq!((&whole["first_id"], &whole["has_more"]), (&"item_7_4".into(), &false.into()));
         assert_eq!(whole["data"][0]["type"], "message");
-        let first = page("order=asc&limit=2").unwrap();
+        let first = range("order=asc&limit=2").unwrap();
         assert_eq!((contents(&first).as_str(), &first["has_more"]), ("01", &true.into()));
         let after = first["last_id"].as_str().unwrap();
         assert_eq!(after, "item_7_1");
-        assert_eq!(contents(&page(&format!("order=asc&after={after}")).unwrap()), "234");
-        assert_eq!(contents(&page("limit=2&after=item_7_3").unwrap()), "21");
-        let none = page("after=item_7_0").unwrap();
+        assert_eq!(contents(&range(&format!("order=asc&after={after}")).unwrap()), "234");
+        assert_eq!(contents(&range("limit=2&after=item_7_3").unwrap()), "21");
+        let none = range("after=item_7_0").unwrap();
         assert_eq!((contents(&none).as_str(), &none["first_id"]), ("", &Value::Null));
-        assert!(page("limit=0").unwrap_err().contains("from 1 to 100"));
-        assert!(page("order=up").unwrap_err().contains("asc or desc"));
-        assert!(page("after=x").unwrap_err().contains("not among the items"));
+        assert!(range("limit=0").unwrap_err().contains("from 1 to 100"));
+        assert!(range("order=up").unwrap_err().contains("asc or desc"));
+        assert!(range("after=x").unwrap_err().contains("not among the items"));
     }
 
     #[test]
@@ -315,8 +315,8 @@ mod tests {
         let stored =
             Stored { id: "resp_7".into(), body: Arc::default(), items, turn: Arc::default() };
         let mut out = Vec::new();
-        stored.push_page(&mut out, &stored.page("").unwrap());
-        let page: Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(page["data"][0], item);
+        stored.push_range(&mut out, &stored.range("").unwrap());
+        let range: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(range["data"][0], item);
     }
 }

@@ -11,7 +11,7 @@ use super::{Envelope, Lane, Prepared, ServedModel, Step, Transfer};
 use crate::api::asked::Request;
 use crate::api::error::ApiError;
 use crate::api::route::ReadBody;
-use crate::api::stored::{Page, Stored};
+use crate::api::stored::{ItemRange, Stored};
 use crate::constraint::{Compiler, Tables};
 use crate::limits::PIECE_BYTES;
 
@@ -22,7 +22,7 @@ pub enum PrepareTask {
     /// A request whose body was read.
     Request(Envelope, Box<Request>),
     /// A page of the items of a stored response.
-    Page(Arc<Stored>, Page),
+    Items(Arc<Stored>, ItemRange),
     /// A request that nobody waits for. The lane frees its memory, which takes long.
     Waste(Box<Request>),
 }
@@ -33,7 +33,7 @@ impl Task for PrepareTask {
             Self::Body(_, _, body) => body.len(),
             // 0 if only a constraint is left to compile.
             Self::Request(_, request) => request.text_bytes(),
-            Self::Page(stored, page) => stored.page_bytes(page),
+            Self::Items(stored, range) => stored.range_bytes(range),
             Self::Waste(_) => 0,
         }
     }
@@ -71,9 +71,9 @@ pub fn prepare(
             Err(error) => return Outcome::Done(Err(error)),
         },
         PrepareTask::Request(envelope, request) => (envelope, *request),
-        PrepareTask::Page(stored, page) => {
-            let mut answer = Vec::with_capacity(stored.page_bytes(&page));
-            stored.push_page(&mut answer, &page);
+        PrepareTask::Items(stored, range) => {
+            let mut answer = Vec::with_capacity(stored.range_bytes(&range));
+            stored.push_range(&mut answer, &range);
             return Outcome::Done(Ok(Step::Done(Prepared::Answer(answer))));
         }
         PrepareTask::Waste(_) => {

@@ -211,7 +211,7 @@ fn long_ids_are_refused_while_they_are_read() {
 #[test]
 fn a_long_page_of_items_is_written_on_a_lane() {
     let server = TestServer::builtin(with_template());
-    let (status, kept) = keep(&server, None, thoughts(limits::PAGE_BYTES_MAX));
+    let (status, kept) = keep(&server, None, thoughts(limits::RANGE_BYTES_MAX));
     assert_eq!(status, 200, "{kept}");
     let tasks = || server.metrics.prepare_long.time_us.count();
     let before = tasks();
@@ -222,7 +222,7 @@ fn a_long_page_of_items_is_written_on_a_lane() {
     assert_eq!(page["data"].as_array().unwrap().len(), 4);
     assert_eq!(
         page["data"][2]["summary"][0]["text"].as_str().unwrap().len(),
-        limits::PAGE_BYTES_MAX
+        limits::RANGE_BYTES_MAX
     );
     assert_eq!(tasks(), before + 1);
 }

@@ -23,7 +23,7 @@ use super::places::Place;
 use super::timers::Timer;
 use super::wake::poll_sockets;
 use crate::api::error::ApiError;
-use crate::api::route::{self, Action, Page, Route};
+use crate::api::route::{self, Action, Route, StatePage};
 use crate::clock::Micros;
 use crate::engine::budget::Hold;
 use crate::http::HttpError;
@@ -345,7 +345,9 @@ impl Connection {
         if let Some(error) = self.front.unavailable() {
             return Err(error);
         }
-        if let (Action::Show(Page::Health), true) = (route.action, self.front.places.is_stuck()) {
+        if let (Action::Show(StatePage::Health), true) =
+            (route.action, self.front.places.is_stuck())
+        {
             let message = "no request runs, and all are refused: no connection gets a place";
             return Err(ApiError::unavailable(message, 5));
         }

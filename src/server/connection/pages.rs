@@ -9,14 +9,14 @@ use super::{Connection, Gone, Incoming};
 use crate::api::error::ApiError;
 use crate::api::model::Model;
 use crate::api::ollama::models as ollama;
-use crate::api::route::{OnStored, Page, parameter_of};
+use crate::api::route::{OnStored, StatePage, parameter_of};
 use crate::api::state::{Load, SlotStatus};
 use crate::api::stored::{self, Stored};
 use crate::api::{OPENAPI, lanes, llama, model, sglang};
 use crate::clock::{Micros, unix_seconds};
 use crate::engine::budget::Hold;
 use crate::http::head::{Head, Method};
-use crate::limits::PAGE_BYTES_MAX;
+use crate::limits::RANGE_BYTES_MAX;
 use crate::prepare::lane::PrepareTask;
 use crate::prepare::{Lane, Prepared, Step};
 use crate::types::{KeyId, Threads};
@@ -30,23 +30,25 @@ impl Connection {
     /// query asks for a free slot and there is none.
     pub(super) fn page(
         &self,
-        page: Page,
+        page: StatePage,
         head: &Head,
         key: KeyId,
     ) -> Result<Cow<'static, [u8]>, ApiError> {
         match page {
-            Page::Health => self.health(head).map(Cow::from),
-            Page::Models => Ok(self.models().into()),
-            Page::Model => self.model(&head.path).map(Cow::from),
-            Page::Slots => self.slots(&head.query, key).map(Cow::from),
-            Page::Props => Ok(self.props().into()),
-            Page::Metrics => self.metrics().map(Cow::from),
-            Page::ServerInfo | Page::ModelInfo | Page::Load => Ok(self.sglang(page, key).into()),
-            Page::Lanes => self.lanes(&head.query, key).map(Cow::from),
-            Page::OpenApi => Ok(OPENAPI.as_bytes().into()),
-            Page::Tags => Ok(self.ollama(ollama::push_tags).into()),
-            Page::Running => Ok(self.ollama(ollama::push_running).into()),
-            Page::Version => Ok(self.ollama(|body, _| ollama::push_version(body)).into()),
+            StatePage::Health => self.health(head).map(Cow::from),
+            StatePage::Models => Ok(self.models().into()),
+            StatePage::Model => self.model(&head.path).map(Cow::from),
+            StatePage::Slots => self.slots(&head.query, key).map(Cow::from),
+            StatePage::Props => Ok(self.props().into()),
+            StatePage::Metrics => self.metrics().map(Cow::from),
+            StatePage::ServerInfo | StatePage::ModelInfo | StatePage::Load => {
+                Ok(self.sglang(page, key).into())
+            }
+            StatePage::Lanes => self.lanes(&head.query, key).map(Cow::from),
+            StatePage::OpenApi => Ok(OPENAPI.as_bytes().into()),
+            StatePage::Tags => Ok(self.ollama(ollama::push_tags).into()),
+            StatePage::Running => Ok(self.ollama(ollama::push_running).into()),
+            StatePage::Version => Ok(self.ollama(|body, _| ollama::push_version(body)).into()),
         }
     }
 
@@ -94,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Answers with a page of a stored response's input. A page of more than [`PAGE_BYTES_MAX`]
+    /// Answers with a range of a stored response's input. A range of more than [`RANGE_BYTES_MAX`]
     /// bytes is written by a lane.
     async fn items(
         &mut self,
@@ -103,33 +105,33 @@ impl Connection {
         key: KeyId,
         hold: &mut Hold,
     ) -> Result<bool, Gone> {
-        let page = match response.page(&incoming.head.query) {
-            Ok(page) => page,
+        let range = match response.range(&incoming.head.query) {
+            Ok(range) => range,
             Err(error) => return self.answer_error(incoming, &error).await,
         };
-        let bytes = response.page_bytes(&page);
+        let bytes = response.range_bytes(&range);
         if incoming.head.method == Method::Head {
             drop(response);
             return self.answer_head(incoming, bytes).await;
         }
-        let is_long = bytes > PAGE_BYTES_MAX;
-        // The response stays in memory until the lane has written the page, so count it, too.
+        let is_long = bytes > RANGE_BYTES_MAX;
+        // The response stays in memory until the lane has written the range, so count it, too.
         let held = hold.resize(if is_long { bytes + response.bytes() } else { bytes });
         if let Err(error) = held {
             return self.answer_error(incoming, &error).await;
         }
         let mut body = Vec::new();
         if is_long {
-            let task = PrepareTask::Page(response, page);
+            let task = PrepareTask::Items(response, range);
             let answer =
                 self.work(None, |service| service.send_task(task, Lane::Long, key, None)).await?;
             match answer.and_then(|step| hold.resize(bytes).map(|()| step)) {
                 Ok(Step::Done(Prepared::Answer(answer))) => body = answer,
-                Ok(_) => unreachable!("a page is an answer"),
+                Ok(_) => unreachable!("a range is an answer"),
                 Err(error) => return self.answer_error(incoming, &error).await,
             }
         } else {
-            response.push_page(&mut body, &page);
+            response.push_range(&mut body, &range);
             drop(response);
         }
         self.answer_json(incoming, &body).await
@@ -166,7 +168,7 @@ impl Connection {
 
     /// A page for SGLang's gateway. The load is that of all keys, or only this key's if it may not
     /// see that of others.
-    fn sglang(&self, page: Page, key: KeyId) -> Vec<u8> {
+    fn sglang(&self, page: StatePage, key: KeyId) -> Vec<u8> {
         let service = self.front.service.borrow();
         let Some(service) = &*service else { return Vec::new() };
         let (model, facts) = (&service.model, service.model.facts());
@@ -174,10 +176,10 @@ impl Connection {
         let counters = self.front.counters();
         let used = counters.kv_tokens_used.get();
         let answer = match page {
-            Page::ServerInfo => {
+            StatePage::ServerInfo => {
                 sglang::server_info(&facts, &path, model.slots, model.context_tokens)
             }
-            Page::ModelInfo => sglang::model_info(&facts, &path),
+            StatePage::ModelInfo => sglang::model_info(&facts, &path),
             _ if !self.front.shows_all() => sglang::load(service.engine.load(key)),
             _ => sglang::load(Load {
                 running: counters.running.get(),
