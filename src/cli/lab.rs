@@ -18,6 +18,19 @@ pub struct PassedArgs {
     pub passed: Vec<OsString>,
 }
 
+/// Turns `corelane help bench serve` into `corelane bench serve --help`, because only
+/// `corelane-bench` knows its commands.
+pub fn with_help_moved(mut args: Vec<OsString>) -> Vec<OsString> {
+    let is = |at: usize, names: &[&str]| {
+        names.iter().zip(at..).all(|(name, at)| args.get(at).is_some_and(|arg| arg == name))
+    };
+    if is(1, &["help", "bench"]) || is(1, &["help", "model", "synth"]) {
+        args.remove(1);
+        args.push("--help".into());
+    }
+    args
+}
+
 /// Replaces this process by `corelane-bench`: the one beside this program, or else the one in
 /// `PATH`. Its help shows `name` as the name of the program.
 ///

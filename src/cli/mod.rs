@@ -70,7 +70,7 @@ impl Command {
 
 /// Reads the process's arguments. Does not return for `--help`, `--version` and usage errors.
 pub fn parse() -> Result<Cli, String> {
-    let args: Vec<OsString> = expand_short_names(std::env::args_os());
+    let args = lab::with_help_moved(expand_short_names(std::env::args_os()));
     let mut command = with_variables(Cli::command());
     let file = config_file_of(&args);
     if let Some(path) = &file {

@@ -683,6 +683,9 @@ fn corelane_bench_is_started_wherever_it_lies() {
     assert!(here.with_file_name("corelane-bench").exists(), "run cargo build --release first");
     for (args, usage) in [
         (&["bench", "serve", "--help"][..], "Usage: corelane bench serve [OPTIONS]"),
+        (&["help", "bench", "serve"], "Usage: corelane bench serve [OPTIONS]"),
+        (&["help", "bench"], "Usage: corelane bench <COMMAND>"),
+        (&["help", "model", "synth"], "Usage: corelane model synth [OPTIONS] <OUT.gguf>"),
         (&["model", "synth", "--help"], "Usage: corelane model synth [OPTIONS] <OUT.gguf>"),
     ] {
         for said in [start(&here, args, "/nowhere"), start(&moved, args, beside)] {
