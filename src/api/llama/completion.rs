@@ -51,6 +51,7 @@ pub struct LlamaReply {
     options: ReplyOptions,
     repeated: Repeated,
     facts: PromptFacts,
+    id: String,
     model: String,
     choices: Vec<Choice>,
 }
@@ -72,7 +73,8 @@ const FIELDS: [&str; 7] =
     ["index", "content", "tokens", "stop", "id_slot", "tokens_predicted", "tokens_evaluated"];
 
 /// Those that the last object has besides.
-const LAST_FIELDS: [&str; 8] = [
+const LAST_FIELDS: [&str; 9] = [
+    "id",
     "model",
     "generation_settings",
     "prompt",
@@ -100,7 +102,8 @@ impl LlamaReply {
         context: &ReplyContext,
     ) -> Self {
         let choices = (0..facts.choices).map(|_| Choice::default()).collect();
-        Self { options, repeated, facts, model: context.model.clone(), choices }
+        let ReplyContext { id, model, .. } = context.clone();
+        Self { options, repeated, facts, id, model, choices }
     }
 
     /// The seed of a choice.
@@ -131,6 +134,7 @@ impl LlamaReply {
             "id_slot" => Value::Number(choice.slot.0.into()),
             "tokens_predicted" => Value::Number(completion_tokens),
             "tokens_evaluated" => Value::Number(prompt_tokens),
+            "id" => Value::Text(&self.id),
             "model" => Value::Text(&self.model),
             "generation_settings" => Value::Settings(self.repeated.settings(self.seed_of(index))),
             "prompt" => Value::Written(self.prompt_of(index)),
