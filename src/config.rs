@@ -43,6 +43,10 @@ pub struct ServeConfig {
     pub document_prefix: String,
     /// A chat template in Jinja; `None` uses the model's own.
     pub chat_template: Option<String>,
+    /// Whether a JSON object without a marker, bare or in a code fence, may be a tool call.
+    pub fenced_calls: bool,
+    /// The most tokens of reasoning of a request that does not say; `None` sets no limit.
+    pub reasoning_budget: Option<u32>,
     /// API keys. Without any, no client needs one.
     pub keys: Vec<ApiKey>,
     /// KV cells of all sequences together; `None` chooses from the model and memory.
@@ -134,6 +138,8 @@ impl Default for ServeConfig {
             query_prefix: String::new(),
             document_prefix: String::new(),
             chat_template: None,
+            fenced_calls: true,
+            reasoning_budget: None,
             keys: Vec::new(),
             context_tokens: None,
             parallel: 8,

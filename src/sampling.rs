@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::constraint::Compiled;
 use crate::types::TokenId;
 use crate::types::chain::Chain;
+use crate::types::reasoning::ReasoningLimit;
 
 /// The less common options of the sampler. The default has none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +23,8 @@ pub struct AdvancedSampling {
     pub logprobs: Option<u8>,
     /// The schema or grammar that the text must keep to.
     pub constraint: Option<Arc<Compiled>>,
+    /// The most tokens of reasoning.
+    pub reasoning: Option<ReasoningLimit>,
     /// The chain of samplers, where it is not the default one.
     pub chain: Option<Chain>,
 }
@@ -30,7 +33,8 @@ impl AdvancedSampling {
     /// The bytes of its lists.
     pub fn bytes(&self) -> usize {
         let chain = self.chain.as_ref().map_or(0, |chain| chain.dry.breakers.bytes());
-        size_of_val(&*self.logit_bias) + chain
+        let reasoning = self.reasoning.as_ref().map_or(0, ReasoningLimit::bytes);
+        size_of_val(&*self.logit_bias) + chain + reasoning
     }
 
     /// Mirostat's `mu` before the first token: twice the surprise aimed at.

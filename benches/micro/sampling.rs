@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use corelane::decode::advanced::Asked;
+use corelane::decode::advanced::{Asked, Limits};
 use corelane::decode::sampler::{History, Sampler};
 use corelane::sampling::AdvancedSampling;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
@@ -116,7 +116,13 @@ fn advanced(c: &mut Criterion) {
                 |logits| {
                     let history = History { tokens: &tokens, prompt_tokens: 32 };
                     let asked = Asked { sampling: &sampling, advanced: &advanced };
-                    black_box(sampler.sample_with(logits, asked, None, &mut mu, history))
+                    black_box(sampler.sample_with(
+                        logits,
+                        asked,
+                        Limits::default(),
+                        &mut mu,
+                        history,
+                    ))
                 },
                 BatchSize::LargeInput,
             );

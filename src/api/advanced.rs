@@ -48,6 +48,7 @@ pub fn read_advanced(
         logit_bias: Box::default(),
         min_tokens: min_tokens.unwrap_or(0) as u32, // in range
         logprobs: read_logprobs(fields)?,
+        reasoning: None,
         chain: read_chain(fields, sampling)?,
     };
     let logit_bias = read_logit_bias(fields)?;

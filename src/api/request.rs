@@ -18,6 +18,7 @@ use crate::limits::{
     PRIORITY_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX,
     TEMPERATURE_MAX,
 };
+use crate::types::reasoning::ReasoningLimit;
 use crate::types::{Guessing, LineLimits, Sampling, TokenId};
 
 /// A request to generate text.
@@ -46,6 +47,8 @@ pub struct GenerationRequest {
     pub form: Option<RequestedConstraint>,
     /// The constraint that is compiled next is not known to be cheap.
     pub is_costly: bool,
+    /// The most tokens of reasoning, and how it ends there.
+    pub reasoning: Option<ReasoningLimit>,
     /// The compiled form that the text must have.
     pub compiled: Option<Arc<Compiled>>,
     /// Whether the text starts with the prompt. If the request asks for log-probabilities, too, the
@@ -145,6 +148,7 @@ impl GenerationRequest {
             form: None,
             is_costly: false,
             compiled: None,
+            reasoning: None,
             echo: false,
             gap: None,
             lines: LineLimits::default(),

@@ -4,6 +4,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// A [`Conversation::reasoning_budget`] without a limit.
+pub const UNLIMITED: u32 = u32::MAX;
+
 /// A conversation that the model is to continue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
@@ -19,6 +22,9 @@ pub struct Conversation {
     pub form: Option<Value>,
     /// More variables for the template.
     pub template_kwargs: Map<String, Value>,
+    /// The most tokens of reasoning, or [`UNLIMITED`]; `None` leaves it to the effort and to the
+    /// server.
+    pub reasoning_budget: Option<u32>,
     /// The last message is the start of the answer, and the model continues it.
     pub continue_final_message: bool,
     /// The prompt ends with the last message, without the header of an answer.

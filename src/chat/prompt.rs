@@ -8,7 +8,7 @@ use minijinja::value::Serde;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice};
+use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice, UNLIMITED};
 use super::generic;
 use super::ids::{name_calls, short_id};
 use super::mended::{mended, strictly};
@@ -37,7 +37,14 @@ pub struct ChatModel {
     shows_none: bool,
     /// Whether a JSON object without a marker may be a call.
     fenced_calls: bool,
+    /// The most tokens of reasoning of a request that does not say.
+    reasoning_budget: Option<u32>,
 }
+
+/// The tokens of reasoning for each effort, for templates that do not know efforts: those of
+/// Gemini's API.
+const EFFORTS: [(&str, u32); 5] =
+    [("none", 0), ("minimal", 1024), ("low", 1024), ("medium", 8192), ("high", 24_576)];
 
 /// The parts of a vocabulary that a prompt needs.
 pub struct Tokens<'a> {
@@ -60,6 +67,8 @@ pub struct ChatPrompt {
     pub grammars: Vec<String>,
     /// Whether the answer may do without a grammar: no tool must be called, and none is strict.
     pub is_free: bool,
+    /// The most tokens of reasoning, if that has a limit.
+    pub reasoning_budget: Option<u32>,
     /// The template's error, if it refused the conversation until that was
     /// mended.
     pub refused: Option<TemplateError>,
@@ -101,7 +110,13 @@ impl ChatModel {
             source: source.to_owned(),
             template,
             fenced_calls: true,
+            reasoning_budget: None,
         })
+    }
+
+    /// Sets the most tokens of reasoning of a request that does not say. The default is no limit.
+    pub fn with_reasoning_budget(self, reasoning_budget: Option<u32>) -> Self {
+        Self { reasoning_budget, ..self }
     }
 
     /// Sets whether a JSON object without a marker, bare or in a code fence, is a call if it is one
@@ -147,7 +162,11 @@ impl ChatModel {
         let continues_final = conversation.continue_final_message;
         let mut shown = conversation.clone();
         shown.map_texts(tokens.guard);
-        let Conversation { mut messages, tools: shown_tools, template_kwargs, .. } = shown;
+        let Conversation { mut messages, tools: shown_tools, mut template_kwargs, .. } = shown;
+        let reasoning_budget = self.reasoning_budget(conversation);
+        if reasoning_budget == Some(0) {
+            template_kwargs.entry("enable_thinking").or_insert(false.into());
+        }
         let is_system = |m: &Message| matches!(m.role, Role::System | Role::Developer);
         if !self.has_system && messages.iter().any(is_system) {
             messages = mended(messages, false);
@@ -221,7 +240,19 @@ impl ChatModel {
             // An answer with a form is JSON itself.
             fenced_calls: self.fenced_calls && has_tools && conversation.form.is_none(),
         };
-        Ok(ChatPrompt { text, parser, grammars, is_free, refused })
+        Ok(ChatPrompt { text, parser, grammars, is_free, reasoning_budget, refused })
+    }
+
+    /// The most tokens of reasoning: the request's own limit, or that of its effort, or the
+    /// server's.
+    fn reasoning_budget(&self, conversation: &Conversation) -> Option<u32> {
+        let effort = || {
+            let effort = conversation.template_kwargs.get("reasoning_effort")?.as_str()?;
+            let found = EFFORTS.iter().find(|(name, _)| *name == effort);
+            found.filter(|_| !self.template.mentions("reasoning_effort")).map(|(_, tokens)| *tokens)
+        };
+        let tokens = conversation.reasoning_budget.or_else(effort).or(self.reasoning_budget);
+        tokens.filter(|tokens| *tokens != UNLIMITED)
     }
 
     /// Renders messages as they are or, if the template refuses them, mended. Returns the prompt,

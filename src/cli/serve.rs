@@ -81,6 +81,19 @@ pub struct ServeArgs {
     /// File with a chat template in Jinja
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     chat_template_file: Option<PathBuf>,
+    /// Most tokens of reasoning, if the request does not say; 0 ends it at once, -1 sets no limit
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = -1,
+        value_parser = clap::value_parser!(i64).range(-1..),
+        allow_negative_numbers = true,
+        help_heading = "Model"
+    )]
+    reasoning_budget: i64,
+    /// A tool call needs the model's own markers: a bare or fenced JSON object is none
+    #[arg(long, help_heading = "Model")]
+    no_fenced_calls: bool,
 
     /// Addresses to listen on, separated by commas; a path that ends in .sock is a Unix socket
     #[arg(long, default_value = "127.0.0.1", value_delimiter = ',', help_heading = "HTTP")]
@@ -308,6 +321,8 @@ impl ServeArgs {
             query_prefix: self.query_prefix.clone(),
             document_prefix: self.document_prefix.clone(),
             chat_template: self.chat_template()?,
+            fenced_calls: !self.no_fenced_calls,
+            reasoning_budget: u32::try_from(self.reasoning_budget).ok(),
             keys: self.keys()?,
             context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),
             parallel: self.parallel,

@@ -29,14 +29,24 @@ pub struct Asked<'a> {
     pub advanced: &'a AdvancedSampling,
 }
 
+/// What may come next, whatever the logits are.
+#[derive(Clone, Copy, Default)]
+pub struct Limits<'a> {
+    /// The constraint's tokens.
+    pub allowed: Option<&'a Allowed>,
+    /// The token that ends the reasoning at its limit. It comes unless the constraint or a bias
+    /// forbids it.
+    pub forced: Option<TokenId>,
+}
+
 impl Sampler {
-    /// [`Sampler::sample`] with the less common options. `allowed` are the constraint's tokens.
-    /// `mu` is Mirostat's state of this sequence: see [`AdvancedSampling::first_mu`].
+    /// [`Sampler::sample`] with the less common options, within `limits`. `mu` is
+    /// Mirostat's state of this sequence: see [`AdvancedSampling::first_mu`].
     pub fn sample_with(
         &mut self,
         logits: &mut [f32],
         asked: Asked<'_>,
-        allowed: Option<&Allowed>,
+        limits: Limits<'_>,
         mu: &mut f32,
         history: History<'_>,
     ) -> (TokenId, Option<TokenLogprobs>) {
@@ -47,7 +57,7 @@ impl Sampler {
         for (token, bias) in &advanced.logit_bias {
             logits[*token as usize] += bias; // below n_vocab: the front lane checks it
         }
-        let generated = history.tokens.len().saturating_sub(history.prompt_tokens);
+        let generated = history.generated().len();
         if sampling.ignore_eos || generated < advanced.min_tokens as usize {
             self.forbid_ends(logits);
         }
@@ -58,10 +68,12 @@ impl Sampler {
         for kind in &order[..penalties] {
             self.penalise(*kind, logits, sampling, chain, history);
         }
-        if let Some(allowed) = allowed {
+        if let Some(allowed) = limits.allowed {
             allowed.apply(logits);
         }
+        let can_come = |token: &TokenId| logits[*token as usize] > f32::NEG_INFINITY;
         let token = match chain {
+            _ if let Some(forced) = limits.forced.filter(can_come) => forced,
             // Only an end-of-generation token may follow, and the request forbids it. It ends the
             // text anyway.
             _ if max(logits) == f32::NEG_INFINITY => self.first_end(),
@@ -167,7 +179,7 @@ mod tests {
         let mut mu = advanced.first_mu();
         let mut sampler = sampler(logits.len());
         let asked = Asked { sampling, advanced };
-        sampler.sample_with(&mut logits.to_vec(), asked, None, &mut mu, history).0
+        sampler.sample_with(&mut logits.to_vec(), asked, Limits::default(), &mut mu, history).0
     }
 
     #[test]
@@ -184,7 +196,7 @@ mod tests {
         let (token, logprobs) = sampler(2).sample_with(
             &mut logits.clone(),
             asked(&s, &advanced),
-            None,
+            Limits::default(),
             &mut 0.0,
             history,
         );
@@ -238,7 +250,15 @@ mod tests {
             let history = History { tokens: &tokens[..3 + generated], prompt_tokens: 3 };
             let (mut logits, s) = ([1.0, 2.0, 9.0], Sampling::greedy());
             let mut sampler = Sampler::new(3, Box::new([2]));
-            sampler.sample_with(&mut logits, asked(&s, &advanced), None, &mut 0.0, history).0
+            sampler
+                .sample_with(
+                    &mut logits,
+                    asked(&s, &advanced),
+                    Limits::default(),
+                    &mut 0.0,
+                    history,
+                )
+                .0
         };
         assert_eq!([chosen(0), chosen(1), chosen(2), chosen(3)], [1, 1, 2, 2]);
     }
@@ -295,7 +315,13 @@ mod tests {
         let advanced = chain(&[], Chain { mirostat: Some(mirostat), ..Chain::default() });
         let mut mu = advanced.first_mu();
         let (mut logits, s) = ([9.0, -99.0], Sampling::default());
-        sampler(2).sample_with(&mut logits, asked(&s, &advanced), None, &mut mu, NO_HISTORY);
+        sampler(2).sample_with(
+            &mut logits,
+            asked(&s, &advanced),
+            Limits::default(),
+            &mut mu,
+            NO_HISTORY,
+        );
         // The token is no surprise, so mu grows by 0.5 * (3 - 0).
         assert!((mu - 7.5).abs() < 1e-4, "{mu}");
     }

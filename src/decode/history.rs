@@ -12,7 +12,12 @@ pub struct History<'a> {
     pub prompt_tokens: usize,
 }
 
-impl History<'_> {
+impl<'a> History<'a> {
+    /// The tokens behind the prompt.
+    pub fn generated(self) -> &'a [TokenId] {
+        &self.tokens[self.prompt_tokens.min(self.tokens.len())..]
+    }
+
     /// The random number in `[0, 1)` for the next token.
     pub(super) fn uniform(self, seed: u64) -> f64 {
         uniform(seed, self.tokens.len() as u64)

@@ -24,8 +24,7 @@ impl Mask<'_> {
     ) -> Self {
         let began = clock.now();
         let walk = walk.get_or_insert_with(|| Walk::new(compiled));
-        let generated = &history.tokens[history.prompt_tokens.min(history.tokens.len())..];
-        let allowed = walk.allowed_after(generated);
+        let allowed = walk.allowed_after(history.generated());
         if let Some(error) = walk.error() {
             tracing::debug!(error, "a constraint failed in mid-text"); // the client is told
         }

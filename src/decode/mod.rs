@@ -29,6 +29,7 @@ pub mod mask_lane;
 mod mirostat;
 mod penalties;
 mod pool;
+mod reasoning;
 pub mod sampler;
 mod seat;
 mod slot;
@@ -46,12 +47,13 @@ use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
 use crate::ring::message::{Batch, Failed, Sample, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
-use advanced::Asked;
+use advanced::{Asked, Limits};
 use calls::Calls;
 use draft::Drafter;
 use lookup::Lookup;
 use losses::Losses;
 use mask::{Mask, saturating};
+use reasoning::Reasoning;
 use sampler::{History, Sampler};
 use seat::Seat;
 use slot::{Slot, SlotState};
@@ -272,6 +274,7 @@ impl<B: Backend> DecodeLane<B> {
         std::mem::swap(&mut place.advanced, &mut start.advanced);
         place.mu = start.mu;
         place.walk = None;
+        place.reasoning = Reasoning::default();
         if keep < start.keep {
             return Err(Failed { owner: start.owner, next: keep, is_late: false });
         }
@@ -391,7 +394,11 @@ impl<B: Backend> DecodeLane<B> {
             Some(advanced) => {
                 let asked = Asked { sampling: &slot.sampling, advanced };
                 let allowed = mask.as_ref().map(|mask| mask.allowed());
-                self.sampler.sample_with(logits, asked, allowed, &mut slot.mu, history)
+                let limit = advanced.reasoning.as_ref();
+                let forced =
+                    limit.and_then(|limit| slot.reasoning.forced_after(limit, history.generated()));
+                let limits = Limits { allowed, forced };
+                self.sampler.sample_with(logits, asked, limits, &mut slot.mu, history)
             }
         };
         let logprobs = logprobs.map(|logprobs| {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::lookup::Lookup;
+use super::reasoning::Reasoning;
 use crate::constraint::{Compiled, Walk};
 use crate::model::DecodeRow;
 use crate::ring::message::{Input, Row};
@@ -35,6 +36,8 @@ pub(super) struct Slot {
     pub mu: f32,
     /// The state of the constraint, if this lane has computed a mask.
     pub walk: Option<Walk>,
+    /// Where the text is in its reasoning, if that has a limit.
+    pub reasoning: Reasoning,
     pub history: Box<[TokenId]>, // [sequence_tokens], valid below `planned`
 }
 
@@ -66,6 +69,7 @@ impl Slot {
             advanced: None,
             mu: 0.0,
             walk: None,
+            reasoning: Reasoning::default(),
             history: vec![0; sequence_tokens].into_boxed_slice(),
         }
     }

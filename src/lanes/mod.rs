@@ -224,6 +224,10 @@ impl Server {
         let (bos, eos) = (vocab.bos_text(), vocab.eos_text());
         let own_template = info.chat_template.as_deref();
         let chat = chosen::template(config.chat_template.as_deref(), own_template, &bos, &eos)?;
+        let chat = chat.map(|chat| {
+            chat.with_fenced_calls(config.fenced_calls)
+                .with_reasoning_budget(config.reasoning_budget)
+        });
         let model = Arc::new(ServedModel {
             vocab,
             info,

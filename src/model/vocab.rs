@@ -180,6 +180,11 @@ impl Vocab {
         }
     }
 
+    /// The control tokens, with their spellings in a prompt.
+    pub fn control(&self) -> &[(TokenId, Box<[u8]>)] {
+        &self.spellings
+    }
+
     /// The spelling of the token at the start of a text; empty if there is none.
     pub fn bos_text(&self) -> Cow<'_, str> {
         self.bos.map_or(Cow::default(), |token| String::from_utf8_lossy(self.spelling_of(token)))

@@ -10,7 +10,6 @@ use crate::http::head::Method;
 
 /// Described fields that have no effect here. Clients send them.
 const IGNORED: &[&str] = &[
-    "budget_tokens",
     "data",
     "description",
     "metadata",

@@ -23,7 +23,7 @@ use crate::api::route::Action;
 use crate::api::tools::no_parameters;
 use crate::api::write::{bytes_inside, push_json};
 use crate::chat::conversation::{Tool, ToolChoice};
-use crate::chat::output::{ParserOptions, ToolSyntax};
+use crate::chat::output::{ParserOptions, ReasoningEnd, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{
     CompileError, Compiler, Constraint, ConstraintError, SchemaBudget, check_schema, close_objects,
@@ -34,6 +34,7 @@ use crate::limits::PROMPTS_MAX;
 use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
+use crate::types::reasoning::ReasoningLimit;
 use crate::types::{CacheScope, KeyId, Sampling, TokenId};
 
 /// The end of a prompt of gpt-oss, and the start of an answer without reasoning. The start becomes
@@ -66,7 +67,7 @@ pub(super) fn render(
         chat.generation.form = Some(form);
     }
     let prompt = chat_prompt(&chat, model, now, form_field)?;
-    let ChatPrompt { mut text, mut parser, grammars, is_free, refused } = prompt;
+    let ChatPrompt { mut text, mut parser, grammars, is_free, reasoning_budget, refused } = prompt;
     if let Some(error) = refused {
         MENDED.call_once(|| {
             tracing::warn!(%error, "the chat template refused a conversation; its turns are merged");
@@ -92,11 +93,44 @@ pub(super) fn render(
         generation.fallbacks = is_free.then_some(None).into_iter().collect();
         generation.fallbacks.extend(constraints.map(Some));
     }
+    if let Some(tokens) = reasoning_budget {
+        generation.reasoning = reasoning_limit(tokens, &parser, &model.vocab)?;
+    }
     check_prompt_text(&text, "messages", model)?;
     generation.prompts = vec![Prompt::Chat(text)];
     generation.facts.parser = parser;
     generation.facts.turn = turns.map(|turns| turns.own).unwrap_or_default();
     Ok(Box::new(generation))
+}
+
+/// How the reasoning of an answer ends at `tokens`, if the model reasons.
+fn reasoning_limit(
+    tokens: u32,
+    parser: &ParserOptions,
+    vocab: &Vocab,
+) -> Result<Option<ReasoningLimit>, ApiError> {
+    let Some(ReasoningEnd { opener, closer, text }) = parser.reasoning_end() else {
+        return Ok(None);
+    };
+    let end = vocab.tokenize(text, false, true).map_err(|error| {
+        ApiError::field("reasoning_budget", format!("the end of the reasoning: {error}"))
+    })?;
+    let is_part =
+        |text: &[u8]| [opener, closer].iter().any(|marker| holds(marker.as_bytes(), text));
+    Ok(Some(ReasoningLimit {
+        tokens,
+        is_open: parser.reasoning_is_open,
+        opener,
+        closer,
+        end: end.into(),
+        texts: vocab.texts().clone(),
+        control: vocab.control().iter().filter(|(_, text)| is_part(text)).cloned().collect(),
+    }))
+}
+
+/// Whether a text has `part` in it, which is not empty.
+fn holds(text: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && text.windows(part.len()).any(|window| window == part)
 }
 
 /// Makes the schema of a tool's arguments one that can be obeyed. The model still sees the client's
@@ -238,6 +272,9 @@ pub(super) fn job(
     let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
     if let Some(compiled) = request.compiled {
         advanced.get_or_insert_default().constraint = Some(compiled);
+    }
+    if request.reasoning.is_some() {
+        advanced.get_or_insert_default().reasoning = request.reasoning;
     }
     bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::support::{Client, TestServer, config, logits_if, post_bytes};
 use corelane::config::ServeConfig;
-use corelane::decode::advanced::Asked;
+use corelane::decode::advanced::{Asked, Limits};
 use corelane::decode::sampler::{History, Sampler};
 use corelane::kernels::KernelChoice;
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
@@ -181,8 +181,6 @@ fn three_plus_four_is_seven() {
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
-/// A constraint holds for the answer. If the template opens a block of reasoning, it is closed
-/// before the constrained text.
 /// A client that waits for the role does not take it for the first token.
 #[test]
 fn the_opening_events_leave_with_the_first_token() {
@@ -201,6 +199,8 @@ fn the_opening_events_leave_with_the_first_token() {
     }
 }
 
+/// A constraint holds for the answer. If the template opens a block of reasoning, it is closed
+/// before the constrained text.
 #[test]
 fn a_constrained_answer_is_no_thought() {
     let template = "{{ messages[0].content }}<think>\n".to_owned();
@@ -214,6 +214,65 @@ fn a_constrained_answer_is_no_thought() {
     let body = serde_json::json!({"messages": messages, "max_tokens": 5});
     let answer = server.post("/v1/chat/completions", &body.to_string()).json();
     assert!(answer["choices"][0]["message"].get("reasoning_content").is_some(), "{answer}");
+}
+
+/// The reasoning and the text of an answer to a chat, which begins with reasoning.
+fn thought_and_said(server: &TestServer, more: Value) -> (String, String) {
+    let mut body = json!({"messages": [{"role": "user", "content": "What is 3 plus 4?"}],
+        "max_tokens": 24, "temperature": 0, "ignore_eos": true});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let answer = server.post("/v1/chat/completions", &body.to_string()).json();
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(answer["usage"]["completion_tokens"], 24, "{answer}");
+    let text = |field: &str| message[field].as_str().unwrap_or_default().to_owned();
+    (text("reasoning_content"), text("content"))
+}
+
+#[test]
+fn reasoning_ends_at_its_budget() {
+    let template = Some("{{ messages[0].content }}<think>\n".to_owned());
+    let config = ServeConfig { chat_template: template, ..config() };
+    let server = TestServer::builtin(config.clone());
+    let (whole, said) = thought_and_said(&server, json!({}));
+    assert!(!whole.is_empty() && said.is_empty(), "{whole:?} {said:?}");
+    let mut longest = 0;
+    for budget in [0, 1, 2, 5] {
+        for name in ["reasoning_budget", "thinking_budget_tokens", "thinking_token_budget"] {
+            let (thought, said) = thought_and_said(&server, json!({name: budget}));
+            assert!(whole.starts_with(thought.trim_end()), "{budget}: {thought:?} of {whole:?}");
+            assert!(!said.is_empty() && !said.contains("think>"), "{budget}: {said:?}");
+            assert!(thought.len() >= longest, "{budget}: {thought:?}");
+            longest = thought.len();
+        }
+    }
+    let unlimited = (whole, String::new());
+    assert_eq!(thought_and_said(&server, json!({"reasoning_budget": -1})), unlimited);
+    assert_eq!(thought_and_said(&server, json!({"reasoning_budget": 1000})), unlimited);
+    assert_eq!(thought_and_said(&server, json!({"reasoning_effort": "low"})), unlimited);
+    assert_eq!(thought_and_said(&server, json!({"reasoning_effort": "none"})).0, "");
+
+    let tokens = |budget: u32| {
+        let body = json!({"input": "What is 3 plus 4?", "max_output_tokens": 24, "temperature": 0,
+            "reasoning_budget": budget});
+        let answer = server.post("/v1/responses", &body.to_string()).json();
+        answer["usage"]["output_tokens_details"]["reasoning_tokens"].as_u64().unwrap()
+    };
+    assert_eq!(tokens(5) - tokens(0), 5);
+
+    let body = json!({"messages": [{"role": "user", "content": "What is 3 plus 4?"}],
+        "max_tokens": 24, "temperature": 0, "ignore_eos": true,
+        "thinking": {"type": "enabled", "budget_tokens": 2}});
+    let answer = server.post("/v1/messages", &body.to_string()).json();
+    let kinds: Vec<&str> = answer["content"].as_array().unwrap().iter().map(kind_of).collect();
+    assert_eq!(kinds, ["thinking", "text"], "{answer}");
+
+    let server = TestServer::builtin(ServeConfig { reasoning_budget: Some(0), ..config });
+    assert_eq!(thought_and_said(&server, json!({})).0, "");
+    assert_eq!(thought_and_said(&server, json!({"reasoning_budget": -1})), unlimited);
+}
+
+fn kind_of(block: &Value) -> &str {
+    block["type"].as_str().unwrap()
 }
 
 /// The answer to a request with guesses, and without.
@@ -329,7 +388,8 @@ fn log_probabilities_are_the_models_own() {
             order.sort_unstable_by(|a, b| b.total_cmp(a));
             let history = History { tokens: &tokens, prompt_tokens: prompt.len() };
             let asked = Asked { sampling: &sampling, advanced: &advanced };
-            let (token, found) = sampler.sample_with(logits, asked, None, &mut 0.0, history);
+            let (token, found) =
+                sampler.sample_with(logits, asked, Limits::default(), &mut 0.0, history);
             let found = found.expect("they were asked for");
             assert!((f64::from(found.logprob) - exact[token as usize]).abs() < 1e-4);
             assert_eq!(found.top.len(), 20);

@@ -22,8 +22,10 @@ use super::request::{
 };
 use super::tools::{Offer, Offered, checked_name, function, note, placeholder, read_parameters};
 use super::write::{Object, push_json, push_named_event};
-use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
-use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
+use crate::chat::conversation::{
+    Content, Conversation, Message, Role, ToolCall, ToolChoice, UNLIMITED,
+};
+use crate::limits::{LENGTH_MAX, MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
 use crate::types::Sampling;
 
 /// Anthropic's dialect.
@@ -122,6 +124,7 @@ fn read(
             parallel_tool_calls,
             form: None,
             template_kwargs: read_effort(fields)?,
+            reasoning_budget: read_thinking_budget(fields)?,
             continue_final_message,
             without_generation_prompt: false,
         };
@@ -153,6 +156,13 @@ fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> 
         kwargs.insert("reasoning_effort".to_owned(), effort.into());
     }
     Ok(kwargs)
+}
+
+/// Reads `thinking.budget_tokens`.
+fn read_thinking_budget(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+    let Some(thinking) = fields.object("thinking")? else { return Ok(None) };
+    let tokens = thinking.integer("budget_tokens", 0..=LENGTH_MAX)?;
+    Ok(tokens.map(|tokens| u32::try_from(tokens).unwrap_or(UNLIMITED)))
 }
 
 /// Reads `output_config.format`, the schema of the answer, or `output_format`, its older name.

@@ -4,9 +4,12 @@ pub mod messages;
 pub mod openai;
 pub mod reply;
 
+use super::error::ApiError;
+use super::json::Fields;
 use super::request::GenerationRequest;
 use super::turn::Turns;
-use crate::chat::conversation::Conversation;
+use crate::chat::conversation::{Conversation, UNLIMITED};
+use crate::limits::LENGTH_MAX;
 
 /// A request to continue a conversation.
 #[derive(Debug)]
@@ -19,6 +22,17 @@ pub struct ChatRequest {
     pub split_reasoning: bool,
     /// Its place in a conversation that is kept.
     pub turns: Option<Box<Turns>>,
+}
+
+/// Reads `reasoning_budget`, the most tokens of reasoning, under the names of llama-server and vLLM,
+/// too. -1 sets no limit.
+pub fn read_reasoning_budget(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+    for name in ["reasoning_budget", "thinking_budget_tokens", "thinking_token_budget"] {
+        if let Some(tokens) = fields.integer(name, -1..=LENGTH_MAX)? {
+            return Ok(Some(u32::try_from(tokens).unwrap_or(UNLIMITED)));
+        }
+    }
+    Ok(None)
 }
 
 impl ChatRequest {

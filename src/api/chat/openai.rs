@@ -1,8 +1,8 @@
 //! Reads the requests of `/v1/chat/completions`.
 
-use super::ChatRequest;
 use super::messages::{read_messages, read_tools};
 use super::reply::ChatReply;
+use super::{ChatRequest, read_reasoning_budget};
 use crate::api::error::ApiError;
 use crate::api::hints::refuse_unsupported;
 use crate::api::json::refuse;
@@ -38,6 +38,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
             form: None,
             template_kwargs,
+            reasoning_budget: read_reasoning_budget(fields)?,
             continue_final_message: fields.boolean("continue_final_message")?.unwrap_or(false),
             without_generation_prompt: fields.boolean("add_generation_prompt")? == Some(false),
         };

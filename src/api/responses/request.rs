@@ -7,7 +7,7 @@ use simd_json::prelude::*;
 use super::fields::{Members, Namespaces, ResponseFields};
 use super::items::read_input;
 use crate::api::advanced::RequestedAdvanced;
-use crate::api::chat::ChatRequest;
+use crate::api::chat::{ChatRequest, read_reasoning_budget};
 use crate::api::constrain::{RequestedConstraint, of_schema};
 use crate::api::error::ApiError;
 use crate::api::hints::read_hints;
@@ -132,6 +132,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
             tool_choice,
             parallel_tool_calls,
             template_kwargs,
+            reasoning_budget: read_reasoning_budget(fields)?,
             ..Conversation::default()
         };
         Ok(ChatRequest {

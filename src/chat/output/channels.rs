@@ -9,6 +9,7 @@
 use super::cursor::{Cursor, Unread};
 use super::marker::{Start, find, start, window};
 use super::part::Part;
+use super::reasoning::ReasoningEnd;
 use crate::limits::TOOL_HEAD_BYTES_MAX;
 
 /// The markers that start a message.
@@ -22,6 +23,15 @@ const NAMES: &[&str] = &["analysis", "commentary", "final"];
 
 /// All markers.
 pub(super) const MARKERS: &[&[&str]] = &[BEGIN, END, FIELDS];
+
+/// How reasoning ends at a limit. Where tools are offered, the model chooses the next channel.
+pub(super) fn reasoning_end(has_tools: bool) -> ReasoningEnd {
+    let text = match has_tools {
+        true => "<|end|><|start|>assistant",
+        false => "<|end|><|start|>assistant<|channel|>final<|message|>",
+    };
+    ReasoningEnd { opener: "<|channel|>analysis<|message|>", closer: "<|end|>", text }
+}
 
 #[derive(Debug)]
 pub(super) struct Channels {

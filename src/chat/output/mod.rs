@@ -86,7 +86,7 @@ pub use grammar::{CallRule, GrammarOptions};
 pub use offered::{OfferedTools, ToolSpec};
 pub use options::ParserOptions;
 pub use part::Part;
-pub use reasoning::ReasoningSyntax;
+pub use reasoning::{ReasoningEnd, ReasoningSyntax};
 pub use syntax::ToolSyntax;
 
 /// Splits the text of one message.

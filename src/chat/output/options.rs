@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::channels;
 use super::offered::OfferedTools;
-use super::reasoning::ReasoningSyntax;
+use super::reasoning::{ReasoningEnd, ReasoningSyntax};
 use super::rows;
 use super::syntax::ToolSyntax;
 
@@ -28,6 +28,14 @@ pub struct ParserOptions {
 }
 
 impl ParserOptions {
+    /// How reasoning ends at a limit, if the model reasons.
+    pub fn reasoning_end(&self) -> Option<ReasoningEnd> {
+        if self.tools == Some(ToolSyntax::Harmony) {
+            return Some(channels::reasoning_end(self.offered.is_some()));
+        }
+        self.reasoning_syntax.map(ReasoningSyntax::end)
+    }
+
     /// Whether a control token with this spelling is a marker, or a part of one.
     pub fn reads(&self, spelling: &[u8]) -> bool {
         let Ok(spelling) = std::str::from_utf8(spelling) else { return false };

@@ -4,6 +4,17 @@
 //! must not offer them: a model that was not trained with them would reason in plain text until it
 //! reaches its limit of tokens.
 
+/// The markers of reasoning that has a limit, and how it ends there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasoningEnd {
+    /// The text that opens a block.
+    pub opener: &'static str,
+    /// The text that closes it.
+    pub closer: &'static str,
+    /// The text that is written at the limit. It closes the block.
+    pub text: &'static str,
+}
+
 /// A family's markers around reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReasoningSyntax {
@@ -51,6 +62,13 @@ impl ReasoningSyntax {
             Self::Mistral => "[/THINK]",
             Self::Think => "</think>",
         }
+    }
+
+    /// How reasoning ends at a limit: as the models themselves end it.
+    pub(super) fn end(self) -> ReasoningEnd {
+        let closer = self.closer();
+        let text = if self == Self::Think { "\n</think>" } else { closer };
+        ReasoningEnd { opener: self.opener(), closer, text }
     }
 
     /// The part of the opening marker that is a token in the family's own vocabulary.
