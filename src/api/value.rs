@@ -149,6 +149,11 @@ impl<'tape, 'input> Object<'tape, 'input> {
         self.0.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Their names and values, in their order.
     pub fn iter(
         &self,
