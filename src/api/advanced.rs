@@ -3,8 +3,7 @@
 //!
 //! Options that need the vocabulary stay text here; `prepare` converts them to token ids.
 
-use simd_json::prelude::*;
-use simd_json::tape::Value;
+use crate::api::value::Value;
 
 use super::chain::read_chain;
 use super::error::ApiError;

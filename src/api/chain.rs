@@ -1,7 +1,6 @@
 //! Reads the options of llama.cpp's samplers, with llama-server's names, defaults and meanings.
 
-use simd_json::prelude::*;
-use simd_json::tape::Value;
+use crate::api::value::Value;
 
 use super::error::ApiError;
 use super::json::{Fields, wrong};

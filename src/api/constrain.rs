@@ -1,13 +1,13 @@
 //! Reads the constraints on a text: OpenAI's `response_format`, llama-server's `grammar` and
 //! `json_schema`, vLLM's `guided_*`.
 
-use simd_json::prelude::*;
-use simd_json::tape::Value;
+use crate::api::value::Value;
 
 use super::error::ApiError;
 use super::json::{Fields, keep, wrong};
 use crate::constraint::Constraint;
 use crate::limits::GUIDED_CHOICES_MAX;
+use crate::types::digits;
 
 /// A constraint, and the field that asked for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +102,7 @@ pub(super) fn of_schema(name: &'static str, value: &Value<'_, '_>) -> Result<Con
     if !value.is_object() && !value.is_bool() {
         return Err(wrong(name, "a JSON schema, an object", value));
     }
-    Ok(Constraint::JsonSchema(keep(name, value)?.to_string()))
+    Ok(Constraint::JsonSchema(digits::rounded(keep(name, value)?).to_string()))
 }
 
 /// Reads `guided_choice`: the text must be one of these.

@@ -3,17 +3,19 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use simd_json::prelude::*;
-use simd_json::tape::{Object, Value};
-
 use super::error::ApiError;
+use super::value::{Object, Value};
 use crate::limits::JSON_MARKS_MAX;
+use crate::types::digits;
 
 /// Deepest nesting of JSON in a request's values: schemas, tools, arguments.
 const JSON_DEPTH_MAX: usize = 64;
 
 /// Fields of one object in a request.
 const FIELDS_MAX: usize = 1024;
+
+/// Longest string and number that an error shows.
+const SHOWN_BYTES_MAX: usize = 40;
 
 /// Bodies up to this size are copied before simd-json parses them. simd-json rewrites strings in
 /// place, so only the copy can tell the exact byte of an error.
@@ -38,12 +40,23 @@ pub fn read_object<T>(
             "the body has {marks} commas, colons and opening brackets; it may have {JSON_MARKS_MAX}"
         )));
     }
+    let Some(mut marked) = digits::mark(body) else { return read_marked(body, &|at| at, read) };
+    read_marked(&mut marked, &|at| digits::unmarked_offset(body, at), read)
+}
+
+/// Reads a body that has only numbers that simd-json keeps. `offset_of` converts an offset in it to
+/// one in the client's body.
+fn read_marked<T>(
+    body: &mut [u8],
+    offset_of: &dyn Fn(usize) -> usize,
+    read: impl FnOnce(&Fields<'_, '_>) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
     let copy = (body.len() <= EXACT_ERROR_BYTES_MAX).then(|| body.to_vec());
     let tape = match simd_json::to_tape(body) {
         Ok(tape) => tape,
-        Err(error) => return Err(syntax_error(&error, copy.as_deref())),
+        Err(error) => return Err(syntax_error(&error, copy.as_deref(), offset_of)),
     };
-    let value = tape.as_value();
+    let value = Value::new(tape.as_value());
     let Some(object) = value.as_object() else {
         let kind = kind_of(&value);
         return Err(ApiError::invalid(format!("the body must be a JSON object, not {kind}")));
@@ -51,7 +64,11 @@ pub fn read_object<T>(
     read(&Fields::new(object)?)
 }
 
-fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
+fn syntax_error(
+    error: &simd_json::Error,
+    copy: Option<&[u8]>,
+    offset_of: &dyn Fn(usize) -> usize,
+) -> ApiError {
     let exact = copy.and_then(|body| {
         let exact = serde_json::from_slice::<serde_json::Value>(body).err()?;
         let lines_before = body.split_inclusive(|byte| *byte == b'\n').take(exact.line() - 1);
@@ -63,6 +80,7 @@ fn syntax_error(error: &simd_json::Error, copy: Option<&[u8]>) -> ApiError {
         Some((offset.min(body.len()), reason))
     });
     let (offset, reason) = exact.unwrap_or_else(|| (error.index(), format!("{:?}", error.error())));
+    let offset = offset_of(offset);
     ApiError::invalid(format!("the body is not valid JSON: {reason} at byte {offset}"))
 }
 
@@ -211,7 +229,8 @@ pub fn objects<'tape, 'input>(
     array.iter().map(object).collect()
 }
 
-/// Copies a value out of the body, with its fields in their order.
+/// Copies a value out of the body, with its fields in their order. A number that only its text can
+/// hold is kept as a marked string: see [`digits`].
 ///
 /// # Errors
 /// 400 if it is nested deeper than `JSON_DEPTH_MAX`.
@@ -234,7 +253,7 @@ fn keep_at(value: &Value<'_, '_>, depth: usize) -> Option<serde_json::Value> {
         };
         return object.iter().map(field).collect::<Option<_>>().map(serde_json::Value::Object);
     }
-    Some(match (value.as_str(), value.as_i64(), value.as_u64(), value.as_f64()) {
+    Some(match (value.raw_str(), value.as_i64(), value.as_u64(), value.as_f64()) {
         (Some(text), ..) => text.into(),
         (_, Some(number), ..) => number.into(),
         (_, _, Some(number), _) => number.into(),
@@ -250,16 +269,31 @@ pub fn wrong(name: &'static str, expected: &str, value: &Value<'_, '_>) -> ApiEr
 
 /// Describes a value for an error message.
 pub fn kind_of(value: &Value<'_, '_>) -> Cow<'static, str> {
-    if let Some(number) = value.cast_f64() {
-        return number.to_string().into();
+    if value.is_number() {
+        return number_of(value).into();
     }
     match value.as_str() {
-        Some(text) if text.len() <= 40 => format!("the string {text:?}").into(),
+        Some(text) if text.len() <= SHOWN_BYTES_MAX => format!("the string {text:?}").into(),
         Some(text) => format!("a string of {} bytes", text.len()).into(),
         None if value.is_null() => "null".into(),
         None if value.is_bool() => value.as_bool().unwrap_or_default().to_string().into(),
         None if value.is_array() => "an array".into(),
         None => "an object".into(),
+    }
+}
+
+/// A number as the client wrote it, or with its value.
+fn number_of(value: &Value<'_, '_>) -> String {
+    match (value.digits(), value.as_i64(), value.as_u64()) {
+        (Some(digits), ..) if digits.len() <= SHOWN_BYTES_MAX => digits.to_owned(),
+        (Some(digits), ..) => format!("a number of {} bytes", digits.len()),
+        (_, Some(number), _) => number.to_string(),
+        (_, _, Some(number)) => number.to_string(),
+        _ => {
+            let number = value.cast_f64().unwrap_or_default();
+            let is_plain = number == 0.0 || (1e-6..1e16).contains(&number.abs());
+            if is_plain { number.to_string() } else { format!("{number:e}") }
+        }
     }
 }
 
@@ -296,6 +330,68 @@ mod tests {
         );
         assert!(message(&"[".repeat(1_000_000)).contains("at byte"));
         assert_eq!(message("[1]"), "the body must be a JSON object, not an array");
+    }
+
+    const LONG: &str = "123456789012345678901234567890";
+
+    #[test]
+    fn an_error_beside_long_numbers_names_its_byte() {
+        let body = format!(r#"{{"a": [1e400, {LONG}], "b": 1,}}"#);
+        let at = body.len() - 1;
+        assert_eq!(
+            message(&body),
+            format!("the body is not valid JSON: trailing comma at byte {at}")
+        );
+        let long = format!(r#"{{"a": 1e400, "b": "{}" x"#, "y".repeat(100_000));
+        assert!(
+            message(&long).ends_with(&format!("at byte {}", long.len() - 1)),
+            "{}",
+            message(&long)
+        );
+        for number in ["01e400", "1.e400", "+1e400", "1e", "1e400x"] {
+            assert!(
+                message(&format!("{{\"a\": {number}}}")).contains("is not valid JSON"),
+                "{number}"
+            );
+        }
+        assert!(message("{1e400: 1}").contains("is not valid JSON"));
+        assert_eq!(message("1e400"), "the body must be a JSON object, not 1e400");
+    }
+
+    #[test]
+    fn a_number_of_any_length_is_kept_and_shown_as_it_was_written() {
+        let json = format!(r#"{{"a":[1e400,{LONG},"x"],"b":-0.1234567890123456789,"c":1.5}}"#);
+        let mut body =
+            format!(r#"{{"unknown": 1e400, "v": {json}, "n": {LONG}, "t": 1e400}}"#).into_bytes();
+        read_object(&mut body, |fields| {
+            let value = fields.get("v")?.unwrap();
+            assert_eq!(digits::spelled(keep("v", &value)?.to_string()), json);
+            let error = fields.integer("n", 0..=9).unwrap_err();
+            assert_eq!(error.message, format!("n must be a whole number from 0 to 9, not {LONG}"));
+            let error = fields.number("t", 0.0..=2.0).unwrap_err();
+            assert_eq!(error.message, "t must be a number from 0 to 2, not 1e400");
+            let error = fields.string("t").unwrap_err();
+            assert_eq!(error.message, "t must be a string, not 1e400");
+            assert!(fields.object("n").is_err());
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_number_with_many_digits_is_rounded_where_it_is_read() {
+        let mut body = br#"{"t": 0.7000000000000000000001, "n": 5.000000000000000000000,
+            "e": 1e300, "u": 18446744073709551615}"#
+            .to_vec();
+        read_object(&mut body, |fields| {
+            assert_eq!(fields.number("t", 0.0..=2.0)?, Some(0.7));
+            assert_eq!(fields.integer("n", 0..=9)?, Some(5));
+            assert!(fields.number("e", 0.0..=2.0).unwrap_err().message.ends_with("not 1e300"));
+            let error = fields.integer("u", 0..=9).unwrap_err();
+            assert!(error.message.ends_with("not 18446744073709551615"), "{}", error.message);
+            Ok(())
+        })
+        .unwrap();
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod state;
 pub mod stored;
 pub mod tools;
 pub mod turn;
+pub mod value;
 pub mod write;
 
 /// The description of the API in OpenAPI 3.1.

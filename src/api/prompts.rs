@@ -1,7 +1,6 @@
 //! Reads prompts, in all forms of OpenAI's API and of llama-server.
 
-use simd_json::prelude::*;
-use simd_json::tape::Value;
+use crate::api::value::Value;
 
 use super::error::ApiError;
 use super::json::{Fields, refuse, wrong};
@@ -145,7 +144,7 @@ fn empty(name: &'static str) -> ApiError {
 /// Reads one prompt of token ids, texts or both.
 fn read_parts(
     name: &'static str,
-    array: &simd_json::tape::Array<'_, '_>,
+    array: &crate::api::value::Array<'_, '_>,
 ) -> Result<Prompt, ApiError> {
     let mut parts = Vec::new();
     let mut tokens = Vec::new();

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
+use crate::api::value::Value;
 use serde::Serialize;
-use simd_json::prelude::*;
-use simd_json::tape::Value;
 
 use super::embeddings::{Tokens, ready_bytes};
 use super::error::ApiError;

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simd_json::prelude::*;
-
 use super::advanced::{RequestedAdvanced, read_advanced};
 use super::constrain::{RequestedConstraint, read_constraint};
 use super::error::ApiError;

@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::turn::Turn;
 use super::write::{List, Object, Written, push_json, write_json};
 use crate::limits::ID_BYTES_MAX;
+use crate::types::digits;
 
 /// A response that is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,13 +96,13 @@ impl Items {
     /// # Errors
     /// 400 if its id is too long.
     pub fn push(&mut self, item: &Map<String, Value>, kind: &'static str) -> Result<(), ApiError> {
-        let id = item.get("id").and_then(Value::as_str);
+        let id = item.get("id").and_then(Value::as_str).filter(|id| digits::marked(id).is_none());
         let id = id.map(|id| checked_id("id", id)).transpose()?;
         let others = item.iter().filter(|(name, _)| !["id", "type"].contains(&name.as_str()));
         for (name, value) in others {
             self.text.push_str(name);
             let end_of_name = self.text.len();
-            self.text.push_str(&value.to_string());
+            self.text.push_str(&digits::spelled(value.to_string()));
             self.members.push((end_of_name, self.text.len()));
         }
         let end = self.members.len();

@@ -9,7 +9,7 @@ use super::error::ApiError;
 use super::json::{Fields, keep, wrong};
 use crate::chat::conversation::{Tool, ToolChoice};
 use crate::limits::TOOL_NAME_CHARS_MAX;
-use simd_json::prelude::*;
+use crate::types::digits;
 
 /// Most notes of a request about what is ignored.
 const IGNORED_MAX: usize = 16;
@@ -133,7 +133,7 @@ pub fn function(
     let description = description.unwrap_or_default();
     let definition = json!({"type": "function", "function":
         {"name": name, "description": description, "parameters": parameters}});
-    Tool { name, parameters, is_strict, definition }
+    Tool { name, parameters: digits::rounded(parameters), is_strict, definition }
 }
 
 /// Reads the schema of a tool's arguments.
@@ -155,7 +155,7 @@ pub fn read_parameters(
         Some(kind) => kind == "object",
     };
     if !is_object {
-        let kind = &parameters["type"];
+        let kind = digits::spelled(parameters["type"].to_string());
         let message = format!("the arguments of a tool are of the type object, not {kind}");
         return Err(ApiError::field("tools", message));
     }

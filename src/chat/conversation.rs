@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::types::digits;
+
 /// A [`Conversation::reasoning_budget`] without a limit.
 pub const UNLIMITED: u32 = u32::MAX;
 
@@ -59,6 +61,8 @@ impl Conversation {
 /// Replaces every text in a value, including the names of fields, by `map` of it.
 fn map_json(value: &mut Value, map: &dyn Fn(&str) -> String) {
     match value {
+        // A number has no control token.
+        Value::String(text) if digits::marked(text).is_some() => {}
         Value::String(text) => *text = map(text),
         Value::Array(values) => values.iter_mut().for_each(|value| map_json(value, map)),
         Value::Object(fields) => {
@@ -150,7 +154,9 @@ pub struct ToolCall {
     pub id: String,
     /// The tool.
     pub name: String,
-    /// Its arguments: an object, or the text as the client sent it if that is not an object.
+    /// Its arguments: an object, or the text as the client sent it if that is not an object. As in
+    /// all JSON here, a number that only its text can hold is a marked string:
+    /// [`digits`](crate::types::digits).
     pub arguments: Value,
 }
 
@@ -159,7 +165,7 @@ pub struct ToolCall {
 pub struct Tool {
     /// Its name.
     pub name: String,
-    /// The JSON schema of its arguments.
+    /// The JSON schema of its arguments, with numbers rounded to doubles.
     pub parameters: Value,
     /// Whether the client relies on the schema: every keyword is obeyed, or the request refused.
     pub is_strict: bool,

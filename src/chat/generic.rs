@@ -7,6 +7,7 @@
 
 use super::conversation::{Content, Message, Role, Tool, ToolCall};
 use super::output::ToolSyntax;
+use crate::types::digits::spelled;
 
 /// The syntax of the calls.
 pub const SYNTAX: ToolSyntax = ToolSyntax::Hermes;
@@ -46,7 +47,8 @@ pub fn write_calls(messages: Vec<Message>) -> Vec<Message> {
 /// Describes tools in the system turn. If the template shows no system turn (`has_system` is
 /// false), describes them in the user's first turn.
 pub fn describe_tools(messages: &mut Vec<Message>, tools: &[Tool], has_system: bool) {
-    let definitions: String = tools.iter().map(|tool| format!("{}\n", tool.definition)).collect();
+    let definitions: String =
+        tools.iter().map(|tool| format!("{}\n", spelled(tool.definition.to_string()))).collect();
     let description = format!(
         "# Tools\n\nYou can call functions. Here is a description of each, as JSON:\n<tools>\n\
          {definitions}</tools>\n\nTo call one, write its name and its arguments as JSON between two \
@@ -74,7 +76,8 @@ fn said(role: Role, text: String) -> Message {
 
 fn call_text(call: &ToolCall) -> String {
     let name = serde_json::Value::from(call.name.as_str());
-    format!("<tool_call>\n{{\"name\": {name}, \"arguments\": {}}}\n</tool_call>", call.arguments)
+    let arguments = spelled(call.arguments.to_string());
+    format!("<tool_call>\n{{\"name\": {name}, \"arguments\": {arguments}}}\n</tool_call>")
 }
 
 /// Appends a text, after a separator unless the content is empty.
@@ -111,6 +114,18 @@ mod tests {
              </tool_response>\nAnd?";
         let expected = [("user", "Hi"), ("assistant", called), ("user", answered)];
         assert_eq!(texts(&written), expected.map(|(role, text)| (role, text.to_owned())));
+    }
+
+    #[test]
+    fn a_number_of_thirty_digits_is_written_as_it_came() {
+        let long = r#"{"n":123456789012345678901234567890}"#;
+        let arguments = crate::types::digits::parse(long).unwrap();
+        let call = ToolCall { id: String::new(), name: "f".into(), arguments };
+        assert!(
+            call_text(&call).contains(&format!("\"arguments\": {long}}}")),
+            "{}",
+            call_text(&call)
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! - [`named`]: llama.cpp's templates by name.
 //! - [`output`]: splits the model's text into content, reasoning and tool calls.
 //! - `probe`: what a template can do.
+//! - `value`: JSON as the values that a template sees.
 //! - [`template`]: the template, compiled once and rendered for each request.
 //! - `translate`: rewrites a template's source so that minijinja reads it as Jinja2 does.
 //! - `python`: methods of Python's strings, lists and dicts that minijinja lacks.
@@ -34,6 +35,7 @@ mod strftime;
 pub mod template;
 mod tojson;
 mod translate;
+mod value;
 
 pub use minijinja::Value;
 pub use template::{Chat, ChatTemplate, TemplateError, is_rendering};

@@ -16,6 +16,7 @@ use super::output::grammar::{CallRule, GrammarOptions};
 use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 use super::probe::{NEEDLE, has_system, shows_none, wants_parts};
 use super::template::{Chat, ChatTemplate, TemplateError};
+use super::value::template_value;
 
 /// A chat model: its template, and the template's properties.
 pub struct ChatModel {
@@ -183,7 +184,7 @@ impl ChatModel {
         if continues_final {
             mark(messages.last_mut())?;
         }
-        let kwarg = |(name, value): (&String, &_)| (name.clone(), Value::from(Serde(value)));
+        let kwarg = |(name, value): (&String, &_)| (name.clone(), template_value(value));
         let mut chat = Chat {
             messages: Value::UNDEFINED,
             tools: match self.tools {
@@ -308,11 +309,16 @@ impl ChatModel {
         }
         if !message.tool_calls.is_empty() {
             let call = |call: &super::conversation::ToolCall| {
-                json!({"id": id(&call.id), "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments}})
+                let name = Value::from(call.name.as_str());
+                let function = [("name", name), ("arguments", template_value(&call.arguments))];
+                Value::from_pairs([
+                    ("id", Value::from(id(&call.id))),
+                    ("type", Value::from("function")),
+                    ("function", Value::from_pairs(function)),
+                ])
             };
-            let calls: Vec<_> = message.tool_calls.iter().map(call).collect();
-            fields.push(("tool_calls", Value::from(Serde(calls))));
+            let calls: Value = message.tool_calls.iter().map(call).collect();
+            fields.push(("tool_calls", calls));
         }
         let call_id = message.tool_call_id.as_deref().map(id);
         for (name, text) in [("name", message.name.clone()), ("tool_call_id", call_id)] {
@@ -338,7 +344,7 @@ fn mark(last: Option<&mut Message>) -> Result<(), ChatError> {
 }
 
 fn tools(tools: &[Tool]) -> Value {
-    tools.iter().map(|tool| Value::from(Serde(&tool.definition))).collect()
+    tools.iter().map(|tool| template_value(&tool.definition)).collect()
 }
 
 fn spec(tool: &Tool) -> ToolSpec {

@@ -11,6 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
 use super::tojson::tojson;
+use super::value::Digits;
 
 /// The method that `translate` writes for a slice: `(start, stop, step)`. Each argument may be
 /// none, or absent at the end.
@@ -21,6 +22,9 @@ pub fn install(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(call_method);
     environment.add_filter("tojson", tojson);
     environment.add_filter("trim", trim);
+    environment.add_test("number", is_number);
+    environment.add_test("integer", is_integer);
+    environment.add_test("float", is_float);
     environment.add_test("iterable", is_iterable);
     environment.add_test("sequence", is_sequence);
 }
@@ -40,6 +44,23 @@ fn call_method(
         _ => None,
     };
     found.map_or_else(|| pycompat::unknown_method_callback(state, value, method, args), Ok)
+}
+
+/// Jinja's `number`, also for a number that only its text can hold.
+fn is_number(value: &Value) -> bool {
+    minijinja::tests::is_number(value) || digits(value).is_some()
+}
+
+fn is_integer(value: &Value) -> bool {
+    value.is_integer() || digits(value).is_some_and(Digits::is_integer)
+}
+
+fn is_float(value: &Value) -> bool {
+    minijinja::tests::is_float(value) || digits(value).is_some_and(|digits| !digits.is_integer())
+}
+
+fn digits(value: &Value) -> Option<&Digits> {
+    value.downcast_object_ref()
 }
 
 /// Jinja's `iterable`. minijinja also iterates over `none`; Python does not.

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
+use super::value::Digits;
 use crate::types::GUARD;
 
 /// Deepest nesting of JSON that a chat template writes: that of requests, and some levels that the
@@ -83,6 +84,10 @@ struct Writer {
 
 impl Writer {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
+        if let Some(Digits(digits)) = value.downcast_object_ref() {
+            self.out.push_str(digits);
+            return Ok(());
+        }
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(boolean(value)),

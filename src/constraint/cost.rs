@@ -10,6 +10,7 @@ use serde_json::{Deserializer, Map, Value};
 
 use super::kind::Constraint;
 use crate::limits::CHEAP_POINTS_MAX;
+use crate::types::digits;
 
 /// A `format`, or a bound on a number, counts as this many points ([`CHEAP_POINTS_MAX`]), because
 /// it becomes a regular expression.
@@ -49,7 +50,7 @@ pub(super) fn costliest(constraint: &Constraint) -> Option<String> {
     let mut sum = Sum::default();
     match constraint {
         Constraint::JsonObject => {}
-        Constraint::JsonSchema(source) => match serde_json::from_str(source) {
+        Constraint::JsonSchema(source) => match digits::parse(source) {
             Ok(schema) => sum.schema("", &schema, 0),
             Err(_) => sum.note(0, || "its JSON".into()),
         },

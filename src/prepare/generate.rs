@@ -35,7 +35,7 @@ use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
 use crate::types::reasoning::ReasoningLimit;
-use crate::types::{CacheScope, KeyId, Sampling, TokenId};
+use crate::types::{CacheScope, KeyId, Sampling, TokenId, digits};
 
 /// The end of a prompt of gpt-oss, and the start of an answer without reasoning. The start becomes
 /// a part of the prompt if the answer is constrained: a constraint must not apply to the names of
@@ -388,7 +388,10 @@ fn form_beside_calls(form: &RequestedConstraint) -> Result<Value, ApiError> {
     match &form.constraint {
         Constraint::JsonObject => Ok(json!({"type": "object"})),
         Constraint::JsonSchema(source) => {
-            Ok(serde_json::from_str(source).expect("it was written from a value"))
+            digits::parse(source).map(digits::rounded).map_err(|error| {
+                let message = format!("{}: the JSON schema is not JSON: {error}", form.field);
+                ApiError::field(form.field, message)
+            })
         }
         _ => {
             let message = "in a chat with tools, only a JSON schema can constrain the text; use one, \

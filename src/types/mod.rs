@@ -4,6 +4,7 @@
 //! Plain data. Nothing here reads a clock or does I/O.
 
 pub mod chain;
+pub mod digits;
 pub mod reasoning;
 mod threads;
 

@@ -29,6 +29,7 @@ mod late;
 mod llama;
 mod masks;
 mod metrics;
+mod numbers;
 mod openapi;
 mod ops;
 mod page;

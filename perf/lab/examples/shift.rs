@@ -41,7 +41,8 @@ fn main() {
     let (old, new, mut body) = (of(OLD), of(NEW), of(&text));
     body.truncate(tokens);
     let cells = NonZeroU32::new((body.len() + 1024) as u32);
-    let options = LlamaContextParams::default().with_n_ctx(cells).with_n_seq_max(2).with_kv_unified(true);
+    let options =
+        LlamaContextParams::default().with_n_ctx(cells).with_n_seq_max(2).with_kv_unified(true);
     let mut context = loaded.model.new_context(library::start(), options).expect("memory");
 
     let began = Instant::now();

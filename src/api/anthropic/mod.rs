@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use simd_json::prelude::*;
 
 use self::reply::MessagesReply;
 use super::chat::ChatRequest;
@@ -212,7 +211,7 @@ fn is_billing(text: &str) -> bool {
 /// Reads text blocks; refuses all other blocks.
 fn read_texts(
     name: &'static str,
-    value: &simd_json::tape::Value<'_, '_>,
+    value: &crate::api::value::Value<'_, '_>,
 ) -> Result<Vec<String>, ApiError> {
     if !value.is_array() {
         return Err(wrong(name, "a string or an array of text blocks", value));

@@ -333,6 +333,17 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_any_length_is_passed_on_as_the_model_wrote_it() {
+        let input = r#"{"a": 1e400, "b": [123456789012345678901234567890]}"#;
+        let said = SAID.replace(r#"{"a": 3}"#, input);
+        let (mut reply, mut out) = (reply(false), Vec::new());
+        reply.push_delta(0, delta(&said, Some(FinishReason::Stop)), &mut out);
+        reply.push_end(summary(), Micros(0), &mut out);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains(&format!("\"input\":{input}")), "{out}");
+    }
+
+    #[test]
     fn events_come_in_the_order_that_clients_want() {
         let (mut reply, mut out) = (reply(true), Vec::new());
         for piece in SAID.split_inclusive(' ') {

@@ -1,7 +1,6 @@
 //! Reads OpenAI's messages and tools from JSON.
 
 use serde_json::Value;
-use simd_json::prelude::*;
 
 use crate::api::error::ApiError;
 use crate::api::json::{Fields, keep, objects, wrong};
@@ -10,6 +9,7 @@ use crate::api::tools::{
 };
 use crate::chat::conversation::{Content, Message, Role, Tool, ToolCall, ToolChoice};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX, TOOLS_MAX};
+use crate::types::digits;
 
 /// Reads `messages`.
 ///
@@ -140,7 +140,7 @@ fn read_tool_call(call: &Fields<'_, '_>) -> Result<ToolCall, ApiError> {
 
 /// Parses arguments; anything but JSON stays text. (serde_json bounds their depth.)
 fn parse_arguments(text: &str) -> Value {
-    match serde_json::from_str(text) {
+    match digits::parse(text) {
         Ok(object @ Value::Object(_)) => object,
         _ => text.into(),
     }
@@ -181,7 +181,7 @@ fn read_tool(fields: &Fields<'_, '_>, definition: Value) -> Result<Tool, ApiErro
     let name = checked_name(function.string("name")?)?;
     let parameters = read_parameters("parameters", &function)?.unwrap_or_else(no_parameters);
     let is_strict = function.boolean("strict")?.unwrap_or(false);
-    Ok(Tool { name, parameters, is_strict, definition })
+    Ok(Tool { name, parameters: digits::rounded(parameters), is_strict, definition })
 }
 
 fn read_tool_choice(fields: &Fields<'_, '_>) -> Result<ToolChoice, ApiError> {

@@ -51,7 +51,7 @@ pub fn read_chat(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
 const TAKEN: [&str; 4] = ["messages", "tools", "add_generation_prompt", "strftime_now"];
 
 fn read_kwargs(
-    value: &simd_json::tape::Value<'_, '_>,
+    value: &crate::api::value::Value<'_, '_>,
 ) -> Result<serde_json::Map<String, serde_json::Value>, ApiError> {
     const NAME: &str = "chat_template_kwargs";
     let serde_json::Value::Object(kwargs) = keep(NAME, value)? else {

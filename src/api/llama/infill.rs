@@ -1,6 +1,6 @@
 //! llama-server's `/infill`: fills a gap in a text, for editors.
 
-use simd_json::tape::Value;
+use crate::api::value::Value;
 
 use super::super::error::ApiError;
 use super::super::json::{Fields, read_object, wrong};

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use simd_json::prelude::*;
 
 use super::super::error::ApiError;
 use super::super::json::{Fields, wrong};
@@ -146,7 +145,7 @@ fn read_response_fields(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError
             format!("{NAME} has {} names; it may have {RESPONSE_FIELDS_MAX}", names.len());
         return Err(ApiError::field(NAME, message));
     }
-    let name = |name: simd_json::tape::Value<'_, '_>| match name.as_str() {
+    let name = |name: crate::api::value::Value<'_, '_>| match name.as_str() {
         Some(text) if text.len() <= RESPONSE_FIELD_BYTES_MAX => Ok(text.to_owned()),
         Some(text) => {
             let message = format!(

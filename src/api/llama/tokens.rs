@@ -1,7 +1,6 @@
 //! llama-server's `/tokenize`, `/detokenize` and `/apply-template`.
 
 use serde::Serialize;
-use simd_json::prelude::*;
 
 use super::super::error::ApiError;
 use super::super::json::{read_object, wrong};
@@ -74,7 +73,7 @@ pub fn read_detokenize(body: &mut [u8]) -> Result<Vec<TokenId>, ApiError> {
             return Err(ApiError::field("tokens", format!("tokens is missing; it must be {FORM}")));
         };
         let array = value.as_array().ok_or_else(|| wrong("tokens", FORM, &value))?;
-        let token = |element: simd_json::tape::Value<'_, '_>| {
+        let token = |element: crate::api::value::Value<'_, '_>| {
             element.as_i32().ok_or_else(|| wrong("tokens", FORM, &element))
         };
         array.iter().map(token).collect()

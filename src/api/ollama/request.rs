@@ -1,7 +1,6 @@
 //! Reads the requests of `/api/chat` and `/api/generate`.
 
 use serde_json::{Map, Value};
-use simd_json::prelude::*;
 
 use super::models::{Loading, read_model};
 use super::reply::{Form, OllamaReply};

@@ -1,7 +1,6 @@
 //! Reads the input of a response: a text, or items.
 
 use serde_json::{Map, Value, json};
-use simd_json::prelude::*;
 
 use super::fields::Namespaces;
 use crate::api::error::ApiError;
@@ -10,6 +9,7 @@ use crate::api::stored::{Items, checked_id};
 use crate::api::tools::{note, placeholder};
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
 use crate::limits::{MESSAGES_MAX, PARTS_MAX};
+use crate::types::digits;
 
 /// Reads `input`. Returns its items as they came, if they are to be kept, and the messages that they
 /// are.
@@ -59,7 +59,7 @@ fn read_item(
                 let message = format!("a function_call must have a string {name}");
                 item.string(name)?.ok_or_else(|| ApiError::field("input", message))
             };
-            let arguments = match serde_json::from_str(&text("arguments")?) {
+            let arguments = match digits::parse(&text("arguments")?) {
                 Ok(object @ Value::Object(_)) => object,
                 _ => Value::Object(Map::new()),
             };
@@ -161,7 +161,7 @@ fn assistant(messages: &mut Vec<Message>, fits: impl Fn(&Message) -> bool) -> &m
 /// Reads the parts of a tool's result. A part that is no text becomes a placeholder: an error would
 /// come again in each later turn.
 fn read_output(
-    value: &simd_json::tape::Value<'_, '_>,
+    value: &crate::api::value::Value<'_, '_>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<String>, ApiError> {
     let mut texts = Vec::new();
@@ -177,7 +177,7 @@ fn read_output(
 /// Reads parts with text; refuses all others.
 fn read_parts(
     name: &'static str,
-    value: &simd_json::tape::Value<'_, '_>,
+    value: &crate::api::value::Value<'_, '_>,
 ) -> Result<Vec<String>, ApiError> {
     if !value.is_array() {
         return Err(wrong(name, "a string or an array of parts", value));

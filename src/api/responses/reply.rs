@@ -17,6 +17,7 @@ use crate::api::write::{List, Object, Spelled, Written, WrittenList, push_json, 
 use crate::chat::conversation::{Content, Message, Role, ToolCall};
 use crate::chat::output::{Parser, Part};
 use crate::clock::Micros;
+use crate::types::digits;
 
 /// The reply of one request.
 #[derive(Debug)]
@@ -349,7 +350,7 @@ impl ResponsesReply {
                 Kind::Call { name } => message.tool_calls.push(ToolCall {
                     id: format!("call_{}_{index}", self.digits()),
                     name: name.clone(),
-                    arguments: serde_json::from_str(&item.text)
+                    arguments: digits::parse(&item.text)
                         .unwrap_or_else(|_| item.text.as_str().into()),
                 }),
             }

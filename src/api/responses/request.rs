@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use simd_json::prelude::*;
 
 use super::fields::{Members, Namespaces, ResponseFields};
 use super::items::read_input;
@@ -26,7 +25,7 @@ use crate::constraint::Constraint;
 use crate::limits::{
     LENGTH_MAX, METADATA_BYTES_MAX, TEMPERATURE_MAX, TEXT_BYTES_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
-use crate::types::Sampling;
+use crate::types::{Sampling, digits};
 
 /// Bytes of the fields of a request that its response repeats, as JSON. Most of them are parts of the
 /// prompt, so they are bounded like its text.
@@ -157,7 +156,8 @@ pub fn push_count(out: &mut Vec<u8>, tokens: usize) {
 /// The fields that the response repeats, as JSON. The front lane writes them, so they are bounded.
 fn members(object: Value) -> Result<Members, ApiError> {
     let Value::Object(members) = object else { unreachable!("it is an object") };
-    let json = |(name, value): (_, Value)| (name, value.to_string().into_bytes().into());
+    let json =
+        |(name, value): (_, Value)| (name, digits::spelled(value.to_string()).into_bytes().into());
     let members: Members = members.into_iter().map(json).collect();
     // With quotes, a colon and a comma for each, and the braces.
     let bytes: usize =
@@ -201,7 +201,8 @@ fn read_metadata(fields: &Fields<'_, '_>) -> Result<Value, ApiError> {
     let Some(value) = fields.get(NAME)? else { return Ok(json!({})) };
     let metadata = keep(NAME, &value)?;
     let bytes = metadata.to_string().len();
-    let texts = metadata.as_object().is_some_and(|fields| fields.values().all(Value::is_string));
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| digits::marked(text).is_none());
+    let texts = metadata.as_object().is_some_and(|fields| fields.values().all(is_text));
     match (texts, bytes <= METADATA_BYTES_MAX) {
         (true, true) => Ok(metadata),
         (false, _) => Err(wrong(NAME, "an object of strings", &value)),

@@ -5,7 +5,9 @@
 
 use std::ops::BitOr;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use crate::types::digits;
 
 /// A tool that a model may call.
 #[derive(Clone, Debug)]
@@ -86,7 +88,7 @@ impl OfferedTools {
     /// Whether a text is an object with all required parameters of a tool and no unknown ones.
     pub(super) fn accepts(&self, tool: &str, arguments: &str) -> bool {
         let Some(tool) = self.tool(tool) else { return false };
-        let Ok(given) = serde_json::from_str::<Map<String, Value>>(arguments) else {
+        let Ok(Value::Object(given)) = digits::parse(arguments) else {
             return false;
         };
         let is_known = |name: &String| tool.parameters.iter().any(|p| p.name == *name);

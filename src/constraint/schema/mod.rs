@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::constraint::error::ConstraintError;
 use crate::limits::JSON_INDENT_MAX;
+use crate::types::digits;
 pub use walk::SchemaBudget;
 use walk::{Edit, Strictness};
 
@@ -31,8 +32,8 @@ pub(super) fn any_object() -> Value {
 
 /// Reads and checks a schema.
 pub(super) fn read(source: &str) -> Result<Value, ConstraintError> {
-    match serde_json::from_str(source) {
-        Ok(schema) => check(schema),
+    match digits::parse(source) {
+        Ok(schema) => check(digits::rounded(schema)),
         Err(error) => Err(ConstraintError(format!("the JSON schema is not JSON: {error}"))),
     }
 }
