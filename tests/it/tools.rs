@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use crate::support::Random;
 
 /// The markers of all families, as special tokens.
-const MARKERS: [&str; 31] = [
+const MARKERS: [&str; 57] = [
     "<tool_call>",
     "</tool_call>",
     "<|python_tag|>",
@@ -49,11 +49,42 @@ const MARKERS: [&str; 31] = [
     "[/THINK]",
     "<|START_THINKING|>",
     "<|END_THINKING|>",
+    "<function=",
+    "<parameter=",
+    "</parameter>",
+    "</function>",
+    "<seed:tool_call>",
+    "</seed:tool_call>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "<minimax:tool_call>",
+    "</minimax:tool_call>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+    "<|tool_calls_section_end|>",
+    "｜DSML｜",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|\"|>",
+    "<|tool_call_start|>",
+    "<seed:think>",
+    "</seed:think>",
+    "<|channel>",
+    "<channel|>",
 ];
 
 /// The markers that begin reasoning, and those that end it.
-const THINKS: [[&str; 2]; 3] =
-    [["<think>", "</think>"], ["[THINK]", "[/THINK]"], ["<|START_THINKING|>", "<|END_THINKING|>"]];
+const THINKS: [[&str; 2]; 5] = [
+    ["<|channel>", "<channel|>"],
+    ["<think>", "</think>"],
+    ["[THINK]", "[/THINK]"],
+    ["<|START_THINKING|>", "<|END_THINKING|>"],
+    ["<seed:think>", "</seed:think>"],
+];
 
 /// Words of more than one byte, as a real vocabulary has them.
 const WORDS: [&str; 12] = [
@@ -72,12 +103,24 @@ const WORDS: [&str; 12] = [
 ];
 
 /// Templates of families that `tests/templates` lacks: their markers are enough.
-const MORE: [(&str, &str); 5] = [
+const MORE: [(&str, &str); 17] = [
     ("mistral-named", "{{ tools }}[TOOL_CALLS]name[ARGS] [THINK]"),
     ("deepseek-v3", "{{ tools }}<｜tool▁calls▁begin｜>```json"),
     ("deepseek-v3.1", "{{ tools }}<｜tool▁calls▁begin｜></think>"),
     ("command-a", "{{ tools }}<|START_ACTION|><|START_THINKING|>"),
     ("phi-4-mini", "{{ tools }}<|tool|><|/tool|>"),
+    ("qwen3-coder", "{{ tools }}<tool_call>\n<function=name>\n<parameter=key>"),
+    ("qwen3.5", "{{ tools }}<tool_call>\n<function=name>\n<parameter=key></think>"),
+    ("seed-oss", "{{ tools }}<seed:tool_call><function=name><seed:think>"),
+    ("glm-4.5", "{{ tools }}<tool_call>name\n<arg_key>key</arg_key>\n<arg_value><think>"),
+    ("glm-4.7", "{{ tools }}<tool_call>name<arg_key>key</arg_key><arg_value><think>"),
+    ("kimi-k2", "{{ tools }}<|tool_calls_section_begin|><|tool_call_begin|>"),
+    ("minimax-m2", "{{ tools }}<minimax:tool_call><invoke name=><think>"),
+    ("deepseek-v3.2", "{{ tools }}<｜DSML｜function_calls></think>"),
+    ("deepseek-v4", "{{ tools }}<｜DSML｜tool_calls></think>"),
+    ("gemma-4", "{{ tools }}<|tool_call>call:name{}<tool_call|><|channel>thought\n<channel|>"),
+    ("lfm2", "{{ tools }}<|tool_call_start|>[name(key=1)]<|tool_call_end|>"),
+    ("nemotron", "{{ tools }}<TOOLCALL>[{}]</TOOLCALL><think>"),
 ];
 
 fn templates() -> Vec<(String, String)> {

@@ -101,6 +101,7 @@ impl Grammar<'_> {
         markers.extend(row.form.texts());
         let reasoning = self.reasoning.map(|syntax| [syntax.opening_token(), syntax.closer()]);
         markers.extend(reasoning.into_iter().flatten());
+        markers.retain(|marker| !marker.is_empty());
         let mut parts = Vec::new();
         let (mut plain, mut rest) = (String::new(), text);
         while let Some(c) = rest.chars().next() {
