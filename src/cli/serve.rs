@@ -178,8 +178,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "HTTP")]
     drain_seconds: u32,
 
-    /// Tokens in the KV cache, shared by all running requests; 0 chooses 2048 per request, or fewer
-    /// if the model or the memory limits it
+    /// Tokens in the KV cache, shared by all running requests; 0 chooses the length that the model
+    /// was trained with, and 2048 for each further request, as far as memory goes
     #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "Scheduling")]
     ctx_size: u32,
     /// Requests that run at once; the others wait in a queue (also -np)

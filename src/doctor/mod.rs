@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use corelane::config::ServeConfig;
 use corelane::kernels::{InstructionSet, KernelChoice};
+use corelane::lanes;
 use corelane::memory::{self, gib};
 use corelane::model::load::{self, Source};
 use corelane::ops;
@@ -286,9 +287,7 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
     let available = memory::available_bytes();
     let requests = memory::request_bytes(config.request_memory, available) as u64;
     let after_weights = available.saturating_sub(info.size_bytes);
-    let slots = config.parallel as u32; // at most SLOTS_MAX
-    let context =
-        memory::choose_context(config.context_tokens, slots, &info, requests, after_weights);
+    let context = lanes::choose_context(config, &info, None, requests, after_weights);
     let weights = gib(info.size_bytes);
     let most = bytes_per_s.map_or(String::new(), |rate| {
         format!(
@@ -307,7 +306,8 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
     };
     match context {
         Ok(tokens) => {
-            let cache = gib(u64::from(tokens) * info.kv_bytes_per_token);
+            let bytes = f64::from(tokens) * info.kv_bytes_per_token as f64;
+            let cache = gib((bytes * config.cache.relative_size()) as u64);
             Finding::good("model", found(format!(", {cache:.2} GiB of KV cache ({tokens} tokens)")))
         }
         Err(error) => Finding::good("model", found(String::new())).but(Severity::Bad, error),

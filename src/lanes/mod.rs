@@ -4,6 +4,7 @@
 //! the ops lane start next, and answer while the model loads. The calling thread loads the model.
 //! Then the decode lane, the mask lane and the worker lanes start.
 
+mod context;
 mod decode;
 mod draft;
 mod embed;
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
+pub use self::context::choose_context;
+use self::context::trained;
 use self::decode::Models;
 pub use self::decode::start_decode;
 pub use self::draft::NewDraft;
@@ -41,7 +44,6 @@ use crate::config::ServeConfig;
 use crate::decode::{DecodeLane, mask_lane};
 use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
-    SEQUENCE_TOKENS_MAX,
 };
 use crate::metrics::{Metrics, ServerState};
 use crate::model::load::{Loaded, Source, load};
@@ -157,19 +159,17 @@ impl Server {
         // separately.
         self.config.cache.unified &= !loaded.info.is_recurrent;
         let draft = load_draft(&self.config, loaded, self.control.clone())?;
-        let slots = self.config.parallel as u32; // at most SLOTS_MAX
-        let available = memory::available_bytes();
-        // Both models hold a text. Their sizes are for 16 bits; the layout may need less.
-        let models = [Some(loaded), draft.as_ref()].into_iter().flatten();
-        let kv_bytes: u64 = models.map(|model| model.info.kv_bytes_per_token).sum();
-        let kv_bytes_per_token = (kv_bytes as f64 * self.config.cache.relative_size()) as u64;
-        let sized = ModelInfo { kv_bytes_per_token, ..loaded.info.clone() };
-        let asked = self.config.context_tokens;
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
-        let context_tokens = memory::choose_context(asked, slots, &sized, requests, available)?;
+        let context_tokens = choose_context(
+            &self.config,
+            &loaded.info,
+            draft.as_ref().map(|draft| &draft.info),
+            requests,
+            memory::available_bytes(),
+        )?;
         let abort = self.control.abort.clone();
         let context = context_config(&self.config, loaded, context_tokens, abort);
-        let trained = loaded.info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
+        let trained = trained(&loaded.info) as u32; // at most SEQUENCE_TOKENS_MAX
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
         let (model, vocab, info) =
             (loaded.model.clone(), loaded.vocab.clone(), loaded.info.clone());

@@ -1,58 +1,9 @@
-//! Reads how much memory is available, and chooses the size of a KV cache that fits.
+//! Reads how much memory is available.
 
 use std::fs;
 
 use crate::cgroup::{Group, groups};
-use crate::limits::{
-    CONTEXT_TOKENS_MAX, REQUEST_MEMORY_BYTES, REQUEST_MEMORY_BYTES_MIN, SEQUENCE_TOKENS_MAX,
-};
-use crate::types::ModelInfo;
-
-/// Default tokens of context for each sequence.
-const USUAL_SEQUENCE_TOKENS: u32 = 2048;
-
-/// Chooses the KV cache's size in tokens: the size `asked` for, or else the default for `slots`
-/// sequences, or as much of that as fits into `available_bytes`.
-///
-/// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
-/// logits and the token history of each slot with its index, the memory of requests
-/// (`request_bytes`), and a tenth for llama.cpp's compute buffers and everything else.
-///
-/// # Errors
-/// A sentence with the memory needed, the memory available, and a size that would fit.
-pub fn choose_context(
-    asked: Option<u32>,
-    slots: u32,
-    info: &ModelInfo,
-    request_bytes: u64,
-    available_bytes: u64,
-) -> Result<u32, String> {
-    let trained = info.context_trained.clamp(1, SEQUENCE_TOKENS_MAX as u32);
-    // Four bytes for the history, and up to twelve for the index in which guesses are looked up.
-    let slot_bytes = info.n_vocab as u64 * 4 + u64::from(trained) * 16;
-    let set_aside = u64::from(slots) * slot_bytes + request_bytes + available_bytes / 10;
-    let for_cache = available_bytes.saturating_sub(set_aside);
-    let fits = for_cache / info.kv_bytes_per_token.max(1);
-    let usual = trained.min(USUAL_SEQUENCE_TOKENS).saturating_mul(slots);
-    let usual = u64::from(usual).min(fits).min(CONTEXT_TOKENS_MAX as u64) as u32; // of a u32
-    let tokens = asked.unwrap_or(usual);
-    if u64::from(tokens) > fits {
-        return Err(format!(
-            "--ctx-size {tokens} needs {:.1} GiB of memory for the KV cache; of the {:.1} GiB \
-             available, {:.1} are left for it: at most {fits} tokens fit",
-            gib(u64::from(tokens) * info.kv_bytes_per_token),
-            gib(available_bytes),
-            gib(for_cache),
-        ));
-    }
-    if tokens < 2 * slots {
-        return Err(format!(
-            "memory has room for {tokens} tokens of context, too few for {slots} sequences; \
-             lower --parallel"
-        ));
-    }
-    Ok(tokens)
-}
+use crate::limits::{REQUEST_MEMORY_BYTES, REQUEST_MEMORY_BYTES_MIN};
 
 /// The bytes for requests outside the KV cache: as `asked`, or else the default, or an eighth of
 /// the available bytes if that is less. At least [`REQUEST_MEMORY_BYTES_MIN`] unless `asked`.
@@ -109,46 +60,6 @@ pub fn gib(bytes: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::cgroup::groups_in;
-
-    const GIB: u64 = 1 << 30;
-
-    fn info() -> ModelInfo {
-        ModelInfo {
-            n_vocab: 1000,
-            context_trained: 40_960,
-            kv_bytes_per_token: 100_000,
-            ..ModelInfo::default()
-        }
-    }
-
-    #[test]
-    fn a_context_too_large_for_memory_is_refused_with_what_fits() {
-        assert_eq!(choose_context(Some(10_000), 8, &info(), 0, 4 * GIB), Ok(10_000));
-        let error = choose_context(Some(1_000_000), 8, &info(), 0, 4 * GIB).unwrap_err();
-        assert!(error.starts_with("--ctx-size 1000000 needs 93.1 GiB"), "{error}");
-        let fits: u32 =
-            error.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-        assert_eq!(choose_context(Some(fits), 8, &info(), 0, 4 * GIB), Ok(fits));
-        assert!(choose_context(Some(fits + 1), 8, &info(), 0, 4 * GIB).is_err());
-        assert!(
-            choose_context(Some(fits), 8, &info(), 1_000_000, 4 * GIB).is_err(),
-            "requests need room"
-        );
-    }
-
-    #[test]
-    fn the_default_is_the_usual_length_as_far_as_memory_goes() {
-        assert_eq!(choose_context(None, 8, &info(), 0, 64 * GIB), Ok(8 * 2048));
-        let less = choose_context(None, 8, &info(), 0, GIB).unwrap();
-        assert!((1_000..16_000).contains(&less), "{less}");
-        let short = ModelInfo { context_trained: 512, ..info() };
-        assert_eq!(choose_context(None, 8, &short, 0, 64 * GIB), Ok(8 * 512));
-        assert!(
-            choose_context(None, 8, &info(), 0, GIB / 1024)
-                .unwrap_err()
-                .contains("lower --parallel")
-        );
-    }
 
     #[test]
     fn limits_of_control_groups_count() {

@@ -1,5 +1,5 @@
-//! Memory: the memory available ([`available_bytes`], [`choose_context`]), and a counting
-//! allocator, with which tests show that steps allocate nothing.
+//! Memory: the memory available ([`available_bytes`]), and a counting allocator, with which tests
+//! show that steps allocate nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
 //! allocation increments thread-local counters, so each lane can read its own.
@@ -7,7 +7,7 @@
 mod available;
 mod stack;
 
-pub use available::{available_bytes, choose_context, gib, request_bytes};
+pub use available::{available_bytes, gib, request_bytes};
 
 pub use stack::Stack;
 

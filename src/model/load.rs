@@ -251,7 +251,7 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         n_embd_out: n_embd_out(model),
         n_head: model.n_head(),
         context_trained: model.n_ctx_train(),
-        kv_bytes_per_token: kv_bytes_per_token(model, n_embd),
+        kv_bytes_per_token: kv_bytes_per_token(model, n_embd, file),
         pooling: pooling(model).filter(|pooling| *pooling != Pooling::Rank || ranks),
         ranks,
         // (LlamaModel::chat_template passes a pointer to a name that it has freed.)
@@ -313,12 +313,25 @@ fn has_ranking_head(file: &Path) -> bool {
 }
 
 /// Bytes of keys and values of one token in all layers, with 2 bytes per number.
-fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize) -> u64 {
-    let meta = |key: &str| meta(model, key)?.parse::<u64>().ok();
+fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize, file: &Path) -> u64 {
+    let number = |key: &str| meta(model, key)?.parse::<u64>().ok();
     let head = n_embd as u64 / u64::from(model.n_head().max(1));
-    let key = meta("attention.key_length").unwrap_or(head);
-    let value = meta("attention.value_length").unwrap_or(head);
-    u64::from(model.n_layer()) * u64::from(model.n_head_kv()) * (key + value) * 2
+    let key = number("attention.key_length").unwrap_or(head);
+    let value = number("attention.value_length").unwrap_or(head);
+    // Where some layers are recurrent, the others have the cache: one in so many layers, or those
+    // with heads.
+    let layers = u64::from(model.n_layer()) / number("full_attention_interval").unwrap_or(1).max(1);
+    let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
+    let heads = heads_of_layers(file, &architecture);
+    let heads = heads.unwrap_or_else(|| layers * u64::from(model.n_head_kv()));
+    heads * (key + value) * 2
+}
+
+/// The key-value heads of all layers together, if the file has a number for each layer. (llama.cpp
+/// reports only that of the first layer, which is 0 where it is recurrent.)
+fn heads_of_layers(file: &Path, architecture: &str) -> Option<u64> {
+    let heads = Gguf::open(file)?.integers(&format!("{architecture}.attention.head_count_kv"))?;
+    Some(heads.iter().filter_map(|heads| u64::try_from(*heads).ok()).sum())
 }
 
 #[cfg(test)]
@@ -348,5 +361,17 @@ mod tests {
         assert_eq!(bytes_of_others(&part(2)), 0, "llama.cpp refuses it");
         assert_eq!(bytes_of_others(Path::new("m.gguf")), 0);
         fs::remove_dir_all(&folder).unwrap();
+    }
+    /// As in models whose first layers are recurrent.
+    #[test]
+    fn layers_may_have_different_numbers_of_heads() {
+        let mut header = Gguf::empty();
+        header.set_integers("lfm2.attention.head_count_kv", &[0, 0, 8, 0, 8]);
+        header.set_number("llama.attention.head_count_kv", 8);
+        let path = std::env::temp_dir().join(format!("corelane-heads-{}", std::process::id()));
+        fs::write(&path, header.header()).unwrap();
+        assert_eq!(heads_of_layers(&path, "lfm2"), Some(16));
+        assert_eq!(heads_of_layers(&path, "llama"), None);
+        fs::remove_file(&path).unwrap();
     }
 }

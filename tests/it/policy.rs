@@ -295,6 +295,30 @@ fn a_shared_beginning_is_computed_once_though_its_first_reader_leaves() {
     assert!(prefilled(&world) <= 500 + 8 * 20, "{} tokens", prefilled(&world));
 }
 
+/// The default context of a model that was trained with 32,768 tokens: an agent's text may fill all
+/// of them, and seven small requests still run at once.
+#[test]
+fn small_requests_run_beside_an_agent_with_a_long_text() {
+    let (trained, small) = (32_768, 2048);
+    let context_tokens = trained + 7 * small;
+    let mut world = World::new(Capacity { context_tokens, ..capacity(8, trained) });
+    let new = world.request(19_000, trained - 19_000);
+    let agent = world.send(new).unwrap();
+    while world.served[&agent].tokens < 10_000 {
+        world.step();
+    }
+    let new: Vec<_> = (0..7).map(|_| world.request(1000, small - 1000)).collect();
+    let others = new.into_iter().map(|new| world.send(new).unwrap()).collect::<Vec<_>>();
+    while others.iter().any(|id| !world.served[id].ended) {
+        world.step();
+        assert_eq!(world.last.waiting, 0, "all have slots");
+    }
+    assert!(!world.served[&agent].ended);
+    while world.step() {}
+    assert_eq!(world.served[&agent].tokens, trained - 19_000);
+    assert_eq!(world.scheduler.tally().preemptions, 0);
+}
+
 /// When the cells run out, the youngest of the lowest priority goes back to the
 /// queue, says the same later, and nobody else is touched.
 #[test]

@@ -11,8 +11,7 @@ use corelane::types::{ModelInfo, Pooling};
 use super::output::{megabytes, print};
 use corelane::flags::hub::new_hub;
 
-/// The number of tokens for which the table states the memory of the KV cache: the default of one
-/// request.
+/// The number of tokens for which the table states the memory of the KV cache.
 const TOKENS: u64 = 2048;
 
 const EXAMPLES: &str = "\

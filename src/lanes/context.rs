@@ -1,0 +1,186 @@
+//! Chooses the size of the KV cache.
+//!
+//! llama.cpp writes zeros to the whole cache at the start, so all of it takes memory at once. The
+//! default is for one coding agent beside small requests. It has room for a text of the length that
+//! the model was trained with, but takes much memory only where much more is left.
+
+use crate::config::ServeConfig;
+use crate::limits::{CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
+use crate::memory::gib;
+use crate::types::{FlashAttention, ModelInfo};
+
+/// Tokens of a small request.
+const SMALL_TOKENS: u64 = 2048;
+
+/// Tokens that a coding agent needs at least. The first request of Claude Code has about 19,000.
+const AGENT_TOKENS: u64 = 32 * 1024;
+
+/// Chooses the KV cache's size in tokens: `--ctx-size`, or else the default, or as much of that as
+/// fits into `available_bytes`.
+///
+/// The weights are already in memory and are not part of `available_bytes`. Set aside first: the
+/// logits and the token history of each slot with its index, the memory of requests
+/// (`request_bytes`), and a tenth for everything else.
+///
+/// # Errors
+/// A sentence with the memory needed, the memory available, and a size that would fit.
+pub fn choose_context(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    draft: Option<&ModelInfo>,
+    request_bytes: u64,
+    available_bytes: u64,
+) -> Result<u32, String> {
+    let slots = config.parallel as u64;
+    // Four bytes for the history, and up to twelve for the index in which guesses are looked up.
+    let slot_bytes = info.n_vocab as u64 * 4 + trained(info) * 16;
+    let set_aside = slots * slot_bytes + request_bytes + available_bytes / 10;
+    let for_cache = available_bytes.saturating_sub(set_aside);
+    // Both models hold a text.
+    let models = [Some(info), draft].into_iter().flatten();
+    let token_bytes = models.map(|info| token_bytes(config, info)).sum::<u64>().max(1);
+    let fits = for_cache / token_bytes;
+    let (least, most) = default_tokens(config, info);
+    let default = most.min(fits / 2).max(least).min(fits).min(CONTEXT_TOKENS_MAX as u64);
+    let tokens = config.context_tokens.map_or(default, u64::from);
+    if tokens > fits {
+        return Err(format!(
+            "--ctx-size {tokens} needs {:.1} GiB of memory for the KV cache; of the {:.1} GiB \
+             available, {:.1} are left for it: at most {fits} tokens fit",
+            gib(tokens * token_bytes),
+            gib(available_bytes),
+            gib(for_cache),
+        ));
+    }
+    if tokens < 2 * slots {
+        return Err(format!(
+            "memory has room for {tokens} tokens of context, too few for {slots} sequences; \
+             lower --parallel"
+        ));
+    }
+    if config.context_tokens.is_none() && tokens < most {
+        tracing::info!(tokens, of = most, "memory limits the context; --ctx-size sets another one");
+    }
+    Ok(tokens as u32) // at most CONTEXT_TOKENS_MAX
+}
+
+/// The default size of the cache in tokens: the least, for which all that fits may be used, and the
+/// most, for which half of it may.
+fn default_tokens(config: &ServeConfig, info: &ModelInfo) -> (u64, u64) {
+    let slots = config.parallel as u64;
+    let small = trained(info).min(SMALL_TOKENS);
+    let agent = trained(info).min(AGENT_TOKENS);
+    if config.pooling.or(info.pooling).is_some() {
+        return (small * slots, small * slots); // texts for vectors take no part of this cache
+    }
+    if config.cache.unified && !info.is_recurrent {
+        let others = small * (slots - 1);
+        (agent + others, trained(info) + others)
+    } else {
+        // Each sequence has an equal share, so any of them must have room for an agent.
+        (small * slots, agent * slots)
+    }
+}
+
+/// The most tokens of one sequence of a model.
+pub(super) fn trained(info: &ModelInfo) -> u64 {
+    u64::from(info.context_trained).clamp(1, SEQUENCE_TOKENS_MAX as u64)
+}
+
+/// Bytes that a token of context takes in a model: its keys and values, and a column of the mask
+/// for each row that llama.cpp computes at once. Without flash attention, the mask has larger
+/// numbers, and so do the scores of each head.
+fn token_bytes(config: &ServeConfig, info: &ModelInfo) -> u64 {
+    let cache = info.kv_bytes_per_token as f64 * config.cache.relative_size();
+    let scores = config.cache.flash_attention == FlashAttention::Off;
+    let row_bytes = if scores { 4 + 4 * u64::from(info.n_head) } else { 2 };
+    cache as u64 + row_bytes * config.ubatch_rows as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{CacheLayout, CacheType, Pooling};
+
+    const GIB: u64 = 1 << 30;
+
+    fn info() -> ModelInfo {
+        ModelInfo {
+            n_vocab: 1000,
+            n_head: 16,
+            context_trained: 131_072,
+            kv_bytes_per_token: 100_000,
+            ..ModelInfo::default()
+        }
+    }
+
+    /// The choice without `--ctx-size`.
+    fn chosen(config: &ServeConfig, info: &ModelInfo, available_bytes: u64) -> u32 {
+        choose_context(config, info, None, 0, available_bytes).unwrap()
+    }
+
+    #[test]
+    fn a_context_too_large_for_memory_is_refused_with_what_fits() {
+        let choose = |tokens, request_bytes| {
+            let config = ServeConfig { context_tokens: Some(tokens), ..ServeConfig::default() };
+            choose_context(&config, &info(), None, request_bytes, 4 * GIB)
+        };
+        assert_eq!(choose(10_000, 0), Ok(10_000));
+        let error = choose(1_000_000, 0).unwrap_err();
+        assert!(error.starts_with("--ctx-size 1000000 needs 93.6 GiB"), "{error}");
+        let fits: u32 =
+            error.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(choose(fits, 0), Ok(fits));
+        assert!(choose(fits + 1, 0).is_err());
+        assert!(choose(fits, 1_000_000).is_err(), "requests need room");
+    }
+
+    #[test]
+    fn the_default_is_one_whole_text_beside_small_ones_as_far_as_memory_goes() {
+        let config = ServeConfig::default();
+        assert_eq!(chosen(&config, &info(), 64 * GIB), 131_072 + 7 * 2048);
+        // Half of what fits: 100,512 bytes for each token.
+        let half = chosen(&config, &info(), 16 * GIB);
+        assert!((76_000..77_000).contains(&half), "{half}");
+        // An agent may have more than half.
+        assert_eq!(chosen(&config, &info(), 6 * GIB), 32_768 + 7 * 2048);
+        let all = chosen(&config, &info(), 2 * GIB);
+        assert!((19_000..19_300).contains(&all), "{all}");
+        let little = choose_context(&config, &info(), None, 0, GIB / 1024);
+        assert!(little.unwrap_err().contains("lower --parallel"));
+        let short = ModelInfo { context_trained: 512, ..info() };
+        assert_eq!(chosen(&config, &short, 64 * GIB), 8 * 512);
+        let alone = ServeConfig { parallel: 1, ..config };
+        assert_eq!(chosen(&alone, &info(), 64 * GIB), 131_072);
+    }
+
+    #[test]
+    fn sequences_with_caches_of_their_own_have_room_for_an_agent_each() {
+        let cache = CacheLayout { unified: false, ..CacheLayout::default() };
+        let config = ServeConfig { cache, ..ServeConfig::default() };
+        assert_eq!(chosen(&config, &info(), 64 * GIB), 8 * 32_768);
+        assert_eq!(chosen(&config, &info(), 3 * GIB), 8 * 2048, "more than half of the memory");
+        let recurrent = ModelInfo { is_recurrent: true, ..info() };
+        assert_eq!(chosen(&ServeConfig::default(), &recurrent, 64 * GIB), 8 * 32_768);
+    }
+
+    #[test]
+    fn a_model_for_embeddings_gets_a_small_context() {
+        let embeds = ModelInfo { pooling: Some(Pooling::Last), ..info() };
+        assert_eq!(chosen(&ServeConfig::default(), &embeds, 64 * GIB), 8 * 2048);
+    }
+
+    #[test]
+    fn what_a_token_takes_decides_how_many_fit() {
+        let fits = |config: &ServeConfig, draft: Option<&ModelInfo>| {
+            choose_context(config, &info(), draft, 0, 16 * GIB).unwrap()
+        };
+        let plain = ServeConfig::default();
+        let of_half = fits(&plain, None);
+        assert_eq!(fits(&plain, Some(&info())), 32_768 + 7 * 2048, "a draft model of that size");
+        let cache = CacheLayout { keys: CacheType::Q8_0, ..plain.cache };
+        assert!(fits(&ServeConfig { cache, ..plain.clone() }, None) > of_half * 5 / 4);
+        let cache = CacheLayout { flash_attention: FlashAttention::Off, ..plain.cache };
+        assert!(fits(&ServeConfig { cache, ..plain }, None) < of_half * 9 / 10);
+    }
+}
