@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::luck::Luck;
 use super::masks::MaskSource;
-use super::tuning::{MAKE_WAY_SHARE, PROMISED_SHARE};
+use super::tuning::{MAKE_WAY_SHARE, PROMISED_CELLS_MAX, PROMISED_SHARE};
 use crate::constraint::Compiled;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
@@ -186,7 +186,7 @@ impl Sequence {
     /// future ones.
     pub fn cells_promised(&self) -> usize {
         let left = self.asked.max_tokens as usize - self.generated();
-        self.tokens.len() + left.div_ceil(PROMISED_SHARE)
+        self.tokens.len() + left.div_ceil(PROMISED_SHARE).min(PROMISED_CELLS_MAX)
     }
 
     /// The position of its next row.

@@ -36,6 +36,11 @@ pub const PREFILL_ROWS_STEP: usize = 16;
 /// needed later, it may be preempted.
 pub const PROMISED_SHARE: usize = 4;
 
+/// Most cells that must be free for a generation. Clients ask for as many tokens as their largest
+/// model can write, and few answers are that long. With more, such a request would wait for cells
+/// that it never uses; with less, long answers are preempted more often.
+pub const PROMISED_CELLS_MAX: usize = 2048;
+
 /// Steps in which other keys may overtake a sequence that is first in the queue and does not fit.
 pub const OVERTAKEN_STEPS_MAX: u32 = 256;
 

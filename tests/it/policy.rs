@@ -319,6 +319,25 @@ fn small_requests_run_beside_an_agent_with_a_long_text() {
     assert_eq!(world.scheduler.tally().preemptions, 0);
 }
 
+/// Most chats do not say how long their answer may be.
+#[test]
+fn a_request_without_a_maximum_starts_beside_an_agent_with_a_long_text() {
+    let trained = 131_072;
+    let context_tokens = trained + 7 * 2048;
+    let mut world = World::new(Capacity { context_tokens, ..capacity(8, trained) });
+    let new = world.request(120_000, trained - 120_000);
+    let agent = world.send(new).unwrap();
+    while world.served[&agent].tokens < 100 {
+        world.step();
+    }
+    let new = world.request(1000, trained - 1000);
+    let chat = world.send(new).unwrap();
+    while world.served[&chat].tokens < 100 {
+        world.step();
+    }
+    assert!(!world.served[&agent].ended);
+}
+
 /// When the cells run out, the youngest of the lowest priority goes back to the
 /// queue, says the same later, and nobody else is touched.
 #[test]
