@@ -194,8 +194,7 @@ impl Server {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();
         let capacity = capacity(config, context_tokens, sequence_tokens);
-        let reuse = capacity.reuse && !info.is_recurrent;
-        let capacity = Capacity { reuse, ..capacity };
+        let capacity = Capacity { reuses_whole: info.is_recurrent, ..capacity };
         let guessing = guessing(config, &info);
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));

@@ -71,6 +71,7 @@ pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32)
         queue_sequences: config.queue_requests,
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
+        reuses_whole: false,
         own_cells: !config.cache.unified,
         looks_up: config.speculation.looks_up(),
         drafts: config.speculation.drafts() && config.model_draft.is_some(),

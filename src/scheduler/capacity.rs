@@ -21,6 +21,9 @@ pub struct Capacity {
     pub queue_tokens: usize,
     /// A sequence may start with a prefix that a slot holds.
     pub reuse: bool,
+    /// It may do so only in the slot itself, and with all tokens in it. The state of a recurrent
+    /// model is that behind the last token: it cannot drop tokens, and is not shared.
+    pub reuses_whole: bool,
     /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
     /// one.
     pub own_cells: bool,

@@ -135,10 +135,14 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
         let tokens = common(wanted, kept);
         let in_place = 2 * tokens >= kept.len();
         let least = if in_place { REUSE_TOKENS_MIN } else { copy_least };
-        if tokens >= least && tokens > most {
+        let is_usable = tokens == kept.len() || !books.capacity.reuses_whole;
+        if is_usable && tokens >= least && tokens > most {
             most = tokens;
             prefix.ready = Some((slot, tokens));
         }
+    }
+    if books.capacity.reuses_whole {
+        return prefix;
     }
     let mut coming = 0;
     // Only sequences that started earlier can lead, so no two wait for each other.

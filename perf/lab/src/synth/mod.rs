@@ -209,6 +209,7 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
     let architecture = match shape.architecture {
         Architecture::Qwen3 => "qwen3",
         Architecture::Llama => "llama",
+        Architecture::Lfm2 => "lfm2",
     };
     header.set_text("general.architecture", architecture);
     header.set_text("general.name", &shape.title());
@@ -225,11 +226,17 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
         ("embedding_length", shape.width),
         ("feed_forward_length", shape.ffn),
         ("attention.head_count", shape.heads),
-        ("attention.head_count_kv", shape.kv_heads),
         ("attention.key_length", shape.head_size),
         ("attention.value_length", shape.head_size),
     ] {
         header.set_number(&key(name), value);
+    }
+    if shape.architecture == Architecture::Lfm2 {
+        header.set_integers(&key("attention.head_count_kv"), &shape.kv_heads_of_blocks());
+        header.set_number(&key("shortconv.l_cache"), shape::CONVOLUTION.len() as u32);
+        header.set_number(&key("vocab_size"), shape.vocab);
+    } else {
+        header.set_number(&key("attention.head_count_kv"), shape.kv_heads);
     }
     header.set_float(&key("attention.layer_norm_rms_epsilon"), shape.rms_epsilon);
     header.set_float(&key("rope.freq_base"), shape.rope_base);

@@ -54,6 +54,8 @@ pub struct Shape {
     pub rms_epsilon: f32,
     /// Whether the output matrix is the token embedding.
     pub tied: bool,
+    /// The blocks with attention, of [`Architecture::Lfm2`]; in the others every block has it.
+    pub attention: &'static [u32],
 }
 
 /// A family of models, by llama.cpp's name.
@@ -63,6 +65,9 @@ pub enum Architecture {
     Qwen3,
     /// Plain; a tensor stretches the rotary frequencies of Llama 3.
     Llama,
+    /// A hybrid: most blocks have a short convolution, whose state is recurrent, in place of
+    /// attention. With RMS norms on queries and keys.
+    Lfm2,
 }
 
 /// The known shapes. Sources: the `config.json` of each model.
@@ -73,13 +78,32 @@ pub const SHAPES: &[Shape] = &[
     qwen3("qwen3-8b", [36, 4096, 12288, 32], false),
     llama("llama-3.2-1b", [16, 2048, 8192, 32], 64),
     llama("llama-3.2-3b", [28, 3072, 8192, 24], 128),
-    // For tests: the smallest shape that every quantisation can pack.
+    Shape {
+        architecture: Architecture::Lfm2,
+        attention: &[2, 5, 8, 10, 12, 14],
+        head_size: 64,
+        vocab: 65_536,
+        context: 128_000,
+        rms_epsilon: 1e-5,
+        ..qwen3("lfm2-1.2b", [16, 2048, 8192, 32], true)
+    },
+    // For tests: the smallest shapes that every quantisation can pack.
     Shape {
         kv_heads: 2,
         head_size: 64,
         vocab: 8192,
         context: 2048,
         ..qwen3("tiny", [2, 256, 512, 4], true)
+    },
+    Shape {
+        architecture: Architecture::Lfm2,
+        attention: &[1],
+        kv_heads: 2,
+        head_size: 64,
+        vocab: 8192,
+        context: 2048,
+        rms_epsilon: 1e-5,
+        ..qwen3("tiny-hybrid", [3, 256, 512, 4], true)
     },
 ];
 
@@ -99,6 +123,7 @@ const fn qwen3(name: &'static str, dimensions: [u32; 4], tied: bool) -> Shape {
         rope_base: 1e6,
         rms_epsilon: 1e-6,
         tied,
+        attention: &[],
     }
 }
 
@@ -143,6 +168,10 @@ const LOGIT_DEVIATION: f32 = 5.0;
 /// see the same, and the model would repeat one word.
 const ATTENTION_DEVIATION: f32 = 4.0;
 
+/// The weights of a short convolution: of the token two before, the one before, and this one. Their
+/// squares add up to 1.
+pub(super) const CONVOLUTION: [f32; 3] = [0.36, -0.48, 0.8];
+
 impl Shape {
     /// The known shape with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -160,6 +189,17 @@ impl Shape {
         self.heads * self.head_size // both bounded in `check`
     }
 
+    /// Whether a block has attention.
+    fn attends(&self, layer: u32) -> bool {
+        self.architecture != Architecture::Lfm2 || self.attention.contains(&layer)
+    }
+
+    /// The key and value heads of each block, 0 in those without attention.
+    pub(super) fn kv_heads_of_blocks(&self) -> Vec<i32> {
+        let heads = self.kv_heads as i32; // at most HEADS_MAX
+        (0..self.layers).map(|layer| if self.attends(layer) { heads } else { 0 }).collect()
+    }
+
     /// The tensors. Each matrix is scaled by the root of its inputs, so that its output has a size
     /// of about 1. The residual stream grows with the root of the layers, to about 5. The layers'
     /// contribution then outweighs the token itself, which a tied output would otherwise repeat
@@ -173,7 +213,9 @@ impl Shape {
         let random = |inputs: u32| scaled(1.0, inputs);
         // A norm on the queries undoes the scale of their matrix.
         let (query, query_norm) = match self.architecture {
-            Architecture::Qwen3 => (random(width), Some(Content::Constant(ATTENTION_DEVIATION))),
+            Architecture::Qwen3 | Architecture::Lfm2 => {
+                (random(width), Some(Content::Constant(ATTENTION_DEVIATION)))
+            }
             Architecture::Llama => (scaled(ATTENTION_DEVIATION, width), None),
         };
         let ones = Content::Constant(1.0);
@@ -183,13 +225,20 @@ impl Shape {
                 tensors.push(Tensor::new(format!("blk.{layer}.{name}"), columns, rows, content));
             };
             add("attn_norm.weight", width, 1, ones.clone());
-            add("attn_q.weight", width, self.query(), query.clone());
-            add("attn_k.weight", width, key, random(width));
-            add("attn_v.weight", width, key, random(width));
-            add("attn_output.weight", self.query(), width, random(self.query()));
-            if let Some(norm) = &query_norm {
-                add("attn_q_norm.weight", self.head_size, 1, norm.clone());
-                add("attn_k_norm.weight", self.head_size, 1, ones.clone());
+            if self.attends(layer) {
+                add("attn_q.weight", width, self.query(), query.clone());
+                add("attn_k.weight", width, key, random(width));
+                add("attn_v.weight", width, key, random(width));
+                add("attn_output.weight", self.query(), width, random(self.query()));
+                if let Some(norm) = &query_norm {
+                    add("attn_q_norm.weight", self.head_size, 1, norm.clone());
+                    add("attn_k_norm.weight", self.head_size, 1, ones.clone());
+                }
+            } else {
+                let taps = Content::Given(CONVOLUTION.repeat(width as usize));
+                add("shortconv.conv.weight", CONVOLUTION.len() as u32, width, taps);
+                add("shortconv.in_proj.weight", width, 3 * width, random(width));
+                add("shortconv.out_proj.weight", width, width, random(width));
             }
             add("ffn_norm.weight", width, 1, ones.clone());
             add("ffn_gate.weight", width, ffn, random(width));
@@ -197,7 +246,11 @@ impl Shape {
             add("ffn_down.weight", ffn, width, random(ffn));
         }
         let scale = Content::Constant(LOGIT_DEVIATION);
-        tensors.push(Tensor::new("output_norm.weight", width, 1, scale));
+        let output_norm = match self.architecture {
+            Architecture::Lfm2 => "token_embd_norm.weight", // as it is in the real files
+            _ => "output_norm.weight",
+        };
+        tensors.push(Tensor::new(output_norm, width, 1, scale));
         if self.architecture == Architecture::Llama {
             let factors = Content::Given(rope_factors(self.head_size, self.rope_base));
             tensors.push(Tensor::new("rope_freqs.weight", self.head_size / 2, 1, factors));
@@ -248,6 +301,17 @@ impl Shape {
                 "--head-size is {}; it must be even, since numbers are rotated in pairs",
                 self.head_size
             ));
+        }
+        if self.architecture == Architecture::Lfm2 {
+            let first = self.attention.iter().min().copied().unwrap_or(0);
+            within("--layers", self.layers, first + 1, LAYERS_MAX)?; // with attention in one
+            if self.query() != self.width {
+                return Err(format!(
+                    "--heads times --head-size is {}; in this architecture it must be --width, {}",
+                    self.query(),
+                    self.width
+                ));
+            }
         }
         self.check_blocks(quant)
     }
@@ -310,6 +374,7 @@ mod tests {
         assert_eq!(parameters("qwen3-8b"), (399, 8_190_735_360));
         assert_eq!(parameters("llama-3.2-1b"), (147, 1_235_814_400 + 32));
         assert_eq!(parameters("llama-3.2-3b"), (255, 3_212_749_824 + 64));
+        assert_eq!(parameters("lfm2-1.2b"), (148, 1_170_340_608));
     }
 
     #[test]
