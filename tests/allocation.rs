@@ -30,6 +30,7 @@ use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::ItlTarget;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
+use corelane::types::reasoning::ReasoningLimit;
 use corelane::types::{Guessing, Sampling};
 use serde_json::{Value, json};
 use support::{Client, TestServer, config, eventually, hold, job, mask_lane, served_model};
@@ -99,6 +100,17 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
                 logit_bias: Box::new([(5, 1.0), (6, f32::NEG_INFINITY)]),
                 min_tokens: 100,
                 logprobs: Some(20),
+                reasoning: Some(ReasoningLimit {
+                    tokens: 60,
+                    is_open: true,
+                    opener: "<think>",
+                    closer: "</think>",
+                    anywhere: false,
+                    end: Box::new([5, 7]),
+                    next_end: Box::new([5, 7]),
+                    texts: loaded.vocab.texts().clone(),
+                    control: Box::default(),
+                }),
                 ..AdvancedSampling::default()
             }),
         ),

@@ -156,7 +156,7 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments: an object, or the text as the client sent it if that is not an object. As in
     /// all JSON here, a number that only its text can hold is a marked string:
-    /// [`digits`](crate::types::digits).
+    /// [`digits`].
     pub arguments: Value,
 }
 

@@ -44,8 +44,15 @@ pub struct ChatModel {
 
 /// The tokens of reasoning for each effort, for templates that do not know efforts: those of
 /// Gemini's API.
-const EFFORTS: [(&str, u32); 5] =
-    [("none", 0), ("minimal", 1024), ("low", 1024), ("medium", 8192), ("high", 24_576)];
+const EFFORTS: [(&str, u32); 7] = [
+    ("none", 0),
+    ("minimal", 1024),
+    ("low", 1024),
+    ("medium", 8192),
+    ("high", 24_576),
+    ("xhigh", UNLIMITED),
+    ("max", UNLIMITED),
+];
 
 /// The parts of a vocabulary that a prompt needs.
 pub struct Tokens<'a> {
@@ -166,7 +173,7 @@ impl ChatModel {
         let Conversation { mut messages, tools: shown_tools, mut template_kwargs, .. } = shown;
         let reasoning_budget = self.reasoning_budget(conversation);
         if reasoning_budget == Some(0) {
-            template_kwargs.entry("enable_thinking").or_insert(false.into());
+            template_kwargs.insert("enable_thinking".to_owned(), false.into());
         }
         let is_system = |m: &Message| matches!(m.role, Role::System | Role::Developer);
         if !self.has_system && messages.iter().any(is_system) {

@@ -2,14 +2,16 @@
 //! if the model had sampled them.
 //!
 //! The markers are found in the text, because a model may write one in other tokens than a tokeniser
-//! would. The end waits for a whole character. A token of the end that a grammar forbids is not
-//! forced.
+//! would. As for the parser of the answer, reasoning begins only at the start of the text and behind
+//! another block of it. The end waits for a whole character. If a grammar forbids it, the reasoning
+//! goes on.
 
 use crate::types::TokenId;
-use crate::types::reasoning::ReasoningLimit;
+use crate::types::reasoning::{MARKER_BYTES_MAX, ReasoningLimit};
 
-/// The last bytes of a text that are kept to find a marker in them, longer than any marker.
-const TAIL_BYTES: usize = 64;
+/// Bytes of a text that are kept to find a marker in them. If they are full, only as many as a
+/// marker may have stay.
+const TAIL_BYTES: usize = 4 * MARKER_BYTES_MAX;
 
 /// Where a text is in its reasoning. The default is its start.
 #[derive(Clone, Debug, Default)]
@@ -18,11 +20,23 @@ pub(super) struct Reasoning {
     seen: usize,
     /// Tokens inside blocks of reasoning.
     spent: u32,
-    is_open: bool,
+    place: Place,
     /// The next token of the end, while it is being forced.
     ending: Option<usize>,
+    /// Ends that have been forced.
+    ended: usize,
     /// The last bytes since the block was opened or closed.
     tail: heapless::Vec<u8, TAIL_BYTES>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// Where reasoning may begin.
+    #[default]
+    Before,
+    Inside,
+    /// Behind the reasoning, or in a text without any.
+    Behind,
 }
 
 impl Reasoning {
@@ -33,7 +47,9 @@ impl Reasoning {
         generated: &[TokenId],
     ) -> Option<TokenId> {
         if self.seen == 0 {
-            self.is_open = limit.is_open;
+            if limit.is_open {
+                self.place = Place::Inside;
+            }
             self.end_if_spent(limit);
         }
         for token in &generated[self.seen..] {
@@ -41,28 +57,56 @@ impl Reasoning {
             self.end_if_spent(limit);
         }
         self.seen = generated.len();
-        self.ending.map(|index| limit.end[index])
+        self.ending.map(|index| self.end(limit)[index])
+    }
+
+    /// The tokens of the end that is forced.
+    fn end<'a>(&self, limit: &'a ReasoningLimit) -> &'a [TokenId] {
+        if self.ended == 0 { &limit.end } else { &limit.next_end }
     }
 
     fn read(&mut self, limit: &ReasoningLimit, token: TokenId) {
-        self.spent += u32::from(self.is_open);
+        self.spent += u32::from(self.place == Place::Inside);
         for byte in limit.spelling_of(token) {
-            if self.tail.is_full() {
-                self.tail.remove(0);
-            }
-            self.tail.push(*byte).expect("it is not full");
-            let marker = if self.is_open { limit.closer } else { limit.opener };
-            if self.tail.ends_with(marker.as_bytes()) {
-                self.is_open = !self.is_open;
-                self.tail.clear();
+            self.read_byte(limit, *byte);
+        }
+        let Some(index) = self.ending else { return };
+        self.ending = Some(index + 1).filter(|next| *next < self.end(limit).len());
+        if self.ending.is_none() {
+            self.ended += 1;
+            // The end was forbidden.
+            if self.place == Place::Inside {
+                self.place = Place::Behind;
             }
         }
-        let next = self.ending.map(|index| index + 1);
-        self.ending = next.filter(|index| *index < limit.end.len());
+    }
+
+    fn read_byte(&mut self, limit: &ReasoningLimit, byte: u8) {
+        if self.place == Place::Behind && !limit.anywhere {
+            return;
+        }
+        let is_inside = self.place == Place::Inside;
+        let is_first = !is_inside && self.tail.is_empty();
+        if is_first && byte.is_ascii_whitespace() {
+            return;
+        }
+        if self.tail.is_full() {
+            let least = self.tail.len() - MARKER_BYTES_MAX;
+            self.tail.copy_within(least.., 0);
+            self.tail.truncate(MARKER_BYTES_MAX);
+        }
+        self.tail.push(byte).expect("there is room");
+        let marker = if is_inside { limit.closer } else { limit.opener }.as_bytes();
+        if marker.last() == Some(&byte) && self.tail.ends_with(marker) {
+            self.place = if is_inside { Place::Before } else { Place::Inside };
+            self.tail.clear();
+        } else if !is_inside && !marker.starts_with(&self.tail) {
+            self.place = Place::Behind;
+        }
     }
 
     fn end_if_spent(&mut self, limit: &ReasoningLimit) {
-        let is_spent = self.is_open && self.spent >= limit.tokens;
+        let is_spent = self.place == Place::Inside && self.spent >= limit.tokens;
         if self.ending.is_none() && is_spent && ends_in_character(&self.tail) {
             self.ending = Some(0);
         }
@@ -110,7 +154,9 @@ mod tests {
             is_open,
             opener: "<think>",
             closer: "</think>",
-            end: Box::new([LINE, CLOSE]),
+            anywhere: false,
+            end: Box::new([CLOSE]),
+            next_end: Box::new([LINE, CLOSE]),
             texts: Arc::new(texts),
             control: Box::default(),
         }
@@ -131,9 +177,10 @@ mod tests {
 
     #[test]
     fn reasoning_ends_at_its_limit() {
-        assert_eq!(text(&limit(2, true), &[HM, HM, SO]), [HM, HM, LINE, CLOSE, SO]);
-        assert_eq!(text(&limit(2, false), &[OPEN, HM, HM, SO]), [OPEN, HM, HM, LINE, CLOSE, SO]);
-        assert_eq!(text(&limit(0, true), &[SO]), [LINE, CLOSE, SO]);
+        assert_eq!(text(&limit(2, true), &[HM, HM, SO]), [HM, HM, CLOSE, SO]);
+        let opened = [LINE, OPEN, HM, HM, SO];
+        assert_eq!(text(&limit(2, false), &opened), [LINE, OPEN, HM, HM, CLOSE, SO]);
+        assert_eq!(text(&limit(0, true), &[SO]), [CLOSE, SO]);
         assert_eq!(text(&limit(0, false), &[SO, SO]), [SO, SO], "there is none");
         assert_eq!(text(&limit(2, false), &[SO, SO, SO]), [SO, SO, SO]);
     }
@@ -147,13 +194,24 @@ mod tests {
 
     #[test]
     fn the_limit_holds_for_all_blocks_together() {
-        let expected = [HM, CLOSE, SO, OPEN, HM, LINE, CLOSE, SO, OPEN, LINE, CLOSE, SO];
-        assert_eq!(text(&limit(3, true), &[HM, CLOSE, SO, OPEN, HM, SO, OPEN, SO]), expected);
+        let expected = [HM, CLOSE, LINE, OPEN, HM, CLOSE, OPEN, LINE, CLOSE, SO];
+        assert_eq!(text(&limit(3, true), &[HM, CLOSE, LINE, OPEN, HM, OPEN, SO]), expected);
+    }
+
+    /// An answer about the markers is not changed.
+    #[test]
+    fn a_marker_in_the_answer_is_text() {
+        let answer = [SO, OPEN, HM, HM, HM, HM];
+        assert_eq!(text(&limit(1, false), &answer), answer);
+        assert_eq!(text(&limit(0, true), &answer), [&[CLOSE][..], &answer].concat());
+        let anywhere = ReasoningLimit { anywhere: true, ..limit(1, false) };
+        assert_eq!(text(&anywhere, &[SO, OPEN, HM, SO]), [SO, OPEN, HM, CLOSE, SO]);
     }
 
     #[test]
     fn a_character_is_not_cut() {
-        assert_eq!(text(&limit(1, true), &[HALF, HALF, HM, SO]).len(), 6);
+        let whole = [HALF, HALF, HM, CLOSE, SO];
+        assert_eq!(text(&limit(1, true), &[HALF, HALF, HM, SO]), whole);
         assert!(ends_in_character(b"") && ends_in_character(b"a\xf0\x9f\x98\x80"));
         assert!(ends_in_character("é".as_bytes()) && ends_in_character(b"\x80\x80\x80\x80"));
         for cut in [&b"a\xf0\x9f\x98"[..], b"\xe2\x82", b"\xc3"] {
@@ -165,17 +223,21 @@ mod tests {
     fn markers_of_control_tokens_are_found() {
         let control = Box::new([(CONTROL, Box::from(&b"<think>"[..]))]);
         let limit = ReasoningLimit { control, ..limit(1, false) };
-        assert_eq!(text(&limit, &[CONTROL, HM, SO]), [CONTROL, HM, LINE, CLOSE, SO]);
+        assert_eq!(text(&limit, &[CONTROL, HM, SO]), [CONTROL, HM, CLOSE, SO]);
     }
 
     #[test]
-    fn a_forbidden_end_is_tried_again() {
+    fn an_end_that_is_forbidden_is_tried_once() {
         let limit = limit(1, true);
         let mut reasoning = Reasoning::default();
-        assert_eq!(reasoning.forced_after(&limit, &[HM]), Some(LINE));
-        assert_eq!(reasoning.forced_after(&limit, &[HM, SO]), Some(CLOSE));
-        assert_eq!(reasoning.forced_after(&limit, &[HM, SO, SO]), Some(LINE));
-        assert_eq!(reasoning.forced_after(&limit, &[HM, SO, SO, SO]), Some(CLOSE));
-        assert_eq!(reasoning.forced_after(&limit, &[HM, SO, SO, SO, CLOSE]), None);
+        assert_eq!(reasoning.forced_after(&limit, &[HM]), Some(CLOSE));
+        assert_eq!(reasoning.forced_after(&limit, &[HM, SO]), None);
+        assert_eq!(reasoning.forced_after(&limit, &[HM, SO, SO, SO]), None);
+    }
+
+    #[test]
+    fn a_marker_behind_a_long_thought_is_found() {
+        let thought = [&[HM; 500][..], &CLOSE_PARTS, &[SO; 600]].concat();
+        assert_eq!(text(&limit(600, true), &thought), thought);
     }
 }

@@ -218,7 +218,7 @@ impl Vocab {
         self.longest_token_bytes
     }
 
-    /// The bytes of every token, for the infill sampler.
+    /// The text of every token; control tokens have none.
     pub fn texts(&self) -> &Arc<Spellings> {
         &self.texts
     }

@@ -34,7 +34,7 @@ use crate::limits::PROMPTS_MAX;
 use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
-use crate::types::reasoning::ReasoningLimit;
+use crate::types::reasoning::{MARKER_BYTES_MAX, ReasoningLimit};
 use crate::types::{CacheScope, KeyId, Sampling, TokenId, digits};
 
 /// The end of a prompt of gpt-oss, and the start of an answer without reasoning. The start becomes
@@ -85,6 +85,10 @@ pub(super) fn render(
     if generation.constraint.is_some() && is_harmony && begins && text.ends_with(HARMONY_BEGIN) {
         text.push_str(HARMONY_ANSWER);
     }
+    // In a text with a constraint of its own, nothing is reasoning.
+    if let Some(tokens) = reasoning_budget.filter(|_| generation.constraint.is_none()) {
+        generation.reasoning = reasoning_limit(tokens, &parser, &model.vocab)?;
+    }
     let mut constraints = grammars
         .into_iter()
         .map(|grammar| RequestedConstraint { field: TOOLS, constraint: Constraint::Lark(grammar) });
@@ -92,9 +96,6 @@ pub(super) fn render(
         generation.constraint = Some(constraint);
         generation.fallbacks = is_free.then_some(None).into_iter().collect();
         generation.fallbacks.extend(constraints.map(Some));
-    }
-    if let Some(tokens) = reasoning_budget {
-        generation.reasoning = reasoning_limit(tokens, &parser, &model.vocab)?;
     }
     check_prompt_text(&text, "messages", model)?;
     generation.prompts = vec![Prompt::Chat(text)];
@@ -109,12 +110,15 @@ fn reasoning_limit(
     parser: &ParserOptions,
     vocab: &Vocab,
 ) -> Result<Option<ReasoningLimit>, ApiError> {
-    let Some(ReasoningEnd { opener, closer, text }) = parser.reasoning_end() else {
+    let Some(ReasoningEnd { opener, closer, anywhere, text, next }) = parser.reasoning_end() else {
         return Ok(None);
     };
-    let end = vocab.tokenize(text, false, true).map_err(|error| {
-        ApiError::field("reasoning_budget", format!("the end of the reasoning: {error}"))
-    })?;
+    assert!(opener.len().max(closer.len()) <= MARKER_BYTES_MAX, "{opener} {closer}");
+    let tokens_of = |text: &str| {
+        vocab.tokenize(text, false, true).map(Box::from).map_err(|error| {
+            ApiError::field("reasoning_budget", format!("the end of the reasoning: {error}"))
+        })
+    };
     let is_part =
         |text: &[u8]| [opener, closer].iter().any(|marker| holds(marker.as_bytes(), text));
     Ok(Some(ReasoningLimit {
@@ -122,7 +126,9 @@ fn reasoning_limit(
         is_open: parser.reasoning_is_open,
         opener,
         closer,
-        end: end.into(),
+        anywhere,
+        end: tokens_of(text)?,
+        next_end: tokens_of(next)?,
         texts: vocab.texts().clone(),
         control: vocab.control().iter().filter(|(_, text)| is_part(text)).cloned().collect(),
     }))

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::TokenId;
 use super::chain::Spellings;
 
+/// Bytes of a marker of reasoning.
+pub const MARKER_BYTES_MAX: usize = 64;
+
 /// How long a text may reason, and how its reasoning is ended then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReasoningLimit {
@@ -16,8 +19,12 @@ pub struct ReasoningLimit {
     pub opener: &'static str,
     /// The text that closes it.
     pub closer: &'static str,
+    /// Whether a block may begin anywhere. If not, only white space may be before it, and blocks.
+    pub anywhere: bool,
     /// The tokens that are generated at the limit. They close the block.
     pub end: Box<[TokenId]>,
+    /// Those that close a further block.
+    pub next_end: Box<[TokenId]>,
     /// The text of every token but the control tokens.
     pub texts: Arc<Spellings>,
     /// The control tokens in `opener` and `closer`, with their spellings.
@@ -28,7 +35,8 @@ impl ReasoningLimit {
     /// The bytes of its own lists.
     pub fn bytes(&self) -> usize {
         let spellings: usize = self.control.iter().map(|(_, text)| text.len()).sum();
-        size_of_val(&*self.end) + size_of_val(&*self.control) + spellings
+        let ends = size_of_val(&*self.end) + size_of_val(&*self.next_end);
+        ends + size_of_val(&*self.control) + spellings
     }
 
     /// The text of a token, as far as the markers need it.

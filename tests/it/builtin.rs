@@ -245,6 +245,16 @@ fn reasoning_ends_at_its_budget() {
             longest = thought.len();
         }
     }
+    // Guesses change nothing, also where some of them are wrong.
+    for budget in [0, 1, 7, 13] {
+        let guesses = |most: u32| json!({"reasoning_budget": budget, "speculative.n_max": most});
+        let [with, without] = [16, 0].map(|most| thought_and_said(&server, guesses(most)));
+        assert_eq!(with, without, "{budget}");
+    }
+    let two = json!({"messages": [{"role": "user", "content": "a"}], "reasoning_budget": 5,
+        "thinking_token_budget": 6});
+    let refused = server.post("/v1/chat/completions", &two.to_string());
+    assert_eq!(refused.status, 400, "two different budgets");
     let unlimited = (whole, String::new());
     assert_eq!(thought_and_said(&server, json!({"reasoning_budget": -1})), unlimited);
     assert_eq!(thought_and_said(&server, json!({"reasoning_budget": 1000})), unlimited);

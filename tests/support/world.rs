@@ -198,6 +198,7 @@ impl World {
             self.mask();
         }
         self.last = self.planned(&batch);
+        batch.masks_max = None; // the lane measures real time
         self.lane.step(&mut batch);
         let copies = self.last.copies as u32 * self.copy.as_micros() as u32;
         let took = 20_000 + 10_000 * batch.decode_rows + 5_000 * batch.prefill_rows + copies;

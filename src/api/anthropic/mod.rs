@@ -152,6 +152,9 @@ fn read_effort(fields: &Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> 
     let mut kwargs = Map::from_iter([("enable_thinking".to_owned(), enabled.into())]);
     let config = fields.object("output_config")?;
     if let Some(effort) = config.map(|config| config.string("effort")).transpose()?.flatten() {
+        if effort == "none" {
+            kwargs.insert("enable_thinking".to_owned(), false.into());
+        }
         kwargs.insert("reasoning_effort".to_owned(), effort.into());
     }
     Ok(kwargs)

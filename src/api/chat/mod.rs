@@ -27,12 +27,16 @@ pub struct ChatRequest {
 /// Reads `reasoning_budget`, the most tokens of reasoning, under the names of llama-server and vLLM,
 /// too. -1 sets no limit.
 pub fn read_reasoning_budget(fields: &Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
+    let mut given = None;
     for name in ["reasoning_budget", "thinking_budget_tokens", "thinking_token_budget"] {
-        if let Some(tokens) = fields.integer(name, -1..=LENGTH_MAX)? {
-            return Ok(Some(u32::try_from(tokens).unwrap_or(UNLIMITED)));
+        let Some(tokens) = fields.integer(name, -1..=LENGTH_MAX)? else { continue };
+        let (first, budget) = *given.get_or_insert((name, tokens));
+        if budget != tokens {
+            let message = format!("{first} is {budget} and {name} is {tokens}; give one of them");
+            return Err(ApiError::field(name, message));
         }
     }
-    Ok(None)
+    Ok(given.map(|(_, tokens)| u32::try_from(tokens).unwrap_or(UNLIMITED)))
 }
 
 impl ChatRequest {

@@ -37,6 +37,33 @@ fn read_reasoning(is_open: bool, text: &str) -> Vec<Whole> {
     parse(&ParserOptions { reasoning_is_open: is_open, ..options }, [text])
 }
 
+/// What is written at a limit ends the reasoning, and the answer or a call may follow.
+#[test]
+fn reasoning_that_is_ended_is_whole() {
+    for syntax in ReasoningSyntax::ALL {
+        let options = ParserOptions { reasoning_is_open: true, ..splitting(syntax) };
+        let end = options.reasoning_end().unwrap();
+        for text in [end.text, end.next] {
+            let whole = parse(&options, [&*format!("Hm.{text}Yes.")]);
+            assert_eq!(whole, [reasoning("Hm."), content("Yes.")], "{syntax:?}");
+        }
+    }
+    for has_tools in [false, true] {
+        let options = ParserOptions {
+            tools: Some(ToolSyntax::Harmony),
+            offered: offered().filter(|_| has_tools),
+            ..splitting(ReasoningSyntax::Think)
+        };
+        let end = options.reasoning_end().unwrap();
+        let answer = format!("{}Hm.{}Yes.", end.opener, end.next);
+        assert_eq!(parse(&options, [&*answer]), [reasoning("Hm."), content("Yes.")]);
+        let again = format!("{}Hm.{}{}No.{}Yes.", end.opener, end.text, end.opener, end.next);
+        let whole = parse(&options, [&*again]);
+        let expected = [reasoning("Hm.No."), content("Yes.")];
+        assert!(!has_tools || whole == expected, "{whole:?}");
+    }
+}
+
 #[test]
 fn what_a_grammar_forces_is_read_as_calls() {
     let calls = [("weather", r#"{"city": "Graz"}"#), ("now", "{}")];

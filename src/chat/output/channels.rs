@@ -24,13 +24,13 @@ const NAMES: &[&str] = &["analysis", "commentary", "final"];
 /// All markers.
 pub(super) const MARKERS: &[&[&str]] = &[BEGIN, END, FIELDS];
 
-/// How reasoning ends at a limit. Where tools are offered, the model chooses the next channel.
+/// How reasoning ends at a limit. Where tools are offered, the model chooses the next channel. If it
+/// chooses to reason again, it must answer.
 pub(super) fn reasoning_end(has_tools: bool) -> ReasoningEnd {
-    let text = match has_tools {
-        true => "<|end|><|start|>assistant",
-        false => "<|end|><|start|>assistant<|channel|>final<|message|>",
-    };
-    ReasoningEnd { opener: "<|channel|>analysis<|message|>", closer: "<|end|>", text }
+    let next = "<|end|><|start|>assistant<|channel|>final<|message|>";
+    let text = if has_tools { "<|end|><|start|>assistant" } else { next };
+    let (opener, closer) = ("<|channel|>analysis<|message|>", "<|end|>");
+    ReasoningEnd { opener, closer, anywhere: true, text, next }
 }
 
 #[derive(Debug)]

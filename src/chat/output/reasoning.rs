@@ -11,8 +11,12 @@ pub struct ReasoningEnd {
     pub opener: &'static str,
     /// The text that closes it.
     pub closer: &'static str,
+    /// Whether a block may begin anywhere in the text.
+    pub anywhere: bool,
     /// The text that is written at the limit. It closes the block.
     pub text: &'static str,
+    /// The text that closes a further block.
+    pub next: &'static str,
 }
 
 /// A family's markers around reasoning.
@@ -64,11 +68,10 @@ impl ReasoningSyntax {
         }
     }
 
-    /// How reasoning ends at a limit: as the models themselves end it.
+    /// How reasoning ends at a limit.
     pub(super) fn end(self) -> ReasoningEnd {
         let closer = self.closer();
-        let text = if self == Self::Think { "\n</think>" } else { closer };
-        ReasoningEnd { opener: self.opener(), closer, text }
+        ReasoningEnd { opener: self.opener(), closer, anywhere: false, text: closer, next: closer }
     }
 
     /// The part of the opening marker that is a token in the family's own vocabulary.
