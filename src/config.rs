@@ -14,6 +14,8 @@ use crate::placement::Placement;
 use crate::traces::Endpoint;
 use crate::types::{CacheLayout, FlashAttention, Guessing, ItlTarget, Pooling, Speculation};
 
+const MIB: usize = 1 << 20;
+
 /// Most addresses to listen on.
 const HOSTS_MAX: usize = 16;
 
@@ -207,7 +209,8 @@ impl ServeConfig {
         within("--queue-tokens", self.queue_tokens, 1, QUEUE_TOKENS)?;
         within("--max-connections", self.connections, 1, CONNECTIONS_MAX)?;
         if let Some(bytes) = self.request_memory {
-            within("--request-memory, in bytes,", bytes, REQUEST_MEMORY_BYTES_MIN, usize::MAX)?;
+            let most = usize::MAX / MIB;
+            within("--request-memory", bytes / MIB, REQUEST_MEMORY_BYTES_MIN / MIB, most)?;
         }
         if self.step_timeout.is_zero() {
             return Err("--step-timeout-s is 0; it must be at least 1".into());

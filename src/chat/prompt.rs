@@ -16,7 +16,7 @@ use super::output::grammar::{CallRule, GrammarOptions};
 use super::output::{OfferedTools, ParserOptions, ReasoningSyntax, ToolSpec, ToolSyntax};
 use super::probe::{NEEDLE, has_system, shows_none, wants_parts};
 use super::template::{Chat, ChatTemplate, TemplateError};
-use super::value::template_value;
+use super::value::{template_value, template_variable};
 
 /// A chat model: its template, and the template's properties.
 pub struct ChatModel {
@@ -191,7 +191,7 @@ impl ChatModel {
         if continues_final {
             mark(messages.last_mut())?;
         }
-        let kwarg = |(name, value): (&String, &_)| (name.clone(), template_value(value));
+        let kwarg = |(name, value): (&String, &_)| (name.clone(), template_variable(value));
         let mut chat = Chat {
             messages: Value::UNDEFINED,
             tools: match self.tools {

@@ -9,16 +9,30 @@ use serde_json::Value as Json;
 
 use crate::types::digits::marked;
 
-/// The template's form of a value.
+/// The template's form of a value that it prints.
 pub fn template_value(value: &Json) -> Value {
+    convert(value, digits)
+}
+
+/// The template's form of a variable, with which it may calculate: a number with a fraction is the
+/// nearest double, if there is one.
+pub fn template_variable(value: &Json) -> Value {
+    convert(value, |number| match number.parse::<f64>() {
+        Ok(double) if double.is_finite() && number.contains(['.', 'e', 'E']) => double.into(),
+        _ => digits(number),
+    })
+}
+
+/// `number` converts the numbers that neither a double nor 64 bits can hold.
+fn convert(value: &Json, number: fn(&str) -> Value) -> Value {
     match value {
         Json::String(text) => match marked(text) {
-            Some(number) => digits(number),
+            Some(digits) => number(digits),
             None => Value::from(text.as_str()),
         },
-        Json::Array(values) => values.iter().map(template_value).collect(),
+        Json::Array(values) => values.iter().map(|value| convert(value, number)).collect(),
         Json::Object(fields) => Value::from_pairs(
-            fields.iter().map(|(name, value)| (name.as_str(), template_value(value))),
+            fields.iter().map(|(name, value)| (name.as_str(), convert(value, number))),
         ),
         Json::Null | Json::Bool(_) | Json::Number(_) => Value::from(Serde(value)),
     }
@@ -87,6 +101,21 @@ mod tests {
             let is_integer = rendered("{{ x is integer and not x is float }}", number);
             assert_eq!(is_integer == "True", !number.contains(['.', 'e']), "{number}");
         }
+    }
+
+    #[test]
+    fn a_template_compares_its_variables() {
+        let template = "{{ x < 0 }} {{ x == 1 }} {{ [x, 0] | max }} {{ x + 1 }}";
+        let rendered = |json: &str| {
+            let mut environment = Environment::new();
+            python::install(&mut environment);
+            let x = template_variable(&parse(json).unwrap());
+            environment.render_str(template, context! { x }).unwrap()
+        };
+        assert_eq!(rendered("1.0000000000000000000"), "False True 1.0 2.0");
+        assert_eq!(rendered("-0.50000000000000000001"), "True False 0 0.5");
+        let long = "123456789012345678901234567890";
+        assert_eq!(rendered(long), format!("False False {long} {}1", &long[..29]));
     }
 
     #[test]

@@ -54,8 +54,10 @@ pub fn choose_context(
     }
     if tokens < 2 * slots {
         return Err(format!(
-            "memory has room for {tokens} tokens of context, too few for {slots} sequences; \
-             lower --parallel"
+            "memory has room for {tokens} tokens of context, too few for {slots} sequences: of \
+             {:.1} GiB available, --request-memory takes {:.1}; lower it or --parallel",
+            gib(available_bytes),
+            gib(request_bytes),
         ));
     }
     if config.context_tokens.is_none() && tokens < most {
@@ -147,7 +149,7 @@ mod tests {
         let all = chosen(&config, &info(), 2 * GIB);
         assert!((19_000..19_300).contains(&all), "{all}");
         let little = choose_context(&config, &info(), None, 0, GIB / 1024);
-        assert!(little.unwrap_err().contains("lower --parallel"));
+        assert!(little.unwrap_err().contains("lower it or --parallel"));
         let short = ModelInfo { context_trained: 512, ..info() };
         assert_eq!(chosen(&config, &short, 64 * GIB), 8 * 512);
         let alone = ServeConfig { parallel: 1, ..config };

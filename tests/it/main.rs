@@ -22,6 +22,7 @@ mod http;
 mod hub;
 mod hub_cache;
 mod hub_program;
+mod hybrid;
 mod infill;
 mod isolation;
 mod kernels;

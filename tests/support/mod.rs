@@ -13,6 +13,7 @@ pub mod world;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use corelane::api::route;
@@ -129,16 +130,24 @@ impl TestServer {
         Self::of(server, served)
     }
 
+    /// A model's file.
+    pub fn file(path: std::path::PathBuf, config: ServeConfig) -> Self {
+        let mut server = Server::start(config).unwrap();
+        let source = corelane::model::load::Source::File(path);
+        let served = server.load(&source, |_| ()).unwrap().unwrap();
+        Self::of(server, served)
+    }
+
     /// The built-in model with a ranking head of some weights.
     pub fn ranking(config: ServeConfig) -> Self {
-        let mut server = Server::start(config).unwrap();
-        let port = server.address().port(); // no other server of the tests has it
-        let path = std::env::temp_dir().join(format!("corelane-ranks-{port}.gguf"));
+        static FILES: AtomicUsize = AtomicUsize::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("corelane-ranks-{}-{number}.gguf", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::write(&path, ranking_model()).unwrap();
-        let source = corelane::model::load::Source::File(path.clone());
-        let served = server.load(&source, |_| ()).unwrap().unwrap();
+        let server = Self::file(path.clone(), config);
         std::fs::remove_file(path).unwrap();
-        Self::of(server, served)
+        server
     }
 
     fn of(server: Server, served: Arc<ServedModel>) -> Self {
