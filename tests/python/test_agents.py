@@ -88,6 +88,49 @@ def codex(**more):
     } | more
 
 
+def chat_agent(name, **more):
+    """In the shape of an agent that speaks OpenAI's chats."""
+    properties = {
+        "path": {"type": "string", "minLength": 1, "description": "Where."},
+        "limit": {"type": ["integer", "null"], "minimum": -9007199254740991, "exclusiveMinimum": 0, "default": 5},
+        "fork": {"oneOf": [{"type": "string", "enum": ["all", "none"]}, {"type": "string", "pattern": "^[1-9][0-9]*$"}]},
+        "items": {"type": "array", "items": {"type": "string", "maxLength": 50}},
+    }
+    parameters = {"$schema": SCHEMA["$schema"], "type": "object", "properties": properties, "required": ["path"]}
+    function = {"name": "read_file", "description": "Reads.", "parameters": parameters}
+    without = {"name": "list_agents", "description": "Takes nothing, and has no schema."}
+    tools = [{"type": "function", "function": function}, {"type": "function", "function": without}]
+    system = {"role": "system", "content": "You are an agent."}
+    asks = {"role": "user", "content": "List the files."}
+    parts = {"role": "user", "content": [{"type": "text", "text": "Today is Friday."}, {"type": "text", "text": "List."}]}
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+    example = [asks, {"role": "assistant", "content": "Ok."}]
+    return {"model": "any"} | {
+        "opencode": {"max_tokens": 32_000, "messages": [system, asks], "tools": tools, "tool_choice": "auto"} | usage,
+        "opencode, its title": {"max_tokens": 32_000, "messages": [system, asks, asks]} | usage,
+        "qwen": {"max_tokens": 32_000, "messages": [system, parts], "tools": tools} | usage,
+        "continue": {"messages": [system, asks], "tools": tools} | usage,
+        "aider": {"messages": [system, *example * 4, asks], "stream": True, "temperature": 0},
+    }[name] | more
+
+
+@pytest.mark.parametrize("name", ["opencode", "opencode, its title", "qwen", "continue", "aider"])
+def test_an_agent_of_chats_begins_and_goes_on(agent_server, name):
+    first = chat_agent(name)
+    response = post(agent_server, "/v1/chat/completions", first | {"max_tokens": 40})
+    assert response.status_code == 200 and response.text.endswith("data: [DONE]\n\n"), response.text
+    call = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}
+    turns = [
+        *first["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call]} if "tools" in first else {"role": "assistant", "content": "Ok."},
+        *([{"role": "tool", "tool_call_id": "call_1", "content": "b"}] if "tools" in first else []),
+        {"role": "user", "content": "Go on."},
+    ]
+    response = post(agent_server, "/v1/chat/completions", first | {"messages": turns, "stream": False, "max_tokens": 20})
+    assert response.status_code == 200, response.text
+    assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
 def test_claude_code_begins(agent_server):
     response = post(agent_server, "/v1/messages", claude_code())
     assert response.status_code == 200, response.text
