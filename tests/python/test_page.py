@@ -321,7 +321,7 @@ def test_the_page_recovers_when_the_server_comes_back(open_page, slow_model):
         expect(page.locator("#banner")).to_be_hidden(timeout=30_000)
         page.unroute(CHAT)
         answers(page).last.get_by_role("button", name="Try again").click()
-        assert len(text_of(ended(page))) > 100
+        assert text_of(ended(page)) not in ("", half), "a new answer, as long as the model likes"
         page.close()
 
 
