@@ -63,8 +63,9 @@ impl ApiError {
     }
 
     /// 400: a prompt of `prompt_tokens` leaves no room for an answer within `limit`. The `qualifier`
-    /// is `at least ` if the tokens were not counted to the end. The kind and the numbers are llama-server's, the code OpenAI's. Agents look for these
-    /// words, and then shorten the conversation.
+    /// is `at least ` if the tokens were not counted to the end. The kind and the numbers are
+    /// llama-server's, the code OpenAI's. Agents look for these words, and then shorten the
+    /// conversation.
     pub fn too_long(
         param: &'static str,
         prompt_tokens: usize,

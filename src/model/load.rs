@@ -318,8 +318,8 @@ fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize, file: &Path) -> u64 {
     let head = n_embd as u64 / u64::from(model.n_head().max(1));
     let key = number("attention.key_length").unwrap_or(head);
     let value = number("attention.value_length").unwrap_or(head);
-    // Where some layers are recurrent, the others have the cache: one in so many layers, or those
-    // with heads.
+    // A recurrent layer has no cache. Some files say that every fourth layer has attention, others
+    // how many heads each layer has.
     let layers = u64::from(model.n_layer()) / number("full_attention_interval").unwrap_or(1).max(1);
     let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
     let heads = heads_of_layers(file, &architecture);

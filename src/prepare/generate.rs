@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Once};
 
+use memchr::memmem;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -119,8 +120,10 @@ fn reasoning_limit(
             ApiError::field("reasoning_budget", format!("the end of the reasoning: {error}"))
         })
     };
-    let is_part =
-        |text: &[u8]| [opener, closer].iter().any(|marker| holds(marker.as_bytes(), text));
+    let is_part = |part: &[u8]| {
+        !part.is_empty()
+            && [opener, closer].iter().any(|text| memmem::find(text.as_bytes(), part).is_some())
+    };
     Ok(Some(ReasoningLimit {
         tokens,
         is_open: parser.reasoning_is_open,
@@ -132,11 +135,6 @@ fn reasoning_limit(
         texts: vocab.texts().clone(),
         control: vocab.control().iter().filter(|(_, text)| is_part(text)).cloned().collect(),
     }))
-}
-
-/// Whether a text has `part` in it, which is not empty.
-fn holds(text: &[u8], part: &[u8]) -> bool {
-    !part.is_empty() && text.windows(part.len()).any(|window| window == part)
 }
 
 /// Makes the schema of a tool's arguments one that can be obeyed. The model still sees the client's
