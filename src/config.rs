@@ -69,6 +69,8 @@ pub struct ServeConfig {
     pub request_timeout: Option<Duration>,
     /// Time limit of one step. After it, the model counts as hung.
     pub step_timeout: Duration,
+    /// Most saved states of a recurrent model for each of `parallel`; `None` chooses by memory.
+    pub ctx_checkpoints: Option<usize>,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
     /// The sources of guesses (speculative decoding).
@@ -152,6 +154,7 @@ impl Default for ServeConfig {
             queue_tokens: QUEUE_TOKENS,
             request_timeout: None,
             step_timeout: Duration::from_secs(60),
+            ctx_checkpoints: None,
             cache_prompt: true,
             speculation: Speculation::Auto,
             model_draft: None,

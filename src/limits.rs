@@ -10,6 +10,12 @@ use std::time::Duration;
 /// sequence ids (`LLAMA_MAX_SEQ`).
 pub const SLOTS_MAX: usize = 256;
 
+/// Saved recurrent states of all slots together.
+pub const CHECKPOINTS_MAX: usize = 4096;
+
+/// Places in a prompt where later prompts probably part from it, as its conversation says.
+pub const BRANCHES_MAX: usize = 3;
+
 /// Rows (tokens) of one step.
 pub const STEP_ROWS_MAX: usize = 2048;
 

@@ -146,14 +146,13 @@ impl Bench<'_> {
     }
 
     fn context(&self, ubatch_rows: usize, poll: u32) -> ContextConfig {
-        let mut config = ServeConfig {
+        let config = ServeConfig {
             parallel: CALIBRATION_TEXTS,
             batch_rows: ubatch_rows,
             ubatch_rows,
             poll,
             ..self.config.clone()
         };
-        config.cache.unified &= !self.loaded.info.is_recurrent;
         let texts = if config.cache.unified { 1 } else { CALIBRATION_TEXTS };
         let tokens = texts * (self.text_tokens() + CALIBRATION_TEXTS).next_multiple_of(256);
         let abort = Arc::new(StepAbort::default());

@@ -192,7 +192,7 @@ impl Server {
             queue_sequences: QUEUE_SEQUENCES,
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
-            reuses_whole: false,
+            states: None,
             own_cells: false,
             looks_up: true,
             drafts: false,

@@ -72,6 +72,8 @@ pub struct GenerationRequest {
     pub make_reply: Box<dyn MakeReply>,
     /// Facts that the reply needs.
     pub facts: PromptFacts,
+    /// The places in the prompt of a chat where later prompts will probably part from it, in bytes.
+    pub branches: Vec<usize>,
     /// The first prompts, as tokens, and the most tokens to generate after each.
     pub ready: Vec<(Arc<[TokenId]>, u32)>,
 }
@@ -158,6 +160,7 @@ impl GenerationRequest {
             reply: ReplyOptions::default(),
             make_reply: Box::new(make_reply),
             facts: PromptFacts::default(),
+            branches: Vec::new(),
             ready: Vec::new(),
         }
     }

@@ -20,6 +20,7 @@
 //! **Invariant:** nothing here reads a clock or a file; `strftime_now` shows the time that the
 //! caller passes in.
 
+mod branches;
 pub mod chosen;
 pub mod conversation;
 mod generic;

@@ -8,6 +8,7 @@ use minijinja::value::Serde;
 use serde_json::json;
 use time::OffsetDateTime;
 
+use super::branches;
 use super::conversation::{Content, Conversation, Message, Role, Tool, ToolChoice, UNLIMITED};
 use super::generic;
 use super::ids::{name_calls, short_id};
@@ -40,6 +41,8 @@ pub struct ChatModel {
     fenced_calls: bool,
     /// The most tokens of reasoning of a request that does not say.
     reasoning_budget: Option<u32>,
+    /// Whether to find the branches of prompts.
+    finds_branches: bool,
 }
 
 /// The tokens of reasoning for each effort, for templates that do not know efforts: those of
@@ -77,6 +80,9 @@ pub struct ChatPrompt {
     pub is_free: bool,
     /// The most tokens of reasoning, if that has a limit.
     pub reasoning_budget: Option<u32>,
+    /// The places in the text where later prompts will probably part from it, in bytes: another
+    /// conversation with the same system message and tools, another last question, another answer.
+    pub branches: Vec<usize>,
     /// The template's error, if it refused the conversation until that was
     /// mended.
     pub refused: Option<TemplateError>,
@@ -119,12 +125,19 @@ impl ChatModel {
             template,
             fenced_calls: true,
             reasoning_budget: None,
+            finds_branches: false,
         })
     }
 
     /// Sets the most tokens of reasoning of a request that does not say. The default is no limit.
     pub fn with_reasoning_budget(self, reasoning_budget: Option<u32>) -> Self {
         Self { reasoning_budget, ..self }
+    }
+
+    /// Sets whether to find the places where later prompts will probably part from a prompt
+    /// ([`ChatPrompt::branches`]). The default is `false`: it takes more renderings.
+    pub fn with_branches(self, finds_branches: bool) -> Self {
+        Self { finds_branches, ..self }
     }
 
     /// Sets whether a JSON object without a marker, bare or in a code fence, is a call if it is one
@@ -202,7 +215,9 @@ impl ChatModel {
             kwargs: template_kwargs.iter().map(kwarg).collect(),
             now,
         };
+        let kept = if self.finds_branches { messages.clone() } else { Vec::new() };
         let (mut text, refused) = self.rendered(&mut chat, messages)?;
+        let branches = self.branches(&mut chat, kept, &text);
         if continues_final {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
         }
@@ -248,7 +263,7 @@ impl ChatModel {
             // An answer with a form is JSON itself.
             fenced_calls: self.fenced_calls && has_tools && conversation.form.is_none(),
         };
-        Ok(ChatPrompt { text, parser, grammars, is_free, reasoning_budget, refused })
+        Ok(ChatPrompt { text, parser, grammars, is_free, reasoning_budget, branches, refused })
     }
 
     /// The most tokens of reasoning: the request's own limit, or that of its effort, or the
@@ -261,6 +276,24 @@ impl ChatModel {
         };
         let tokens = conversation.reasoning_budget.or_else(effort).or(self.reasoning_budget);
         tokens.filter(|tokens| *tokens != UNLIMITED)
+    }
+
+    /// The places in the prompt of `messages`, in bytes, where later prompts will probably part
+    /// from it.
+    fn branches(&self, chat: &mut Chat, messages: Vec<Message>, text: &str) -> Vec<usize> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        let mut shared = |messages| {
+            let (other, _) = self.rendered(chat, messages).ok()?;
+            Some(branches::common(text, &other))
+        };
+        let mut places: Vec<usize> = branches::others(&messages).filter_map(&mut shared).collect();
+        chat.add_generation_prompt = false;
+        places.extend(
+            self.rendered(chat, messages).ok().map(|(other, _)| branches::common(text, &other)),
+        );
+        places
     }
 
     /// Renders messages as they are or, if the template refuses them, mended. Returns the prompt,
@@ -385,6 +418,29 @@ mod tests {
         let model = ChatModel::new(source, "", "").unwrap();
         let tokens = Tokens { guard: &str::to_owned, of_text: &|_| None };
         model.prompt(conversation, true, OffsetDateTime::UNIX_EPOCH, &tokens)
+    }
+
+    #[test]
+    fn prompts_part_behind_the_system_before_the_question_and_before_the_answer() {
+        let talk = conversation(&[
+            (Role::System, "Be brief."),
+            (Role::User, "Hi"),
+            (Role::Assistant, "Hello"),
+            (Role::User, "How are you?"),
+        ]);
+        let model = ChatModel::new(CHATML, "", "").unwrap();
+        let tokens = Tokens { guard: &str::to_owned, of_text: &|_| None };
+        let prompt = |model: &ChatModel| {
+            model.prompt(&talk, true, OffsetDateTime::UNIX_EPOCH, &tokens).unwrap()
+        };
+        assert!(prompt(&model).branches.is_empty());
+        let ChatPrompt { text, branches, .. } = prompt(&model.with_branches(true));
+        let before: Vec<&str> = branches.iter().map(|place| &text[..*place]).collect();
+        let system = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n";
+        let question = format!(
+            "{system}Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\n"
+        );
+        assert_eq!(before, [system, &question, &format!("{question}How are you?<|im_end|>\n")]);
     }
 
     #[test]

@@ -205,6 +205,11 @@ pub struct ServeArgs {
     /// Longest time of a request in seconds, which its timeout_ms can only shorten; 0 sets no limit
     #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Scheduling")]
     request_timeout_s: u32,
+    /// Most saved states of a recurrent model for each of --parallel, from which later prompts
+    /// start; llama-server's name for it (also -ctxcp) [default: 32, or what an eighth of the memory
+    /// holds if that is less]
+    #[arg(long, value_name = "N", help_heading = "KV cache")]
+    ctx_checkpoints: Option<usize>,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
@@ -330,6 +335,7 @@ impl ServeArgs {
             queue_tokens: self.queue_tokens,
             request_timeout: (self.request_timeout_s > 0)
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
+            ctx_checkpoints: self.ctx_checkpoints,
             cache_prompt: !self.no_cache_prompt,
             speculation: self.spec,
             guessing: Guessing {

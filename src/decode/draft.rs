@@ -132,8 +132,9 @@ impl<B: Backend> DraftModel<B> {
         let known = &text[..text.len() - 1];
         let same = held.iter().zip(known).take_while(|(held, token)| held == token).count();
         if same < held.len() {
-            let left = self.model.truncate(slot, Position(same as u32)); // below text_tokens
-            held.truncate(left.index());
+            let is_done = self.model.truncate(slot, Position(same as u32)); // below text_tokens
+            assert!(is_done, "a draft model can go back");
+            held.truncate(same);
         }
         let most = most.min(self.rows_max - self.rows.len());
         for index in (held.len()..text.len()).take(most) {
@@ -177,7 +178,7 @@ impl<B: Backend> Drafter for DraftModel<B> {
 
     fn start(&mut self, slot: SlotId, source: SlotId, keep: Position) {
         let held = self.slots[source.index()].len() as u32; // at most text_tokens
-        let keep = self.model.start(slot, source, keep.min(Position(held))).index();
+        let keep = self.model.start(slot, source, keep.min(Position(held)), None).index();
         match self.slots.get_disjoint_mut([slot.index(), source.index()]) {
             Ok([to, from]) => {
                 to.clear();

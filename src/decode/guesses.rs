@@ -116,9 +116,9 @@ impl<B: Backend> DecodeLane<B> {
         }
         // A late mask has undone its row already.
         if slot.planned > slot.next {
-            let left = self.backend.truncate(guess.slot, slot.next);
-            assert_eq!(left, slot.next, "a model that cannot forget a part makes no guesses");
-            slot.planned = left;
+            let is_done = self.backend.truncate(guess.slot, slot.next);
+            assert!(is_done, "a model that cannot go back makes no guesses");
+            slot.planned = slot.next;
         }
         false
     }

@@ -15,6 +15,7 @@
 pub mod advanced;
 pub mod calibrate;
 pub mod calls;
+mod checkpoints;
 pub mod draft;
 mod dry;
 mod guesses;
@@ -49,6 +50,7 @@ use crate::ring::message::{Batch, Failed, Sample, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
+use checkpoints::{Checkpoint, Checkpoints};
 use draft::Drafter;
 use lookup::Lookup;
 use losses::Losses;
@@ -77,6 +79,7 @@ pub struct DecodeLane<B> {
     slots: Box<[Slot]>,
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
+    checkpoints: Checkpoints,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -104,6 +107,7 @@ impl<B: Backend> DecodeLane<B> {
             sampler,
             slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
+            checkpoints: Checkpoints::default(),
             drafter: None,
             first: 0,
             metrics,
@@ -124,6 +128,12 @@ impl<B: Backend> DecodeLane<B> {
         self
     }
 
+    /// Lets the lane save `count` recurrent states.
+    #[must_use]
+    pub fn with_checkpoints(self, count: usize) -> Self {
+        Self { checkpoints: Checkpoints::new(count), ..self }
+    }
+
     /// The model. The simulation inspects it and makes it fail.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
@@ -142,6 +152,7 @@ impl<B: Backend> DecodeLane<B> {
     pub fn step(&mut self, batch: &mut Batch) {
         for slot in &batch.clears {
             self.backend.truncate(*slot, Position(0));
+            self.slots[slot.index()].checkpoint = None;
             self.set_next(*slot, Position(0));
             if let Some(drafter) = &mut self.drafter {
                 drafter.start(*slot, *slot, Position(0));
@@ -155,6 +166,7 @@ impl<B: Backend> DecodeLane<B> {
                 batch.failed.push(failed).expect("one failure for each slot");
             }
         }
+        self.save(batch);
         self.backend.begin_step(batch.step);
         if let Some(threads) = batch.threads {
             self.backend.use_threads(threads);
@@ -168,6 +180,7 @@ impl<B: Backend> DecodeLane<B> {
         let guessed = self.metrics.clock.now();
         let continues = self.prepare(batch);
         if self.rows.is_empty() {
+            self.forget_unsaved(batch);
             return;
         }
         let prepared = self.metrics.clock.now();
@@ -183,8 +196,39 @@ impl<B: Backend> DecodeLane<B> {
                 self.run(part, batch);
             }
         }
+        self.save(batch);
+        self.forget_unsaved(batch);
         self.losses.fill(batch, self.ended);
         self.count(batch);
+    }
+
+    /// Saves the recurrent states that stand where the batch wants them. The states of the others
+    /// come behind the rows of the step.
+    fn save(&mut self, batch: &mut Batch) {
+        if batch.saves.is_empty() {
+            return;
+        }
+        let began = self.metrics.clock.now();
+        for save in batch.saves.iter_mut().filter(|save| !save.is_made) {
+            let slot = &mut self.slots[save.owner.slot.index()];
+            // A sequence that has sampled its last token has run, too.
+            let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
+            if has_run && slot.next == save.position {
+                save.is_made = self.backend.save(save.owner.slot, save.checkpoint);
+                if save.is_made {
+                    slot.checkpoint = Some(self.checkpoints.put(save.checkpoint, save.position));
+                }
+            }
+        }
+        batch.save_us += saturating(self.metrics.clock.now().since(began));
+    }
+
+    /// Notes that the other states were not saved, because the step failed or their sequences had
+    /// ended.
+    fn forget_unsaved(&mut self, batch: &Batch) {
+        for save in batch.saves.iter().filter(|save| !save.is_made) {
+            self.checkpoints.clear(save.checkpoint);
+        }
     }
 
     /// Moves the lane's thread to the core of a compute thread if it waits too long for its own
@@ -224,6 +268,9 @@ impl<B: Backend> DecodeLane<B> {
         if batch.guessed_rows > 0 {
             metrics.guess_us.observe(batch.guess_us.into());
         }
+        if !batch.saves.is_empty() {
+            metrics.checkpoint_us.observe(batch.save_us.into());
+        }
         metrics.step_us.observe(batch.decode_us.into());
         metrics.sample_us.observe(batch.sample_us.into());
         metrics.decode_rows.observe(batch.decode_rows.into());
@@ -251,7 +298,14 @@ impl<B: Backend> DecodeLane<B> {
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
-        let keep = self.backend.start(slot, source, keep);
+        let checkpoint = start.checkpoint.map(|id| self.checkpoints.get(id, keep));
+        let keep = match checkpoint {
+            Some(None) => self.backend.start(slot, slot, Position(0), None), // it was not saved
+            found => self.backend.start(slot, source, keep, found.flatten().map(|found| found.id)),
+        };
+        let checkpoint = checkpoint.flatten().or(self.slots[source.index()].checkpoint);
+        let checkpoint = checkpoint.filter(|checkpoint| checkpoint.position <= keep);
+        self.slots[slot.index()].checkpoint = checkpoint;
         if let Some(drafter) = &mut self.drafter {
             drafter.start(slot, source, keep);
         }
@@ -375,9 +429,8 @@ impl<B: Backend> DecodeLane<B> {
             (Some(_), None) if batch.masks_are_late() => {
                 // Undo the row. The sequence restarts with a mask from the mask lane.
                 slot.state = SlotState::Ended;
-                slot.next = self.backend.truncate(row.slot, row.position);
-                slot.planned = slot.next;
-                let failed = Failed { owner, next: slot.next, is_late: true };
+                let next = self.go_back(row.slot, row.position);
+                let failed = Failed { owner, next, is_late: true };
                 batch.failed.push(failed).expect("one failure for each slot");
                 return;
             }
@@ -436,19 +489,35 @@ impl<B: Backend> DecodeLane<B> {
         } else {
             tracing::error!(step = batch.step, rows, %error, "step failed");
         }
-        for row in &self.rows[from..] {
+        for index in from..self.rows.len() {
+            let row = self.rows[index];
             let slot = &mut self.slots[row.slot.index()];
             if slot.state == SlotState::Ended {
                 continue; // an earlier row of the same sequence did all this
             }
             slot.state = SlotState::Ended;
-            // A model that cannot remove only some tokens removes all of them.
-            let left = self.backend.truncate(row.slot, slot.next);
-            slot.next = left;
-            slot.planned = left;
-            let owner = Owner { slot: row.slot, generation: slot.generation };
-            let failed = Failed { owner, next: slot.next, is_late: false };
+            let (owner, next) = (Owner { slot: row.slot, generation: slot.generation }, slot.next);
+            let next = self.go_back(row.slot, next);
+            let failed = Failed { owner, next, is_late: false };
             batch.failed.push(failed).expect("one failure for each slot");
         }
+    }
+
+    /// Removes the tokens of a slot from `to` on. A recurrent state cannot go back, so the slot goes
+    /// back to its last saved one, and loses all tokens if there is none. Returns the tokens left.
+    fn go_back(&mut self, slot: SlotId, to: Position) -> Position {
+        let place = &mut self.slots[slot.index()];
+        let is_meant = |checkpoint: &Checkpoint| {
+            checkpoint.position <= to && self.checkpoints.holds(*checkpoint)
+        };
+        let left = if self.backend.truncate(slot, to) {
+            to
+        } else if let Some(Checkpoint { id, position, .. }) = place.checkpoint.filter(is_meant) {
+            self.backend.start(slot, slot, position, Some(id))
+        } else {
+            self.backend.start(slot, slot, Position(0), None)
+        };
+        (place.next, place.planned) = (left, left);
+        left
     }
 }

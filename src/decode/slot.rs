@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoints::Checkpoint;
 use super::lookup::Lookup;
 use super::reasoning::Reasoning;
 use crate::constraint::{Compiled, Walk};
@@ -18,6 +19,8 @@ pub(super) struct Slot {
     pub next: Position,
     /// `next` plus the rows of the step that is being prepared.
     pub planned: Position,
+    /// The last saved recurrent state that belongs to its tokens.
+    pub checkpoint: Option<Checkpoint>,
     /// A step has run some of the holder's rows.
     pub has_run: bool,
     /// The last sampled token, which is the input of the next row.
@@ -59,6 +62,7 @@ impl Slot {
             state: SlotState::Free,
             next: Position(0),
             planned: Position(0),
+            checkpoint: None,
             has_run: false,
             carry: None,
             prompt_tokens: 0,

@@ -60,7 +60,7 @@ pub struct EngineArgs {
     /// kernel instead of corelane's, for comparison) (also -fa)
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "KV cache")]
     flash_attn: FlashAttention,
-    /// One KV cache for all requests: the default, except for recurrent models (also -kvu)
+    /// One KV cache for all requests: the default (also -kvu)
     #[arg(long, overrides_with = "no_kv_unified", help_heading = "KV cache")]
     kv_unified: bool,
     /// A KV cache for each request, with an equal share of --ctx-size; shared prefixes are copied,

@@ -5,7 +5,7 @@
 //! the model was trained with, but takes much memory only where much more is left.
 
 use crate::config::ServeConfig;
-use crate::limits::{CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
+use crate::limits::{CHECKPOINTS_MAX, CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::memory::gib;
 use crate::types::{FlashAttention, ModelInfo};
 
@@ -14,6 +14,42 @@ const SMALL_TOKENS: u64 = 2048;
 
 /// Tokens that a coding agent needs at least. The first request of Claude Code has about 19,000.
 const AGENT_TOKENS: u64 = 32 * 1024;
+
+/// Most saved recurrent states for each slot, without `--ctx-checkpoints`.
+const CHECKPOINTS_OF_SLOT: usize = 32;
+
+/// The part of memory that they may take, without `--ctx-checkpoints`.
+const CHECKPOINTS_PART: usize = 8;
+
+/// Fewest tokens of a long prompt between two saved states.
+const CHECKPOINT_TOKENS: usize = 512;
+
+/// Chooses the number of places for saved recurrent states, each of `state_bytes`; 0 bytes mean
+/// that the model has no such state.
+pub(super) fn choose_checkpoints(
+    config: &ServeConfig,
+    state_bytes: usize,
+    available_bytes: u64,
+) -> usize {
+    if state_bytes == 0 || !config.cache_prompt {
+        return 0;
+    }
+    let fit = available_bytes as usize / CHECKPOINTS_PART / state_bytes;
+    let default = (CHECKPOINTS_OF_SLOT * config.parallel).min(fit);
+    let wanted = config.ctx_checkpoints.map(|number| number * config.parallel);
+    wanted.unwrap_or(default).min(CHECKPOINTS_MAX)
+}
+
+/// The tokens of a long prompt between two saved states: as many as take as much memory themselves.
+pub(super) fn checkpoint_interval(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    state_bytes: usize,
+) -> usize {
+    let cell = info.kv_bytes_per_token as f64 * config.cache.relative_size();
+    let tokens = state_bytes as f64 / cell.max(1.0);
+    (tokens as usize).max(CHECKPOINT_TOKENS).next_power_of_two()
+}
 
 /// Chooses the KV cache's size in tokens: `--ctx-size`, or else the default, or as much of that as
 /// fits into `available_bytes`.
@@ -75,7 +111,7 @@ fn default_tokens(config: &ServeConfig, info: &ModelInfo) -> (u64, u64) {
     if config.pooling.or(info.pooling).is_some() {
         return (small * slots, small * slots); // texts for vectors take no part of this cache
     }
-    if config.cache.unified && !info.is_recurrent {
+    if config.cache.unified {
         let others = small * (slots - 1);
         (agent + others, trained(info) + others)
     } else {
@@ -162,8 +198,6 @@ mod tests {
         let config = ServeConfig { cache, ..ServeConfig::default() };
         assert_eq!(chosen(&config, &info(), 64 * GIB), 8 * 32_768);
         assert_eq!(chosen(&config, &info(), 3 * GIB), 8 * 2048, "more than half of the memory");
-        let recurrent = ModelInfo { is_recurrent: true, ..info() };
-        assert_eq!(chosen(&ServeConfig::default(), &recurrent, 64 * GIB), 8 * 32_768);
     }
 
     #[test]

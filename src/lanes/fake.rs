@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::Server;
 use super::decode::Models;
+use super::size::Sizes;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::vocab::Vocab;
 use crate::prepare::ServedModel;
+use crate::scheduler::States;
 use crate::types::{Calibration, ModelInfo};
 
 impl Server {
@@ -23,6 +25,9 @@ impl Server {
         };
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
+        let FakeOptions { is_recurrent, checkpoints, .. } = options;
+        let states = is_recurrent.then_some(States { checkpoints, interval: 512 });
+        let sizes = Sizes { context_tokens, sequence_tokens, states };
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         let abort = self.control.abort.clone();
         let make = move || {
@@ -34,6 +39,6 @@ impl Server {
             })
         };
         let vocab = Arc::new(Vocab::of_fake());
-        self.serve(vocab, info, context_tokens, sequence_tokens, make, None)
+        self.serve(vocab, info, sizes, make, None)
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use rtrb::{Producer, RingBuffer};
 
 pub use self::context::choose_context;
-use self::context::trained;
+use self::context::{checkpoint_interval, choose_checkpoints, trained};
 use self::decode::Models;
 pub use self::decode::start_decode;
 pub use self::draft::NewDraft;
@@ -34,7 +34,7 @@ use self::draft::load_draft;
 use self::front::{front_config, start_front};
 use self::outside::{OpsLane, start_ops, start_spans};
 pub use self::panics::end_on_panic;
-use self::size::cells_of_one;
+use self::size::{Sizes, cells_of_one};
 pub use self::size::{capacity, context_config, guessing, spin};
 use self::thread::{pins, spawn};
 use self::workers::{NewEmbedder, Starter, embedder};
@@ -46,12 +46,13 @@ use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
 };
 use crate::metrics::{Metrics, ServerState};
+use crate::model::llama::{ContextConfig, state_bytes};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::placement::{BESIDE_STREAMS, yield_to_others};
 use crate::prepare::ServedModel;
 use crate::ring::bell::SocketBell;
-use crate::scheduler::Capacity;
+use crate::scheduler::{Capacity, States};
 use crate::server::listener::Address;
 use crate::server::{Control, FrontLinks, ServiceParts, kernel, listener};
 use crate::types::ModelInfo;
@@ -155,20 +156,29 @@ impl Server {
     /// # Errors
     /// A sentence for the user.
     pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
-        // With a recurrent model, llama.cpp computes sequences with different numbers of rows
-        // separately.
-        self.config.cache.unified &= !loaded.info.is_recurrent;
         let draft = load_draft(&self.config, loaded, self.control.clone())?;
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
+        let is_recurrent = loaded.info.is_recurrent;
+        let state_bytes = if is_recurrent { state_bytes(&loaded.model)? } else { 0 };
+        let available = memory::available_bytes();
+        let checkpoints = choose_checkpoints(&self.config, state_bytes, available);
+        let states_bytes = ((self.config.parallel + checkpoints) * state_bytes) as u64;
         let context_tokens = choose_context(
             &self.config,
             &loaded.info,
             draft.as_ref().map(|draft| &draft.info),
-            requests,
-            memory::available_bytes(),
+            requests + states_bytes,
+            available,
         )?;
         let abort = self.control.abort.clone();
-        let context = context_config(&self.config, loaded, context_tokens, abort);
+        let context = ContextConfig {
+            checkpoints: (checkpoints, state_bytes),
+            ..context_config(&self.config, loaded, context_tokens, abort)
+        };
+        let states = is_recurrent.then(|| {
+            let interval = checkpoint_interval(&self.config, &loaded.info, state_bytes);
+            States { checkpoints, interval }
+        });
         let trained = trained(&loaded.info) as u32; // at most SEQUENCE_TOKENS_MAX
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
         let (model, vocab, info) =
@@ -179,22 +189,24 @@ impl Server {
         let make_models = move || {
             decode::make_models(model, &context, draft, sequence_tokens as usize, fixed_threads)
         };
-        self.serve(vocab, info, context_tokens, sequence_tokens, make_models, embedder)
+        let sizes = Sizes { context_tokens, sequence_tokens, states };
+        self.serve(vocab, info, sizes, make_models, embedder)
     }
 
     fn serve<B: crate::model::Backend>(
         &mut self,
         vocab: Arc<Vocab>,
         info: ModelInfo,
-        context_tokens: u32,
-        sequence_tokens: u32,
+        sizes: Sizes,
         make_models: impl FnOnce() -> Result<Models<B>, String> + Send + 'static,
         embedder: Option<NewEmbedder>,
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();
+        let Sizes { context_tokens, sequence_tokens, states } = sizes;
         let capacity = capacity(config, context_tokens, sequence_tokens);
-        let capacity = Capacity { reuses_whole: info.is_recurrent, ..capacity };
+        let checkpoints = states.map_or(0, |states| states.checkpoints);
+        let capacity = Capacity { states, ..capacity };
         let guessing = guessing(config, &info);
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
@@ -209,7 +221,7 @@ impl Server {
             let models = make_models()?;
             measured.set(models.calibration).expect("it is measured once");
             let lane = DecodeLane::new(models.served, slots, tokens, end_tokens, metrics);
-            Ok(lane.with_guesses(looks_up, models.drafter))
+            Ok(lane.with_guesses(looks_up, models.drafter).with_checkpoints(checkpoints))
         })?;
         self.others.push(decode);
         let (masks, mask_lane) =
@@ -226,6 +238,7 @@ impl Server {
         let chat = chat.map(|chat| {
             chat.with_fenced_calls(config.fenced_calls)
                 .with_reasoning_budget(config.reasoning_budget)
+                .with_branches(info.is_recurrent)
         });
         let model = Arc::new(ServedModel {
             vocab,

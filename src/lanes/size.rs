@@ -8,7 +8,7 @@ use crate::config::ServeConfig;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::by_speed;
-use crate::scheduler::Capacity;
+use crate::scheduler::{Capacity, States};
 use crate::types::{FlashAttention, Guessing, ModelInfo, Speculation};
 
 /// Texts whose embeddings are computed at once.
@@ -16,6 +16,14 @@ const EMBEDDING_TEXTS_MAX: usize = 32;
 
 /// Time that a lane on a core of its own polls before it parks.
 const SPIN_BEFORE_PARK: Duration = Duration::from_micros(200);
+
+/// The sizes of a server's caches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub context_tokens: u32,
+    pub sequence_tokens: u32,
+    pub states: Option<States>,
+}
 
 /// The model's context for a server of `config`.
 pub fn context_config(
@@ -34,6 +42,7 @@ pub fn context_config(
         pinned: config.placement.pinned,
         poll: config.poll,
         cache: config.cache,
+        checkpoints: (0, 0),
         attention: loaded.kernels.filter(|_| !theirs),
         abort,
     }
@@ -56,6 +65,7 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
         slots,
         step_rows: rows,
         ubatch_rows: rows,
+        checkpoints: (0, 0),
         ..context.clone()
     }
 }
@@ -71,7 +81,7 @@ pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32)
         queue_sequences: config.queue_requests,
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
-        reuses_whole: false,
+        states: None,
         own_cells: !config.cache.unified,
         looks_up: config.speculation.looks_up(),
         drafts: config.speculation.drafts() && config.model_draft.is_some(),

@@ -54,6 +54,10 @@ pub struct FrontMetrics {
     pub prefilled_tokens: Counter,
     /// Tokens evicted from the KV cache.
     pub evicted_tokens: Counter,
+    /// Saved recurrent states.
+    pub checkpoints: Gauge,
+    /// Sequences that started from a saved recurrent state.
+    pub checkpoint_starts: Counter,
     /// Sequences that lost their slot and went back to the queue.
     pub preemptions: Counter,
     /// Sequences that started again after a failed step.
@@ -147,6 +151,8 @@ impl FrontMetrics {
             cached_tokens: Counter::default(),
             prefilled_tokens: Counter::default(),
             evicted_tokens: Counter::default(),
+            checkpoints: Gauge::default(),
+            checkpoint_starts: Counter::default(),
             preemptions: Counter::default(),
             retries: Counter::default(),
             finished: Finished::default(),

@@ -228,6 +228,7 @@ mod tests {
             decode_cores: vec![0],
             pinned: false,
             poll: 0,
+            checkpoints: (0, 0),
             cache: CacheLayout::default(),
             attention: None,
             abort: Arc::default(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{Backend, DecodeRow, StepError};
 use crate::abort::StepAbort;
 use crate::random::mix;
-use crate::types::{Logits, Position, SlotId, TokenId};
+use crate::types::{CheckpointId, Logits, Position, SlotId, TokenId};
 
 /// The fake vocabulary: one token for each byte, and [`END`].
 pub const N_VOCAB: usize = 257;
@@ -29,8 +29,10 @@ pub struct FakeOptions {
     pub fail_one_in: u64,
     /// The number of further failures right after each such step.
     pub fail_more: u64,
-    /// It can only remove whole sequences from the cache, like recurrent models.
-    pub forgets_whole: bool,
+    /// It has a recurrent state, which cannot go back.
+    pub is_recurrent: bool,
+    /// Most saved states.
+    pub checkpoints: usize,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
     /// The number of further hangs right after each such step.
@@ -90,6 +92,9 @@ pub struct FakeModel {
     cells: u64,
     context_tokens: usize,
     slots: Box<[Vec<Tail>]>, // [slots][tokens]: the state after each token
+    /// The recurrent state of each slot: the tokens before it, and what they leave.
+    states: Box<[(usize, Tail)]>, // [slots]
+    saved: Box<[Option<(usize, Tail)>]>, // [checkpoints]
     logits: Box<[f32]>,      // [rows_max, N_VOCAB]
     sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
@@ -106,6 +111,8 @@ impl FakeModel {
             cells: 0,
             context_tokens,
             slots: (0..slots).map(|_| Vec::new()).collect(),
+            states: vec![Default::default(); slots].into_boxed_slice(),
+            saved: vec![None; options.checkpoints].into_boxed_slice(),
             sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
             fails_next: None,
@@ -182,9 +189,17 @@ impl Backend for FakeModel {
         for (index, row) in rows[..stored].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
-            let tail = slot.last().copied().unwrap_or_default().absorb(row.token, &self.options);
+            let before = if self.options.is_recurrent {
+                let (tokens, state) = self.states[row.slot.index()];
+                assert_eq!(tokens, slot.len(), "the state stands behind all tokens of the slot");
+                state
+            } else {
+                slot.last().copied().unwrap_or_default()
+            };
+            let tail = before.absorb(row.token, &self.options);
             self.cells += 1;
             slot.push(Tail { cell: self.cells, ..tail });
+            self.states[row.slot.index()] = (slot.len(), tail);
             self.sampled[index] = row.logits != Logits::None;
             if self.sampled[index] {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
@@ -200,21 +215,40 @@ impl Backend for FakeModel {
         &mut self.logits[row * N_VOCAB..][..N_VOCAB]
     }
 
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position {
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
         assert!(self.slots[to.index()].is_empty(), "a copy goes into an empty slot");
         self.slots[to.index()] = self.slots[from.index()][..tokens.index()].to_vec();
-        tokens
+        self.states[to.index()] = self.states[from.index()];
     }
 
-    fn truncate(&mut self, slot: SlotId, from: Position) -> Position {
+    fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
         let tokens = &mut self.slots[slot.index()];
+        let state = &mut self.states[slot.index()];
         assert!(from.index() <= tokens.len(), "what is not there cannot be kept");
-        if self.options.forgets_whole && from.index() < tokens.len() {
-            tokens.clear();
-            return Position(0);
+        if from == Position(0) {
+            *state = Default::default();
+        } else if self.options.is_recurrent && state.0 > from.index() {
+            return false;
         }
         tokens.truncate(from.index());
-        from
+        true
+    }
+
+    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
+        assert_eq!(self.states[slot.index()].0, self.slots[slot.index()].len());
+        self.saved[checkpoint.index()] = Some(self.states[slot.index()]);
+        true
+    }
+
+    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
+        let state = self.saved[checkpoint.index()].expect("a state was saved");
+        let place = &mut self.slots[slot.index()];
+        place.truncate(tokens.index());
+        let last = place.last().expect("a state behind at least one token");
+        assert_eq!(state.0, tokens.index(), "the state stands behind these tokens");
+        assert_eq!(state.1.hash, last.hash, "the state of other tokens");
+        self.states[slot.index()] = state;
+        true
     }
 }
 

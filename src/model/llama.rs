@@ -17,10 +17,16 @@ use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
-use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId, Threads};
+use crate::types::{
+    CacheLayout, CacheType, CheckpointId, FlashAttention, Logits, Position, SlotId, Threads,
+};
+
+/// llama.cpp's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: of a sequence's state only the part that cannot
+/// go back, which is the recurrent one.
+const STATE_ONLY: u32 = 1;
 
 /// The parameters of a context.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ContextConfig {
     /// KV cells of all slots together.
     pub context_tokens: u32,
@@ -37,6 +43,8 @@ pub struct ContextConfig {
     pub pinned: bool,
     /// How long idle compute threads poll for work, 0 (not at all) to 100.
     pub poll: u32,
+    /// Most saved recurrent states, and the bytes of one.
+    pub checkpoints: (usize, usize),
     /// The layout of the KV cache.
     pub cache: CacheLayout,
     /// The instruction set of our attention; `None` uses llama.cpp's.
@@ -58,6 +66,8 @@ pub struct LlamaDecoder {
     /// Whether sequences with different numbers of rows run together at full speed.
     ragged: bool,
     rows: RowArrays,
+    /// The saved recurrent states.
+    checkpoints: Box<[Box<[u8]>]>, // [checkpoints][bytes of a state]
     attention: Option<InstructionSet>,
     /// llama.cpp checks this flag between two operations.
     abort: Arc<StepAbort>,
@@ -118,6 +128,8 @@ impl LlamaDecoder {
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
+        let (count, bytes) = config.checkpoints;
+        let checkpoints = (0..count).map(|_| vec![0; bytes].into_boxed_slice()).collect();
         // With one cache for all, llama.cpp splits a step only for models with recurrent states.
         let ragged = unified && !model.is_recurrent() && !model.is_hybrid();
         if config.attention.is_some() {
@@ -138,6 +150,7 @@ impl LlamaDecoder {
             unified,
             ragged,
             rows,
+            checkpoints,
             attention: config.attention,
             abort,
             _model: model,
@@ -181,6 +194,27 @@ pub(super) fn new_context(
         ));
     }
     Ok(context)
+}
+
+/// The bytes of a saved recurrent state of a model: those of its first token's. Computes one token.
+///
+/// # Errors
+/// A sentence that names the missing resource.
+pub fn state_bytes(model: &Arc<LlamaModel>) -> Result<usize, String> {
+    let config = ContextConfig {
+        context_tokens: 256, // the least that llama.cpp allocates
+        slots: 1,
+        step_rows: 1,
+        ubatch_rows: 1,
+        decode_cores: vec![0],
+        ..ContextConfig::default()
+    };
+    let mut decoder = LlamaDecoder::on(Rc::new(new_threads(&config)?), model.clone(), &config)?;
+    let row =
+        DecodeRow { token: 0, position: Position(0), slot: SlotId(0), logits: Logits::Sample };
+    decoder.decode(&[row]).map_err(|error| format!("the model cannot compute a token: {error}"))?;
+    // SAFETY: the context is live.
+    Ok(unsafe { sys::llama_state_seq_get_size_ext(decoder.context, 0, STATE_ONLY) })
 }
 
 /// llama.cpp's pointer to a model.
@@ -275,28 +309,49 @@ impl Backend for LlamaDecoder {
         }
     }
 
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position {
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
         // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
         // SAFETY: the memory belongs to the live context, and both slots are below n_seq_max.
         unsafe {
             sys::llama_memory_seq_cp(self.memory, i32::from(from.0), i32::from(to.0), -1, end);
         }
-        self.truncate(to, tokens)
     }
 
-    fn truncate(&mut self, slot: SlotId, from: Position) -> Position {
-        let id = i32::from(slot.0);
+    fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
-        // every slot below n_seq_max.
-        let removed = unsafe { sys::llama_memory_seq_rm(self.memory, id, from.0 as i32, -1) };
-        if removed {
-            return from;
-        }
-        // Recurrent models cannot remove a part of a sequence. Removing all of it always works.
-        // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
-        unsafe { sys::llama_memory_seq_rm(self.memory, id, -1, -1) };
-        Position(0)
+        // every slot below n_seq_max. If a recurrent state stands in it, nothing is removed.
+        unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
+    }
+
+    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
+        let bytes = &mut self.checkpoints[checkpoint.index()];
+        // SAFETY: the context is live, the slot is below n_seq_max, and the buffer has the size.
+        let written = unsafe {
+            sys::llama_state_seq_get_data_ext(
+                self.context,
+                bytes.as_mut_ptr(),
+                bytes.len(),
+                slot.0.into(),
+                STATE_ONLY,
+            )
+        };
+        written == bytes.len()
+    }
+
+    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
+        let bytes = &self.checkpoints[checkpoint.index()];
+        // SAFETY: the context is live, the slot is below n_seq_max, and `save` wrote the buffer.
+        let read = unsafe {
+            sys::llama_state_seq_set_data_ext(
+                self.context,
+                bytes.as_ptr(),
+                bytes.len(),
+                slot.0.into(),
+                STATE_ONLY,
+            )
+        };
+        read == bytes.len() && self.truncate(slot, tokens)
     }
 }
 

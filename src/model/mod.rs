@@ -21,7 +21,7 @@ mod threads;
 mod tokenizer;
 pub mod vocab;
 
-use crate::types::{Logits, Position, SlotId, Threads, TokenId};
+use crate::types::{CheckpointId, Logits, Position, SlotId, Threads, TokenId};
 
 /// The operations of a model that the decode lane uses.
 pub trait Backend {
@@ -63,22 +63,46 @@ pub trait Backend {
         false
     }
 
-    /// Copies the first `tokens` tokens of a slot into an empty one. Some models can copy only
-    /// whole sequences. Returns the number of tokens copied.
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position;
+    /// Copies the first `tokens` tokens of a slot into an empty one, or more of them. A recurrent
+    /// state that it copies is that behind all tokens of the slot.
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position);
 
-    /// Removes the tokens of a slot from position `from` on. Some models can only remove all
-    /// tokens. Returns the number of tokens left.
-    fn truncate(&mut self, slot: SlotId, from: Position) -> Position;
+    /// Removes the tokens of a slot from position `from` on. Returns false, and changes nothing,
+    /// if the slot has a recurrent state behind more tokens. Removing all of them always succeeds.
+    fn truncate(&mut self, slot: SlotId, from: Position) -> bool;
+
+    /// Saves the recurrent state of a slot. Returns whether that succeeded.
+    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool;
+
+    /// Gives a slot the saved state, which stands behind its first `tokens` tokens, and removes the
+    /// others. Returns false if that failed: the slot must then be cleared.
+    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool;
 
     /// Makes a slot hold the first `tokens` tokens of `source`, and nothing else. `source` may be
-    /// the slot itself. Returns the number of tokens held, which may be fewer.
-    fn start(&mut self, slot: SlotId, source: SlotId, tokens: Position) -> Position {
-        if slot == source {
-            return self.truncate(slot, tokens);
+    /// the slot itself. `checkpoint` is the recurrent state behind them, if that is not the
+    /// source's own. Returns the number of tokens held: all, or 0 if that failed.
+    fn start(
+        &mut self,
+        slot: SlotId,
+        source: SlotId,
+        tokens: Position,
+        checkpoint: Option<CheckpointId>,
+    ) -> Position {
+        if slot != source {
+            self.truncate(slot, Position(0));
+            if tokens > Position(0) {
+                self.copy(source, slot, tokens);
+            }
+        }
+        let is_done = match checkpoint {
+            Some(checkpoint) => self.restore(slot, checkpoint, tokens),
+            None => self.truncate(slot, tokens),
+        };
+        if is_done {
+            return tokens;
         }
         self.truncate(slot, Position(0));
-        if tokens == Position(0) { tokens } else { self.copy(source, slot, tokens) }
+        Position(0)
     }
 }
 

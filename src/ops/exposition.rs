@@ -406,6 +406,17 @@ impl MetricsWriter<'_> {
             "Kept tokens that were evicted.",
             front.evicted_tokens.get(),
         )?;
+        self.gauge(
+            "corelane_checkpoints",
+            "Saved states of a recurrent model.",
+            &[],
+            front.checkpoints.get(),
+        )?;
+        self.counter(
+            "corelane_checkpoint_starts",
+            "Requests that started from a saved state of a recurrent model.",
+            front.checkpoint_starts.get(),
+        )?;
         self.counter(
             "corelane_requests_retried",
             "Requests that started again after a failed step.",
@@ -469,6 +480,12 @@ impl MetricsWriter<'_> {
             "Time of a step for sampling.",
             &[],
             (&decode.sample_us, MICROS),
+        )?;
+        self.histogram(
+            "corelane_checkpoint_seconds",
+            "Time of a step to save states of a recurrent model.",
+            &[],
+            (&decode.checkpoint_us, MICROS),
         )?;
         self.histogram(
             "corelane_step_decode_rows",

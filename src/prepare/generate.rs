@@ -7,6 +7,7 @@ use memchr::memmem;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
+use super::branches::tokens_before;
 use super::envelope::Envelope;
 use super::gap::tokens_around;
 use super::ignored;
@@ -68,12 +69,15 @@ pub(super) fn render(
         chat.generation.form = Some(form);
     }
     let prompt = chat_prompt(&chat, model, now, form_field)?;
-    let ChatPrompt { mut text, mut parser, grammars, is_free, reasoning_budget, refused } = prompt;
+    let ChatPrompt { mut text, mut parser, grammars, is_free, reasoning_budget, branches, refused } =
+        prompt;
     if let Some(error) = refused {
         MENDED.call_once(|| {
             tracing::warn!(%error, "the chat template refused a conversation; its turns are merged");
         });
     }
+    let vocab = &model.vocab;
+    let places = branches.iter().map(|place| vocab.unguarded(&text[..*place]).len()).collect();
     let begins = !chat.conversation.continue_final_message;
     let ChatRequest { mut generation, turns, .. } = chat;
     let open = parser.reasoning_syntax.filter(|_| parser.reasoning_is_open);
@@ -98,6 +102,7 @@ pub(super) fn render(
         generation.fallbacks = is_free.then_some(None).into_iter().collect();
         generation.fallbacks.extend(constraints.map(Some));
     }
+    generation.branches = places;
     check_prompt_text(&text, "messages", model)?;
     generation.prompts = vec![Prompt::Chat(text)];
     generation.facts.parser = parser;
@@ -284,6 +289,12 @@ pub(super) fn job(
     let advanced = advanced.map(Arc::new);
     let scores_prompt = request.echo && request.reply.logprobs;
     let salt = request.cache_salt.as_deref().map_or(0, hash);
+    let branches = match (&*request.branches, request.prompts.first(), prompts.first()) {
+        ([], ..) | (_, None, _) | (.., None) => heapless::Vec::new(),
+        (places, Some(prompt), Some((ids, _))) => {
+            tokens_before(places, ids, text_of(prompt, model).len(), &model.vocab)
+        }
+    };
     let choices = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, n));
     let sequences = choices.enumerate().map(|(choice, (prompt, max_tokens))| NewSequence {
         prompt,
@@ -297,6 +308,7 @@ pub(super) fn job(
         scores_prompt,
         cache: request.cache_prompt.then_some(CacheScope { salt, ..envelope.cache }),
         guessing: request.guessing.within(model.guessing),
+        branches: branches.clone(),
     });
     let sequences: Vec<NewSequence> = sequences.collect();
     let constraint = advanced.as_ref().and_then(|advanced| advanced.constraint.as_ref());

@@ -11,6 +11,7 @@
 //! **Invariant:** pure, except for [`worker`] and [`lane`]. Nothing else here does I/O or reads a
 //! clock.
 
+mod branches;
 mod envelope;
 mod gap;
 mod generate;

@@ -10,8 +10,8 @@ use crate::constraint::{Allowed, Compiled, Walk};
 use crate::limits::{SAMPLES_MAX, SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    Broken, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, Threads,
-    TokenId,
+    Broken, CheckpointId, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId,
+    Threads, TokenId,
 };
 
 /// One step: the scheduler's plan, and the decode lane's answers.
@@ -29,6 +29,9 @@ pub struct Batch {
     pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
     /// Sequences that start, after the clears, in this order.
     pub starts: heapless::Vec<Start, { 2 * SLOTS_MAX }>,
+    /// Recurrent states that are saved, each before the rows of the step or behind those of its
+    /// slot.
+    pub saves: heapless::Vec<Save, { 2 * SLOTS_MAX }>,
     /// Slots whose constrained text has ended. The decode lane frees the state of the constraint.
     pub forgets: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
     /// Masks from the mask lane, for rows of this step that sample. They come back with the batch.
@@ -78,6 +81,8 @@ pub struct Batch {
     pub sample_us: u32,
     /// Answer: time spent on masks.
     pub masks_took: Duration,
+    /// Answer: time to save recurrent states, in microseconds.
+    pub save_us: u32,
     /// Answer: time in which the slowest thread of the step waited for a core, in microseconds.
     pub queued_us: u32,
     /// Answer: estimated time of the decode lane's page faults, in microseconds.
@@ -91,6 +96,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.clears.clear();
         self.starts.clear();
+        self.saves.clear();
         self.forgets.clear();
         assert!(self.masks.is_empty(), "the scheduler takes them back");
         self.rows.clear();
@@ -114,6 +120,7 @@ impl Batch {
         self.sample_us = 0;
         self.masks_max = None;
         self.masks_took = Duration::ZERO;
+        self.save_us = 0;
         self.queued_us = 0;
         self.faults_us = 0;
         self.allocations = 0;
@@ -150,6 +157,9 @@ pub struct Start {
     /// The position of the first row, which is the length of the prefix. Other tokens in the
     /// sequence's slot are forgotten.
     pub keep: Position,
+    /// The recurrent state behind the prefix. `None` if that is the state of the slot, or if the
+    /// model has no such state.
+    pub checkpoint: Option<CheckpointId>,
     /// Tokens of the prompt. Later tokens are generated.
     pub prompt_tokens: u32,
     /// The number of tokens at which the sequence ends, prompt included.
@@ -163,6 +173,19 @@ pub struct Start {
     pub advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's `mu` after the previous token.
     pub mu: f32,
+}
+
+/// A recurrent state to save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Save {
+    /// The sequence's slot and generation.
+    pub owner: Owner,
+    /// The tokens before the state.
+    pub position: Position,
+    /// Where to save it. What was there is lost.
+    pub checkpoint: CheckpointId,
+    /// Answer: it was saved. Otherwise the step failed, or the sequence had ended.
+    pub is_made: bool,
 }
 
 /// A sequence that failed in a step.

@@ -17,7 +17,7 @@ use super::tally::Tally;
 use super::tuning::{SLOT_KEPT_STEPS, SLOT_KEPT_TIME};
 use crate::fair::Turns;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
-use crate::ring::message::{Batch, Guesses, Input, Row};
+use crate::ring::message::{Batch, Guesses, Input, Row, Save};
 use crate::types::{CacheScope, KeyId, Logits, SequenceId, SlotId};
 
 /// See the module's description.
@@ -49,6 +49,8 @@ pub(super) struct Books {
     /// How often the draft model's guesses came true recently, over all sequences. A sequence that
     /// starts begins with this estimate.
     pub draft_luck: Luck,
+    /// The time to save a recurrent state, of the last step that saved any.
+    pub save_took: Duration,
     pub tally: Tally,
 }
 
@@ -61,10 +63,15 @@ impl Books {
         Self {
             sequences: Sequences::with_capacity(SEQUENCES_MAX),
             slots: Slots::new(capacity.slots, capacity.own_cells),
-            cells: Cells::new(capacity.context_tokens, capacity.slots, capacity.own_cells),
+            cells: Cells::new(
+                capacity.context_tokens,
+                capacity.slots,
+                capacity.own_cells,
+                capacity.states.map_or(0, |states| states.checkpoints),
+            ),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             prompt_turns: Turns::new(&capacity.weights),
-            cost: StepCost::new(!capacity.own_cells),
+            cost: StepCost::new(capacity.is_ragged()),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
             held: heapless::Vec::new(),
@@ -76,6 +83,7 @@ impl Books {
             recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
             guesses_made: 1.0,
             draft_luck: Luck::of_draft(),
+            save_took: Duration::ZERO,
             tally: Tally::default(),
             capacity,
         }
@@ -151,6 +159,19 @@ impl Books {
         batch.rows.push(row).expect("room was counted");
     }
 
+    /// Saves the recurrent state of a running sequence behind its planned rows, if there is a place
+    /// for it.
+    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId) {
+        let sequence = self.sequences.get(id);
+        let (owner, position) = (sequence.owner(), sequence.next_position());
+        if let Some(checkpoint) =
+            self.cells.checkpoints.save(owner.slot, position.index(), self.step)
+        {
+            let save = Save { owner, position, checkpoint, is_made: false };
+            batch.saves.push(save).expect("one for a start and one for the rows of each slot");
+        }
+    }
+
     /// Gives a slot free cells until it has `cells`.
     pub fn grow(&mut self, slot: SlotId, cells: usize) {
         (self.cells.of(slot)..cells).for_each(|_| self.cells.grow(slot));
@@ -189,7 +210,8 @@ impl Books {
                 let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
                 let scope = scope.filter(may_return);
                 let reused = 2 * sequence.cached >= sequence.prompt_tokens;
-                let kept = scope.map(|scope| Kept { tokens: sequence.tokens, scope, reused });
+                let (tokens, rows) = (sequence.tokens, cells);
+                let kept = scope.map(|scope| Kept { tokens, rows, scope, reused });
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);

@@ -21,9 +21,8 @@ pub struct Capacity {
     pub queue_tokens: usize,
     /// A sequence may start with a prefix that a slot holds.
     pub reuse: bool,
-    /// It may do so only in the slot itself, and with all tokens in it. The state of a recurrent
-    /// model is that behind the last token: it cannot drop tokens, and is not shared.
-    pub reuses_whole: bool,
+    /// How the states of a recurrent model are saved. `None` for other models.
+    pub states: Option<States>,
     /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
     /// one.
     pub own_cells: bool,
@@ -35,7 +34,23 @@ pub struct Capacity {
     pub weights: Vec<f64>,
 }
 
+/// How recurrent states are saved. A state stands behind the last token of its slot and cannot go
+/// back. So a sequence starts with all tokens of a slot, or with those before a saved state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct States {
+    /// Most saved states.
+    pub checkpoints: usize,
+    /// Tokens of a long prompt between two saved states.
+    pub interval: usize,
+}
+
 impl Capacity {
+    /// Whether one pass over the weights computes sequences with different numbers of rows.
+    /// llama.cpp computes them one after another if they have caches or states of their own.
+    pub(super) fn is_ragged(&self) -> bool {
+        !self.own_cells && self.states.is_none()
+    }
+
     /// Cells that a copy from one slot to another moves, even if few of their tokens are needed. 0
     /// if all slots share one cache, which copies nothing.
     pub(super) fn copied_cells(&self) -> usize {

@@ -4,6 +4,7 @@
 //! cells for it, until neither needs them. If each slot has a cache of its own, the prefix is
 //! copied to other cells.
 
+use super::checkpoints::Checkpoints;
 use crate::limits::SLOTS_MAX;
 use crate::types::SlotId;
 
@@ -18,6 +19,8 @@ pub(super) struct Cells {
     /// Cells that running sequences use.
     held: usize,
     slots: heapless::Vec<SlotCells, SLOTS_MAX>,
+    /// The saved recurrent states behind the first tokens of the slots.
+    pub checkpoints: Checkpoints,
 }
 
 /// The number of slots that use a cell.
@@ -36,14 +39,15 @@ struct SlotCells {
 }
 
 impl Cells {
-    /// `count` free cells for `slots` slots.
-    pub fn new(count: u32, slots: usize, own: bool) -> Self {
+    /// `count` free cells for `slots` slots, and places for `checkpoints` saved states.
+    pub fn new(count: u32, slots: usize, own: bool, checkpoints: usize) -> Self {
         Self {
             own,
             users: vec![Users::default(); count as usize],
             free: (0..count).rev().collect(),
             held: 0,
             slots: (0..slots).map(|_| SlotCells::default()).collect(),
+            checkpoints: Checkpoints::new(checkpoints, slots),
         }
     }
 
@@ -113,6 +117,7 @@ impl Cells {
     /// cells, or copies. There must be room for copies.
     pub fn copy(&mut self, from: SlotId, to: SlotId, tokens: usize) {
         assert_eq!(self.of(to), 0, "{to:?} is empty");
+        self.checkpoints.copy(from, to, tokens);
         if self.own {
             return (0..tokens).for_each(|_| self.grow(to));
         }
@@ -132,6 +137,7 @@ impl Cells {
 
     /// Frees the cells of a slot beyond the first `tokens`.
     pub fn truncate(&mut self, slot: SlotId, tokens: usize) {
+        self.checkpoints.truncate(slot, tokens);
         let place = &mut self.slots[slot.index()];
         while place.cells.len() > tokens {
             let Some(cell) = place.cells.pop() else { return };
@@ -159,6 +165,7 @@ impl Cells {
                 users[*cell as usize].held += u16::from(slot.is_held);
             }
         }
+        self.checkpoints.check(|slot| self.of(slot));
         let same = |a: &Users, b: &Users| a.all == b.all && a.held == b.held;
         assert!(users.iter().zip(&self.users).all(|(a, b)| same(a, b)), "users of cells");
         assert_eq!(users.iter().filter(|users| users.all == 0).count(), self.left());
@@ -175,7 +182,7 @@ mod tests {
     fn a_shared_beginning_takes_its_cells_once() {
         let (first, second) = (SlotId(0), SlotId(1));
         for (own, left) in [(false, 100 - 30), (true, 100 - 50)] {
-            let mut cells = Cells::new(100, 2, own);
+            let mut cells = Cells::new(100, 2, own, 0);
             cells.take(first, 0, 40);
             (0..30).for_each(|_| cells.grow(first));
             cells.take(second, 0, 40);

@@ -13,6 +13,16 @@ use crate::types::SequenceId;
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
 pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnMut(Event)) {
     learn(books, batch);
+    let saved = batch.saves.iter().filter(|save| save.is_made).count();
+    if saved > 0 {
+        books.save_took = Duration::from_micros(batch.save_us.into()) / saved as u32; // a few
+    }
+    for save in &batch.saves {
+        books.tally.states_saved += u64::from(save.is_made);
+        if !save.is_made {
+            books.cells.checkpoints.lose(save.checkpoint, batch.step);
+        }
+    }
     for (index, score) in batch.scores.iter().enumerate() {
         let Some(id) = books.slots.holder(score.owner) else { continue };
         let sequence = books.sequences.get_mut(id);
@@ -28,7 +38,11 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     for sample in &batch.samples {
         let is_first = before.replace(sample.owner) != Some(sample.owner);
         // The sequence has ended or was preempted; its sample came late.
-        let Some(id) = books.slots.holder(sample.owner) else { continue };
+        let Some(id) = books.slots.holder(sample.owner) else {
+            let Sample { owner, position, token, end, .. } = *sample;
+            books.slots.take_late(owner, position.index(), token, end);
+            continue;
+        };
         let sequence = books.sequences.get_mut(id);
         // Invariant: positions are checked on both sides of the ring.
         assert_eq!(sample.position.index() + 1, sequence.tokens.len(), "a sample out of order");
@@ -38,6 +52,9 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
             constrained::learn_mask(books, id, cost);
         }
         if sample.end {
+            // The decode lane drops the row of this token.
+            let sequence = books.sequences.get_mut(id);
+            sequence.planned = sequence.planned.min(sequence.tokens.len());
             books.release(id);
             let Sample { token, logprobs, .. } = *sample;
             let end = Finish::End { token, logprobs };

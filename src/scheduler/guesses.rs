@@ -117,10 +117,9 @@ fn drafts_pay(books: &Books) -> bool {
     (1.0 + kept) / (two + books.cost.draft().unwrap_or(0.0)) > GUESSES_WORTH / alone
 }
 
-/// Whether sequences with different numbers of rows run in one pass. If slots have caches of their
-/// own, llama.cpp computes them one after another.
+/// Whether sequences with different numbers of rows run in one pass.
 fn runs_ragged(books: &Books) -> bool {
-    !books.cells.are_own() || books.held.len() <= 1
+    books.capacity.is_ragged() || books.held.len() <= 1
 }
 
 /// The sequences of a batch that may guess.

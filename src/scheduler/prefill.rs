@@ -15,7 +15,7 @@ use super::books::Books;
 use super::cost::Rows;
 use super::sequence::Stage;
 use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP, PROMPT_CREDIT_STEPS};
-use super::{constrained, times};
+use super::{constrained, stops, times};
 use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX};
 use crate::ring::message::Batch;
 use crate::types::{ItlTarget, KeyId, SequenceId};
@@ -47,9 +47,8 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
     } else {
         prefill_rows(books, batch, first.planned)
     };
-    // If slots have caches of their own, the rows of each prompt are a separate pass over the
-    // weights. A few rows are not worth such a pass.
-    let least = if books.cells.are_own() && batch.decode_rows > 0 {
+    // If the rows of each prompt are a separate pass over the weights, a few rows are not worth it.
+    let least = if !books.capacity.is_ragged() && batch.decode_rows > 0 {
         PREFILL_ROWS_STEP.min(room).max(1)
     } else {
         1
@@ -62,11 +61,16 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
         // it.
         let last = usize::from(constrained::is_on_mask_lane(books, id));
         let sequence = books.sequences.get(id);
+        let stop = stops::next_stop(books, id);
         let take = (sequence.rows_left() - last).min(room).min(sequence.rows_unscored());
+        let take = take.min(stop.unwrap_or(usize::MAX) - sequence.planned);
         books.evict(batch, take);
         let take = take.min(books.cells.left());
         for _ in 0..take {
             books.plan_row(batch, id);
+        }
+        if take > 0 && stop == Some(books.sequences.get(id).planned) {
+            books.save_state(batch, id);
         }
         room -= take;
         let key = books.sequences.get(id).asked.key;
@@ -147,7 +151,7 @@ fn prefill_rows(books: &Books, batch: &Batch, depth: usize) -> usize {
     let bound = bound_left(books, batch);
     let fits = bound.and_then(|t| books.cost.prefill_rows_within(t, decode, depth, most));
     let Some(rows) = fits else { return PREFILL_ROWS_STEP.min(most) };
-    if !books.cells.are_own() {
+    if books.capacity.is_ragged() {
         return rows.max(1).min(most);
     }
     let rows = rows.max(PREFILL_ROWS_STEP);
@@ -157,7 +161,7 @@ fn prefill_rows(books: &Books, batch: &Batch, depth: usize) -> usize {
 /// Scored rows that a step may have beside its decode rows, for a prompt with `depth` computed
 /// tokens. They have logits, and so take as long as decode rows.
 fn scored_rows(books: &Books, batch: &Batch, depth: usize) -> usize {
-    if books.cells.are_own() {
+    if !books.capacity.is_ragged() {
         return prefill_rows(books, batch, depth).min(SCORED_ROWS_MAX);
     }
     let most = SCORED_ROWS_MAX.min(rows_left(books, batch));
@@ -175,14 +179,15 @@ pub(super) fn rows_left(books: &Books, batch: &Batch) -> usize {
     books.rows_max - batch.rows.len() - batch.guessed_rows as usize
 }
 
-/// The time that a step has for its rows: the bound on the step, less a copy, its masks and its
-/// drafts. `None` if the bound is not known yet. Guesses do not raise the bound.
+/// The time that a step has for its rows: the bound on the step, less a copy, its masks, its
+/// drafts and the states that it saves. `None` if the bound is not known yet. Guesses do not raise the bound.
 fn bound_left(books: &Books, batch: &Batch) -> Option<Duration> {
     let mut decode = Rows::default();
     batch.rows.iter().for_each(|row| decode.add(row.position.index()));
     let copy = books.cost.copy().filter(|_| books.copied).unwrap_or_default();
     let masks = Duration::from_micros(books.masks.planned);
-    let besides = copy + masks + times::drafts_time(books, batch);
+    let saves = books.save_took * batch.saves.len() as u32; // at most two for each slot
+    let besides = copy + masks + saves + times::drafts_time(books, batch);
     times::bound(books, decode).map(|bound| bound.saturating_sub(besides))
 }
 

@@ -42,6 +42,7 @@ pub(super) fn preempt(books: &mut Books, batch: &mut Batch, id: SequenceId) {
     sequence.planned = 0;
     sequence.in_flight = 0;
     sequence.guessed = 0;
+    sequence.shared.clear();
     if sequence.constraint().is_some() {
         let begins = MaskSource::DecodeLane { us: 0 };
         let masks = std::mem::replace(&mut sequence.masks, begins);
@@ -93,7 +94,7 @@ pub(super) fn cells_shared(books: &Books, needed: usize, prefix: Prefix) -> usiz
     if books.cells.are_own() {
         return 0;
     }
-    let ready = prefix.ready.filter(|(slot, _)| !books.slots.is_free(*slot));
+    let ready = prefix.ready.filter(|ready| !books.slots.is_free(ready.slot));
     let coming = prefix.coming.map(|(_, tokens)| tokens);
-    ready.map(|(_, tokens)| tokens).max(coming).unwrap_or(0).min(needed)
+    ready.map(|ready| ready.tokens).max(coming).unwrap_or(0).min(needed)
 }

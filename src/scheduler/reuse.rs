@@ -4,17 +4,31 @@ use super::books::Books;
 use super::cost::Rows;
 use super::sequence::Stage;
 use super::times;
-use super::tuning::{CELLS_COPIED_PER_TOKEN, FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN};
+use super::tuning::{
+    CELLS_COPIED_PER_TOKEN, CHECKPOINT_TOKENS_MIN, FOLLOW_TOKENS_MIN, REUSE_TOKENS_MIN,
+};
 use crate::ring::message::Batch;
-use crate::types::{Owner, SequenceId, SlotId, TokenId};
+use crate::types::{CheckpointId, Owner, SequenceId, SlotId, TokenId};
 
 /// The longest prefixes of a sequence in the KV cache, each with its number of tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Prefix {
-    /// The slot that holds the prefix.
-    pub ready: Option<(SlotId, usize)>,
+    /// The prefix that a slot holds.
+    pub ready: Option<Ready>,
     /// The running sequence that will compute a longer prefix, if waiting for it is faster.
     pub coming: Option<(SequenceId, usize)>,
+    /// The most first tokens that the sequence shares with another one, even if no slot holds a
+    /// recurrent state behind them.
+    pub shared: usize,
+}
+
+/// A prefix that a slot holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub slot: SlotId,
+    pub tokens: usize,
+    /// The recurrent state behind it, if that is not the slot's own.
+    pub checkpoint: Option<CheckpointId>,
 }
 
 /// Starts the followers whose leader has computed enough. If the leader has ended, its first
@@ -26,25 +40,55 @@ pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
         let Stage::Following { owner, leader, tokens } = books.sequences.get(id).state else {
             continue;
         };
-        let (slot, found) = match running_slot(books, leader) {
-            Some((slot, planned)) if planned >= tokens => (slot, tokens),
+        let ready = match running_slot(books, leader) {
+            Some((slot, planned)) if planned >= tokens => ready_in(books, slot, tokens),
             Some(_) => continue,
             None => {
                 let prefix = find_prefix(books, id);
                 if let Some((leader, tokens)) = prefix.coming {
-                    let state = Stage::Following { owner, leader, tokens };
-                    books.sequences.get_mut(id).state = state;
+                    follow(books, id, owner, leader, tokens);
                     continue;
                 }
-                prefix.ready.unwrap_or((owner.slot, 0))
+                prefix.ready
             }
         };
-        if slot != owner.slot && !may_copy(books) {
+        let nothing = Ready { slot: owner.slot, tokens: 0, checkpoint: None };
+        let ready = ready.unwrap_or(nothing);
+        if ready.slot != owner.slot && !may_copy(books) {
             continue; // in the next step
         }
         let owner = books.slots.renew(owner);
-        start_running(books, batch, id, owner, slot, found);
+        start_running(books, batch, id, owner, ready);
     }
+}
+
+/// Lets a sequence wait until `leader` has computed the first `tokens` tokens, which both share.
+pub(super) fn follow(
+    books: &mut Books,
+    id: SequenceId,
+    owner: Owner,
+    leader: SequenceId,
+    tokens: usize,
+) {
+    books.sequences.get_mut(id).state = Stage::Following { owner, leader, tokens };
+    stop_at(books, leader, tokens);
+}
+
+/// Lets a sequence save its recurrent state behind its first `tokens` tokens, if it has one.
+pub(super) fn stop_at(books: &mut Books, id: SequenceId, tokens: usize) {
+    let stops = &mut books.sequences.get_mut(id).shared;
+    if books.capacity.states.is_some() && !stops.contains(&(tokens as u32)) {
+        let _ = stops.push(tokens as u32); // if there is no room, the sequence saves it elsewhere
+    }
+}
+
+/// The longest prefix of at most `tokens` tokens that a running sequence's slot offers.
+fn ready_in(books: &Books, slot: SlotId, tokens: usize) -> Option<Ready> {
+    if books.capacity.states.is_none() {
+        return Some(Ready { slot, tokens, checkpoint: None });
+    }
+    let (checkpoint, tokens) = books.cells.checkpoints.find(slot, tokens)?;
+    Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
 }
 
 /// The slot of a running sequence, and the number of its planned rows. 0 rows for a follower.
@@ -60,22 +104,22 @@ fn running_slot(books: &Books, id: SequenceId) -> Option<(SlotId, usize)> {
     }
 }
 
-/// Starts a sequence with its first `tokens` tokens from `slot`.
+/// Starts a sequence with a prefix.
 pub(super) fn start_running(
     books: &mut Books,
     batch: &mut Batch,
     id: SequenceId,
     owner: Owner,
-    slot: SlotId,
-    mut tokens: usize,
+    ready: Ready,
 ) {
+    let Ready { slot, mut tokens, mut checkpoint } = ready;
     books.slots.touch(slot, books.step); // the source of a copy must not be evicted
     if slot != owner.slot {
         if books.cells.are_own() {
             let rows = books.held.iter().filter(|id| books.decodes(**id)).count();
             books.evict(batch, tokens + rows);
             if books.cells.left() < tokens + rows {
-                tokens = 0; // no room for a copy
+                (tokens, checkpoint) = (0, None); // no room for a copy
             }
             books.copied |= tokens > 0;
         }
@@ -88,7 +132,25 @@ pub(super) fn start_running(
     sequence.planned = tokens;
     sequence.cached = tokens.min(sequence.prompt_tokens);
     books.tally.cached_tokens += tokens as u64;
-    sequence.push_start(batch, slot, tokens);
+    sequence.push_start(batch, slot, tokens, checkpoint);
+    if let Some(checkpoint) = checkpoint {
+        books.tally.states_restored += 1;
+        books.cells.checkpoints.touch(checkpoint, books.step);
+    } else if tokens > 0 && books.capacity.states.is_some() {
+        save_before_it_is_lost(books, batch, id, tokens);
+    }
+}
+
+/// Saves the state of a slot behind its `tokens` tokens, before a sequence that goes on there moves
+/// it, unless the sequence is about to save one that is as good.
+fn save_before_it_is_lost(books: &mut Books, batch: &mut Batch, id: SequenceId, tokens: usize) {
+    let sequence = books.sequences.get(id);
+    let near = tokens..tokens + CHECKPOINT_TOKENS_MIN;
+    let is_near = |branch: &u32| near.contains(&(*branch as usize));
+    let is_worth = books.cells.checkpoints.is_worth(sequence.owner().slot, tokens);
+    if is_worth && !sequence.asked.branches.iter().any(is_near) {
+        books.save_state(batch, id);
+    }
 }
 
 /// True if this step may still copy. A copy delays every decoding sequence, so a step has one
@@ -131,18 +193,19 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
     };
     let mut prefix = Prefix::default();
     let mut most = 0;
-    for (slot, kept) in books.slots.kept(scope) {
-        let tokens = common(wanted, kept);
-        let in_place = 2 * tokens >= kept.len();
+    for (slot, kept, is_all) in books.slots.kept(scope) {
+        let shared = common(wanted, kept);
+        prefix.shared = prefix.shared.max(shared);
+        let whole = Ready { slot, tokens: shared, checkpoint: None };
+        let is_whole = is_all && shared == kept.len();
+        let ready = if is_whole { Some(whole) } else { ready_in(books, slot, shared) };
+        let Some(ready) = ready else { continue };
+        let in_place = 2 * ready.tokens >= kept.len();
         let least = if in_place { REUSE_TOKENS_MIN } else { copy_least };
-        let is_usable = tokens == kept.len() || !books.capacity.reuses_whole;
-        if is_usable && tokens >= least && tokens > most {
-            most = tokens;
-            prefix.ready = Some((slot, tokens));
+        if ready.tokens >= least && ready.tokens > most {
+            most = ready.tokens;
+            prefix.ready = Some(ready);
         }
-    }
-    if books.capacity.reuses_whole {
-        return prefix;
     }
     let mut coming = 0;
     // Only sequences that started earlier can lead, so no two wait for each other.
@@ -157,16 +220,23 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
             continue;
         }
         let shared = common(wanted, &ahead.tokens);
-        if let Stage::Running(owner) = ahead.state {
-            let ready = shared.min(ahead.planned);
-            if ready >= copy_least && ready > most {
-                most = ready;
-                prefix.ready = Some((owner.slot, ready));
-            }
+        prefix.shared = prefix.shared.max(shared);
+        if let Stage::Running(owner) = ahead.state
+            && let Some(ready) = ready_in(books, owner.slot, shared.min(ahead.planned))
+            && ready.tokens >= copy_least
+            && ready.tokens > most
+        {
+            most = ready.tokens;
+            prefix.ready = Some(ready);
         }
         // Two sequences that follow each other would never start.
         let follows = matches!(ahead.state, Stage::Following { leader, .. } if leader == id);
-        if is_before && !follows && shared >= copy_least && shared > coming {
+        let saves = books.capacity.states.is_none_or(|states| {
+            // Its state behind the shared tokens is still to come, and there is a place to note it.
+            let is_coming = ahead.planned < shared && shared < ahead.tokens.len();
+            states.checkpoints > 0 && is_coming && !ahead.shared.is_full()
+        });
+        if is_before && !follows && saves && shared >= copy_least && shared > coming {
             coming = shared;
             prefix.coming = Some((*other, shared));
         }

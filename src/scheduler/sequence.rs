@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::luck::Luck;
 use super::masks::MaskSource;
-use super::tuning::{MAKE_WAY_SHARE, PROMISED_CELLS_MAX, PROMISED_SHARE};
+use super::tuning::{MAKE_WAY_SHARE, PROMISED_CELLS_MAX, PROMISED_SHARE, SHARED_STOPS_MAX};
 use crate::constraint::Compiled;
+use crate::limits::BRANCHES_MAX;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    CacheScope, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId, TokenId,
+    CacheScope, CheckpointId, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId,
+    SlotId, TokenId,
 };
 
 /// A sequence to be admitted.
@@ -34,6 +36,8 @@ pub struct NewSequence {
     pub cache: Option<CacheScope>,
     /// How many of its tokens may be guessed.
     pub guessing: Guessing,
+    /// The numbers of first tokens behind which later prompts probably part from this one.
+    pub branches: heapless::Vec<u32, BRANCHES_MAX>,
 }
 
 impl NewSequence {
@@ -51,6 +55,7 @@ impl NewSequence {
             scores_prompt,
             cache,
             guessing,
+            branches: heapless::Vec::new(),
         }
     }
 }
@@ -96,6 +101,8 @@ pub(super) struct Sequence {
     pub overtaken: u32,
     /// Where its masks come from.
     pub masks: MaskSource,
+    /// The numbers of first tokens that other sequences share.
+    pub shared: heapless::Vec<u32, SHARED_STOPS_MAX>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,13 +202,21 @@ impl Sequence {
     }
 
     /// Adds the sequence's start to a batch. It keeps the first `keep` tokens of slot `source`.
-    pub fn push_start(&self, batch: &mut Batch, source: SlotId, keep: usize) {
+    /// `checkpoint` is the recurrent state behind them, if that is not the slot's own.
+    pub fn push_start(
+        &self,
+        batch: &mut Batch,
+        source: SlotId,
+        keep: usize,
+        checkpoint: Option<CheckpointId>,
+    ) {
         let start = Start {
             owner: self.owner(),
             source,
             keep: Position(keep as u32), // below sequence_tokens
+            checkpoint,
             prompt_tokens: self.prompt_tokens as u32, // as above
-            tokens_max: self.tokens_max() as u32, // as above
+            tokens_max: self.tokens_max() as u32,     // as above
             guessing: self.asked.guessing,
             sampling: self.asked.sampling,
             advanced: self.asked.advanced.clone(),
@@ -263,6 +278,7 @@ impl Sequences {
             made_way_at: 0,
             overtaken: 0,
             masks: MaskSource::DecodeLane { us: 0 },
+            shared: heapless::Vec::new(),
         });
         self.admitted += 1;
         SequenceId { index, serial: entry.serial }

@@ -16,6 +16,9 @@ struct Slot {
     holder: Option<SequenceId>,
     /// The tokens that the last holder left, if the slot is free.
     kept: Vec<TokenId>,
+    /// The rows that ran for them. While a sample that became a row is on its way, they are more
+    /// than the kept tokens.
+    rows: usize,
     /// The sequences that may use them.
     scope: CacheScope,
     /// The last step that used these tokens.
@@ -27,6 +30,8 @@ struct Slot {
 /// The tokens that a sequence leaves in its slot.
 pub(super) struct Kept {
     pub tokens: Vec<TokenId>,
+    /// The rows that were planned for them, at least as many.
+    pub rows: usize,
     /// The sequences that may use them.
     pub scope: CacheScope,
     /// The sequence itself began with a prefix that an earlier one had left.
@@ -48,6 +53,7 @@ impl Slots {
             generation: Generation::default(),
             holder: None,
             kept: Vec::new(),
+            rows: 0,
             scope: CacheScope::default(),
             used: 0,
             reused: false,
@@ -98,7 +104,23 @@ impl Slots {
         slot.used = step;
         slot.reused = false;
         if let Some(kept) = kept {
-            Kept { tokens: slot.kept, scope: slot.scope, reused: slot.reused } = kept;
+            Kept { tokens: slot.kept, rows: slot.rows, scope: slot.scope, reused: slot.reused } =
+                kept;
+        }
+    }
+
+    /// Takes a sample behind `position` that came after its sequence had left its slot. It belongs
+    /// to the kept tokens if it became a row.
+    pub fn take_late(&mut self, owner: Owner, position: usize, token: TokenId, end: bool) {
+        let slot = &mut self.slots[owner.slot.index()];
+        let is_next = slot.kept.len() == position + 1 && slot.kept.len() < slot.rows;
+        if slot.generation != owner.generation || slot.holder.is_some() || !is_next {
+            return;
+        }
+        if end {
+            slot.rows = slot.kept.len(); // the decode lane drops such a row
+        } else {
+            slot.kept.push(token);
         }
     }
 
@@ -134,10 +156,12 @@ impl Slots {
         self.slots[slot.index()].kept.len()
     }
 
-    /// The kept prefixes that sequences of this scope may use.
-    pub fn kept(&self, scope: CacheScope) -> impl Iterator<Item = (SlotId, &[TokenId])> {
+    /// The kept prefixes that sequences of this scope may use. True stands for those behind which
+    /// no further row ran.
+    pub fn kept(&self, scope: CacheScope) -> impl Iterator<Item = (SlotId, &[TokenId], bool)> {
         let slots = self.slots.iter().enumerate().filter(move |(_, slot)| slot.scope == scope);
-        slots.map(|(index, slot)| (SlotId(index as u16), slot.kept.as_slice()))
+        let is_all = |slot: &Slot| slot.rows == slot.kept.len();
+        slots.map(move |(index, slot)| (SlotId(index as u16), slot.kept.as_slice(), is_all(slot)))
     }
 
     /// The key whose tokens a free slot keeps.

@@ -7,9 +7,10 @@
 //! claim, to take a slot that is reserved for it, or while the first one does not fit.
 
 use super::books::Books;
-use super::reuse::Prefix;
+use super::reuse::{Prefix, Ready};
 use super::sequence::Stage;
 use super::shares::Overtaken;
+use super::tuning::CHECKPOINT_TOKENS_MIN;
 use super::{claims, constrained, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SequenceId, SlotId};
@@ -22,7 +23,7 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
         }
         let sequence = books.sequences.get(id);
         if let Stage::Running(owner) = sequence.state {
-            sequence.push_start(batch, owner.slot, sequence.planned);
+            sequence.push_start(batch, owner.slot, sequence.planned, None);
         }
     }
 }
@@ -72,12 +73,14 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     let free = claims::free_slot(books, key).expect("there is a free slot");
     if let Some((leader, tokens)) = prefix.coming {
         let owner = take_slot(books, free, id, 0);
-        books.sequences.get_mut(id).state = Stage::Following { owner, leader, tokens };
+        reuse::follow(books, id, owner, leader, tokens);
         // This clears the slot: tokens left in it would occupy cells that the books do not count.
-        books.sequences.get(id).push_start(batch, free, 0);
+        books.sequences.get(id).push_start(batch, free, 0, None);
         return true;
     }
-    let (source, tokens) = prefix.ready.unwrap_or((free, 0));
+    let nothing = Ready { slot: free, tokens: 0, checkpoint: None };
+    let ready = prefix.ready.unwrap_or(nothing);
+    let Ready { slot: source, tokens, .. } = ready;
     // Take the slot that holds the prefix if it is free, unless most of its tokens would be
     // lost to later sequences.
     let is_free = books.slots.is_free(source);
@@ -87,7 +90,10 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
         return false;
     }
     let owner = take_slot(books, place, id, if place == source { tokens } else { 0 });
-    reuse::start_running(books, batch, id, owner, source, tokens);
+    reuse::start_running(books, batch, id, owner, ready);
+    if prefix.shared >= tokens + CHECKPOINT_TOKENS_MIN {
+        reuse::stop_at(books, id, prefix.shared); // others will part from it there, too
+    }
     true
 }
 

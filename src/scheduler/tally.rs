@@ -9,6 +9,10 @@ pub struct Tally {
     pub cached_tokens: u64,
     /// Tokens planned as prompt rows: prompts, and tokens that preempted sequences had generated.
     pub prefilled_tokens: u64,
+    /// Recurrent states that were saved.
+    pub states_saved: u64,
+    /// Sequences that started from a saved state.
+    pub states_restored: u64,
     /// Kept tokens that were evicted.
     pub evicted_tokens: u64,
     /// Preempted sequences.

@@ -73,7 +73,7 @@ pub(super) fn rows_of(books: &Books, batch: &Batch) -> (Rows, Rows) {
     for rows in batch.rows.chunk_by(|a, b| a.owner == b.owner) {
         let decodes = match rows {
             [row] => row.logits != Logits::None,
-            rows => !books.cells.are_own() && rows.iter().any(is_scored),
+            rows => books.capacity.is_ragged() && rows.iter().any(is_scored),
         };
         let kind = if decodes { &mut decode } else { &mut prefill };
         for row in rows {

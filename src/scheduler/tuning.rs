@@ -59,6 +59,19 @@ pub const CELLS_COPIED_PER_TOKEN: usize = 128;
 /// A kept prefix that was reused counts as used this many steps later than one that was not.
 pub const REUSED_STEPS: u64 = 1024;
 
+// Saved recurrent states
+
+/// Fewest tokens that a saved state must save. For the shape of Qwen3.5-0.8B, a state takes as long
+/// to save and to restore as one token to compute, and a stop for it makes a prompt a step longer.
+pub const CHECKPOINT_TOKENS_MIN: usize = 32;
+
+/// A saved state that was not used for this many steps is worth half as much as a new one.
+pub const CHECKPOINT_STEPS: f64 = 1024.0;
+
+/// Most places of a prompt that are known to be shared by other sequences, and at which its state
+/// is saved. Further sequences compute their prompts themselves.
+pub const SHARED_STOPS_MAX: usize = 8;
+
 // Claims of keys
 
 /// Number of steps for which a slot stays reserved for a key after its sequence has ended, if the

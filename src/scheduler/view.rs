@@ -148,6 +148,11 @@ impl Scheduler {
         (self.books.cells.held(), self.books.cells.kept())
     }
 
+    /// Saved recurrent states.
+    pub fn checkpoints(&self) -> usize {
+        self.books.cells.checkpoints.count()
+    }
+
     /// Tasks at the mask lane.
     pub fn masks_asked(&self) -> usize {
         self.books.masks.asked

@@ -41,6 +41,18 @@ impl SlotId {
     }
 }
 
+/// A place for a saved recurrent state, below
+/// [`CHECKPOINTS_MAX`](crate::limits::CHECKPOINTS_MAX).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CheckpointId(pub u16);
+
+impl CheckpointId {
+    /// The place as an index into a table.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// The API key of a request: a tenant. Keys that had the same place one after another are not
 /// equal. Without keys, it is always the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -28,6 +28,7 @@ fn start(owner: Owner, keep: u32) -> Start {
         owner,
         source: owner.slot,
         keep: Position(keep),
+        checkpoint: None,
         prompt_tokens: 3,
         tokens_max: 100,
         guessing: Guessing::default(),

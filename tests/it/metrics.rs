@@ -27,7 +27,7 @@ fn capacity() -> Capacity {
         queue_sequences: 4,
         queue_tokens: 1000,
         reuse: false,
-        reuses_whole: false,
+        states: None,
         own_cells: false,
         looks_up: true,
         drafts: false,

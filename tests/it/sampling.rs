@@ -27,6 +27,7 @@ fn what_a_slots_holder_asked_for_comes_back_with_the_next_start() {
         owner: Owner { slot: SlotId(0), generation: Generation(generation) },
         source: SlotId(0),
         keep: Position(0),
+        checkpoint: None,
         prompt_tokens: 1,
         tokens_max: 100,
         guessing: Guessing::default(),

@@ -23,7 +23,7 @@ pub fn drafter(
     let options = FakeOptions {
         end_one_in: options.end_one_in + wrong_one_in,
         fail_one_in: [0, 7, 50][random.within(0, 2)],
-        forgets_whole: false,
+        is_recurrent: false,
         ..options
     };
     let rows = random.within(1, 100);

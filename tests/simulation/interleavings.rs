@@ -12,7 +12,7 @@ use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Start};
 use corelane::sampling::AdvancedSampling;
-use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId};
+use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId, States};
 use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, Sampling, SlotId, TokenId};
 
 use crate::drafter::drafter;
@@ -23,7 +23,6 @@ struct Simulation {
     capacity: Capacity,
     end_one_in: u64,
     failures: bool,
-    forgets_whole: bool,
     /// Some prompts are scored.
     scores: bool,
     /// The most guesses of a text in a step.
@@ -72,6 +71,8 @@ struct Tally {
     rows_dropped: u64,
     rows_wasted_on_cancelled: u64,
     cached: u64,
+    states_saved: u64,
+    states_restored: u64,
     evicted: u64,
     preempted: u64,
     retried: u64,
@@ -84,7 +85,10 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let slots = random.within(1, 12);
-        let sequence_tokens = random.within(8, 120) as u32;
+        let is_recurrent = random.one_in(3);
+        // Long enough that saved states are worth it.
+        let longest = if is_recurrent { 500 } else { 120 };
+        let sequence_tokens = random.within(8, longest) as u32;
         let capacity = Capacity {
             slots,
             step_rows: slots + random.within(0, 40),
@@ -97,21 +101,21 @@ impl Simulation {
             queue_sequences: random.within(0, 30),
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
-            reuses_whole: false,
+            states: None,
             own_cells: random.one_in(2),
             looks_up: true,
             drafts: !random.one_in(3),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
-        let forgets_whole = random.one_in(8);
-        // As the server does. Without it, starts with a part of a kept text fail and are repeated.
-        let capacity =
-            Capacity { reuses_whole: forgets_whole && !seed.is_multiple_of(3), ..capacity };
+        let checkpoints = random.within(0, 8);
+        let states = States { checkpoints, interval: random.within(8, 100) };
+        let capacity = Capacity { states: is_recurrent.then_some(states), ..capacity };
         let guesses =
-            if forgets_whole || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
+            if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let options = FakeOptions { end_one_in, forgets_whole, ..FakeOptions::default() };
+        let options =
+            FakeOptions { end_one_in, is_recurrent, checkpoints, ..FakeOptions::default() };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
         let drafter = drafter(&mut random, seed, options, slots, context);
@@ -120,13 +124,12 @@ impl Simulation {
         Self {
             guesses: guesses as u8,
             failures: random.one_in(3),
-            forgets_whole,
             scores: !seed.is_multiple_of(2),
             random,
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: lane.with_guesses(true, Some(drafter)),
+            lane: lane.with_guesses(true, Some(drafter)).with_checkpoints(checkpoints),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
@@ -190,7 +193,13 @@ impl Simulation {
         let mut prompt: Vec<TokenId> = Vec::new();
         if !self.known.is_empty() && !self.random.one_in(3) {
             let other = &self.known[self.random.within(0, self.known.len() - 1)];
-            prompt.extend(&other[..self.random.within(0, other.len())]);
+            if self.random.one_in(2) {
+                // The next turn of a chat.
+                let answer = continuation(other, self.random.within(0, 20), self.end_one_in);
+                prompt.extend(other.iter().chain(answer.iter().filter(|token| **token != END)));
+            } else {
+                prompt.extend(&other[..self.random.within(0, other.len())]);
+            }
         }
         let more = (0..prompt_tokens).map(|_| self.random.within(32, 126) as TokenId);
         prompt.extend(more);
@@ -199,6 +208,8 @@ impl Simulation {
         if self.known.len() > 20 {
             self.known.swap_remove(self.random.within(0, 19));
         }
+        let branches = [0, 0, 0].map(|_| self.random.within(0, prompt.len()) as u32);
+        let branches = branches.into_iter().take(self.random.within(0, 3)).collect();
         let seed = self.random.next();
         let advanced = AdvancedSampling { logprobs: Some(2), ..AdvancedSampling::default() };
         NewSequence {
@@ -211,6 +222,7 @@ impl Simulation {
             scores_prompt: self.scores && seed.is_multiple_of(4),
             cache: (!self.random.one_in(5)).then(CacheScope::default),
             guessing: Guessing { most: self.guesses, least: seed as u8 % 3, p_min: 0.0 },
+            branches,
         }
     }
 
@@ -283,8 +295,7 @@ impl Simulation {
             self.lane.backend().fail_next(error);
         }
         self.lane.step(&mut batch);
-        let may_fail = self.failures || (self.forgets_whole && !self.capacity.reuses_whole);
-        assert!(batch.failed.is_empty() || may_fail, "no step lacks room");
+        assert!(batch.failed.is_empty() || self.failures, "no step lacks room");
         // As if rows took so long: the scheduler learns from it.
         let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
         batch.guess_us = self.random.within(0, 5) as u32 * guesses;
@@ -404,6 +415,8 @@ impl Simulation {
         assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");
         let told = self.scheduler.tally();
         self.tally.cached += told.cached_tokens;
+        self.tally.states_saved += told.states_saved;
+        self.tally.states_restored += told.states_restored;
         self.tally.evicted += told.evicted_tokens;
         self.tally.preempted += told.preemptions;
         self.tally.retried += told.retries;
@@ -422,11 +435,7 @@ impl Simulation {
         let failed = u64::from(tally.failed) + tally.retried;
         let in_flight = step * STEPS_IN_FLIGHT as u64;
         // A cancelled sequence may have failed, too.
-        let rows_of_left = if self.failures || (self.forgets_whole && !self.capacity.reuses_whole) {
-            in_flight
-        } else {
-            1
-        };
+        let rows_of_left = if self.failures { in_flight } else { 1 };
         // With guesses, the decode lane may see the last token before the scheduler does.
         let cut = if self.guesses > 0 { u64::from(tally.cut) } else { 0 };
         let bound = u64::from(tally.ended) + cut + left * rows_of_left + failed * in_flight;
@@ -464,6 +473,8 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         total.rows += tally.rows;
         total.rows_dropped += tally.rows_dropped;
         total.cached += tally.cached;
+        total.states_saved += tally.states_saved;
+        total.states_restored += tally.states_restored;
         total.evicted += tally.evicted;
         total.preempted += tally.preempted;
         total.retried += tally.retried;
@@ -478,6 +489,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
     assert!(total.scored > 50_000);
     assert!(total.guessed > 30_000 && 4 * total.guessed_right > total.guessed);
+    assert!(total.states_saved > 10_000 && total.states_restored > 300);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 

@@ -25,7 +25,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         queue_sequences: 10,
         queue_tokens: 1000,
         reuse: true,
-        reuses_whole: false,
+        states: None,
         own_cells: false,
         looks_up: true,
         drafts: false,

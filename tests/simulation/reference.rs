@@ -130,6 +130,12 @@ impl Reference {
         }
     }
 
+    /// The only choice was given a slot, and lost it at once.
+    pub fn begin(&mut self, now: Micros) {
+        self.started.get_or_insert(now);
+        self.choices[0].started.get_or_insert(now);
+    }
+
     /// The last row of a choice in a step was computed.
     pub fn progress(&mut self, choice: usize, position: usize, now: Micros) {
         let options = self.reply.options();

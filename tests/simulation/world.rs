@@ -40,7 +40,7 @@ use corelane::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
-use corelane::scheduler::{Capacity, SequenceId};
+use corelane::scheduler::{Capacity, SequenceId, States};
 use corelane::server::places::{Place, Places};
 use corelane::server::responses::Responses;
 use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, SlotId, TokenId};
@@ -184,7 +184,10 @@ impl World {
     pub fn new(seed: u64, fault: Option<Fault>) -> Self {
         let mut random = Random::new(seed);
         let slots = random.within(1, 8);
-        let sequence_tokens = random.within(24, 120) as u32;
+        let is_recurrent = random.one_in(3);
+        // Long enough that saved states are worth it.
+        let longest = if is_recurrent { 500 } else { 120 };
+        let sequence_tokens = random.within(24, longest) as u32;
         let target = Duration::from_micros(random.within(100, 30_000) as u64);
         let targets = [ItlTarget::Chosen, ItlTarget::Within(target)];
         let capacity = Capacity {
@@ -196,7 +199,7 @@ impl World {
             queue_sequences: random.within(2, 30),
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
-            reuses_whole: false,
+            states: None,
             own_cells: random.one_in(3),
             looks_up: true,
             drafts: !random.one_in(3),
@@ -204,14 +207,14 @@ impl World {
         };
         let options = FakeOptions {
             end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
-            forgets_whole: random.one_in(8),
+            is_recurrent,
+            checkpoints: random.within(0, 8),
             phrases: random.one_in(2).then_some(PHRASES),
             ..FakeOptions::default()
         };
-        // As the server does. Without it, starts with a part of a kept text fail and are repeated.
-        let reuses_whole = options.forgets_whole && seed.is_multiple_of(2);
-        let capacity = Capacity { reuses_whole, ..capacity };
-        let guesses = !options.forgets_whole && !random.one_in(3);
+        let states = States { checkpoints: options.checkpoints, interval: random.within(8, 100) };
+        let capacity = Capacity { states: is_recurrent.then_some(states), ..capacity };
+        let guesses = !is_recurrent && !random.one_in(3);
         let context = capacity.context_tokens as usize;
         let drafter = drafter(&mut random, seed, options, slots, context);
         let vocab = Arc::new(Vocab::of_fake());
@@ -253,7 +256,8 @@ impl World {
             engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
-                .with_guesses(true, Some(drafter)),
+                .with_guesses(true, Some(drafter))
+                .with_checkpoints(options.checkpoints),
             link,
             down: VecDeque::new(),
             running: None,
@@ -402,6 +406,11 @@ impl World {
         };
         let reference = Reference::new(&ask, &self.options, twin.reply, self.now);
         self.break_job(&mut job);
+        for sequence in &mut job.sequences {
+            let tokens = sequence.prompt.len();
+            let branches = [0, 0, 0].map(|_| self.random.within(0, tokens) as u32);
+            sequence.branches = branches.into_iter().take(self.random.within(0, 3)).collect();
+        }
         let client = self.clients.len();
         self.clients.push(Client {
             ask,
@@ -580,8 +589,7 @@ impl World {
         let failed = batch.failed.iter().filter(|failed| !failed.is_late);
         let failed: Vec<Owner> = failed.map(|failed| failed.owner).collect();
         self.count("late masks", (batch.failed.len() - failed.len()) as u64);
-        let may_fail = self.failures || (self.options.forgets_whole && !self.capacity.reuses_whole);
-        assert!(failed.is_empty() || may_fail, "no step lacks room");
+        assert!(failed.is_empty() || self.failures, "no step lacks room");
         batch.decode_us = took.as_micros() as u32;
         let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
         (batch.guess_us, batch.sample_us) = (10 * guesses, 0); // of another clock
@@ -630,6 +638,16 @@ impl World {
         self.kick();
     }
 
+    /// Tells the references of sequences that were started and preempted in one turn of the engine.
+    fn tell_preempted(&mut self) {
+        for client in &mut self.clients {
+            let State::InProgress(exchange) = &client.state else { continue };
+            if exchange.borrow().started == Some(self.now) && client.sequences.len() == 1 {
+                client.reference.begin(self.now);
+            }
+        }
+    }
+
     /// The engine's task runs.
     fn pump(&mut self) {
         self.pump_is_due = false;
@@ -639,7 +657,7 @@ impl World {
         while let Some(batch) = self.link.try_receive() {
             self.check_plan(&batch);
             self.check_prefixes(&batch);
-            // (A second plan of this turn may have preempted a sequence of the first.)
+            // (A second plan of this turn may have preempted a sequence of the first; see below.)
             for start in &batch.starts {
                 let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };
                 let Some((client, choice)) = self.owners.get(&id) else { continue };
@@ -648,6 +666,7 @@ impl World {
             }
             self.down.extend(last.replace(batch));
         }
+        self.tell_preempted();
         if let Some(batch) = last {
             self.check_starts(&batch);
             self.down.push_back(batch);

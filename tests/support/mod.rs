@@ -463,6 +463,7 @@ pub fn context(loaded: &Loaded, slots: u32, context_tokens: u32, rows: u32) -> C
         decode_cores: vec![0],
         pinned: false,
         poll: 0,
+        checkpoints: (0, 0),
         cache: CacheLayout::default(),
         attention: loaded.kernels,
         abort: Arc::default(),

@@ -25,7 +25,7 @@ pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
         queue_sequences: 1000,
         queue_tokens: 1 << 20,
         reuse: true,
-        reuses_whole: false,
+        states: None,
         own_cells: false,
         looks_up: true,
         drafts: false,

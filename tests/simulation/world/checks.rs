@@ -168,6 +168,8 @@ impl World {
         let scheduler = self.engine.scheduler().tally();
         self.count("cached", scheduler.cached_tokens);
         self.count("evicted", scheduler.evicted_tokens);
+        self.count("states saved", scheduler.states_saved);
+        self.count("states restored", scheduler.states_restored);
         self.count("preempted", scheduler.preemptions);
         self.count("retried", scheduler.retries);
         self.check_waste(stop + timeout + abort, length, error);
@@ -184,12 +186,7 @@ impl World {
         let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
         let (left, failed) = (cut + of("preempted"), failed + of("retried"));
         // A sequence that left may have failed, too.
-        let rows_of_left =
-            if self.failures || (self.options.forgets_whole && !self.capacity.reuses_whole) {
-                in_flight
-            } else {
-                1
-            };
+        let rows_of_left = if self.failures { in_flight } else { 1 };
         // With guesses, the decode lane may see the last token before the scheduler does.
         let whole = if self.model.guessing.most > 0 { whole } else { 0 };
         let bound =

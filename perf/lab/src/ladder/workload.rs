@@ -187,7 +187,7 @@ pub(super) mod tests {
                 queue_sequences: 16,
                 queue_tokens: 1024,
                 reuse: false,
-                reuses_whole: false,
+                states: None,
                 own_cells: false,
                 looks_up: true,
                 drafts: false,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use corelane::model::vocab::Vocab;
 use corelane::model::{Backend, DecodeRow, StepError};
 use corelane::random::mix;
-use corelane::types::{Position, SlotId, TokenId};
+use corelane::types::{CheckpointId, Position, SlotId, TokenId};
 
 /// A prompt, and the answer that a model gave to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,15 +145,23 @@ impl<B: Backend> Backend for Replayed<B> {
         self.model.runs_ragged()
     }
 
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) -> Position {
-        self.model.copy(from, to, tokens)
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
+        self.model.copy(from, to, tokens);
     }
 
-    fn truncate(&mut self, slot: SlotId, from: Position) -> Position {
+    fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
         if from == Position(0) {
             self.slots[slot.index()].record = None;
         }
         self.model.truncate(slot, from)
+    }
+
+    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
+        self.model.save(slot, checkpoint)
+    }
+
+    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
+        self.model.restore(slot, checkpoint, tokens)
     }
 }
 

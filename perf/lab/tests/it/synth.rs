@@ -60,6 +60,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         step_rows: 256,
         ubatch_rows: 256,
         decode_cores: vec![0],
+        checkpoints: (0, 0),
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
         pinned: true,

@@ -1,0 +1,214 @@
+//! The checkpoints: recurrent states that the decode lane has saved, and the slots whose tokens
+//! they belong to.
+//!
+//! A recurrent state stands behind the last token of its slot and cannot go back. So it is saved
+//! where later prompts will probably part from this one ([`super::stops`]). A sequence that shares the
+//! tokens before that place starts with the saved state. A slot that starts with another one's
+//! tokens shares their checkpoints, as it shares their cells.
+
+use super::tuning::{CHECKPOINT_STEPS, CHECKPOINT_TOKENS_MIN};
+use crate::types::{CheckpointId, SlotId};
+
+/// All checkpoints.
+pub(super) struct Checkpoints {
+    saved: Vec<Option<Saved>>,
+    /// The checkpoints of each slot, in the order of their positions.
+    slots: Vec<Vec<CheckpointId>>, // [slots], each of capacity `saved.len()`
+}
+
+/// A state that is saved, or that a step in flight saves.
+#[derive(Clone, Copy)]
+struct Saved {
+    /// The tokens before it.
+    position: usize,
+    /// The slots whose tokens begin with these.
+    users: usize,
+    /// The step that saved it.
+    saved: u64,
+    /// The last step that saved it or started from it.
+    used: u64,
+}
+
+impl Checkpoints {
+    /// Room for `count` checkpoints.
+    pub fn new(count: usize, slots: usize) -> Self {
+        let slots = (0..slots).map(|_| Vec::with_capacity(count)).collect();
+        Self { saved: vec![None; count], slots }
+    }
+
+    /// Saved states.
+    pub fn count(&self) -> usize {
+        self.saved.iter().flatten().count()
+    }
+
+    /// The last checkpoint of a slot behind at most `tokens` tokens, and their number.
+    pub fn find(&self, slot: SlotId, tokens: usize) -> Option<(CheckpointId, usize)> {
+        let behind = |id: &CheckpointId| (*id, self.get(*id).position);
+        self.slots[slot.index()].iter().map(behind).rfind(|(_, position)| *position <= tokens)
+    }
+
+    /// Whether a checkpoint of a slot behind `tokens` tokens would save enough of them.
+    pub fn is_worth(&self, slot: SlotId, tokens: usize) -> bool {
+        let before = self.find(slot, tokens).map_or(0, |(_, position)| position);
+        tokens >= before + CHECKPOINT_TOKENS_MIN
+    }
+
+    /// Takes a place for the state of a slot behind `tokens` tokens, which are all of its tokens.
+    /// `None` if all places have checkpoints that are worth more.
+    pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
+        let before = self.find(slot, tokens).map_or(0, |(_, position)| position);
+        let saved = Saved { position: tokens, users: 1, saved: step, used: step };
+        let id = match self.saved.iter().position(Option::is_none) {
+            Some(index) => CheckpointId(index as u16), // at most CHECKPOINTS_MAX
+            None => {
+                let (id, worth) = self.least(step)?;
+                if worth > worth_of(tokens - before, 0) {
+                    return None;
+                }
+                self.slots.iter_mut().for_each(|of_slot| of_slot.retain(|other| *other != id));
+                id
+            }
+        };
+        self.saved[id.index()] = Some(saved);
+        self.slots[slot.index()].push(id);
+        Some(id)
+    }
+
+    /// The checkpoint that is worth least, of those that this step does not use.
+    fn least(&self, step: u64) -> Option<(CheckpointId, f64)> {
+        let worth = |of_slot: &[CheckpointId], index: usize| {
+            let saved = self.get(of_slot[index]);
+            let before = index.checked_sub(1).map_or(0, |index| self.get(of_slot[index]).position);
+            (of_slot[index], worth_of(saved.position - before, step - saved.used))
+        };
+        let all = self.slots.iter().flat_map(|of_slot| {
+            (0..of_slot.len())
+                .filter(|index| self.get(of_slot[*index]).used < step)
+                .map(|index| worth(of_slot, index))
+        });
+        all.min_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+
+    /// Notes that a sequence starts from a checkpoint.
+    pub fn touch(&mut self, id: CheckpointId, step: u64) {
+        self.get_mut(id).used = step;
+    }
+
+    /// Drops a checkpoint that step `step` should have saved and did not.
+    pub fn lose(&mut self, id: CheckpointId, step: u64) {
+        if self.saved[id.index()].is_some_and(|saved| saved.saved == step) {
+            self.slots.iter_mut().for_each(|of_slot| of_slot.retain(|other| *other != id));
+            self.saved[id.index()] = None;
+        }
+    }
+
+    /// Drops the checkpoints of a slot behind more than `tokens` tokens.
+    pub fn truncate(&mut self, slot: SlotId, tokens: usize) {
+        while let Some(id) = self.slots[slot.index()].last().copied() {
+            let saved = self.get_mut(id);
+            if saved.position <= tokens {
+                return;
+            }
+            saved.users -= 1;
+            if saved.users == 0 {
+                self.saved[id.index()] = None;
+            }
+            self.slots[slot.index()].pop();
+        }
+    }
+
+    /// A slot that has none gets those of another one behind at most `tokens` tokens.
+    pub fn copy(&mut self, from: SlotId, to: SlotId, tokens: usize) {
+        for index in 0..self.slots[from.index()].len() {
+            let id = self.slots[from.index()][index];
+            let saved = self.get_mut(id);
+            if saved.position > tokens {
+                return;
+            }
+            saved.users += 1;
+            self.slots[to.index()].push(id);
+        }
+    }
+
+    /// Compares the checkpoints with the slots, which have `tokens`. For tests.
+    ///
+    /// # Panics
+    /// If they disagree.
+    pub fn check(&self, tokens: impl Fn(SlotId) -> usize) {
+        let mut users = vec![0; self.saved.len()];
+        for (index, of_slot) in self.slots.iter().enumerate() {
+            of_slot.iter().for_each(|id| users[id.index()] += 1);
+            let mut positions = of_slot.iter().map(|id| self.get(*id).position);
+            assert!(positions.clone().is_sorted(), "checkpoints in order");
+            let all = tokens(SlotId(index as u16)); // below SLOTS_MAX
+            assert!(positions.all(|position| position <= all), "a checkpoint behind the tokens");
+        }
+        let counted = self.saved.iter().map(|saved| saved.map_or(0, |saved| saved.users));
+        assert!(counted.eq(users), "users of checkpoints");
+    }
+
+    fn get(&self, id: CheckpointId) -> &Saved {
+        self.saved[id.index()].as_ref().expect("a slot's checkpoint is saved")
+    }
+
+    fn get_mut(&mut self, id: CheckpointId) -> &mut Saved {
+        self.saved[id.index()].as_mut().expect("a slot's checkpoint is saved")
+    }
+}
+
+/// The worth of a checkpoint that saves `tokens` tokens and was not used for `steps` steps.
+fn worth_of(tokens: usize, steps: u64) -> f64 {
+    tokens as f64 / (CHECKPOINT_STEPS + steps as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: SlotId = SlotId(0);
+    const SECOND: SlotId = SlotId(1);
+
+    #[test]
+    fn slots_share_the_checkpoints_of_their_common_tokens() {
+        let mut checkpoints = Checkpoints::new(4, 2);
+        let a = checkpoints.save(FIRST, 100, 1).unwrap();
+        let b = checkpoints.save(FIRST, 200, 1).unwrap();
+        checkpoints.copy(FIRST, SECOND, 150);
+        checkpoints.check(|slot| if slot == FIRST { 200 } else { 150 });
+        assert_eq!(checkpoints.find(FIRST, 1000), Some((b, 200)));
+        assert_eq!(checkpoints.find(SECOND, 1000), Some((a, 100)));
+        assert_eq!(checkpoints.find(FIRST, 99), None);
+        checkpoints.truncate(FIRST, 0);
+        assert_eq!((checkpoints.count(), checkpoints.find(SECOND, 150)), (1, Some((a, 100))));
+        checkpoints.truncate(SECOND, 99);
+        assert_eq!(checkpoints.count(), 0);
+    }
+
+    #[test]
+    fn the_checkpoint_that_saves_least_for_longest_makes_room() {
+        let mut checkpoints = Checkpoints::new(3, 2);
+        checkpoints.save(FIRST, 1000, 1).unwrap();
+        let little = checkpoints.save(FIRST, 1040, 1).unwrap();
+        let much = checkpoints.save(FIRST, 3000, 1).unwrap();
+        assert_eq!(checkpoints.save(SECOND, 500, 1), None, "this step uses all");
+        assert_eq!(checkpoints.save(SECOND, 10, 2), None, "the others save more");
+        assert_eq!(checkpoints.save(SECOND, 500, 2), Some(little));
+        assert_eq!(checkpoints.find(FIRST, 2000).unwrap().1, 1000);
+        // In a long time all others become worth less.
+        checkpoints.touch(much, 100_000);
+        checkpoints.touch(little, 100_000);
+        checkpoints.save(SECOND, 600, 100_001).unwrap();
+        assert_eq!(checkpoints.find(FIRST, 2000), None);
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_not_made_is_dropped_unless_a_later_step_makes_it() {
+        let mut checkpoints = Checkpoints::new(1, 1);
+        let id = checkpoints.save(FIRST, 100, 1).unwrap();
+        checkpoints.lose(id, 1);
+        assert_eq!(checkpoints.count(), 0);
+        assert_eq!(checkpoints.save(FIRST, 100, 2), Some(id));
+        checkpoints.lose(id, 1);
+        assert_eq!(checkpoints.count(), 1);
+    }
+}

@@ -1,0 +1,28 @@
+//! Stops: the places in a prompt at which its recurrent state is saved. The step ends there.
+
+use super::books::Books;
+use super::tuning::CHECKPOINT_TOKENS_MIN;
+use crate::types::SequenceId;
+
+/// The number of first tokens of a sequence behind which its state is saved next. Those are:
+/// - what it shares with other sequences ([`super::reuse`]),
+/// - where its conversation says that later prompts may part from it,
+/// - all tokens of the prompt but the last, if no such place is near: the same prompt may come again,
+/// - multiples of the interval.
+///
+/// Saved states that save few tokens are left out, except for the first kind. Generated tokens that
+/// a preempted sequence computes again count as its prompt.
+pub(super) fn next_stop(books: &Books, id: SequenceId) -> Option<usize> {
+    let states = books.capacity.states.filter(|states| states.checkpoints > 0)?;
+    let sequence = books.sequences.get(id);
+    sequence.asked.cache?;
+    let (slot, planned) = (sequence.owner().slot, sequence.planned);
+    let last = sequence.tokens.len() - 1;
+    let branches = sequence.asked.branches.iter().map(|branch| *branch as usize);
+    let end = branches.clone().all(|branch| branch + CHECKPOINT_TOKENS_MIN < last).then_some(last);
+    let next = (planned / states.interval + 1) * states.interval;
+    let stops = branches.chain(end).chain([next]);
+    let is_worth = |stop: &usize| books.cells.checkpoints.is_worth(slot, *stop);
+    let shared = sequence.shared.iter().map(|stop| *stop as usize);
+    stops.filter(is_worth).chain(shared).filter(|stop| (planned + 1..=last).contains(stop)).min()
+}
